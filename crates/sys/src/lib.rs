@@ -1,0 +1,15 @@
+//! Raw Linux, made safe to call: memory, rings, affinity, barriers, clocks.
+//!
+//! Everything in the tree that speaks to the kernel or to one processor family sits here (`arch` holds what is x86-64).
+//! Invariant: a safe function of this crate cannot break memory safety whatever it is given. It decides nothing.
+
+pub mod affinity;
+pub mod arch;
+pub mod arena;
+pub mod barrier;
+pub mod clock;
+pub mod notify;
+
+pub use arena::{Arena, ArenaError, Backed};
+pub use clock::Clock;
+pub use notify::Notifier;

@@ -1,0 +1,62 @@
+//! A wake-up that any thread may send to one sleeper: an eventfd, so that a ring or a poll can wait for it too.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+
+/// Wakes one sleeper. A wake-up sent while nobody sleeps is kept for the next wait.
+#[derive(Debug)]
+pub struct Notifier {
+    event: OwnedFd,
+}
+
+impl Notifier {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub fn new() -> io::Result<Notifier> {
+        Ok(Notifier { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
+    }
+    /// Wakes the sleeper, now or when it next waits.
+    pub fn notify(&self) {
+        // EAGAIN means that the counter is full, that is, a wake-up is kept already.
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+    /// Sleeps until notified or until `timeout`. Returns whether it was notified; takes the notification.
+    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+        let timeout =
+            timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
+        let mut fds = [PollFd::new(&self.event, PollFlags::IN)];
+        // EINTR ends the wait early, which every caller must expect anyway.
+        let _ = poll(&mut fds, timeout.as_ref());
+        self.take()
+    }
+    /// Takes a kept notification, if there is one, without sleeping.
+    pub fn take(&self) -> bool {
+        rustix::io::read(&self.event, &mut [0u8; 8]).is_ok()
+    }
+}
+
+impl AsFd for Notifier {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.event.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_up_is_kept() {
+        let n = Notifier::new().unwrap();
+        assert!(!n.wait(Some(Duration::from_millis(1))));
+        n.notify();
+        n.notify();
+        assert!(n.wait(None));
+        assert!(!n.take());
+    }
+}
