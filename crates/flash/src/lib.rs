@@ -1,1 +1,172 @@
+//! Flash, as a state machine: requests out, completions in.
+//!
+//! Holds the trait [`Flash`] (a medium, shared by all workers), the trait [`Queue`] (one worker's pair of submission and
+//! completion queue on it) and the media:
+//!
+//! | medium | what it is for |
+//! |---|---|
+//! | [`FileFlash`] | a regular file or block device: io_uring, or a pool of threads where that is missing |
+//! | [`EmulatedFlash`] | a device that a thread on another core plays, with latencies and planes |
+//! | [`MemoryFlash`] | plain memory, deterministic: tests |
+//! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
+//!
+//! Invariants: a request handed over is completed exactly once, in any order; a frame belongs to the medium from
+//! [`Queue::submit`] until its completion was polled; dropping a queue returns only when the medium no longer touches its
+//! frames. Nothing is ordered but by completions: a write is durable when a flush, submitted after the write's
+//! completion, has completed.
+//!
+//! What this crate does not do: it keeps no time-outs (whoever waits for a request decides how long), it places nothing
+//! (a subpage's index is its place), and it checks no checksums.
 #![forbid(unsafe_code)]
+
+mod emulated;
+mod error;
+mod memory;
+#[cfg(not(loom))]
+mod ring;
+#[cfg(loom)]
+pub mod ring;
+mod slots;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_sys::{Arena, Notifier};
+
+pub use emulated::{EmulatedConfig, EmulatedFlash};
+pub use error::{FlashError, OpenError, QueueFull};
+pub use memory::MemoryFlash;
+
+/// The most requests that one queue may have in flight.
+pub const DEPTH_MAX: usize = 16_384;
+
+/// What a request asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Op {
+    /// Flash to frame.
+    Read,
+    /// Frame to flash. The frame must not change until the completion.
+    Write,
+    /// Makes every write that completed before this was submitted durable. Subpage and frame are ignored.
+    Flush,
+}
+
+/// One subpage to move, or a flush.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Comes back in the completion; the medium does not look at it.
+    pub tag: u64,
+    /// What to do.
+    pub op: Op,
+    /// Place on flash.
+    pub subpage: SubpageIndex,
+    /// Slot of the arena that the queue was opened with.
+    pub frame: FrameIndex,
+}
+
+/// The end of one request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Completion {
+    /// The request's tag.
+    pub tag: u64,
+    /// How it went. After an error the content of the frame (read) or of the subpage (write) is undefined.
+    pub result: Result<(), FlashError>,
+}
+const _: () = assert!(size_of::<Completion>() == 16);
+
+/// What a medium has done since it was opened. Fields that a medium cannot know stay 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct DeviceCounters {
+    /// Subpages read.
+    pub reads: u64,
+    /// Subpages written.
+    pub writes: u64,
+    /// Flushes completed.
+    pub flushes: u64,
+    /// Requests that ended in an error.
+    pub errors: u64,
+    /// CPU time of the medium's own threads, up to about a millisecond ago.
+    pub device_cpu_ns: u64,
+    /// Emulated device: completions posted more than [`LATE_NS`] after they were due.
+    pub late: u64,
+    /// Emulated device: how long after they were due all completions were posted, in sum.
+    pub lateness_ns_total: u64,
+    /// Emulated device: the longest of these.
+    pub lateness_ns_max: u64,
+}
+
+impl DeviceCounters {
+    /// Mean lateness of a completion, in nanoseconds.
+    #[must_use]
+    pub fn lateness_ns_mean(&self) -> u64 {
+        self.lateness_ns_total / (self.reads + self.writes + self.flushes + self.errors).max(1)
+    }
+}
+
+/// From how many nanoseconds on a completion of the emulated device counts as late.
+pub const LATE_NS: u64 = 5_000;
+
+/// A medium: subpages that can be read, written and flushed through queues.
+pub trait Flash: Send + Sync {
+    /// Capacity, in subpages of 4 KiB.
+    fn subpages(&self) -> u32;
+    /// One line for people: what it is and how it is driven.
+    fn describe(&self) -> String;
+    /// Opens a queue of at most `depth` requests in flight (see [`DEPTH_MAX`]); one per worker.
+    ///
+    /// Frame i is the 4096 bytes of `frames` at i x 4096. Something that ends in `wake.notify()` ends [`Queue::wait`].
+    ///
+    /// # Errors
+    /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
+    fn open_queue(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError>;
+    /// What it has done so far, over all queues.
+    fn counters(&self) -> DeviceCounters;
+}
+
+/// One worker's submission and completion queue on a medium.
+///
+/// Dropping it waits for the requests in flight that were handed over (their completions are lost) and forgets those
+/// that were not.
+pub trait Queue: Send {
+    /// Puts a request in the batch. The medium does not see it before [`Queue::flush`].
+    ///
+    /// A request for a subpage or frame that does not exist is accepted and completes with [`FlashError::OutOfRange`].
+    ///
+    /// # Errors
+    /// [`QueueFull`] when as many requests are in flight as the queue is deep: poll, then try again.
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull>;
+    /// Hands the batch over. Costs next to nothing when the batch is empty.
+    ///
+    /// # Errors
+    /// When the medium takes no more requests at all. Requests of the batch that it did not take complete with an error,
+    /// so that the caller needs no book-keeping of its own.
+    fn flush(&mut self) -> Result<(), FlashError>;
+    /// Appends the completions that are there, and returns how many. Never blocks.
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
+    /// Sleeps until there is a completion to poll, `wake` was notified, or `timeout` is over. Hands the batch over first.
+    /// May return early for no reason.
+    fn wait(&mut self, timeout: Option<Duration>);
+    /// Requests submitted whose completion was not polled yet.
+    fn in_flight(&self) -> usize;
+    /// The most requests that may be in flight.
+    fn depth(&self) -> usize;
+    /// DRAM that the queue's rings and buffers take in this process, beside the frames.
+    fn bytes(&self) -> usize;
+}
+
+/// Frames in an arena.
+pub(crate) fn frame_count(frames: &Arena) -> u32 {
+    u32::try_from(frames.len() / fulgurite_format::SUBPAGE_BYTES).unwrap_or(FrameIndex::LIMIT).min(FrameIndex::LIMIT)
+}
+
+/// Refuses depths that no queue can have.
+pub(crate) fn check_depth(depth: usize) -> Result<(), OpenError> {
+    if depth == 0 || depth > DEPTH_MAX { Err(OpenError::Depth { depth }) } else { Ok(()) }
+}

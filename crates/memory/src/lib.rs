@@ -1,1 +1,141 @@
+//! Memory: how programs reach data that may lie in flash, and what is built on it.
+//!
+//! Holds the [`Memory`] trait (what a container needs of the memory behind it), its implementation for plain memory, typed
+//! pointers, latches, all-or-nothing write sets, the small-object allocator and the containers. Everything above is
+//! generic over [`Memory`], so that the same code runs on plain memory, under kernel paging, and on the guarded path.
+//!
+//! Invariants:
+//! * A view lives until the next access through the same `&mut` memory; the borrow checker enforces it.
+//! * Shared memory is reached as relaxed atomics only; who may change what is the business of latches, which live in DRAM
+//!   and never in the pool.
+//! * Nothing typed straddles a subpage.
+//!
+//! It does not decide what stays in DRAM (`policy`) nor move data (`runtime`).
 
+mod latch;
+mod plain;
+mod ptr;
+mod region;
+mod view;
+mod write_set;
+
+pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES, SubpageIndex};
+pub use fulgurite_runtime::AccessError;
+pub use latch::{Exclusive, Latch, LatchTable, NoLatch, VersionLatch};
+pub use plain::{PlainMemory, PlainPin};
+pub use ptr::Ptr;
+pub use region::Region;
+pub use view::{View, ViewMut};
+pub use write_set::WriteSet;
+
+/// A memory that containers can live in: byte-addressable, reached a subpage at a time.
+///
+/// Every method that takes `&mut self` may switch to other work when the data is not at hand, so no view survives it.
+pub trait Memory {
+    /// Keeps one subpage at hand across accesses.
+    type Pin: Pinned;
+
+    /// `len` bytes at `at`, for reading, until the next access.
+    ///
+    /// # Errors
+    /// Whatever [`AccessError`] says: the medium failed, the range is not inside one subpage, the job was cancelled.
+    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError>;
+
+    /// `len` bytes at `at`, for reading and writing, until the next access. Marks the subpage dirty.
+    ///
+    /// # Errors
+    /// As [`Memory::view`].
+    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError>;
+
+    /// Brings the subpage of `at` in and keeps it at hand until the pin is dropped.
+    ///
+    /// # Errors
+    /// As [`Memory::view`], and [`AccessError::TooManyPins`] when the job holds as many as it declared.
+    fn pin(&mut self, at: Address) -> Result<Self::Pin, AccessError>;
+
+    /// Says that `at` will be wanted soon. Never waits; may do nothing.
+    fn prefetch(&mut self, at: Address);
+
+    /// Waits until somebody calls [`Memory::unpark_all`] with the same key. Returns at once when `still` is false, which
+    /// is asked under the lock that `unpark_all` takes, so that no wake-up is lost. May return early: callers loop.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed while it waited.
+    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError>;
+
+    /// Wakes everybody who waits for `key`, fibers and threads alike.
+    fn unpark_all(key: usize);
+
+    /// Lets other work run, if there is any.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed.
+    fn yield_now(&mut self) -> Result<(), AccessError>;
+
+    /// Copies a value out.
+    ///
+    /// # Errors
+    /// As [`Memory::view`].
+    #[inline(always)]
+    fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
+        let (address, len) = at.checked()?;
+        Ok(self.view(address, len)?.load_aligned(0))
+    }
+
+    /// Copies a value in.
+    ///
+    /// # Errors
+    /// As [`Memory::view`].
+    #[inline(always)]
+    fn store<T: Plain>(&mut self, at: Ptr<T>, value: T) -> Result<(), AccessError> {
+        let (address, len) = at.checked()?;
+        self.view_mut(address, len)?.store_aligned(0, value);
+        Ok(())
+    }
+
+    /// Copies bytes out, from as many subpages as it takes.
+    ///
+    /// # Errors
+    /// As [`Memory::view`].
+    fn read_bytes(&mut self, at: Address, into: &mut [u8]) -> Result<(), AccessError> {
+        let mut done = 0;
+        while done < into.len() {
+            let here = at.add(done as u64);
+            let len = (into.len() - done).min(SUBPAGE_BYTES - here.subpage_offset());
+            self.view(here, len)?.copy_to(0, &mut into[done..done + len]);
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Copies bytes in, to as many subpages as it takes. On an error, the subpages before it have been written.
+    ///
+    /// # Errors
+    /// As [`Memory::view`].
+    fn write_bytes(&mut self, at: Address, from: &[u8]) -> Result<(), AccessError> {
+        let mut done = 0;
+        while done < from.len() {
+            let here = at.add(done as u64);
+            let len = (from.len() - done).min(SUBPAGE_BYTES - here.subpage_offset());
+            self.view_mut(here, len)?.copy_from(0, &from[done..done + len]);
+            done += len;
+        }
+        Ok(())
+    }
+}
+
+/// A subpage that stays at hand while this lives.
+pub trait Pinned {
+    /// The subpage's address.
+    fn address(&self) -> Address;
+    /// `len` bytes of it, `offset` bytes in.
+    ///
+    /// # Panics
+    /// When the range is not inside the subpage.
+    fn view(&self, offset: usize, len: usize) -> View<'_>;
+    /// `len` bytes of it, `offset` bytes in, for writing. Marks it dirty.
+    ///
+    /// # Panics
+    /// When the range is not inside the subpage.
+    fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_>;
+}

@@ -1,1 +1,3 @@
-
+//! The runtime (under construction).
+mod error;
+pub use error::AccessError;

@@ -1,1 +1,96 @@
+//! Workloads: the benchmarks of the papers, generic over the memory behind them.
+//!
+//! Each workload is data laid out in a [`Region`], built once on plain memory, and requests against it that are a function
+//! of (seed, number) alone. So every configuration executes the same requests on the same bytes, in whatever order its
+//! fibers or threads take them, and [`Workload::check`] must give the same order-free invariant for all of them.
+//!
+//! It starts no thread, measures no time and knows no device: that is the business of those who drive it.
 #![forbid(unsafe_code)]
+
+use fulgurite_memory::{AccessError, Memory, Region};
+
+/// What a workload is built from. The same for all configurations that are compared.
+#[derive(Clone, Debug)]
+pub struct Params {
+    /// How many bytes of data to build, about; never more than the region.
+    pub bytes: u64,
+    /// Exponent of the Zipf distribution of keys; 0 is uniform.
+    pub zipf: f64,
+    /// Seed of the data and, with the request's number, of each request.
+    pub seed: u64,
+    /// Directory whose text is indexed (the search workload).
+    pub input: Option<std::path::PathBuf>,
+}
+
+/// Why a workload could not be built, opened or found consistent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// An access failed.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// An invariant does not hold.
+    #[error("{workload} is inconsistent: {what}")]
+    Inconsistent {
+        /// Which workload.
+        workload: &'static str,
+        /// What was found.
+        what: String,
+    },
+    /// The parameters make no sense for this workload.
+    #[error("{workload}: {what}")]
+    Unusable {
+        /// Which workload.
+        workload: &'static str,
+        /// What to change.
+        what: String,
+    },
+}
+
+/// A benchmark. Implementations are generic over the latch, so `Self` already knows how its callers wait.
+pub trait Workload: Send + Sync + Sized + 'static {
+    /// Its name on the command line.
+    const NAME: &'static str;
+    /// How many subpages one request may need to change at once (pins that its jobs declare).
+    const PINS: u32;
+    /// One request, plain enough to lie on a fiber's stack.
+    type Request: Copy + Send + std::fmt::Debug;
+
+    /// Lays the data out in `region` and fills it. Everything that [`Workload::open`] needs lies in the region afterwards.
+    /// `progress` is called now and then with the share done, 0 to 1.
+    ///
+    /// # Errors
+    /// When the parameters make no sense, or an access fails.
+    fn build<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        params: &Params,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), WorkloadError>;
+
+    /// Opens what `build` left, in any memory that has the same bytes. Makes the latches and other state that lives in DRAM.
+    ///
+    /// # Errors
+    /// When the region does not hold this workload, or an access fails.
+    fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError>;
+
+    /// The request with this number, of the stream with this seed. A pure function: no state advances.
+    fn request(&self, seed: u64, number: u64) -> Self::Request;
+
+    /// Executes one request and returns a small number that depends on what it found (never optimised away).
+    /// On an error, the request has changed nothing.
+    ///
+    /// # Errors
+    /// Whatever the memory says.
+    fn execute<M: Memory>(&self, memory: &mut M, request: &Self::Request) -> Result<u64, AccessError>;
+
+    /// Walks the data, checks every invariant, and returns a number that depends only on the set of requests executed,
+    /// not on their order. Nobody may change the data meanwhile.
+    ///
+    /// # Errors
+    /// [`WorkloadError::Inconsistent`] with what was found.
+    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError>;
+
+    /// DRAM that the workload itself uses (latches and the like), counted against the budget.
+    fn dram_bytes(&self) -> u64;
+}

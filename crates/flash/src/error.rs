@@ -1,0 +1,194 @@
+//! What can go wrong: at the opening of a medium or queue, at a submission, and with one request.
+
+use std::io;
+use std::path::PathBuf;
+
+use fulgurite_format::format_bytes;
+
+/// Why one request failed. Small, so that it fits in a completion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlashError {
+    /// The kernel or device reported an error (its errno).
+    #[error("the flash reported \"{}\"; see dmesg, and check the device before going on", io::Error::from_raw_os_error(*.0))]
+    Io(i32),
+    /// Fewer bytes than a subpage came, and no more after asking again: the file was cut under us.
+    #[error("the flash gave less than a whole subpage; was the file truncated by somebody else?")]
+    Short,
+    /// The subpage is past the end of the medium, or the frame past the end of the arena.
+    #[error("the request is outside the flash or the frames; grow the flash, or ask for less")]
+    OutOfRange,
+    /// The medium did not answer in time (whoever keeps the time says so; media do not).
+    #[error("the flash did not answer in time; check the device, then reopen")]
+    TimedOut,
+    /// A flush failed earlier. The kernel reports that once, so that nothing after it can be trusted to be durable.
+    #[error("an earlier flush failed, so nothing more is written; reopen, and recover from what is durable")]
+    Poisoned,
+    /// The medium was closed.
+    #[error("the flash was closed while requests were under way")]
+    Closed,
+}
+
+const SHORT: u32 = 1 << 16;
+const OUT_OF_RANGE: u32 = 2 << 16;
+const TIMED_OUT: u32 = 3 << 16;
+const POISONED: u32 = 4 << 16;
+const CLOSED: u32 = 5 << 16;
+
+/// A result in 31 bits, as it travels in a completion ring.
+pub(crate) fn encode(result: Result<(), FlashError>) -> u32 {
+    match result {
+        Ok(()) => 0,
+        Err(FlashError::Io(errno)) => errno.clamp(1, 0xFFFF) as u32,
+        Err(FlashError::Short) => SHORT,
+        Err(FlashError::OutOfRange) => OUT_OF_RANGE,
+        Err(FlashError::TimedOut) => TIMED_OUT,
+        Err(FlashError::Poisoned) => POISONED,
+        Err(FlashError::Closed) => CLOSED,
+    }
+}
+
+/// The inverse of [`encode`].
+#[inline]
+pub(crate) fn decode(code: u32) -> Result<(), FlashError> {
+    if code == 0 {
+        return Ok(());
+    }
+    Err(match code {
+        SHORT => FlashError::Short,
+        OUT_OF_RANGE => FlashError::OutOfRange,
+        TIMED_OUT => FlashError::TimedOut,
+        POISONED => FlashError::Poisoned,
+        CLOSED => FlashError::Closed,
+        errno => FlashError::Io(errno as i32),
+    })
+}
+
+/// The queue has as many requests in flight as it is deep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the queue is full; poll for completions first")]
+pub struct QueueFull;
+
+/// Why a medium or a queue could not be opened. Nothing was created or changed, unless the variant says so.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// No queue can be this deep.
+    #[error("a queue cannot have a depth of {depth}; choose 1 to {}", crate::DEPTH_MAX)]
+    Depth {
+        /// What was asked for.
+        depth: usize,
+    },
+    /// A medium of no subpages, or of more than 2^32 - 1.
+    #[error("flash of {bytes} bytes cannot be used; choose a multiple of 4 KiB from 4 KiB to 16 TiB")]
+    Size {
+        /// What was asked for or found.
+        bytes: u64,
+    },
+    /// The size is not a whole number of subpages.
+    #[error("flash of {bytes} bytes does not divide into subpages of 4 KiB; choose a multiple of 4096")]
+    NotAMultiple {
+        /// What was asked for or found.
+        bytes: u64,
+    },
+    /// An emulated device needs a plane.
+    #[error("an emulated device needs at least one plane")]
+    NoPlanes,
+    /// The storage given is smaller than the medium.
+    #[error("storage of {} is too small for {subpages} subpages of 4 KiB", format_bytes(*.bytes as u64))]
+    Storage {
+        /// What is there.
+        bytes: usize,
+        /// What is needed.
+        subpages: u32,
+    },
+    /// Frames and storage must be different memory.
+    #[error("the frames are the storage of the flash itself; give the queue an arena of its own")]
+    SameArena,
+    /// Memory for storage or rings.
+    #[error(transparent)]
+    Memory(#[from] fulgurite_sys::ArenaError),
+    /// A thread, a core, a ring or a file descriptor.
+    #[error("cannot {what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// There is no such file.
+    #[error("{} does not exist; name an existing file or block device, or ask for one to be created", path.display())]
+    Missing {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A file to be created exists.
+    #[error("{} exists and is not overwritten; open it as it is, name another path, or delete it", path.display())]
+    Exists {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// Neither a regular file nor a block device.
+    #[error("{} is a {kind}; flash needs a regular file or a block device", path.display())]
+    WrongKind {
+        /// The path as given.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// No right to read and write it.
+    #[error("{} cannot be read and written: {source}; change its permissions, or choose another path", path.display())]
+    Denied {
+        /// The path as given.
+        path: PathBuf,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// Another process, or another medium of this one, has it open.
+    #[error("{} is in use by another process; stop that one, or choose another path", path.display())]
+    InUse {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// The file system is too full for a file of this size.
+    #[error(
+        "{} needs {} and its file system has {} free; free some, or ask for less",
+        path.display(), format_bytes(*.needed), format_bytes(*.free)
+    )]
+    NoSpace {
+        /// The path as given.
+        path: PathBuf,
+        /// Bytes that the file needs.
+        needed: u64,
+        /// Bytes that the file system has for this user.
+        free: u64,
+    },
+    /// Any other error about a path. A file that was being created has been removed again.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Path {
+        /// What was tried.
+        what: &'static str,
+        /// The path as given.
+        path: PathBuf,
+        /// The kernel's word.
+        source: io::Error,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_survive_the_ring() {
+        use FlashError::*;
+        for result in [Ok(()), Err(Io(5)), Err(Io(28)), Err(Short), Err(OutOfRange), Err(TimedOut), Err(Poisoned), Err(Closed)] {
+            assert_eq!(decode(encode(result)), result);
+            assert!(encode(result) < 1 << 31);
+        }
+    }
+    #[test]
+    fn messages_name_the_cause() {
+        assert!(FlashError::Io(5).to_string().contains("Input/output error"));
+    }
+}

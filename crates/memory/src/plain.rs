@@ -1,0 +1,155 @@
+//! Plain memory: the same addresses in memory that is always at hand. No guard, no cap, no fiber.
+//!
+//! It is the denominator of every measurement (`dram-only`), and, in a memory cgroup or over a mapped file, what kernel
+//! paging gives (`os-swap`, `mmap`). The whole 16 TiB of the controller's address space is reserved, so that an access is a
+//! mask and an addition and no address, however wrong, leaves the mapping.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_runtime::AccessError;
+use fulgurite_sys::{Arena, ArenaError, Backed};
+
+use crate::{Memory, Pinned, View, ViewMut};
+
+/// Bytes reserved: the 44 bits that a controller addresses, and a subpage for the tail of a view at the very end.
+const RESERVED_BYTES: usize = (1 << 44) + SUBPAGE_BYTES;
+
+/// Plain memory behind the [`Memory`] trait. Clones share the bytes: one for each thread.
+#[derive(Clone, Debug)]
+pub struct PlainMemory {
+    base: NonNull<u8>,
+    arena: Arc<Arena>,
+}
+
+// SAFETY: `base` points into `arena`, which is Send and Sync, and its bytes are reached as atomics only.
+unsafe impl Send for PlainMemory {}
+
+impl PlainMemory {
+    /// Anonymous memory, zeroed, in huge pages or not. Only what is touched is used.
+    ///
+    /// # Errors
+    /// When the kernel refuses 16 TiB of address space (`ulimit -v`, `vm.overcommit_memory = 2`).
+    pub fn new(backed: Backed) -> Result<PlainMemory, ArenaError> {
+        Ok(Self::over(Arc::new(Arena::anonymous(RESERVED_BYTES, backed)?)))
+    }
+
+    /// The bytes of `arena`, which must reserve the whole address space.
+    ///
+    /// # Panics
+    /// When it is smaller than that.
+    #[must_use]
+    pub fn over(arena: Arc<Arena>) -> PlainMemory {
+        assert!(arena.len() >= RESERVED_BYTES, "plain memory needs the whole address space reserved");
+        PlainMemory { base: arena.base(), arena }
+    }
+
+    /// The arena behind it; linear address 0 is its first byte.
+    #[must_use]
+    pub fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+
+    #[inline(always)]
+    fn at(&self, at: Address) -> NonNull<u8> {
+        // SAFETY: `linear` is below 2^44 and the arena is longer.
+        unsafe { NonNull::new_unchecked(self.base.as_ptr().add(at.linear() as usize)) }
+    }
+}
+
+#[inline(always)]
+fn whole(at: Address, len: usize) -> Result<(), AccessError> {
+    if at.subpage_offset() + len <= SUBPAGE_BYTES { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
+}
+
+impl Memory for PlainMemory {
+    type Pin = PlainPin;
+
+    #[inline(always)]
+    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
+        whole(at, len)?;
+        // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as atomics only.
+        Ok(unsafe { View::from_raw(self.at(at), len) })
+    }
+    #[inline(always)]
+    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
+        whole(at, len)?;
+        // SAFETY: as in `view`; the mapping is writable, and plain memory has no dirty marks.
+        Ok(unsafe { ViewMut::from_raw(self.at(at), len) })
+    }
+    fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
+        Ok(PlainPin { memory: self.clone(), address: at.subpage().address() })
+    }
+    #[inline(always)]
+    fn prefetch(&mut self, at: Address) {
+        fulgurite_sys::arch::prefetch(self.at(at).as_ptr());
+    }
+    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
+        // SAFETY: `still` only loads an atomic (the trait's contract); the other callbacks do nothing, and the key is the
+        // address of a latch that the caller keeps alive.
+        unsafe {
+            parking_lot_core::park(key, still, || {}, |_, _| {}, parking_lot_core::DEFAULT_PARK_TOKEN, None);
+        }
+        Ok(())
+    }
+    fn unpark_all(key: usize) {
+        // SAFETY: the key is the address of a latch that the caller keeps alive.
+        unsafe { parking_lot_core::unpark_all(key, parking_lot_core::DEFAULT_UNPARK_TOKEN) };
+    }
+    fn yield_now(&mut self) -> Result<(), AccessError> {
+        std::thread::yield_now();
+        Ok(())
+    }
+}
+
+/// A pin of plain memory, which is always at hand.
+#[derive(Debug)]
+pub struct PlainPin {
+    memory: PlainMemory,
+    address: Address,
+}
+
+impl Pinned for PlainPin {
+    fn address(&self) -> Address {
+        self.address
+    }
+    fn view(&self, offset: usize, len: usize) -> View<'_> {
+        assert!(offset + len <= SUBPAGE_BYTES, "bytes {offset}..+{len} are outside a subpage");
+        // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as atomics only.
+        unsafe { View::from_raw(self.memory.at(self.address.add(offset as u64)), len) }
+    }
+    fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
+        assert!(offset + len <= SUBPAGE_BYTES, "bytes {offset}..+{len} are outside a subpage");
+        // SAFETY: as in `view`; the mapping is writable.
+        unsafe { ViewMut::from_raw(self.memory.at(self.address.add(offset as u64)), len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ptr;
+
+    #[test]
+    fn any_address_is_safe() {
+        let mut m = PlainMemory::new(Backed::BasePages).unwrap();
+        let far = Ptr::<u64>::new(Address::from_linear((1 << 44) - 8));
+        m.store(far, 7).unwrap();
+        assert_eq!(m.load(far), Ok(7));
+        assert_eq!(m.load(Ptr::<u64>::new(Address::from_bits(u64::MAX - 7))), Ok(7));
+        assert!(matches!(m.load(Ptr::<u64>::new(Address::from_linear(4))), Err(AccessError::Straddles { .. })));
+        assert!(matches!(m.view(Address::from_linear(4090), 8), Err(AccessError::Straddles { .. })));
+    }
+    #[test]
+    fn bytes_cross_subpages() {
+        let mut m = PlainMemory::new(Backed::BasePages).unwrap();
+        let text: Vec<u8> = (0..10_000).map(|i| i as u8).collect();
+        m.write_bytes(Address::from_linear(4000), &text).unwrap();
+        let mut got = vec![0; text.len()];
+        m.read_bytes(Address::from_linear(4000), &mut got).unwrap();
+        assert_eq!(got, text);
+        let pin = m.pin(Address::from_linear(5000)).unwrap();
+        assert_eq!(pin.view(5000 - 4096, 1).load::<u8>(0), text[1000]);
+    }
+}

@@ -1,0 +1,78 @@
+//! What can go wrong with an access to flash memory, and with a job.
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::Address;
+
+/// Why an access to flash memory failed. Nothing was changed by the access that returned it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AccessError {
+    /// The medium failed to read or write the subpage.
+    #[error("flash failed at {at}: {source}; the data behind other addresses is unaffected")]
+    Flash {
+        /// The address asked for.
+        at: Address,
+        /// The medium's word.
+        source: FlashError,
+    },
+    /// The address is outside the region, or belongs to another kind of region.
+    #[error("address {at} is outside what this access may touch; check the pointer and its region")]
+    OutOfRange {
+        /// The address asked for.
+        at: Address,
+    },
+    /// The bytes asked for do not lie in one subpage, or not at their type's alignment.
+    #[error("{len} bytes at {at} are not inside one subpage at their alignment; allocate them with the heap")]
+    Straddles {
+        /// The address asked for.
+        at: Address,
+        /// How many bytes.
+        len: usize,
+    },
+    /// The region is owned by another worker.
+    #[error("address {at} is owned by worker {owner}; submit the job to that worker")]
+    NotOwner {
+        /// The address asked for.
+        at: Address,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// The job was cancelled.
+    #[error("the job was cancelled")]
+    Cancelled,
+    /// The job's deadline has passed.
+    #[error("the job's deadline has passed")]
+    DeadlineExceeded,
+    /// The job holds as many pins as it declared.
+    #[error("the job already holds the {limit} pins that it declared; declare more, or drop one first")]
+    TooManyPins {
+        /// How many it declared.
+        limit: u32,
+    },
+    /// A fiber died while it held the latch; what the latch protects may be half changed.
+    #[error("a job died while it changed this data structure; rebuild it")]
+    Poisoned,
+    /// The region or heap is full.
+    #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
+    NoSpace {
+        /// Bytes asked for.
+        requested: u64,
+        /// Bytes free.
+        free: u64,
+    },
+    /// What was read cannot be what was written: a damaged structure or a stale pointer.
+    #[error("corrupt {what} at {at}: expected {expected}, got {got}")]
+    Corrupt {
+        /// Which structure.
+        what: &'static str,
+        /// Where it lies.
+        at: Address,
+        /// What should have been there.
+        expected: u64,
+        /// What was there.
+        got: u64,
+    },
+    /// The runtime is shutting down.
+    #[error("the runtime is shutting down")]
+    ShuttingDown,
+}
