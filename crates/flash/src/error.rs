@@ -29,41 +29,6 @@ pub enum FlashError {
     Closed,
 }
 
-const SHORT: u32 = 1 << 16;
-const OUT_OF_RANGE: u32 = 2 << 16;
-const TIMED_OUT: u32 = 3 << 16;
-const POISONED: u32 = 4 << 16;
-const CLOSED: u32 = 5 << 16;
-
-/// A result in 31 bits, as it travels in a completion ring.
-pub(crate) fn encode(result: Result<(), FlashError>) -> u32 {
-    match result {
-        Ok(()) => 0,
-        Err(FlashError::Io(errno)) => errno.clamp(1, 0xFFFF) as u32,
-        Err(FlashError::Short) => SHORT,
-        Err(FlashError::OutOfRange) => OUT_OF_RANGE,
-        Err(FlashError::TimedOut) => TIMED_OUT,
-        Err(FlashError::Poisoned) => POISONED,
-        Err(FlashError::Closed) => CLOSED,
-    }
-}
-
-/// The inverse of [`encode`].
-#[inline]
-pub(crate) fn decode(code: u32) -> Result<(), FlashError> {
-    if code == 0 {
-        return Ok(());
-    }
-    Err(match code {
-        SHORT => FlashError::Short,
-        OUT_OF_RANGE => FlashError::OutOfRange,
-        TIMED_OUT => FlashError::TimedOut,
-        POISONED => FlashError::Poisoned,
-        CLOSED => FlashError::Closed,
-        errno => FlashError::Io(errno as i32),
-    })
-}
-
 /// The queue has as many requests in flight as it is deep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the queue is full; poll for completions first")]
@@ -179,14 +144,6 @@ pub enum OpenError {
 mod tests {
     use super::*;
 
-    #[test]
-    fn results_survive_the_ring() {
-        use FlashError::*;
-        for result in [Ok(()), Err(Io(5)), Err(Io(28)), Err(Short), Err(OutOfRange), Err(TimedOut), Err(Poisoned), Err(Closed)] {
-            assert_eq!(decode(encode(result)), result);
-            assert!(encode(result) < 1 << 31);
-        }
-    }
     #[test]
     fn messages_name_the_cause() {
         assert!(FlashError::Io(5).to_string().contains("Input/output error"));

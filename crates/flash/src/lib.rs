@@ -120,12 +120,7 @@ pub trait Flash: Send + Sync {
     ///
     /// # Errors
     /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
-    fn open_queue(
-        &self,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError>;
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError>;
     /// What it has done so far, over all queues.
     fn counters(&self) -> DeviceCounters;
 }

@@ -11,14 +11,14 @@
 //! An index line would be one more cache line to move between cores for every batch. The consumer looks at the next entry
 //! instead: nothing there costs a load of a line that it has; something there brings up to eight words in one transfer.
 //!
-//! Invariant, upheld by the owner of both ends: never more than [`Producer::capacity`] entries are written and not yet
+//! Invariant, upheld by the owner of both ends: never more entries than the ring was made for are written and not yet
 //! taken, so that no entry is overwritten unread. A queue keeps it by bounding its requests in flight: an entry is taken
 //! before its request completes, and entries are taken in order. Breaking it loses entries; it is not unsafe.
 
 #[cfg(loom)]
-use loom::sync::atomic::{AtomicU64, Ordering};
-#[cfg(loom)]
 use loom::sync::Arc;
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::Arc;
 #[cfg(not(loom))]
@@ -93,7 +93,7 @@ impl<const WORDS: usize> Producer<WORDS> {
         self.position += 1;
     }
     /// Entries that fit.
-    #[must_use]
+    #[cfg(test)]
     pub fn capacity(&self) -> usize {
         1 << self.ring.shift
     }

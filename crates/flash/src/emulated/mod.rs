@@ -1,0 +1,242 @@
+//! An emulated flash device: a thread on another core that moves real subpages after realistic latencies.
+//!
+//! ```text
+//!  worker                         shared memory                        device thread
+//!  submit: batch                                                       scan submission rings
+//!  flush:  batch ──> [ submission ring: 4 entries a line  ] ──────>    due = max(now, plane free) + latency
+//!                                                                      when due: move 4 KiB, storage <-> frame
+//!  poll:   tags  <── [ completion ring: 8 entries a line  ] <──────    post; wake the worker if it sleeps
+//! ```
+//!
+//! Neither direction needs a system call while both sides are awake. The device spins while requests are in flight or
+//! were a moment ago (200 µs), then sleeps; the flag that says so is the only thing that a submitter checks.
+//!
+//! Invariants: a completion is posted only after the data was moved, and never before the latency has passed since the
+//! device saw the request; requests for one subpage are served in the order in which the device saw them; the device
+//! touches a queue's frames only while that queue exists. It does not model erase, wear or a bus: that is the NAND model's
+//! affair.
+
+mod device;
+mod queue;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
+use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier};
+
+use crate::{DeviceCounters, Flash, OpenError, Queue, check_depth};
+
+/// How an emulated device behaves.
+#[derive(Clone, Debug)]
+pub struct EmulatedConfig {
+    /// Capacity.
+    pub subpages: u32,
+    /// From request to completion of a read on an idle plane. 50 µs: AstriFlash, table I.
+    pub read_latency: Duration,
+    /// The same of a write.
+    pub write_latency: Duration,
+    /// Planes. Subpage s lies on plane s mod `planes`; a plane serves one request at a time, so that the device gives at
+    /// most planes / latency.
+    pub planes: usize,
+    /// The core to run the device on; none leaves it to the kernel.
+    pub core: Option<usize>,
+    /// Where the data lies (at least `subpages` x 4096 bytes); none takes fresh memory, all zero.
+    pub storage: Option<Arc<Arena>>,
+}
+
+impl EmulatedConfig {
+    /// 50 µs reads, 100 µs writes, 64 planes, fresh memory, any core.
+    #[must_use]
+    pub fn new(subpages: u32) -> EmulatedConfig {
+        EmulatedConfig {
+            subpages,
+            read_latency: Duration::from_micros(50),
+            write_latency: Duration::from_micros(100),
+            planes: 64,
+            core: None,
+            storage: None,
+        }
+    }
+}
+
+/// An emulated flash device. Dropping it ends its thread; queues that outlive it report [`crate::FlashError::Closed`].
+#[derive(Debug)]
+pub struct EmulatedFlash {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    config: EmulatedConfig,
+    storage: Arc<Arena>,
+}
+
+/// What the device thread and all queues see.
+#[derive(Debug)]
+struct Shared {
+    state: CachePadded<State>,
+    counters: CachePadded<Counters>,
+    /// Wakes the device.
+    doorbell: Notifier,
+    /// Queues that the device has not seen yet.
+    arrivals: Mutex<Vec<device::Port>>,
+    subpages: u32,
+}
+
+/// Written rarely, read by every flush and every empty poll: it stays in everybody's cache.
+#[derive(Debug, Default)]
+struct State {
+    /// The device sleeps, or is about to and will look at the rings once more.
+    sleeping: AtomicBool,
+    /// The device was asked to end.
+    stop: AtomicBool,
+    /// The device has ended: nothing more will complete.
+    stopped: AtomicBool,
+    /// A queue came or went.
+    changed: AtomicBool,
+    /// `membarrier` is there: the cheap side of the sleep protocol is a compiler fence.
+    expedited: bool,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    reads: AtomicU64,
+    writes: AtomicU64,
+    flushes: AtomicU64,
+    cpu_ns: AtomicU64,
+    late: AtomicU64,
+    lateness_ns_total: AtomicU64,
+    lateness_ns_max: AtomicU64,
+}
+
+impl Shared {
+    /// Wakes the device if it sleeps. Whatever the caller stored before is seen by the device, awake or not: it sets
+    /// `sleeping`, then makes every thread execute a barrier, then looks at the rings, then sleeps.
+    #[inline]
+    fn ring_doorbell(&self) {
+        if self.state.expedited {
+            compiler_fence(Ordering::SeqCst);
+        } else {
+            fence(Ordering::SeqCst);
+        }
+        if self.state.sleeping.load(Ordering::Relaxed) && self.state.sleeping.swap(false, Ordering::SeqCst) {
+            self.doorbell.notify();
+        }
+    }
+    fn stopped(&self) -> bool {
+        self.state.stopped.load(Ordering::Acquire)
+    }
+}
+
+impl EmulatedFlash {
+    /// Starts a device.
+    ///
+    /// # Errors
+    /// When it has no subpages or planes, the storage is too small, or the kernel refuses memory, thread or core.
+    pub fn new(config: EmulatedConfig) -> Result<EmulatedFlash, OpenError> {
+        let bytes = u64::from(config.subpages) * SUBPAGE_BYTES as u64;
+        if config.subpages == 0 {
+            return Err(OpenError::Size { bytes });
+        }
+        if config.planes == 0 {
+            return Err(OpenError::NoPlanes);
+        }
+        let storage = match &config.storage {
+            Some(storage) if (storage.len() as u64) < bytes => {
+                return Err(OpenError::Storage { bytes: storage.len(), subpages: config.subpages });
+            }
+            Some(storage) => storage.clone(),
+            None => Arc::new(Arena::anonymous(bytes as usize, Backed::HugePages)?),
+        };
+        let doorbell =
+            Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd for the device", source })?;
+        if let Some(core) = config.core.filter(|core| !affinity::cores().contains(core)) {
+            let source = std::io::Error::other(format!("core {core} does not exist or is not allowed to this process"));
+            return Err(OpenError::System { what: "pin the device thread", source });
+        }
+        let shared = Arc::new(Shared {
+            state: CachePadded::new(State { expedited: barrier::register(), ..State::default() }),
+            counters: CachePadded::default(),
+            doorbell,
+            arrivals: Mutex::default(),
+            subpages: config.subpages,
+        });
+        let device = device::Device::new(shared.clone(), storage.clone(), &config);
+        let core = config.core;
+        let thread = std::thread::Builder::new()
+            .name("flash-device".into())
+            .spawn(move || {
+                // Checked above; should the core go away in between, the device runs where it can.
+                let _ = core.map(affinity::pin);
+                device.run();
+            })
+            .map_err(|source| OpenError::System { what: "start the device thread", source })?;
+        Ok(EmulatedFlash { shared, thread: Some(thread), config, storage })
+    }
+    /// What it stores: subpage i at i x 4096. Change it only while no request is in flight.
+    #[must_use]
+    pub fn storage(&self) -> &Arc<Arena> {
+        &self.storage
+    }
+    /// Fills the storage with a prepared image, say to start a benchmark again from the same state. Only while no request
+    /// is in flight.
+    ///
+    /// # Panics
+    /// When `image` is the storage itself.
+    pub fn copy_from(&self, image: &Arena) {
+        let bytes = image.len().min(self.shared.subpages as usize * SUBPAGE_BYTES);
+        Arena::copy(image, 0, &self.storage, 0, bytes);
+    }
+}
+
+impl Flash for EmulatedFlash {
+    fn subpages(&self) -> u32 {
+        self.shared.subpages
+    }
+    fn describe(&self) -> String {
+        let c = &self.config;
+        format!(
+            "emulated device, {}, {} read, {} write, {} planes",
+            format_bytes(u64::from(c.subpages) << 12),
+            format_duration(c.read_latency),
+            format_duration(c.write_latency),
+            c.planes
+        )
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        check_depth(depth)?;
+        if Arc::ptr_eq(&frames, &self.storage) {
+            return Err(OpenError::SameArena);
+        }
+        let (queue, port) = queue::EmulatedQueue::new(self.shared.clone(), frames, depth, wake);
+        self.shared.arrivals.lock().expect("the device thread does not panic").push(port);
+        self.shared.state.changed.store(true, Ordering::SeqCst);
+        self.shared.ring_doorbell();
+        Ok(Box::new(queue))
+    }
+    fn counters(&self) -> DeviceCounters {
+        let c = &*self.shared.counters;
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        DeviceCounters {
+            reads: get(&c.reads),
+            writes: get(&c.writes),
+            flushes: get(&c.flushes),
+            errors: 0,
+            device_cpu_ns: get(&c.cpu_ns),
+            late: get(&c.late),
+            lateness_ns_total: get(&c.lateness_ns_total),
+            lateness_ns_max: get(&c.lateness_ns_max),
+        }
+    }
+}
+
+impl Drop for EmulatedFlash {
+    fn drop(&mut self) {
+        self.shared.state.stop.store(true, Ordering::SeqCst);
+        self.shared.ring_doorbell();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

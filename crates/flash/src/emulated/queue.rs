@@ -1,0 +1,181 @@
+//! The worker's side of an emulated device: a batch, two rings, and the tags in between.
+//!
+//! Budget: what submit, flush and poll cost the worker together decides what a miss costs. So: one load of a line that
+//! stays in the cache for a flush of nothing new to tell, one transfer of a line for up to eight completions.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use fulgurite_sys::{Arena, Notifier};
+
+use super::Shared;
+use super::device::Port;
+use crate::ring::{Consumer, Producer, ring};
+use crate::slots::Slots;
+use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, frame_count};
+
+/// What a queue and the device share beside the rings.
+#[derive(Debug)]
+pub(super) struct Link {
+    /// The worker sleeps, or is about to and will look at the completion ring once more.
+    pub(super) waiting: CachePadded<AtomicBool>,
+    /// The queue is gone; nothing of it is in flight.
+    pub(super) closed: AtomicBool,
+    pub(super) wake: Arc<Notifier>,
+    pub(super) frames: Arc<Arena>,
+}
+
+pub(super) struct EmulatedQueue {
+    shared: Arc<Shared>,
+    link: Arc<Link>,
+    requests: Producer<2>,
+    completions: Consumer<1>,
+    slots: Slots,
+    /// Submitted, not handed over: entries as they go into the ring.
+    batch: Vec<[u64; 2]>,
+    /// Refused here, to be reported by the next poll.
+    refused: Vec<Completion>,
+    frame_count: u32,
+    rings_bytes: usize,
+}
+
+/// A request in a word: operation (2 bits), frame (30), subpage (32).
+#[inline]
+fn pack(request: &Request) -> u64 {
+    let op = match request.op {
+        Op::Read => 0,
+        Op::Write => 1,
+        Op::Flush => 2u64,
+    };
+    op << 62 | (u64::from(request.frame.0) & 0x3FFF_FFFF) << 32 | u64::from(request.subpage.0)
+}
+
+/// The inverse of [`pack`]: operation, frame, subpage.
+#[inline]
+pub(super) fn unpack(word: u64) -> (Op, u32, u32) {
+    let op = match word >> 62 {
+        0 => Op::Read,
+        1 => Op::Write,
+        _ => Op::Flush,
+    };
+    (op, (word >> 32) as u32 & 0x3FFF_FFFF, word as u32)
+}
+
+impl EmulatedQueue {
+    pub(super) fn new(shared: Arc<Shared>, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> (Self, Port) {
+        // A few entries more than the depth keep the two sides off each other's lines when the depth is tiny.
+        let (requests, device_requests) = ring(depth.max(8));
+        let (device_completions, completions) = ring(depth.max(16));
+        let rings_bytes = requests.bytes() + device_completions.bytes();
+        let frame_count = frame_count(&frames);
+        let waiting = CachePadded::new(AtomicBool::new(false));
+        let link = Arc::new(Link { waiting, closed: AtomicBool::new(false), wake, frames });
+        let port = Port::new(link.clone(), device_requests, device_completions);
+        let (batch, refused) = (Vec::with_capacity(depth), Vec::new());
+        let slots = Slots::new(depth);
+        (EmulatedQueue { shared, link, requests, completions, slots, batch, refused, frame_count, rings_bytes }, port)
+    }
+    /// After the device has ended: what it completed was polled, the rest will never be.
+    #[cold]
+    fn poll_closed(&mut self, completions: &mut Vec<Completion>) {
+        while let Some([word]) = self.completions.pop() {
+            completions.push(Completion { tag: self.slots.release(word as u32), result: Ok(()) });
+        }
+        self.batch.clear();
+        for slot in self.slots.taken() {
+            completions.push(Completion { tag: self.slots.release(slot), result: Err(FlashError::Closed) });
+        }
+    }
+    fn ready(&self) -> bool {
+        self.completions.ready() || !self.refused.is_empty() || (self.shared.stopped() && self.in_flight() > 0)
+    }
+}
+
+impl Queue for EmulatedQueue {
+    #[inline]
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        if self.in_flight() >= self.slots.depth() {
+            return Err(QueueFull);
+        }
+        let inside = request.subpage.0 < self.shared.subpages && request.frame.0 < self.frame_count;
+        if !inside && request.op != Op::Flush {
+            self.refused.push(Completion { tag: request.tag, result: Err(FlashError::OutOfRange) });
+            return Ok(());
+        }
+        let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
+        self.batch.push([pack(&request), u64::from(slot)]);
+        Ok(())
+    }
+    #[inline]
+    fn flush(&mut self) -> Result<(), FlashError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        if self.shared.stopped() {
+            return Err(FlashError::Closed);
+        }
+        for &entry in &self.batch {
+            self.requests.push(entry);
+        }
+        self.batch.clear();
+        self.shared.ring_doorbell();
+        Ok(())
+    }
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        while let Some([word]) = self.completions.pop() {
+            completions.push(Completion { tag: self.slots.release(word as u32), result: Ok(()) });
+        }
+        if !self.refused.is_empty() {
+            completions.append(&mut self.refused);
+        }
+        if completions.len() == before && self.slots.in_use() > 0 && self.shared.stopped() {
+            self.poll_closed(completions);
+        }
+        completions.len() - before
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let _ = self.flush();
+        if self.ready() {
+            return;
+        }
+        self.link.waiting.store(true, Ordering::Relaxed);
+        // Pairs with the device's fence between posting and looking at `waiting`: one of the two sees the other.
+        fence(Ordering::SeqCst);
+        if !self.ready() {
+            self.link.wake.wait(timeout);
+        }
+        self.link.waiting.store(false, Ordering::Relaxed);
+    }
+    fn in_flight(&self) -> usize {
+        self.slots.in_use() + self.refused.len()
+    }
+    fn depth(&self) -> usize {
+        self.slots.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.rings_bytes + self.slots.bytes() + self.batch.capacity() * 16 + self.refused.capacity() * 16
+    }
+}
+
+impl Drop for EmulatedQueue {
+    fn drop(&mut self) {
+        for [_, slot] in std::mem::take(&mut self.batch) {
+            self.slots.release(slot as u32);
+        }
+        self.refused.clear();
+        let mut lost = Vec::new();
+        while self.slots.in_use() > 0 {
+            if self.poll(&mut lost) == 0 {
+                self.wait(Some(Duration::from_millis(100)));
+            }
+            lost.clear();
+        }
+        self.link.closed.store(true, Ordering::SeqCst);
+        self.shared.state.changed.store(true, Ordering::SeqCst);
+        self.shared.ring_doorbell();
+    }
+}

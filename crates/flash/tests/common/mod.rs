@@ -1,0 +1,95 @@
+//! What the tests of the media share: random numbers, stamped frames, and a driver that waits for its requests.
+#![allow(dead_code, reason = "not every test file uses all of it")]
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_flash::*;
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_sys::{Arena, Backed, Notifier};
+
+/// The seed of this run: `FULGURITE_SEED`, or the time.
+pub fn seed() -> u64 {
+    std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+    })
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+pub struct Random(pub u64);
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+pub fn arena(frames: u32) -> Arc<Arena> {
+    Arc::new(Arena::anonymous(frames as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap())
+}
+
+pub fn request(tag: u64, op: Op, subpage: u32, frame: u32) -> Request {
+    Request { tag, op, subpage: SubpageIndex(subpage), frame: FrameIndex(frame) }
+}
+
+/// Fills a frame so that each of its 512 words tells the stamp.
+pub fn fill(arena: &Arena, frame: u32, stamp: u64) {
+    let bytes: Vec<u8> = (0..512u64).flat_map(|i| (stamp ^ i.wrapping_mul(stamp | 1)).to_le_bytes()).collect();
+    arena.write(frame as usize * SUBPAGE_BYTES, &bytes);
+}
+
+/// The stamp that a frame was filled with; none if it is torn. A frame of zeros has stamp 0... and is torn.
+pub fn stamp_of(arena: &Arena, frame: u32) -> Option<u64> {
+    let mut bytes = [0; SUBPAGE_BYTES];
+    arena.read(frame as usize * SUBPAGE_BYTES, &mut bytes);
+    let stamp = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    let whole = (0..512u64).zip(bytes.chunks(8)).all(|(i, b)| b == (stamp ^ i.wrapping_mul(stamp | 1)).to_le_bytes());
+    whole.then_some(stamp)
+}
+
+/// A queue whose requests are waited for.
+pub struct Driver {
+    pub queue: Box<dyn Queue>,
+    tag: u64,
+}
+
+impl Driver {
+    pub fn new(flash: &dyn Flash, frames: &Arc<Arena>, depth: usize) -> Driver {
+        let wake = Arc::new(Notifier::new().unwrap());
+        Driver { queue: flash.open_queue(frames.clone(), depth, wake).unwrap(), tag: 1000 }
+    }
+    /// Submits, and returns the tag.
+    pub fn submit(&mut self, op: Op, subpage: u32, frame: u32) -> u64 {
+        self.tag += 1;
+        self.queue.submit(request(self.tag, op, subpage, frame)).unwrap();
+        self.tag
+    }
+    /// Waits for all in flight; returns results by tag.
+    pub fn finish_all(&mut self) -> HashMap<u64, Result<(), FlashError>> {
+        let _ = self.queue.flush();
+        let mut all = Vec::new();
+        let mut waits = 0;
+        while self.queue.in_flight() > 0 {
+            if self.queue.poll(&mut all) == 0 {
+                self.queue.wait(Some(Duration::from_secs(5)));
+                waits += 1;
+                assert!(waits < 10_000, "{} requests never complete", self.queue.in_flight());
+            }
+        }
+        let count = all.len();
+        let map: HashMap<_, _> = all.into_iter().map(|c| (c.tag, c.result)).collect();
+        assert_eq!(map.len(), count, "a request completed twice");
+        map
+    }
+    /// One request, to its end.
+    pub fn one(&mut self, op: Op, subpage: u32, frame: u32) -> Result<(), FlashError> {
+        let tag = self.submit(op, subpage, frame);
+        self.finish_all()[&tag]
+    }
+}
