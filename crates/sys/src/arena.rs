@@ -202,6 +202,18 @@ impl Arena {
         }
     }
 
+    /// The first byte of a range, for those who hand it to the kernel or a device. Valid as long as the arena.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    #[inline(always)]
+    #[must_use]
+    pub fn range(&self, offset: usize, len: usize) -> NonNull<u8> {
+        self.check(offset, len);
+        // SAFETY: `offset` is inside the mapping (checked above).
+        unsafe { self.base.add(offset) }
+    }
+
     #[inline(always)]
     fn check(&self, offset: usize, len: usize) {
         assert!(

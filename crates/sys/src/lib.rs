@@ -8,8 +8,12 @@ pub mod arch;
 pub mod arena;
 pub mod barrier;
 pub mod clock;
+pub mod direct_file;
 pub mod notify;
+pub mod uring;
 
 pub use arena::{Arena, ArenaError, Backed};
 pub use clock::Clock;
+pub use direct_file::DirectFile;
 pub use notify::Notifier;
+pub use uring::Uring;

@@ -102,7 +102,7 @@ impl Device {
             waiting: BinaryHeap::with_capacity(1024),
             sequence: 0,
             ports: Vec::new(),
-            single_core: affinity::cores().len() < 2,
+            single_core: matches!(affinity::cores()[..], [only] if config.core.is_none_or(|core| core == only)),
             cpu_due_ns: 0,
         }
     }

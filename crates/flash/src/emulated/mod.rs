@@ -42,7 +42,8 @@ pub struct EmulatedConfig {
     /// Planes. Subpage s lies on plane s mod `planes`; a plane serves one request at a time, so that the device gives at
     /// most planes / latency.
     pub planes: usize,
-    /// The core to run the device on; none leaves it to the kernel.
+    /// The core to run the device on; none leaves it to the kernel, among the cores of the thread that starts the device.
+    /// A device that has only the starter's core sleeps between due times rather than spin.
     pub core: Option<usize>,
     /// Where the data lies (at least `subpages` x 4096 bytes); none takes fresh memory, all zero.
     pub storage: Option<Arc<Arena>>,
@@ -151,10 +152,6 @@ impl EmulatedFlash {
         };
         let doorbell =
             Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd for the device", source })?;
-        if let Some(core) = config.core.filter(|core| !affinity::cores().contains(core)) {
-            let source = std::io::Error::other(format!("core {core} does not exist or is not allowed to this process"));
-            return Err(OpenError::System { what: "pin the device thread", source });
-        }
         let shared = Arc::new(Shared {
             state: CachePadded::new(State { expedited: barrier::register(), ..State::default() }),
             counters: CachePadded::default(),
@@ -164,14 +161,23 @@ impl EmulatedFlash {
         });
         let device = device::Device::new(shared.clone(), storage.clone(), &config);
         let core = config.core;
+        let (report, pinned) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("flash-device".into())
             .spawn(move || {
-                // Checked above; should the core go away in between, the device runs where it can.
-                let _ = core.map(affinity::pin);
-                device.run();
+                let result = core.map_or(Ok(()), affinity::pin);
+                let refused = result.is_err();
+                let _ = report.send(result);
+                if !refused {
+                    device.run();
+                }
             })
             .map_err(|source| OpenError::System { what: "start the device thread", source })?;
+        let pinned = pinned.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
+        pinned.map_err(|source| OpenError::System {
+            what: "pin the device thread to the core asked for (does it exist, and is it allowed to this process?)",
+            source,
+        })?;
         Ok(EmulatedFlash { shared, thread: Some(thread), config, storage })
     }
     /// What it stores: subpage i at i x 4096. Change it only while no request is in flight.

@@ -1,0 +1,181 @@
+//! A file or block device that is read and written past the page cache, from and into an [`Arena`].
+//!
+//! Invariants: the descriptor is close-on-exec and was opened without following a symbolic link; offsets, lengths and
+//! memory are multiples of 4096 wherever `direct` is in force (the caller's frames are). It does not judge what it opened
+//! (kind, size, owner): that is `flash`'s affair; and it retries nothing.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::Arena;
+
+/// An open file or block device.
+#[derive(Debug)]
+pub struct DirectFile {
+    file: File,
+    direct: bool,
+}
+
+impl DirectFile {
+    /// Opens what exists, for reading and writing. Does not block on FIFOs and devices.
+    ///
+    /// # Errors
+    /// The kernel's: `ENOENT`, `EACCES`, `ELOOP` for a symbolic link, `EISDIR`, ...
+    pub fn open(path: &Path) -> io::Result<DirectFile> {
+        Self::open_with(path, false)
+    }
+
+    /// Creates a file, readable and writable by its owner only.
+    ///
+    /// # Errors
+    /// The kernel's: `EEXIST` when there is anything of that name, a dangling symbolic link included.
+    pub fn create(path: &Path) -> io::Result<DirectFile> {
+        Self::open_with(path, true)
+    }
+
+    fn open_with(path: &Path, create: bool) -> io::Result<DirectFile> {
+        let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(create).mode(0o600);
+        match options.custom_flags(flags | libc::O_DIRECT).open(path) {
+            Ok(file) => Ok(DirectFile { file, direct: true }),
+            // Some kernels create the file before they find that its file system has no O_DIRECT.
+            Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                if create {
+                    let _ = std::fs::remove_file(path);
+                }
+                Ok(DirectFile { file: options.custom_flags(flags).open(path)?, direct: false })
+            }
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Whether the page cache is bypassed. Not where the file system refuses (tmpfs before Linux 6.6, say).
+    #[must_use]
+    pub fn direct(&self) -> bool {
+        self.direct
+    }
+    /// What the kernel says of the open file.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.file.metadata()
+    }
+    /// Its length in bytes; works for block devices as well.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn bytes(&self) -> io::Result<u64> {
+        Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
+    }
+    /// Takes the file for this open description alone, until it is closed. Returns false when another has it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn lock(&self) -> io::Result<bool> {
+        match rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+    /// One read into the arena. May be short.
+    ///
+    /// # Errors
+    /// The kernel's, `EINTR` included.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn read_at(&self, file_offset: u64, arena: &Arena, offset: usize, len: usize) -> io::Result<usize> {
+        let memory = arena.range(offset, len);
+        // SAFETY: `range` checked that the bytes are mapped and writable while `arena` is borrowed. Nobody holds a
+        // reference to them: an arena's bytes are reached as opaque copies and atomics only.
+        let n = unsafe { libc::pread(self.file.as_raw_fd(), memory.as_ptr().cast(), len, file_offset.cast_signed()) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+    /// One write from the arena. May be short.
+    ///
+    /// # Errors
+    /// The kernel's, `EINTR` included.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn write_at(&self, file_offset: u64, arena: &Arena, offset: usize, len: usize) -> io::Result<usize> {
+        let memory = arena.range(offset, len);
+        // SAFETY: as in `read_at`; the kernel only reads them.
+        let n = unsafe { libc::pwrite(self.file.as_raw_fd(), memory.as_ptr().cast(), len, file_offset.cast_signed()) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
+    /// Makes what was written durable (`fdatasync`). A failure must not be retried: the kernel reports it once.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+    /// Makes what was written and the file's length durable (`fsync`).
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+    /// Bytes that this user may still write to the file system at `path`.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn free_bytes(path: &Path) -> io::Result<u64> {
+        let s = rustix::fs::statvfs(path)?;
+        Ok(s.f_bavail.saturating_mul(s.f_frsize))
+    }
+}
+
+impl AsFd for DirectFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Backed;
+
+    fn path(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("fulgurite-direct-file-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn bytes_come_back_and_the_lock_holds() {
+        let path = path("bytes");
+        let file = DirectFile::create(&path).unwrap();
+        assert!(DirectFile::create(&path).is_err());
+        let arena = Arena::anonymous(8192, Backed::BasePages).unwrap();
+        arena.write(0, &[7; 4096]);
+        assert_eq!(file.write_at(4096, &arena, 0, 4096).unwrap(), 4096);
+        assert_eq!(file.read_at(4096, &arena, 4096, 4096).unwrap(), 4096);
+        assert_eq!(file.read_at(8192, &arena, 4096, 4096).unwrap(), 0);
+        let mut got = [0; 4096];
+        arena.read(4096, &mut got);
+        assert_eq!((got, file.bytes().unwrap()), ([7; 4096], 8192));
+        file.sync_data().unwrap();
+        assert!(file.lock().unwrap());
+        assert!(!DirectFile::open(&path).unwrap().lock().unwrap());
+        drop(file);
+        assert!(DirectFile::open(&path).unwrap().lock().unwrap());
+        std::fs::remove_file(&path).unwrap();
+    }
+    #[test]
+    fn links_are_not_followed() {
+        let path = path("link");
+        std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+        assert_eq!(DirectFile::open(&path).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert!(DirectFile::create(&path).is_err());
+        std::fs::remove_file(&path).unwrap();
+        assert!(DirectFile::free_bytes(Path::new("/")).unwrap() > 0);
+    }
+}
