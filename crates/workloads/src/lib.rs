@@ -7,6 +7,15 @@
 //! It starts no thread, measures no time and knows no device: that is the business of those who drive it.
 #![forbid(unsafe_code)]
 
+mod array_swap;
+mod header;
+mod keys;
+mod registry;
+
+pub use array_swap::{ArraySwap, SwapRequest};
+pub use keys::{Random, ZipfKeys, mix};
+pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
+
 use fulgurite_memory::{AccessError, Memory, Region};
 
 /// What a workload is built from. The same for all configurations that are compared.
