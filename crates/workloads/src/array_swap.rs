@@ -94,7 +94,7 @@ impl<L: Latch> Workload for ArraySwap<L> {
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         let count: u64 = header::read(memory, Self::NAME, region)?;
         let elements = Ptr::new(header::data(region).base);
-        if !count.checked_mul(ELEMENT_BYTES).is_some_and(|bytes| bytes <= header::data(region).bytes) {
+        if count.checked_mul(ELEMENT_BYTES).is_none_or(|bytes| bytes > header::data(region).bytes) {
             let what =
                 format!("its {count} elements do not fit in this region; open all of the region it was built in");
             return Err(WorkloadError::Unusable { workload: Self::NAME, what });
