@@ -115,6 +115,22 @@ pub enum OpenError {
         /// The path as given.
         path: PathBuf,
     },
+    /// The file is smaller than what was asked for.
+    #[error("{} has {}, and {} are needed; name a larger one, or ask for less", path.display(), format_bytes(*.found), format_bytes(*.needed))]
+    TooSmall {
+        /// The path as given.
+        path: PathBuf,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// Somebody stopped the creation; what had been written has been removed.
+    #[error("the creation of {} was stopped; nothing is left of it", path.display())]
+    Stopped {
+        /// The path as given.
+        path: PathBuf,
+    },
     /// The file system is too full for a file of this size.
     #[error(
         "{} needs {} and its file system has {} free; free some, or ask for less",

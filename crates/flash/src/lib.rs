@@ -21,6 +21,8 @@
 
 mod emulated;
 mod error;
+mod fault;
+mod file;
 mod memory;
 #[cfg(not(loom))]
 mod ring;
@@ -36,6 +38,8 @@ use fulgurite_sys::{Arena, Notifier};
 
 pub use emulated::{EmulatedConfig, EmulatedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
+pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
+pub use file::{FileBackend, FileConfig, FileFlash, FileMode};
 pub use memory::MemoryFlash;
 
 /// The most requests that one queue may have in flight.
@@ -140,8 +144,8 @@ pub trait Queue: Send {
     /// Hands the batch over. Costs next to nothing when the batch is empty.
     ///
     /// # Errors
-    /// When the medium takes no more requests at all. Requests of the batch that it did not take complete with an error,
-    /// so that the caller needs no book-keeping of its own.
+    /// When the medium takes no more requests at all. Everything in flight then completes with an error at the next poll, so
+    /// that the caller needs no book-keeping of its own; frames under way are free only when the queue was dropped.
     fn flush(&mut self) -> Result<(), FlashError>;
     /// Appends the completions that are there, and returns how many. Never blocks.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;

@@ -222,3 +222,69 @@ fn emulated_conforms() {
         conform(&EmulatedFlash::new(config).unwrap(), seed());
     }
 }
+
+/// A medium on a fresh file in a directory that goes with it.
+fn file_flash(backend: FileBackend) -> (FileFlash, tempfile::TempDir) {
+    let directory = tempfile::tempdir().unwrap();
+    let config = FileConfig::create(directory.path().join("flash"), u64::from(SUBPAGES) * 4096);
+    (FileFlash::open(&FileConfig { backend, ..config }).unwrap(), directory)
+}
+
+#[test]
+fn files_conform() {
+    for backend in [FileBackend::Auto, FileBackend::UringUnregistered, FileBackend::Threads(1), FileBackend::Threads(8)]
+    {
+        let (flash, _directory) = file_flash(backend);
+        // Where io_uring is missing there is nothing to test of it.
+        if flash.open_queue(arena(1), 1, Arc::new(Notifier::new().unwrap())).is_ok() {
+            conform(&flash, seed());
+        }
+        println!("{:?}", flash.warnings());
+    }
+}
+
+#[test]
+fn faulty_media_without_faults_conform() {
+    let plan = FaultPlan { seed: seed(), reorder: true, record: true, ..FaultPlan::default() };
+    conform(&FaultyFlash::new(MemoryFlash::new(SUBPAGES).unwrap(), plan), seed());
+}
+
+/// A lower bound alone is a matter of correctness; an upper one would be a matter of luck.
+#[test]
+fn an_emulated_device_is_never_early() {
+    let clock = fulgurite_sys::Clock::get();
+    let (read, write) = (Duration::from_micros(300), Duration::from_micros(700));
+    let config =
+        EmulatedConfig { read_latency: read, write_latency: write, planes: 4, ..EmulatedConfig::new(SUBPAGES) };
+    let flash = EmulatedFlash::new(config).unwrap();
+    let frames = arena(8);
+    let mut queue = Driver::new(&flash, &frames, 8);
+    for i in 0..40u32 {
+        let op = if i % 2 == 0 { Op::Read } else { Op::Write };
+        let start = clock.now_ns();
+        queue.one(op, i, 0).unwrap();
+        let took = Duration::from_nanos(clock.now_ns() - start);
+        assert!(took >= if op == Op::Read { read } else { write }, "{op:?} after {took:?}");
+    }
+    // Eight reads on one plane are served one after the other.
+    let start = clock.now_ns();
+    for i in 0..8 {
+        queue.submit(Op::Read, i * 4, i);
+    }
+    queue.finish_all();
+    assert!(Duration::from_nanos(clock.now_ns() - start) >= 8 * read);
+    // A flush comes after the writes before it.
+    let start = clock.now_ns();
+    queue.submit(Op::Write, 0, 0);
+    let flush = queue.submit(Op::Flush, 0, 0);
+    queue.queue.flush().unwrap();
+    let mut completions = Vec::new();
+    while completions.is_empty() || completions.iter().all(|c: &Completion| c.tag != flush) {
+        queue.queue.wait(None);
+        queue.queue.poll(&mut completions);
+    }
+    assert!(Duration::from_nanos(clock.now_ns() - start) >= write);
+    let counters = flash.counters();
+    assert_eq!((counters.reads, counters.writes, counters.flushes), (28, 21, 1));
+    assert!(counters.lateness_ns_max >= counters.lateness_ns_mean());
+}

@@ -25,7 +25,16 @@ impl DirectFile {
     /// # Errors
     /// The kernel's: `ENOENT`, `EACCES`, `ELOOP` for a symbolic link, `EISDIR`, ...
     pub fn open(path: &Path) -> io::Result<DirectFile> {
-        Self::open_with(path, false)
+        Self::open_with(path, false, 0)
+    }
+
+    /// Opens a block device, provided that nobody else uses it: no mount, no swap, no other exclusive opener.
+    ///
+    /// # Errors
+    /// `EBUSY` when it is in use; else as [`DirectFile::open`].
+    pub fn open_device(path: &Path) -> io::Result<DirectFile> {
+        // Without O_CREAT, O_EXCL is for block devices only (open(2)).
+        Self::open_with(path, false, libc::O_EXCL)
     }
 
     /// Creates a file, readable and writable by its owner only.
@@ -33,11 +42,11 @@ impl DirectFile {
     /// # Errors
     /// The kernel's: `EEXIST` when there is anything of that name, a dangling symbolic link included.
     pub fn create(path: &Path) -> io::Result<DirectFile> {
-        Self::open_with(path, true)
+        Self::open_with(path, true, 0)
     }
 
-    fn open_with(path: &Path, create: bool) -> io::Result<DirectFile> {
-        let flags = libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    fn open_with(path: &Path, create: bool, flags: i32) -> io::Result<DirectFile> {
+        let flags = flags | libc::O_CLOEXEC | libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(create).mode(0o600);
         match options.custom_flags(flags | libc::O_DIRECT).open(path) {

@@ -1,0 +1,285 @@
+//! A wrapper that makes any medium misbehave, by plan and by seed: for tests, and for people who try what happens.
+//!
+//! Rules count the requests they apply to, over all queues of the medium, in order of submission; so a test with one
+//! worker is deterministic. A request that is made to fail never reaches the medium within: no data moves. A flush that is
+//! made to fail poisons the wrapper as a real one poisons a file.
+//!
+//! Invariant: each request is completed exactly once, but for those that a rule makes to hang; these stay in flight until
+//! the queue is dropped.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fulgurite_format::SubpageIndex;
+use fulgurite_sys::{Arena, Notifier};
+
+use crate::slots::Slots;
+use crate::{Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth};
+
+/// What happens to a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Fault {
+    /// It fails with this error; its data does not move. `FlashError::Io(5)` is EIO, 11 EAGAIN, 28 ENOSPC.
+    Fails(FlashError),
+    /// It never completes: the device has stopped answering.
+    Hangs,
+    /// It succeeds, and its completion is found this many polls later.
+    Late {
+        /// Polls that do not find it yet.
+        polls: u32,
+    },
+}
+
+/// Which of the requests that a rule applies to are hit, counted from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    /// This one alone.
+    Nth(u64),
+    /// This one and all after it.
+    From(u64),
+    /// Every so many.
+    Every(u64),
+    /// One in so many, by the plan's seed.
+    OneIn(u64),
+}
+
+/// One rule of a plan.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rule {
+    /// The operation it applies to; none for all.
+    pub op: Option<Op>,
+    /// Which of them are hit.
+    pub when: When,
+    /// What happens to these. The first rule of a plan that hits decides.
+    pub fault: Fault,
+}
+
+/// What goes wrong, and what is written down.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FaultPlan {
+    /// Decides everything that the rules leave open.
+    pub seed: u64,
+    /// What goes wrong.
+    pub rules: Vec<Rule>,
+    /// Completions come in random order, and some a few polls late.
+    pub reorder: bool,
+    /// Submissions are kept for [`FaultyFlash::record`].
+    pub record: bool,
+}
+
+impl FaultPlan {
+    /// The plan of a single rule.
+    #[must_use]
+    pub fn rule(op: Option<Op>, when: When, fault: Fault) -> FaultPlan {
+        FaultPlan { rules: vec![Rule { op, when, fault }], ..FaultPlan::default() }
+    }
+}
+
+/// A medium that misbehaves.
+#[derive(Debug)]
+pub struct FaultyFlash<F> {
+    inner: F,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    plan: FaultPlan,
+    /// Requests that each rule has seen.
+    seen: Vec<u64>,
+    random: u64,
+    poisoned: bool,
+    submitted: u64,
+    errors: u64,
+    record: Vec<(Op, SubpageIndex)>,
+}
+
+impl<F: Flash> FaultyFlash<F> {
+    /// Wraps a medium.
+    pub fn new(inner: F, plan: FaultPlan) -> FaultyFlash<F> {
+        let state = State {
+            seen: vec![0; plan.rules.len()],
+            random: plan.seed,
+            plan,
+            poisoned: false,
+            submitted: 0,
+            errors: 0,
+            record: Vec::new(),
+        };
+        FaultyFlash { inner, state: Arc::new(Mutex::new(state)) }
+    }
+    /// Goes on by another plan; its counts start at 0. Poison and record stay.
+    pub fn set_plan(&self, plan: FaultPlan) {
+        let mut state = lock(&self.state);
+        (state.seen, state.random, state.plan) = (vec![0; plan.rules.len()], plan.seed, plan);
+    }
+    /// What was submitted so far while the plan said `record`, in order.
+    #[must_use]
+    pub fn record(&self) -> Vec<(Op, SubpageIndex)> {
+        lock(&self.state).record.clone()
+    }
+    /// Requests submitted so far, hit or not.
+    #[must_use]
+    pub fn submitted(&self) -> u64 {
+        lock(&self.state).submitted
+    }
+    /// The medium within.
+    pub fn inner(&self) -> &F {
+        &self.inner
+    }
+}
+
+impl<F: Flash> Flash for FaultyFlash<F> {
+    fn subpages(&self) -> u32 {
+        self.inner.subpages()
+    }
+    fn describe(&self) -> String {
+        format!("{}, with faults", self.inner.describe())
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        check_depth(depth)?;
+        Ok(Box::new(FaultyQueue {
+            inner: self.inner.open_queue(frames, depth, wake)?,
+            state: self.state.clone(),
+            slots: Slots::new(depth),
+            late: vec![0; depth].into(),
+            batch: Vec::new(),
+            held: Vec::new(),
+            arrived: Vec::new(),
+        }))
+    }
+    fn counters(&self) -> DeviceCounters {
+        let mut counters = self.inner.counters();
+        counters.errors += lock(&self.state).errors;
+        counters
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    /// SplitMix64 (Steele, Lea, Flood 2014).
+    fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.random ^ (self.random >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    /// Counts a request, and says what happens to it.
+    fn decide(&mut self, request: &Request) -> Option<Fault> {
+        self.submitted += 1;
+        if self.plan.record {
+            self.record.push((request.op, request.subpage));
+        }
+        let mut hit = None;
+        for index in 0..self.plan.rules.len() {
+            let rule = self.plan.rules[index];
+            if rule.op.is_some_and(|op| op != request.op) {
+                continue;
+            }
+            self.seen[index] += 1;
+            let (count, random) = (self.seen[index], self.random());
+            let hits = match rule.when {
+                When::Nth(n) => count == n,
+                When::From(n) => count >= n,
+                When::Every(n) => count.is_multiple_of(n.max(1)),
+                When::OneIn(n) => random.is_multiple_of(n.max(1)),
+            };
+            if hits && hit.is_none() {
+                hit = Some(rule.fault);
+            }
+        }
+        if self.poisoned && request.op != Op::Read {
+            hit = Some(Fault::Fails(FlashError::Poisoned));
+        }
+        if let Some(Fault::Fails(_)) = hit {
+            self.errors += 1;
+            self.poisoned |= request.op == Op::Flush;
+        }
+        hit
+    }
+}
+
+struct FaultyQueue {
+    inner: Box<dyn Queue>,
+    state: Arc<Mutex<State>>,
+    /// The caller's tags; the medium within sees slots.
+    slots: Slots,
+    /// By slot: polls that do not find its completion yet.
+    late: Box<[u32]>,
+    /// Failed at submission, not handed over yet.
+    batch: Vec<(u32, FlashError)>,
+    /// Ended, and the polls until they are found.
+    held: Vec<(u32, Result<(), FlashError>, u32)>,
+    arrived: Vec<Completion>,
+}
+
+impl Queue for FaultyQueue {
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
+        let fault = lock(&self.state).decide(&request);
+        self.late[slot as usize] = match fault {
+            Some(Fault::Late { polls }) => polls,
+            _ => 0,
+        };
+        match fault {
+            Some(Fault::Fails(error)) => self.batch.push((slot, error)),
+            Some(Fault::Hangs) => {}
+            Some(Fault::Late { .. }) | None => {
+                let inner = Request { tag: slot.into(), ..request };
+                self.inner.submit(inner).expect("the queue within is as deep and has no more in flight");
+            }
+        }
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), FlashError> {
+        self.held.extend(self.batch.drain(..).map(|(slot, error)| (slot, Err(error), 0)));
+        self.inner.flush()
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        self.inner.poll(&mut self.arrived);
+        let mut state = lock(&self.state);
+        let reorder = state.plan.reorder;
+        for completion in self.arrived.drain(..) {
+            let slot = completion.tag as u32;
+            let extra = if reorder && state.random().is_multiple_of(4) { state.random() % 4 } else { 0 };
+            self.held.push((slot, completion.result, self.late[slot as usize].saturating_add(extra as u32)));
+        }
+        let slots = &mut self.slots;
+        self.held.retain_mut(|(slot, result, polls)| {
+            let due = *polls == 0;
+            if due {
+                completions.push(Completion { tag: slots.release(*slot), result: *result });
+            }
+            *polls = polls.saturating_sub(1);
+            !due
+        });
+        if reorder {
+            let found = &mut completions[before..];
+            for i in (1..found.len()).rev() {
+                found.swap(i, (state.random() % (i as u64 + 1)) as usize);
+            }
+        }
+        completions.len() - before
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let _ = self.flush();
+        // What is held comes by polling, not by sleeping.
+        if self.held.is_empty() {
+            self.inner.wait(timeout);
+        }
+    }
+    fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+    fn depth(&self) -> usize {
+        self.slots.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes() + self.slots.bytes() + self.late.len() * 4
+    }
+}

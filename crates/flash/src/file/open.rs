@@ -1,0 +1,169 @@
+//! Judges a path, then opens or creates what is there. Every refusal comes before anything is created or written.
+
+use std::fs::{self, FileType, Metadata};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_sys::{Arena, Backed, DirectFile};
+
+use crate::OpenError;
+
+/// Written at a time while a file is filled.
+const CHUNK_BYTES: usize = 1 << 20;
+/// How often progress is reported.
+const PROGRESS_BYTES: u64 = 8 << 20;
+
+/// Opens what exists; returns its subpages.
+pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, u32), OpenError> {
+    if let Some(wanted) = wanted {
+        subpages(wanted)?;
+    }
+    let metadata = fs::symlink_metadata(path).map_err(|e| path_error("look at", path, e))?;
+    judge_kind(path, &metadata)?;
+    let is_device = metadata.file_type().is_block_device();
+    // Root may write to a read-only file; whoever made it read-only did not mean that.
+    if !is_device && metadata.mode() & 0o222 == 0 {
+        return Err(OpenError::Denied { path: path.into(), source: io::ErrorKind::PermissionDenied.into() });
+    }
+    let file = if is_device { DirectFile::open_device(path) } else { DirectFile::open(path) };
+    let file = file.map_err(|e| path_error("open", path, e))?;
+    // Judged again: what was opened may not be what was looked at.
+    let metadata = file.metadata().map_err(|e| path_error("look at", path, e))?;
+    judge_kind(path, &metadata)?;
+    if is_device != metadata.file_type().is_block_device() {
+        return Err(wrong_kind(path, "path that changes while it is opened"));
+    }
+    if !is_device && metadata.nlink() > 1 {
+        return Err(wrong_kind(path, "file with several hard links, and others might change it under us"));
+    }
+    if !file.lock().map_err(|e| path_error("lock", path, e))? {
+        return Err(OpenError::InUse { path: path.into() });
+    }
+    let found = file.bytes().map_err(|e| path_error("find the size of", path, e))?;
+    match wanted {
+        Some(needed) if needed > found => Err(OpenError::TooSmall { path: path.into(), needed, found }),
+        Some(wanted) => Ok((file, subpages(wanted)?)),
+        None => Ok((file, subpages(found)?)),
+    }
+}
+
+/// Creates a file of `bytes`, all written; removes it again if that fails.
+pub(super) fn create(
+    path: &Path,
+    bytes: u64,
+    progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+) -> Result<(DirectFile, u32), OpenError> {
+    let subpages = subpages(bytes)?;
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(OpenError::Exists { path: path.into() });
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    };
+    let parent_metadata = fs::metadata(parent).map_err(|e| path_error("look at", parent, e))?;
+    if !parent_metadata.is_dir() {
+        return Err(OpenError::Path {
+            what: "create a file in",
+            path: parent.into(),
+            source: io::ErrorKind::NotADirectory.into(),
+        });
+    }
+    let free = DirectFile::free_bytes(parent).map_err(|e| path_error("find the free space of", parent, e))?;
+    if free < bytes {
+        return Err(OpenError::NoSpace { path: path.into(), needed: bytes, free });
+    }
+    let file = DirectFile::create(path).map_err(|e| path_error("create", path, e))?;
+    let unfinished = Unfinished(Some(path.into()));
+    if !file.lock().map_err(|e| path_error("lock", path, e))? {
+        return Err(OpenError::InUse { path: path.into() });
+    }
+    let zeros = Arena::anonymous(CHUNK_BYTES, Backed::HugePages)?;
+    let (mut done, mut told) = (0, 0);
+    while done < bytes {
+        let len = (bytes - done).min(CHUNK_BYTES as u64) as usize;
+        match file.write_at(done, &zeros, 0, len) {
+            Ok(n) if n >= SUBPAGE_BYTES => done += (n / SUBPAGE_BYTES * SUBPAGE_BYTES) as u64,
+            Ok(_) => return Err(path_error("write", path, io::ErrorKind::WriteZero.into())),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if matches!(e.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => {
+                let free = DirectFile::free_bytes(parent).unwrap_or(0);
+                return Err(OpenError::NoSpace { path: path.into(), needed: bytes, free });
+            }
+            Err(e) => return Err(path_error("write", path, e)),
+        }
+        if done - told >= PROGRESS_BYTES || done == bytes {
+            told = done;
+            if progress(done, bytes).is_break() {
+                return Err(OpenError::Stopped { path: path.into() });
+            }
+        }
+    }
+    file.sync_all().map_err(|e| path_error("flush", path, e))?;
+    // The name is durable when its directory is.
+    fs::File::open(parent).and_then(|d| d.sync_all()).map_err(|e| path_error("flush", parent, e))?;
+    unfinished.keep();
+    Ok((file, subpages))
+}
+
+/// Removes a file that is not finished.
+struct Unfinished(Option<PathBuf>);
+impl Unfinished {
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Subpages in so many bytes.
+fn subpages(bytes: u64) -> Result<u32, OpenError> {
+    if bytes == 0 {
+        return Err(OpenError::Size { bytes });
+    }
+    if !bytes.is_multiple_of(SUBPAGE_BYTES as u64) {
+        return Err(OpenError::NotAMultiple { bytes });
+    }
+    u32::try_from(bytes / SUBPAGE_BYTES as u64).map_err(|_| OpenError::Size { bytes })
+}
+
+fn judge_kind(path: &Path, metadata: &Metadata) -> Result<(), OpenError> {
+    let kind = metadata.file_type();
+    if kind.is_file() || kind.is_block_device() { Ok(()) } else { Err(wrong_kind(path, name(kind))) }
+}
+
+fn name(kind: FileType) -> &'static str {
+    match kind {
+        k if k.is_symlink() => "symbolic link (name what it points to)",
+        k if k.is_dir() => "directory",
+        k if k.is_fifo() => "FIFO",
+        k if k.is_socket() => "socket",
+        k if k.is_char_device() => "character device",
+        _ => "file of an unknown kind",
+    }
+}
+
+fn wrong_kind(path: &Path, kind: &'static str) -> OpenError {
+    OpenError::WrongKind { path: path.into(), kind }
+}
+
+/// The typed error for what the kernel said about a path.
+fn path_error(what: &'static str, path: &Path, source: io::Error) -> OpenError {
+    let path = path.to_owned();
+    match source.kind() {
+        io::ErrorKind::NotFound => OpenError::Missing { path },
+        io::ErrorKind::AlreadyExists => OpenError::Exists { path },
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => OpenError::Denied { path, source },
+        io::ErrorKind::ResourceBusy => OpenError::InUse { path },
+        io::ErrorKind::IsADirectory => wrong_kind(&path, "directory"),
+        _ => OpenError::Path { what, path, source },
+    }
+}

@@ -1,0 +1,210 @@
+//! One worker's queue on a file, through a pool of threads that read and write: where io_uring is missing or forbidden.
+//!
+//! Invariant: a job handed over is in exactly one of `jobs`, a thread's hands, or `ended`.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_sys::{Arena, Notifier};
+
+use super::{Medium, Tries, judge};
+use crate::slots::Slots;
+use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, frame_count};
+
+/// These threads call the kernel and little else.
+const STACK_BYTES: usize = 64 << 10;
+
+pub(super) struct ThreadQueue {
+    pool: Arc<Pool>,
+    threads: Vec<JoinHandle<()>>,
+    slots: Slots,
+    batch: Vec<(u32, Request)>,
+    refused: Vec<Completion>,
+    frame_count: u32,
+}
+
+struct Pool {
+    medium: Arc<Medium>,
+    frames: Arc<Arena>,
+    wake: Arc<Notifier>,
+    jobs: Mutex<Jobs>,
+    more: Condvar,
+    ended: Mutex<Vec<(u32, Result<(), FlashError>)>>,
+    /// Entries in `ended`, so that a poll that finds nothing takes no lock.
+    ended_count: AtomicUsize,
+    /// The worker sleeps, or is about to and will look at `ended_count` once more.
+    waiting: AtomicBool,
+}
+
+#[derive(Default)]
+struct Jobs {
+    queue: VecDeque<(u32, Request)>,
+    stop: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ThreadQueue {
+    pub(super) fn open(
+        medium: Arc<Medium>,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+        threads: usize,
+    ) -> Result<ThreadQueue, OpenError> {
+        let frame_count = frame_count(&frames);
+        let pool = Arc::new(Pool {
+            medium,
+            frames,
+            wake,
+            jobs: Mutex::default(),
+            more: Condvar::new(),
+            ended: Mutex::new(Vec::with_capacity(depth)),
+            ended_count: AtomicUsize::new(0),
+            waiting: AtomicBool::new(false),
+        });
+        let slots = Slots::new(depth);
+        let (batch, refused) = (Vec::with_capacity(depth), Vec::new());
+        let mut queue = ThreadQueue { pool, threads: Vec::new(), slots, batch, refused, frame_count };
+        for _ in 0..threads.clamp(1, depth) {
+            let pool = queue.pool.clone();
+            let builder = std::thread::Builder::new().name("flash-file".into()).stack_size(STACK_BYTES);
+            match builder.spawn(move || pool.serve()) {
+                Ok(thread) => queue.threads.push(thread),
+                // Fewer threads than asked for are slower, none at all is an error.
+                Err(_) if !queue.threads.is_empty() => break,
+                Err(source) => return Err(OpenError::System { what: "start a thread for the file", source }),
+            }
+        }
+        Ok(queue)
+    }
+}
+
+impl Pool {
+    /// Serves jobs until told to stop and nothing is left.
+    fn serve(&self) {
+        loop {
+            let mut jobs = lock(&self.jobs);
+            let (slot, request) = loop {
+                match jobs.queue.pop_front() {
+                    Some(job) => break job,
+                    None if jobs.stop => return,
+                    None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
+                }
+            };
+            drop(jobs);
+            let result = self.serve_one(&request);
+            self.medium.account(request.op, result);
+            lock(&self.ended).push((slot, result));
+            self.ended_count.fetch_add(1, Ordering::Release);
+            // Pairs with the worker's fence between saying that it waits and looking at the count once more.
+            fence(Ordering::SeqCst);
+            if self.waiting.swap(false, Ordering::Relaxed) {
+                self.wake.notify();
+            }
+        }
+    }
+
+    fn serve_one(&self, request: &Request) -> Result<(), FlashError> {
+        // Again, because the medium may have been poisoned since the submission.
+        if let Some(error) = self.medium.refusal(request, frame_count(&self.frames)) {
+            return Err(error);
+        }
+        let (file, place, offset) =
+            (&self.medium.file, request.subpage.linear(), request.frame.index() * SUBPAGE_BYTES);
+        let mut tries = Tries::default();
+        loop {
+            let result = match request.op {
+                Op::Read => file.read_at(place, &self.frames, offset, SUBPAGE_BYTES),
+                Op::Write => file.write_at(place, &self.frames, offset, SUBPAGE_BYTES),
+                Op::Flush => file.sync_data().map(|()| 0),
+            };
+            let result = result.map_or_else(|e| -e.raw_os_error().unwrap_or(5), |n| n as i32);
+            if let Some(result) = judge(request.op, result, &mut tries) {
+                return result;
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Queue for ThreadQueue {
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        if self.in_flight() >= self.slots.depth() {
+            return Err(QueueFull);
+        }
+        if let Some(error) = self.pool.medium.refusal(&request, self.frame_count) {
+            self.pool.medium.account(request.op, Err(error));
+            self.refused.push(Completion { tag: request.tag, result: Err(error) });
+            return Ok(());
+        }
+        let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
+        self.batch.push((slot, request));
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), FlashError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let count = self.batch.len();
+        lock(&self.pool.jobs).queue.extend(self.batch.drain(..));
+        for _ in 0..count.min(self.threads.len()) {
+            self.pool.more.notify_one();
+        }
+        Ok(())
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        if self.pool.ended_count.load(Ordering::Acquire) > 0 {
+            let mut ended = lock(&self.pool.ended);
+            // Under the lock the list may have one more than the count for a moment, never fewer.
+            let count = self.pool.ended_count.swap(0, Ordering::Acquire);
+            for (slot, result) in ended.drain(..count) {
+                completions.push(Completion { tag: self.slots.release(slot), result });
+            }
+        }
+        completions.append(&mut self.refused);
+        completions.len() - before
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let _ = self.flush();
+        let ready = |q: &Self| !q.refused.is_empty() || q.pool.ended_count.load(Ordering::Acquire) > 0;
+        if ready(self) {
+            return;
+        }
+        self.pool.waiting.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !ready(self) {
+            self.pool.wake.wait(timeout);
+        }
+        self.pool.waiting.store(false, Ordering::Relaxed);
+    }
+    fn in_flight(&self) -> usize {
+        self.slots.in_use() + self.refused.len()
+    }
+    fn depth(&self) -> usize {
+        self.slots.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.threads.len() * STACK_BYTES
+            + self.slots.bytes()
+            + self.slots.depth() * (2 * size_of::<(u32, Request)>() + 16)
+            + self.refused.capacity() * size_of::<Completion>()
+    }
+}
+
+impl Drop for ThreadQueue {
+    fn drop(&mut self) {
+        lock(&self.pool.jobs).stop = true;
+        self.pool.more.notify_all();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
