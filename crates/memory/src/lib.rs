@@ -12,16 +12,24 @@
 //!
 //! It does not decide what stays in DRAM (`policy`) nor move data (`runtime`).
 
+mod array;
+mod hash;
+mod heap;
 mod latch;
+mod layout;
 mod plain;
 mod ptr;
 mod region;
 mod view;
 mod write_set;
 
+pub use array::Array;
 pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES, SubpageIndex};
 pub use fulgurite_runtime::AccessError;
+pub use hash::{KeyHash, hash_bytes};
+pub use heap::{CACHED_OBJECTS, Heap};
 pub use latch::{Exclusive, Latch, LatchTable, NoLatch, VersionLatch};
+pub use layout::{Layout, Reservation};
 pub use plain::{PlainMemory, PlainPin};
 pub use ptr::Ptr;
 pub use region::Region;

@@ -1,0 +1,130 @@
+//! Arrays of fixed length over a region: no header, no node, one access per element.
+//!
+//! Invariant: element `i` lies in subpage `i / (elements per subpage)` of the region, so that none straddles; where the
+//! element's size divides the subpage, elements are contiguous. The handle is two words and may be copied at will.
+//!
+//! What it does not do: order readers and writers. An element of at most 8 bytes is read and written in one piece; larger
+//! ones need a latch of the caller's (a [`crate::LatchTable`] by index) where several workers change them.
+
+use std::marker::PhantomData;
+use std::mem::{align_of, size_of};
+
+use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
+use fulgurite_runtime::AccessError;
+
+use crate::{Memory, Ptr, Region};
+
+/// A fixed number of `T`s in flash memory.
+pub struct Array<T> {
+    base: Address,
+    len: u64,
+    elements: PhantomData<fn() -> T>,
+}
+
+impl<T> Clone for Array<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T> Copy for Array<T> {}
+impl<T> std::fmt::Debug for Array<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Array of {} x {} bytes at {}", self.len, size_of::<T>(), self.base)
+    }
+}
+
+impl<T: Plain> Array<T> {
+    /// Elements in a subpage.
+    pub const PER_SUBPAGE: u64 = {
+        let (size, align) = (size_of::<T>(), align_of::<T>());
+        assert!(size > 0 && size <= SUBPAGE_BYTES && align <= SUBPAGE_BYTES, "elements have 1 to 4096 bytes");
+        (SUBPAGE_BYTES / size) as u64
+    };
+
+    /// Bytes of region that `len` elements take: whole subpages.
+    #[must_use]
+    pub const fn bytes_needed(len: u64) -> u64 {
+        len.div_ceil(Self::PER_SUBPAGE).saturating_mul(SUBPAGE_BYTES as u64)
+    }
+
+    /// The array of `len` elements that lies at the front of `region`. Accesses nothing.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSpace`] when the region is too small.
+    pub fn open(region: Region, len: u64) -> Result<Self, AccessError> {
+        let requested = Self::bytes_needed(len);
+        if requested > region.bytes {
+            return Err(AccessError::NoSpace { requested, free: region.bytes });
+        }
+        Ok(Array { base: region.base, len, elements: PhantomData })
+    }
+
+    /// Makes an array of `len` elements at the front of `region`, element `i` being `element(i)`.
+    ///
+    /// # Errors
+    /// As [`Array::open`]; what the memory says.
+    pub fn create<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        len: u64,
+        mut element: impl FnMut(u64) -> T,
+    ) -> Result<Self, AccessError> {
+        let array = Self::open(region, len)?;
+        for first in (0..len).step_by(Self::PER_SUBPAGE as usize) {
+            let view = memory.view_mut(array.place(first), SUBPAGE_BYTES)?;
+            for index in first..len.min(first + Self::PER_SUBPAGE) {
+                view.store((index - first) as usize * size_of::<T>(), element(index));
+            }
+        }
+        Ok(array)
+    }
+
+    #[inline(always)]
+    fn place(&self, index: u64) -> Address {
+        if size_of::<T>().is_power_of_two() {
+            return self.base.add(index.wrapping_mul(size_of::<T>() as u64));
+        }
+        let (subpage, inside) = (index / Self::PER_SUBPAGE, index % Self::PER_SUBPAGE);
+        self.base.add(subpage * SUBPAGE_BYTES as u64 + inside * size_of::<T>() as u64)
+    }
+
+    /// Where element `index` lies, if there is one.
+    #[inline(always)]
+    #[must_use]
+    pub fn ptr(&self, index: u64) -> Option<Ptr<T>> {
+        (index < self.len).then(|| Ptr::new(self.place(index)))
+    }
+    #[inline(always)]
+    fn inside(&self, index: u64) -> Result<Ptr<T>, AccessError> {
+        // Cannot overflow where it is inside; where it is not, it only names the place in the message.
+        self.ptr(index)
+            .ok_or_else(|| AccessError::OutOfRange { at: self.base.add(index.saturating_mul(size_of::<T>() as u64)) })
+    }
+    /// Element `index`.
+    ///
+    /// # Errors
+    /// [`AccessError::OutOfRange`] when there is none; what the memory says.
+    #[inline(always)]
+    pub fn get<M: Memory>(&self, memory: &mut M, index: u64) -> Result<T, AccessError> {
+        memory.load(self.inside(index)?)
+    }
+    /// Changes element `index` to `value`.
+    ///
+    /// # Errors
+    /// As [`Array::get`]; nothing was changed then.
+    #[inline(always)]
+    pub fn set<M: Memory>(&self, memory: &mut M, index: u64, value: T) -> Result<(), AccessError> {
+        memory.store(self.inside(index)?, value)
+    }
+    /// How many elements.
+    #[inline(always)]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+}

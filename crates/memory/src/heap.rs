@@ -1,0 +1,719 @@
+//! The heap: objects of any size in flash memory, for nodes of containers and for programs.
+//!
+//! ```text
+//! region: | header, 2 subpages | slab | slab | large object | slab | ... | never used yet |
+//! slab:   up to one page, whole subpages, cut into objects of one class; none straddles a subpage
+//! free object that heads a batch: | next batch | free object | free object | ... | 0 |   (as many words as it has)
+//! ```
+//!
+//! Classes: multiples of 8 up to 128 bytes, then eight to an octave up to 512 bytes (at most 12.5% lost inside an object),
+//! then what divides a subpage by 7, 6, .. 1; above a subpage, whole subpages, eight classes to an octave. Of each class,
+//! the objects freed last are kept in DRAM, at most [`CACHED_OBJECTS`]; the rest wait in flash, as a list of batches whose
+//! memory is the free objects themselves. The object freed last heads a batch, because its subpage is the likeliest to
+//! be at hand.
+//!
+//! Invariants (`check` verifies them):
+//! * Per class, objects cut = in use + cached + listed; no object is free twice.
+//! * All state is in DRAM; the header on flash is its last `save`. Between a change and the next `save` the header says
+//!   `clean = 0`, and its mark is at or above everything handed out.
+//!
+//! Decisions are taken under short mutexes that are never held across an access; accesses of one class (reading or writing
+//! a batch, taking a slab) are ordered by a latch. An access that fails changes nothing.
+//!
+//! What it does not do: slabs of small classes are not given back to other classes (free objects of a subpage or more
+//! are, when nothing else is left); freeing what is already free is found by `check` only.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use fulgurite_format::{Address, PAGE_BYTES, SUBPAGE_BYTES};
+use fulgurite_runtime::AccessError;
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::layout::Scatter;
+use crate::{Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch, WriteSet};
+
+/// Free objects of one class that are kept in DRAM (8 bytes each) before the oldest go to a list in flash.
+pub const CACHED_OBJECTS: usize = 256;
+
+const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
+/// Bytes that the header takes at the front of the region.
+const HEADER_BYTES: u64 = 2 * SUBPAGE;
+/// By how much the mark on flash runs ahead of what is handed out, so that it is written once in so many slabs.
+const MARK_AHEAD: u64 = 16 * PAGE_BYTES as u64;
+const MAGIC: u64 = u64::from_le_bytes(*b"flgheap1");
+
+/// Sizes above 512 bytes: as many as fit a subpage 7, 6, .. 1 times.
+const COARSE: [u64; 7] = [584, 680, 816, 1024, 1360, 2048, 4096];
+const SMALL_CLASSES: usize = 16 + 8 + 8 + COARSE.len();
+const SUBPAGE_CLASS: usize = SMALL_CLASSES - 1;
+/// Classes of 2 to 16 subpages, one each; then eight to an octave, up to 2^22 subpages.
+const LARGE_CLASSES: usize = 15 + 18 * 8;
+const CLASSES: usize = SMALL_CLASSES + LARGE_CLASSES;
+/// The largest object: 16 GiB. Larger things are regions.
+const LARGEST_SUBPAGES: u64 = 1 << 22;
+
+/// The class for objects of `bytes`.
+#[inline]
+fn class_of(bytes: usize) -> Option<usize> {
+    Some(match bytes {
+        0..=8 => 0,
+        9..=128 => bytes.div_ceil(8) - 1,
+        129..=256 => 16 + (bytes - 128).div_ceil(16) - 1,
+        257..=512 => 24 + (bytes - 256).div_ceil(32) - 1,
+        513..=SUBPAGE_BYTES => 32 + COARSE.iter().position(|&size| bytes as u64 <= size)?,
+        _ => {
+            let subpages = (bytes as u64).div_ceil(SUBPAGE);
+            if subpages > LARGEST_SUBPAGES {
+                return None;
+            }
+            if subpages <= 16 {
+                SMALL_CLASSES + subpages as usize - 2
+            } else {
+                let octave = (subpages - 1).ilog2() as usize;
+                let step = 1u64 << (octave - 3);
+                SMALL_CLASSES + 15 + (octave - 4) * 8 + (subpages - (1 << octave)).div_ceil(step) as usize - 1
+            }
+        }
+    })
+}
+
+/// The size of the objects of a class.
+#[inline]
+fn class_bytes(class: usize) -> u64 {
+    match class {
+        0..16 => 8 * (class as u64 + 1),
+        16..24 => 128 + 16 * (class as u64 - 15),
+        24..32 => 256 + 32 * (class as u64 - 23),
+        32..SMALL_CLASSES => COARSE[class - 32],
+        _ => {
+            let large = class - SMALL_CLASSES;
+            let subpages = if large < 15 {
+                large as u64 + 2
+            } else {
+                let (octave, step) = ((large - 15) / 8 + 4, (large - 15) % 8);
+                (1 << octave) + ((step as u64 + 1) << (octave - 3))
+            };
+            subpages * SUBPAGE
+        }
+    }
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Header {
+    magic: u64,
+    classes: u32,
+    clean: u32,
+    region: Region,
+    /// Nothing at or above this many bytes into the region was ever handed out.
+    mark: u64,
+    /// Bytes that a crash left in use without saying by which class.
+    unaccounted: u64,
+    reserved: [u64; 2],
+}
+const _: () = assert!(size_of::<Header>() == 64);
+
+/// What `save` keeps of a class.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct ClassRecord {
+    head: Address,
+    listed: u64,
+    next: Address,
+    end: Address,
+    cut: u64,
+}
+const RECORDS_FIRST: usize = (SUBPAGE_BYTES - size_of::<Header>()) / size_of::<ClassRecord>();
+const _: () = assert!((CLASSES - RECORDS_FIRST) * size_of::<ClassRecord>() <= SUBPAGE_BYTES);
+
+#[derive(Default, Debug)]
+struct ClassState {
+    /// Free, the one freed last at the back.
+    cached: VecDeque<Address>,
+    /// First batch in flash.
+    head: Address,
+    /// Objects in batches, their heads included.
+    listed: u64,
+    /// Free objects on their way from the cache to a batch.
+    moving: u64,
+    /// The rest of the current slab.
+    next: Address,
+    end: Address,
+    /// Objects ever cut from slabs, less those that were given to another class.
+    cut: u64,
+}
+
+impl ClassState {
+    /// Cuts an object from the current slab.
+    fn cut(&mut self, size: u64) -> Option<Address> {
+        if self.next == self.end {
+            return None;
+        }
+        let at = self.next;
+        self.cut += 1;
+        self.next = at.add(size);
+        // The tail of a subpage that holds no whole object stays unused.
+        if size < SUBPAGE && self.next.subpage_offset() as u64 + size > SUBPAGE {
+            self.next = self.next.add(SUBPAGE - self.next.subpage_offset() as u64);
+        }
+        Some(at)
+    }
+    fn in_use(&self) -> u64 {
+        self.cut - self.cached.len() as u64 - self.listed - self.moving
+    }
+}
+
+#[derive(Debug, Default)]
+struct Class {
+    state: Mutex<ClassState>,
+    /// Orders the accesses of this class. Taken before the supply's, and in ascending order of classes.
+    turn: VersionLatch,
+}
+
+/// Space that no class has yet, in bytes from the start of the region.
+#[derive(Debug)]
+struct Supply {
+    next: u64,
+    /// What the header on flash says.
+    mark: u64,
+    unaccounted: u64,
+}
+
+/// An allocator over a [`Region`] of flash memory, for any number of workers.
+#[derive(Debug)]
+pub struct Heap {
+    region: Region,
+    classes: Box<[Class]>,
+    supply: Mutex<Supply>,
+    supply_turn: VersionLatch,
+    /// What the header on flash says.
+    clean: AtomicBool,
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under these mutexes panics half way; a poisoned one still holds whole values.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Heap {
+    /// Bytes at the front of a region that the heap keeps for itself.
+    pub const HEADER_BYTES: u64 = HEADER_BYTES;
+
+    fn over(region: Region, mark: u64, unaccounted: u64, clean: bool) -> Heap {
+        Heap {
+            region,
+            classes: (0..CLASSES).map(|_| Class::default()).collect(),
+            supply: Mutex::new(Supply { next: mark, mark, unaccounted }),
+            supply_turn: VersionLatch::default(),
+            clean: AtomicBool::new(clean),
+        }
+    }
+
+    /// Makes an empty heap in `region`, whatever was there before.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSpace`] when the region is smaller than three subpages; what the memory says.
+    pub fn create<M: Memory>(memory: &mut M, region: Region) -> Result<Heap, AccessError> {
+        if region.bytes < HEADER_BYTES + SUBPAGE {
+            return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
+        }
+        let heap = Heap::over(region, HEADER_BYTES, 0, false);
+        heap.save(memory)?;
+        Ok(heap)
+    }
+
+    /// Opens the heap that `create` and `save` left in `region`.
+    ///
+    /// When the last user did not `save` (it crashed), everything that may have been handed out counts as in use: space
+    /// that was free is lost, nothing is handed out twice.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when there is no such heap; what the memory says.
+    pub fn open<M: Memory>(memory: &mut M, region: Region) -> Result<Heap, AccessError> {
+        if region.bytes < HEADER_BYTES + SUBPAGE {
+            return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
+        }
+        let corrupt = |expected, got| Err(AccessError::Corrupt { what: "heap header", at: region.base, expected, got });
+        let header = memory.load(Ptr::<Header>::new(region.base))?;
+        if header.magic != MAGIC {
+            return corrupt(MAGIC, header.magic);
+        }
+        if header.classes as usize != CLASSES {
+            return corrupt(CLASSES as u64, header.classes.into());
+        }
+        if header.region != region {
+            return corrupt(region.bytes, header.region.bytes);
+        }
+        if header.mark < HEADER_BYTES || header.mark > region.bytes || !header.mark.is_multiple_of(SUBPAGE) {
+            return corrupt(region.bytes, header.mark);
+        }
+        if header.clean != 1 {
+            return Ok(Heap::over(region, header.mark, header.mark - HEADER_BYTES, false));
+        }
+        let heap = Heap::over(region, header.mark, header.unaccounted, true);
+        for (class, slot) in heap.classes.iter().enumerate() {
+            let record = memory.load(heap.record(class))?;
+            let mut state = hold(&slot.state);
+            let slab_ok = record.next == record.end
+                || (record.next.bits() < record.end.bits()
+                    && heap.is_object(class, record.next)
+                    && heap.region.contains(record.next, record.end.bits() - record.next.bits()));
+            if !slab_ok || record.listed > record.cut || record.head.is_null() != (record.listed == 0) {
+                let at = heap.record(class).address();
+                return Err(AccessError::Corrupt { what: "heap class", at, expected: record.cut, got: record.listed });
+            }
+            state.head = record.head;
+            state.listed = record.listed;
+            (state.next, state.end, state.cut) = (record.next, record.end, record.cut);
+        }
+        Ok(heap)
+    }
+
+    /// Writes all state to the header, so that `open` continues from here. Nobody may allocate or free meanwhile.
+    ///
+    /// # Errors
+    /// What the memory says; the heap is as before then, and the header still says that it was not saved.
+    pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.note_change(memory)?;
+        for class in 0..CLASSES {
+            while !hold(&self.classes[class].state).cached.is_empty() {
+                self.spill(memory, class, 0)?;
+            }
+        }
+        let mut set = WriteSet::new();
+        for class in 0..CLASSES {
+            let state = hold(&self.classes[class].state);
+            let record = ClassRecord {
+                head: state.head,
+                listed: state.listed,
+                next: state.next,
+                end: state.end,
+                cut: state.cut,
+            };
+            set.store(self.record(class), record)?;
+        }
+        let (mark, unaccounted) = {
+            let supply = hold(&self.supply);
+            (supply.next, supply.unaccounted)
+        };
+        set.store(Ptr::new(self.region.base), self.header(1, mark, unaccounted))?;
+        set.commit(memory)?;
+        hold(&self.supply).mark = mark;
+        self.clean.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn header(&self, clean: u32, mark: u64, unaccounted: u64) -> Header {
+        let (classes, region) = (CLASSES as u32, self.region);
+        Header { magic: MAGIC, classes, clean, region, mark, unaccounted, reserved: [0; 2] }
+    }
+    fn record(&self, class: usize) -> Ptr<ClassRecord> {
+        let first = Ptr::<ClassRecord>::new(self.region.base.add(size_of::<Header>() as u64));
+        let second = Ptr::<ClassRecord>::new(self.region.base.add(SUBPAGE));
+        if class < RECORDS_FIRST { first.offset(class as u64) } else { second.offset((class - RECORDS_FIRST) as u64) }
+    }
+
+    /// The region it manages.
+    #[must_use]
+    pub fn region(&self) -> Region {
+        self.region
+    }
+
+    /// `bytes` of flash memory, aligned to 8, with whatever was there before. Up to a subpage: inside one subpage. More:
+    /// whole subpages, contiguous.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSpace`]; what the memory says. Nothing is handed out then.
+    pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
+        let Some(class) = class_of(bytes) else {
+            return Err(AccessError::NoSpace { requested: bytes as u64, free: self.free_bytes() });
+        };
+        if self.clean.load(Ordering::Acquire) {
+            self.note_change(memory)?;
+        }
+        let size = class_bytes(class);
+        loop {
+            {
+                let mut state = hold(&self.classes[class].state);
+                if let Some(at) = state.cached.pop_back() {
+                    return Ok(at);
+                }
+                // What waits in flash goes first, so that the heap grows only when it must.
+                if state.head.is_null()
+                    && let Some(at) = state.cut(size)
+                {
+                    return Ok(at);
+                }
+            }
+            self.refill(memory, class, bytes)?;
+        }
+    }
+
+    /// Takes `bytes` at `at` back, which `allocate` handed out for as many bytes.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when no such object was ever handed out. An access that fails is not an error: the object
+    /// is kept in DRAM, and a later call tries again.
+    pub fn free<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
+        let class = class_of(bytes).filter(|&class| self.is_object(class, at));
+        let Some(class) = class else {
+            return Err(AccessError::Corrupt { what: "freed object", at, expected: bytes as u64, got: at.bits() });
+        };
+        if self.clean.load(Ordering::Acquire) {
+            self.note_change(memory)?;
+        }
+        let full = {
+            let mut state = hold(&self.classes[class].state);
+            if state.in_use() == 0 {
+                self.adopt(class, at)?;
+                state.cut += 1;
+            }
+            state.cached.push_back(at);
+            state.cached.len() > CACHED_OBJECTS
+        };
+        if full {
+            // The caller's object is free already, whether or not this works.
+            let _ = self.spill(memory, class, CACHED_OBJECTS);
+        }
+        Ok(())
+    }
+
+    /// Accounts for an object that was handed out before a crash.
+    #[cold]
+    fn adopt(&self, class: usize, at: Address) -> Result<(), AccessError> {
+        let mut supply = hold(&self.supply);
+        match supply.unaccounted.checked_sub(class_bytes(class)) {
+            Some(rest) => supply.unaccounted = rest,
+            None => return Err(AccessError::Corrupt { what: "object freed twice", at, expected: 1, got: 0 }),
+        }
+        Ok(())
+    }
+
+    /// Tells the header on flash that it is out of date.
+    #[cold]
+    fn note_change<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let _turn = self.supply_turn.lock(memory)?;
+        let mark = hold(&self.supply).mark;
+        memory.store(Ptr::new(self.region.base), self.header(0, mark, 0))?;
+        self.clean.store(false, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether an object of the class can lie at `at`.
+    fn is_object(&self, class: usize, at: Address) -> bool {
+        let size = class_bytes(class);
+        let offset = at.subpage_offset() as u64;
+        let placed =
+            if size >= SUBPAGE { offset == 0 } else { offset.is_multiple_of(size) && offset + size <= SUBPAGE };
+        placed && self.region.contains(at, size) && at.bits() - self.region.base.bits() >= HEADER_BYTES
+    }
+
+    /// Words of a free object that can hold a batch: the next batch, then addresses.
+    fn batch_words(class: usize) -> usize {
+        (class_bytes(class).min(SUBPAGE) / 8) as usize
+    }
+
+    /// Moves the oldest cached objects into a batch in flash, if there are more than `keep`.
+    fn spill<M: Memory>(&self, memory: &mut M, class: usize, keep: usize) -> Result<(), AccessError> {
+        let slot = &self.classes[class];
+        let _turn = slot.turn.lock(memory)?;
+        let words = Self::batch_words(class);
+        let mut batch = [0u64; SUBPAGE_BYTES / 8];
+        let (holder, count) = {
+            let mut state = hold(&slot.state);
+            if state.cached.len() <= keep {
+                return Ok(());
+            }
+            let Some(holder) = state.cached.pop_back() else { return Ok(()) };
+            batch[0] = state.head.bits();
+            let count = (words - 1).min(state.cached.len());
+            for word in &mut batch[1..=count] {
+                *word = state.cached.pop_front().map_or(0, Address::bits);
+            }
+            state.moving += count as u64 + 1;
+            (holder, count)
+        };
+        let written = match memory.view_mut(holder, words * 8) {
+            Ok(view) => {
+                for (i, &word) in batch[..words].iter().enumerate() {
+                    view.store(i * 8, word);
+                }
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        let mut state = hold(&slot.state);
+        state.moving -= count as u64 + 1;
+        match written {
+            Ok(()) => {
+                state.head = holder;
+                state.listed += count as u64 + 1;
+            }
+            Err(_) => {
+                for &word in batch[1..=count].iter().rev() {
+                    state.cached.push_front(Address::from_bits(word));
+                }
+                state.cached.push_back(holder);
+            }
+        }
+        written
+    }
+
+    /// Reads the batch at `holder`: the next one, and the addresses in it.
+    fn read_batch<M: Memory>(
+        &self,
+        memory: &mut M,
+        class: usize,
+        holder: Address,
+        mut each: impl FnMut(Address),
+    ) -> Result<Address, AccessError> {
+        let corrupt = |got: Address| AccessError::Corrupt {
+            what: "heap free list",
+            at: holder,
+            expected: class_bytes(class),
+            got: got.bits(),
+        };
+        let words = Self::batch_words(class);
+        if !self.is_object(class, holder) {
+            return Err(corrupt(holder));
+        }
+        let view = memory.view(holder, words * 8)?;
+        let next = Address::from_bits(view.load(0));
+        if !next.is_null() && !self.is_object(class, next) {
+            return Err(corrupt(next));
+        }
+        for i in 1..words {
+            let at = Address::from_bits(view.load(i * 8));
+            if at.is_null() {
+                break;
+            }
+            if !self.is_object(class, at) {
+                return Err(corrupt(at));
+            }
+            each(at);
+        }
+        Ok(next)
+    }
+
+    /// Brings free objects of the class to where `allocate` finds them: from its list, or as a new slab.
+    #[cold]
+    fn refill<M: Memory>(&self, memory: &mut M, class: usize, bytes: usize) -> Result<(), AccessError> {
+        let slot = &self.classes[class];
+        let _turn = slot.turn.lock(memory)?;
+        let head = {
+            let state = hold(&slot.state);
+            if !state.cached.is_empty() || (state.head.is_null() && state.next != state.end) {
+                return Ok(());
+            }
+            state.head
+        };
+        if !head.is_null() {
+            let mut found = Vec::new();
+            let next = self.read_batch(memory, class, head, |at| found.push(at))?;
+            let mut state = hold(&slot.state);
+            if state.listed < found.len() as u64 + 1 || next.is_null() != (state.listed == found.len() as u64 + 1) {
+                return Err(AccessError::Corrupt {
+                    what: "heap free list",
+                    at: head,
+                    expected: state.listed,
+                    got: found.len() as u64 + 1,
+                });
+            }
+            state.head = next;
+            state.listed -= found.len() as u64 + 1;
+            state.cached.extend(found);
+            state.cached.push_back(head);
+            return Ok(());
+        }
+        let size = class_bytes(class);
+        let slab = if class > SUBPAGE_CLASS { self.supply(memory, size)? } else { self.supply_slab(memory)? };
+        let slab = match slab {
+            Some(slab) => Some(slab),
+            None if class < SUBPAGE_CLASS => self.recycle(memory)?,
+            None => None,
+        };
+        let Some((at, len)) = slab else {
+            return Err(AccessError::NoSpace { requested: bytes as u64, free: self.free_bytes() });
+        };
+        let mut state = hold(&slot.state);
+        (state.next, state.end) = (at, at.add(len));
+        Ok(())
+    }
+
+    /// Subpages for a slab: to the end of the page, or fewer where the region is small, so that every class gets some.
+    fn supply_slab<M: Memory>(&self, memory: &mut M) -> Result<Option<(Address, u64)>, AccessError> {
+        let (next, share) = {
+            let supply = hold(&self.supply);
+            (supply.next, (self.region.bytes - supply.next) / SUBPAGE / 64)
+        };
+        let page = PAGE_BYTES as u64;
+        let to_page_end = page - (self.region.base.bits() + next) % page;
+        self.supply(memory, (share * SUBPAGE).clamp(SUBPAGE, to_page_end))
+    }
+
+    /// `len` bytes, whole subpages, that no class has yet.
+    fn supply<M: Memory>(&self, memory: &mut M, len: u64) -> Result<Option<(Address, u64)>, AccessError> {
+        loop {
+            let (next, mark) = {
+                let mut supply = hold(&self.supply);
+                if self.region.bytes - supply.next < len {
+                    return Ok(None);
+                }
+                if supply.next + len <= supply.mark {
+                    let at = self.region.base.add(supply.next);
+                    supply.next += len;
+                    return Ok(Some((at, len)));
+                }
+                (supply.next, supply.mark)
+            };
+            let _turn = self.supply_turn.lock(memory)?;
+            if hold(&self.supply).mark != mark {
+                continue;
+            }
+            let ahead = (next + len + MARK_AHEAD).min(self.region.bytes);
+            memory.store(Ptr::new(self.region.base), self.header(0, ahead, 0))?;
+            hold(&self.supply).mark = ahead;
+        }
+    }
+
+    /// A free object of a subpage or more, to become a slab: the last resort.
+    fn recycle<M: Memory>(&self, memory: &mut M) -> Result<Option<(Address, u64)>, AccessError> {
+        for class in SUBPAGE_CLASS..CLASSES {
+            let slot = &self.classes[class];
+            loop {
+                {
+                    let mut state = hold(&slot.state);
+                    if let Some(at) = state.cached.pop_back() {
+                        state.cut -= 1;
+                        return Ok(Some((at, class_bytes(class))));
+                    }
+                    if state.listed == 0 {
+                        break;
+                    }
+                }
+                self.refill(memory, class, class_bytes(class) as usize)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes `count` objects of `bytes` each (at most a subpage), side by side, for building a structure at once.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSpace`]; what the memory says.
+    pub fn reserve<M: Memory>(
+        &self,
+        memory: &mut M,
+        bytes: usize,
+        count: u64,
+        layout: Layout,
+    ) -> Result<Reservation, AccessError> {
+        let class = class_of(bytes).filter(|&class| class <= SUBPAGE_CLASS);
+        let Some(class) = class else {
+            return Err(AccessError::Straddles { at: self.region.base, len: bytes });
+        };
+        if self.clean.load(Ordering::Acquire) {
+            self.note_change(memory)?;
+        }
+        let size = class_bytes(class);
+        let per_subpage = SUBPAGE / size;
+        let len = count.div_ceil(per_subpage).saturating_mul(SUBPAGE);
+        let Some((base, _)) = self.supply(memory, len)? else {
+            return Err(AccessError::NoSpace { requested: len, free: self.free_bytes() });
+        };
+        let scatter = match layout {
+            Layout::Clustered => None,
+            Layout::Scattered { seed } => Some(Scatter::new(count, seed)),
+        };
+        let reservation = Reservation::new(base, size, count, bytes, scatter);
+        let mut state = hold(&self.classes[class].state);
+        state.cut += len / SUBPAGE * per_subpage;
+        // Newest at the back: hand out ascending addresses.
+        for slot in (count..len / SUBPAGE * per_subpage).rev() {
+            state.cached.push_back(reservation.slot(slot));
+        }
+        Ok(reservation)
+    }
+
+    /// Gives a reservation back, when what it was for has failed.
+    pub fn release<M: Memory>(&self, memory: &mut M, reservation: &Reservation) {
+        for slot in 0..reservation.count {
+            let freed = self.free(memory, reservation.slot(slot), reservation.bytes);
+            debug_assert!(freed.is_ok(), "a reservation is made of objects");
+        }
+    }
+
+    /// Bytes handed out, as rounded up to their classes.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let known: u64 = (0..CLASSES).map(|class| hold(&self.classes[class].state).in_use() * class_bytes(class)).sum();
+        known + hold(&self.supply).unaccounted
+    }
+
+    /// Bytes not handed out: free objects, slabs not cut yet, space that was never used, and the unusable tails of
+    /// subpages.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        (self.region.bytes - HEADER_BYTES).saturating_sub(self.used_bytes())
+    }
+
+    /// DRAM that it uses.
+    #[must_use]
+    pub fn dram_bytes(&self) -> usize {
+        let cached: usize = self.classes.iter().map(|class| hold(&class.state).cached.capacity() * 8).sum();
+        size_of::<Heap>() + size_of_val(&*self.classes) + cached
+    }
+
+    /// Walks all free objects and checks the invariants. Nobody may allocate or free meanwhile.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] with what was found; what the memory says.
+    pub fn check<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let handed_out = hold(&self.supply).next;
+        let mut free = Vec::new();
+        for class in 0..CLASSES {
+            let (head, listed, cached, cut) = {
+                let state = hold(&self.classes[class].state);
+                (state.head, state.listed, state.cached.clone(), state.cut)
+            };
+            let mut all: Vec<Address> = cached.into();
+            let cached_count = all.len() as u64;
+            let mut batch = head;
+            while !batch.is_null() {
+                if all.len() as u64 - cached_count >= listed {
+                    return Err(self.wrong("heap free list", batch, listed, listed + 1));
+                }
+                all.push(batch);
+                batch = self.read_batch(memory, class, batch, |at| all.push(at))?;
+            }
+            if all.len() as u64 - cached_count != listed || all.len() as u64 > cut {
+                return Err(self.wrong("heap free count", head, listed, all.len() as u64 - cached_count));
+            }
+            for at in all {
+                let inside = self.is_object(class, at) && at.bits() < self.region.base.bits() + handed_out;
+                if !inside {
+                    return Err(self.wrong("free object", at, class_bytes(class), at.bits()));
+                }
+                free.push((at, class_bytes(class)));
+            }
+        }
+        free.sort_unstable();
+        for pair in free.windows(2) {
+            let end = pair[0].0.add(pair[0].1);
+            if end > pair[1].0 {
+                return Err(self.wrong("object that is free twice", pair[1].0, end.bits(), pair[1].0.bits()));
+            }
+        }
+        let used = self.used_bytes();
+        if used > handed_out - HEADER_BYTES {
+            return Err(self.wrong("heap use", self.region.base, handed_out, used));
+        }
+        Ok(())
+    }
+
+    fn wrong(&self, what: &'static str, at: Address, expected: u64, got: u64) -> AccessError {
+        AccessError::Corrupt { what, at, expected, got }
+    }
+}

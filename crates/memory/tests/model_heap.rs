@@ -1,0 +1,328 @@
+//! Goal: the heap never hands out a byte twice, never an object that straddles, and survives failed accesses and reopening.
+//! Method: random sizes allocated and freed against an interval map; each object is filled with its number and read back
+//! when it is freed; small regions, so that everything runs full; injected errors; several threads.
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{FaultyMemory, Random, errors, plain};
+use fulgurite_memory::{AccessError, Address, Heap, Layout, Memory, PAGE_BYTES, Ptr, Region, SUBPAGE_BYTES};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+fn region(pages: u64) -> Region {
+    Region::new(Address::from_linear(5 * PAGE), pages * PAGE)
+}
+
+/// What is handed out: start, length, size asked for, number written into it.
+#[derive(Default)]
+struct Model {
+    objects: BTreeMap<u64, (u64, u64)>,
+    number: u64,
+}
+
+impl Model {
+    fn add<M: Memory>(&mut self, memory: &mut M, region: Region, at: Address, bytes: u64) {
+        let (start, len) = (at.linear(), bytes.max(1));
+        assert!(at.bits().is_multiple_of(8), "{at} is not aligned");
+        assert!(region.contains(at, len), "{at}+{len} is outside");
+        if bytes <= SUBPAGE_BYTES as u64 {
+            assert!(at.subpage_offset() as u64 + len <= SUBPAGE_BYTES as u64, "{at}+{len} straddles");
+        } else {
+            assert_eq!(at.subpage_offset(), 0);
+        }
+        if let Some((&before, &(before_len, _))) = self.objects.range(..=start).next_back() {
+            assert!(before + before_len <= start, "{at} overlaps the object before it");
+        }
+        if let Some((&after, _)) = self.objects.range(start..).next() {
+            assert!(start + len <= after, "{at} overlaps the object after it");
+        }
+        self.number += 1;
+        if bytes >= 8 {
+            memory.store(Ptr::new(at), self.number).unwrap();
+        }
+        self.objects.insert(start, (len, self.number));
+    }
+    fn take<M: Memory>(&mut self, memory: &mut M, nth: u64) -> (Address, u64) {
+        let (&start, &(len, number)) = self.objects.iter().nth(nth as usize).unwrap();
+        self.objects.remove(&start);
+        let at = Address::from_linear(start);
+        if len >= 8 {
+            assert_eq!(memory.load(Ptr::<u64>::new(at)), Ok(number), "{at} was overwritten while in use");
+        }
+        (at, len)
+    }
+}
+
+fn random_size(random: &mut Random, largest: u64) -> u64 {
+    match random.below(4) {
+        0 => 1 + random.below(64),
+        1 => 1 + random.below(600),
+        2 => 1 + random.below(4096),
+        _ => 1 + random.below(largest),
+    }
+}
+
+#[test]
+fn random_sizes_in_a_region_that_fills_up() {
+    let random = Random::seeded("heap", 1);
+    for (round, pages) in [1, 2, 8].into_iter().enumerate() {
+        let mut random = random.split(round as u64);
+        let (mut memory, region) = (plain(), region(pages));
+        let mut heap = Heap::create(&mut memory, region).unwrap();
+        let mut model = Model::default();
+        let mut full = 0;
+        for step in 0..4000u64 {
+            let growing = step / 500 % 2 == 0;
+            if model.objects.is_empty() || random.below(10) < if growing { 7 } else { 3 } {
+                let bytes = random_size(&mut random, 20_000);
+                match heap.allocate(&mut memory, bytes as usize) {
+                    Ok(at) => model.add(&mut memory, region, at, bytes),
+                    Err(AccessError::NoSpace { requested, .. }) => {
+                        assert_eq!(requested, bytes);
+                        full += 1;
+                    }
+                    Err(error) => panic!("{error}"),
+                }
+            } else {
+                let nth = random.below(model.objects.len() as u64);
+                let (at, bytes) = model.take(&mut memory, nth);
+                heap.free(&mut memory, at, bytes as usize).unwrap();
+            }
+            if step % 500 == 250 {
+                heap.check(&mut memory).unwrap();
+            }
+            if step % 1000 == 900 {
+                let used = heap.used_bytes();
+                heap.save(&mut memory).unwrap();
+                heap.check(&mut memory).unwrap();
+                heap = Heap::open(&mut memory, region).unwrap();
+                assert_eq!(heap.used_bytes(), used);
+            }
+        }
+        let asked: u64 = model.objects.values().map(|&(len, _)| len).sum();
+        assert!(heap.used_bytes() >= asked);
+        while !model.objects.is_empty() {
+            let (at, bytes) = model.take(&mut memory, 0);
+            heap.free(&mut memory, at, bytes as usize).unwrap();
+        }
+        heap.check(&mut memory).unwrap();
+        assert_eq!(heap.used_bytes(), 0);
+        assert!(full > 0, "the region of {pages} pages never ran full");
+    }
+}
+
+#[test]
+fn everything_that_was_freed_can_be_had_again() {
+    let (mut memory, region) = (plain(), region(4));
+    for bytes in [8usize, 24, 64, 112, 500, 1000, 2000, 4096] {
+        let heap = Heap::create(&mut memory, region).unwrap();
+        let mut counts = Vec::new();
+        for _ in 0..2 {
+            let mut all = Vec::new();
+            while let Ok(at) = heap.allocate(&mut memory, bytes) {
+                all.push(at);
+            }
+            heap.check(&mut memory).unwrap();
+            counts.push(all.len());
+            for at in all {
+                heap.free(&mut memory, at, bytes).unwrap();
+            }
+            heap.check(&mut memory).unwrap();
+        }
+        let fit =
+            (4 * PAGE - Heap::HEADER_BYTES) as usize / SUBPAGE_BYTES * (SUBPAGE_BYTES / bytes.next_multiple_of(8));
+        assert!(counts[0] > fit * 7 / 8 && counts[0] == counts[1], "{bytes}: {counts:?}, {fit} fit");
+    }
+}
+
+#[test]
+fn whole_subpages_become_slabs_of_other_sizes() {
+    let (mut memory, region) = (plain(), region(2));
+    let heap = Heap::create(&mut memory, region).unwrap();
+    let mut all = Vec::new();
+    for bytes in [3 * SUBPAGE_BYTES, SUBPAGE_BYTES] {
+        while let Ok(at) = heap.allocate(&mut memory, bytes) {
+            all.push((at, bytes));
+        }
+    }
+    for (at, bytes) in all {
+        heap.free(&mut memory, at, bytes).unwrap();
+    }
+    let mut model = Model::default();
+    while let Ok(at) = heap.allocate(&mut memory, 64) {
+        model.add(&mut memory, region, at, 64);
+    }
+    heap.check(&mut memory).unwrap();
+    assert_eq!(model.objects.len() as u64 * 64, region.bytes - Heap::HEADER_BYTES);
+}
+
+#[test]
+fn a_failed_access_changes_nothing() {
+    let random = Random::seeded("heap faults", 2);
+    let (mut memory, region) = (FaultyMemory::new(), region(6));
+    let heap = Heap::create(&mut memory, region).unwrap();
+    let mut model = Model::default();
+    let mut random = random.split(0);
+    let mut failed = 0;
+    for step in 0..6000u64 {
+        let used = heap.used_bytes();
+        memory.fail_after(random.below(2), errors()[random.below(3) as usize]);
+        if model.objects.is_empty() || random.below(100) < if step / 1500 % 2 == 0 { 80 } else { 20 } {
+            let bytes = 16 * (1 + random.below(4));
+            let got = heap.allocate(&mut memory, bytes as usize);
+            memory.heal();
+            match got {
+                Ok(at) => model.add(&mut memory, region, at, bytes),
+                Err(error) => {
+                    assert!(errors().contains(&error), "{error}");
+                    assert_eq!(heap.used_bytes(), used);
+                    failed += 1;
+                }
+            }
+        } else {
+            memory.heal();
+            let (at, bytes) = model.take(&mut memory, 0);
+            memory.fail_after(random.below(2), AccessError::Cancelled);
+            let freed = heap.free(&mut memory, at, bytes as usize);
+            if !memory.heal() {
+                failed += 1;
+            }
+            assert_eq!(freed, Ok(()), "the object is free whatever happens");
+        }
+        if step % 500 == 0 {
+            heap.check(&mut memory).unwrap();
+        }
+    }
+    assert!(failed > 10, "only {failed} accesses failed");
+    while !model.objects.is_empty() {
+        let (at, bytes) = model.take(&mut memory, 0);
+        heap.free(&mut memory, at, bytes as usize).unwrap();
+    }
+    heap.check(&mut memory).unwrap();
+    assert_eq!(heap.used_bytes(), 0);
+}
+
+#[test]
+fn after_a_crash_nothing_is_handed_out_twice() {
+    let (mut memory, region) = (plain(), region(64));
+    let heap = Heap::create(&mut memory, region).unwrap();
+    let mut model = Model::default();
+    let mut random = Random::seeded("heap crash", 3);
+    for _ in 0..500 {
+        let bytes = random_size(&mut random, 9000);
+        let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+        model.add(&mut memory, region, at, bytes);
+    }
+    heap.save(&mut memory).unwrap();
+    for _ in 0..200 {
+        let bytes = random_size(&mut random, 9000);
+        let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+        model.add(&mut memory, region, at, bytes);
+    }
+    drop(heap);
+    let heap = Heap::open(&mut memory, region).unwrap();
+    heap.check(&mut memory).unwrap();
+    for _ in 0..200 {
+        let bytes = random_size(&mut random, 2000);
+        let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+        model.add(&mut memory, region, at, bytes);
+    }
+    while !model.objects.is_empty() {
+        let (at, bytes) = model.take(&mut memory, 0);
+        heap.free(&mut memory, at, bytes as usize).unwrap();
+    }
+    heap.check(&mut memory).unwrap();
+}
+
+#[test]
+fn threads_share_a_heap() {
+    let (memory, region) = (plain(), region(40));
+    let heap = Heap::create(&mut memory.clone(), region).unwrap();
+    let random = Random::seeded("heap threads", 4);
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let (mut memory, mut random, heap) = (memory.clone(), random.split(thread), &heap);
+            scope.spawn(move || {
+                let mut mine: Vec<(Address, u64, u64)> = Vec::new();
+                for step in 0..5000u64 {
+                    if mine.is_empty() || random.below(100) < if step / 1000 % 2 == 0 { 70 } else { 30 } {
+                        let bytes = 8 * (1 + random.below(12));
+                        let at = heap.allocate(&mut memory, bytes as usize).unwrap();
+                        let mark = (thread << 32) | step;
+                        memory.store(Ptr::new(at), mark).unwrap();
+                        memory.store(Ptr::new(at.add(bytes - 8)), mark).unwrap();
+                        mine.push((at, bytes, mark));
+                    } else {
+                        let (at, bytes, mark) = mine.swap_remove(random.below(mine.len() as u64) as usize);
+                        assert_eq!(memory.load(Ptr::<u64>::new(at)), Ok(mark));
+                        assert_eq!(memory.load(Ptr::<u64>::new(at.add(bytes - 8))), Ok(mark));
+                        heap.free(&mut memory, at, bytes as usize).unwrap();
+                    }
+                }
+                for (at, bytes, _) in mine {
+                    heap.free(&mut memory, at, bytes as usize).unwrap();
+                }
+            });
+        }
+    });
+    heap.check(&mut memory.clone()).unwrap();
+    assert_eq!(heap.used_bytes(), 0);
+    assert!(heap.dram_bytes() < 256 << 10, "{}", heap.dram_bytes());
+}
+
+#[test]
+fn reservations_are_objects() {
+    let (mut memory, region) = (plain(), region(8));
+    let heap = Heap::create(&mut memory, region).unwrap();
+    for layout in [Layout::Clustered, Layout::Scattered { seed: 9 }] {
+        for count in [0u64, 1, 2, 63, 64, 65, 300] {
+            let mut model = Model::default();
+            let reservation = heap.reserve(&mut memory, 60, count, layout).unwrap();
+            for rank in 0..count {
+                model.add(&mut memory, region, reservation.at(rank), 60);
+            }
+            for _ in 0..70 {
+                let at = heap.allocate(&mut memory, 60).unwrap();
+                model.add(&mut memory, region, at, 60);
+            }
+            while !model.objects.is_empty() {
+                let (at, bytes) = model.take(&mut memory, 0);
+                heap.free(&mut memory, at, bytes as usize).unwrap();
+            }
+            heap.check(&mut memory).unwrap();
+            assert_eq!(heap.used_bytes(), 0);
+        }
+    }
+    let too_many = heap.reserve(&mut memory, 64, 1 << 40, Layout::Clustered);
+    assert!(matches!(too_many, Err(AccessError::NoSpace { .. })));
+}
+
+#[test]
+fn wrong_use_is_refused() {
+    let (mut memory, region) = (plain(), region(1));
+    let small = Region::new(region.base, 2 * SUBPAGE_BYTES as u64);
+    assert!(matches!(Heap::create(&mut memory, small), Err(AccessError::NoSpace { .. })));
+    assert!(matches!(Heap::open(&mut memory, region), Err(AccessError::Corrupt { .. })));
+    let heap = Heap::create(&mut memory, region).unwrap();
+    let at = heap.allocate(&mut memory, 64).unwrap();
+    for wrong in [at.add(8), region.base, Address::NULL, region.base.add(region.bytes)] {
+        assert!(matches!(heap.free(&mut memory, wrong, 64), Err(AccessError::Corrupt { .. })), "{wrong}");
+    }
+    heap.free(&mut memory, at, 64).unwrap();
+    assert!(matches!(heap.free(&mut memory, at, 64), Err(AccessError::Corrupt { .. })), "freed twice");
+    assert!(matches!(heap.allocate(&mut memory, usize::MAX), Err(AccessError::NoSpace { .. })));
+    assert!(matches!(heap.allocate(&mut memory, 1 << 20), Err(AccessError::NoSpace { .. })));
+    // A damaged list is found, not followed.
+    let objects: Vec<_> = (0..2).map(|_| heap.allocate(&mut memory, 512).unwrap()).collect();
+    for &at in &objects {
+        heap.free(&mut memory, at, 512).unwrap();
+    }
+    heap.save(&mut memory).unwrap();
+    for at in objects {
+        memory.store(Ptr::new(at.add(8)), 12345u64).unwrap();
+    }
+    assert!(matches!(heap.check(&mut memory), Err(AccessError::Corrupt { .. })));
+    assert!(matches!(heap.allocate(&mut memory, 512), Err(AccessError::Corrupt { .. })));
+}
