@@ -13,6 +13,7 @@
 //! It does not decide what stays in DRAM (`policy`) nor move data (`runtime`).
 
 mod array;
+mod b_plus_tree;
 mod hash;
 mod heap;
 mod latch;
@@ -24,6 +25,7 @@ mod view;
 mod write_set;
 
 pub use array::Array;
+pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
 pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES, SubpageIndex};
 pub use fulgurite_runtime::AccessError;
 pub use hash::{KeyHash, hash_bytes};
