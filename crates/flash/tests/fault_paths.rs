@@ -67,10 +67,17 @@ fn a_file_in_use_is_refused_until_it_is_free() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("flash");
     file(&path, 8192);
-    let first = open(&path).unwrap();
-    assert!(matches!(open(&path), Err(OpenError::InUse { .. })));
-    drop(first);
-    assert_eq!(open(&path).unwrap().subpages(), 2);
+    for _ in 0..20 {
+        let first = open(&path).unwrap();
+        let mut queue = Driver::new(&first, &arena(1), 1);
+        assert!(queue.one(Op::Read, 0, 0).is_ok());
+        assert!(matches!(open(&path), Err(OpenError::InUse { .. })));
+        drop(first);
+        assert!(matches!(open(&path), Err(OpenError::InUse { .. })), "a queue keeps the file");
+        drop(queue);
+        // At once, though the kernel closes a ring some time later.
+        assert_eq!(open(&path).unwrap().subpages(), 2);
+    }
 }
 
 #[test]
@@ -120,6 +127,19 @@ fn a_created_file_is_whole_private_and_zero() {
     frames.read(0, &mut got);
     assert_eq!(got, [0; 4096]);
 }
+
+#[test]
+fn a_file_of_another_user_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    file(&path, 8192);
+    // Only root may give a file away; without, there is nothing to test.
+    if std::os::unix::fs::chown(&path, Some(12_345), None).is_ok() {
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(matches!(open(&path), Err(OpenError::WrongKind { kind: "file of another user", .. })));
+    }
+}
+
 #[test]
 fn a_file_that_is_cut_gives_short_reads() {
     let directory = tempfile::tempdir().unwrap();

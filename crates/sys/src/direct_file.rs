@@ -133,6 +133,13 @@ impl DirectFile {
     pub fn sync_all(&self) -> io::Result<()> {
         self.file.sync_all()
     }
+    /// Whether the file belongs to the user that this process acts as.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_ours(&self) -> io::Result<bool> {
+        Ok(rustix::fs::fstat(&self.file)?.st_uid == rustix::process::geteuid().as_raw())
+    }
     /// Bytes that this user may still write to the file system at `path`.
     ///
     /// # Errors
@@ -140,6 +147,14 @@ impl DirectFile {
     pub fn free_bytes(path: &Path) -> io::Result<u64> {
         let s = rustix::fs::statvfs(path)?;
         Ok(s.f_bavail.saturating_mul(s.f_frsize))
+    }
+}
+
+impl Drop for DirectFile {
+    /// Gives up the lock at once. Closing does that only when the kernel's last reference goes, and a ring that was closed
+    /// a moment ago still has one.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingUnlock);
     }
 }
 

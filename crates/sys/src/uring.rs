@@ -5,6 +5,8 @@
 //! entries into the kernel (`DEFER_TASKRUN`), and a flag in shared memory says when such an entry is worth while, so that
 //! looking for completions is free when there are none.
 //!
+//! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked.
+//!
 //! Invariants: arena, file and notifier live until no operation is in flight; user data is 63 bits, the top bit marks the
 //! ring's own poll of the notifier. It retries nothing: short results and `EAGAIN` are the caller's.
 
@@ -299,6 +301,11 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.drain() {
+            // Closing the ring lets go of file and memory some time later; this does it now. Only the ring's own thread may.
+            let _ = self.ring.submitter().unregister_files();
+            if self.registered {
+                let _ = self.ring.submitter().unregister_buffers();
+            }
             // SAFETY: each is dropped once, here, and not used afterwards; the ring goes first.
             unsafe {
                 ManuallyDrop::drop(&mut self.ring);
@@ -309,11 +316,11 @@ impl Drop for Uring {
             return;
         }
         // Another thread than the ring's own drops it with operations in flight. The kernel ends them by itself when the
-        // ring is closed, but does not say when: the arena is leaked rather than unmapped under the device.
-        // SAFETY: as above; the arena is never dropped.
+        // ring is closed, but does not say when: the arena is leaked rather than unmapped under the device, and the file
+        // rather than unlocked.
+        // SAFETY: as above; arena and file are never dropped.
         unsafe {
             ManuallyDrop::drop(&mut self.ring);
-            ManuallyDrop::drop(&mut self.file);
             ManuallyDrop::drop(&mut self.wake);
         }
     }

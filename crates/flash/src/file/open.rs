@@ -39,6 +39,10 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
     if !is_device && metadata.nlink() > 1 {
         return Err(wrong_kind(path, "file with several hard links, and others might change it under us"));
     }
+    // Its owner could read and change what we store: in a directory open to all, that is a trap.
+    if !is_device && !file.is_ours().map_err(|e| path_error("look at", path, e))? {
+        return Err(wrong_kind(path, "file of another user"));
+    }
     if !file.lock().map_err(|e| path_error("lock", path, e))? {
         return Err(OpenError::InUse { path: path.into() });
     }
