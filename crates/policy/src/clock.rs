@@ -1,0 +1,140 @@
+//! Clock (second chance): a hand goes round the frames, spares those used since its last visit, and takes the next.
+//!
+//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the driver's referenced bytes in
+//! sequence, which the CPU prefetches. Two bits a frame: is it in the policy, and was it [`touched`](Replacement::touched).
+//!
+//! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no bit at or above
+//! `capacity` is set.
+
+use fulgurite_format::{FrameIndex, SubpageIndex};
+
+use crate::replacement::{FrameView, Replacement};
+
+/// The clock policy. See the module.
+pub struct Clock {
+    present: Box<[u64]>,
+    touched: Box<[u64]>,
+    /// The next frame to look at; below `capacity`, or 0.
+    hand: usize,
+    len: usize,
+    capacity: usize,
+}
+
+impl Clock {
+    /// For frames `0..capacity`.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let words = capacity.div_ceil(64);
+        Clock {
+            present: vec![0; words].into_boxed_slice(),
+            touched: vec![0; words].into_boxed_slice(),
+            hand: 0,
+            len: 0,
+            capacity,
+        }
+    }
+
+    #[inline(always)]
+    fn place(frame: FrameIndex) -> (usize, u64) {
+        (frame.index() / 64, 1 << (frame.index() % 64))
+    }
+
+    /// The first frame in the policy at or after the hand, going round once. `None` only when there is none at all.
+    #[inline(always)]
+    fn next_present(&self) -> Option<usize> {
+        if self.len == 0 {
+            return None;
+        }
+        let mut word = self.hand / 64;
+        let mut bits = self.present[word] & (u64::MAX << (self.hand % 64));
+        loop {
+            if bits != 0 {
+                return Some(word * 64 + bits.trailing_zeros() as usize);
+            }
+            word += 1;
+            if word == self.present.len() {
+                word = 0;
+            }
+            bits = self.present[word];
+        }
+    }
+}
+
+impl Replacement for Clock {
+    #[inline]
+    fn inserted(&mut self, frame: FrameIndex, _subpage: SubpageIndex) {
+        assert!(frame.index() < self.capacity, "frame {} of {}", frame.0, self.capacity);
+        let (word, bit) = Self::place(frame);
+        assert!(self.present[word] & bit == 0, "frame {} is in the policy already", frame.0);
+        self.present[word] |= bit;
+        self.len += 1;
+    }
+
+    #[inline]
+    fn touched(&mut self, frame: FrameIndex) {
+        let (word, bit) = Self::place(frame);
+        debug_assert!(self.present[word] & bit != 0, "frame {} is not in the policy", frame.0);
+        self.touched[word] |= bit;
+    }
+
+    #[inline]
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+        // The first round takes every mark; what the second spares is in use or not evictable.
+        for _ in 0..2 * self.len {
+            let at = self.next_present()?;
+            self.hand = if at + 1 == self.capacity { 0 } else { at + 1 };
+            let frame = FrameIndex(at as u32);
+            let (word, bit) = Self::place(frame);
+            let touched = self.touched[word] & bit != 0;
+            if view.take_referenced(frame) | touched {
+                self.touched[word] &= !bit;
+            } else if view.evictable(frame) {
+                self.present[word] &= !bit;
+                self.len -= 1;
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    #[inline]
+    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+        self.inserted(frame, subpage);
+        self.touched(frame);
+    }
+
+    #[inline]
+    fn removed(&mut self, frame: FrameIndex) {
+        let (word, bit) = Self::place(frame);
+        assert!(self.present[word] & bit != 0, "frame {} is not in the policy", frame.0);
+        self.present[word] &= !bit;
+        self.touched[word] &= !bit;
+        self.len -= 1;
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.present) + size_of_val(&*self.touched)
+    }
+
+    fn check(&self) {
+        let count = |words: &[u64]| words.iter().map(|w| w.count_ones() as usize).sum::<usize>();
+        assert_eq!(count(&self.present), self.len, "frames counted");
+        for (present, touched) in self.present.iter().zip(&*self.touched) {
+            assert_eq!(touched & !present, 0, "touched but not in the policy");
+        }
+        if !self.capacity.is_multiple_of(64) {
+            let last = self.present[self.present.len() - 1];
+            assert_eq!(last >> (self.capacity % 64), 0, "a bit beyond the last frame is set");
+        }
+        assert!(self.hand < self.capacity || self.hand == 0);
+    }
+}
