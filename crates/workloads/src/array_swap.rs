@@ -12,7 +12,7 @@
 //! of its value (nothing is torn or mixed); `touched` is the sum of the weights of the requests that named the place, which
 //! does not depend on their order and is what `check` hashes.
 
-use fulgurite_memory::{AccessError, Latch, LatchTable, Memory, Pinned, Ptr, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::keys::{Random, ZipfKeys, mix};
@@ -27,9 +27,7 @@ struct Element {
     payload: [u64; 6],
 }
 
-const ELEMENT_BYTES: u64 = size_of::<Element>() as u64;
-const PER_SUBPAGE: u64 = SUBPAGE_BYTES as u64 / ELEMENT_BYTES;
-const _: () = assert!(ELEMENT_BYTES == 64);
+const _: () = assert!(size_of::<Element>() == 64);
 
 /// Latches, shared by hash. A latch is only held while two lines that are at hand are copied, so a few thousand do.
 const LATCH_COUNT: usize = 4096;
@@ -41,7 +39,7 @@ fn payload_of(value: u64) -> [u64; 6] {
 /// The array, open.
 #[derive(Debug)]
 pub struct ArraySwap<L> {
-    elements: Ptr<Element>,
+    elements: Array<Element>,
     keys: ZipfKeys,
     latches: LatchTable<L>,
 }
@@ -58,8 +56,9 @@ pub struct SwapRequest {
 }
 
 impl<L> ArraySwap<L> {
-    fn place(&self, index: u64) -> Ptr<Element> {
-        self.elements.offset(index)
+    #[inline(always)]
+    fn place(&self, index: u64) -> Result<Address, AccessError> {
+        Ok(self.elements.ptr(index).ok_or(AccessError::OutOfRange { at: Address::NULL })?.address())
     }
 }
 
@@ -75,32 +74,22 @@ impl<L: Latch> Workload for ArraySwap<L> {
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError> {
         let (at, data) = header::split(Self::NAME, region, params.bytes, SUBPAGE_BYTES as u64)?;
-        let count = data.bytes / ELEMENT_BYTES;
+        let count = data.bytes / SUBPAGE_BYTES as u64 * Array::<Element>::PER_SUBPAGE;
         // Any permutation will do, as requests name places and not values.
-        for subpage in 0..data.bytes / SUBPAGE_BYTES as u64 {
-            let view = memory.view_mut(data.base.add(subpage * SUBPAGE_BYTES as u64), SUBPAGE_BYTES)?;
-            for i in 0..PER_SUBPAGE {
-                let value = subpage * PER_SUBPAGE + i;
-                view.store((i * ELEMENT_BYTES) as usize, Element { value, touched: 0, payload: payload_of(value) });
+        Array::create(memory, data, count, |value| {
+            if value.is_multiple_of(header::PROGRESS_EVERY) {
+                progress(value as f64 / count as f64);
             }
-            if subpage % 4096 == 0 {
-                progress(subpage as f64 * SUBPAGE_BYTES as f64 / data.bytes as f64);
-            }
-        }
+            Element { value, touched: 0, payload: payload_of(value) }
+        })?;
         progress(1.0);
         header::write(memory, Self::NAME, at, count)
     }
 
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
         let count: u64 = header::read(memory, Self::NAME, region)?;
-        let elements = Ptr::new(header::data(region).base);
-        if count.checked_mul(ELEMENT_BYTES).is_none_or(|bytes| bytes > header::data(region).bytes) {
-            let what =
-                format!("its {count} elements do not fit in this region; open all of the region it was built in");
-            return Err(WorkloadError::Unusable { workload: Self::NAME, what });
-        }
         Ok(ArraySwap {
-            elements,
+            elements: Array::open(header::data(region), count)?,
             keys: ZipfKeys::new(Self::NAME, count, params.zipf)?,
             latches: LatchTable::new(LATCH_COUNT),
         })
@@ -124,7 +113,7 @@ impl<L: Latch> Workload for ArraySwap<L> {
 
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &SwapRequest) -> Result<u64, AccessError> {
-        let (a, b) = (self.place(request.first).address(), self.place(request.second).address());
+        let (a, b) = (self.place(request.first)?, self.place(request.second)?);
         // Both subpages first, the latches only then: nobody ever waits for flash while holding one.
         let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
         let (i, j) = (self.latches.index(request.first), self.latches.index(request.second));
@@ -147,7 +136,7 @@ impl<L: Latch> Workload for ArraySwap<L> {
         let mut seen = vec![0u64; count.div_ceil(64) as usize];
         let mut sum = 0u64;
         for place in 0..count {
-            let element = memory.load(self.place(place))?;
+            let element = self.elements.get(memory, place)?;
             let value = element.value;
             if value >= count {
                 return broken(format!("element {place} is {value}, and there are only {count}"));
@@ -173,7 +162,7 @@ impl<L: Latch> Workload for ArraySwap<L> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fulgurite_memory::{Address, NoLatch, PlainMemory};
+    use fulgurite_memory::{NoLatch, PlainMemory};
     use fulgurite_sys::Backed;
 
     #[test]
@@ -190,12 +179,12 @@ mod tests {
             array.execute(&mut memory, &request).unwrap();
         }
         assert_ne!(array.check(&mut memory).unwrap(), untouched);
-        let (three, good) = (array.place(3), memory.load(array.place(3)).unwrap());
+        let good = array.elements.get(&mut memory, 3).unwrap();
         let mut mixed = good;
         mixed.payload[5] ^= 1;
-        let twice = memory.load(array.place(4)).unwrap();
+        let twice = array.elements.get(&mut memory, 4).unwrap();
         for bad in [mixed, twice, Element { value: u64::MAX, ..good }] {
-            memory.store(three, bad).unwrap();
+            array.elements.set(&mut memory, 3, bad).unwrap();
             assert!(matches!(array.check(&mut memory), Err(WorkloadError::Inconsistent { .. })), "{bad:?}");
         }
     }

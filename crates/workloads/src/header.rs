@@ -20,6 +20,9 @@ fn number_of(workload: &str) -> u64 {
     workload.bytes().fold(MAGIC, |sum, byte| mix(sum ^ u64::from(byte)))
 }
 
+/// Rows between two calls of `progress`.
+pub(crate) const PROGRESS_EVERY: u64 = 1 << 16;
+
 /// Where the header's own words begin.
 const BODY: u64 = 16;
 

@@ -11,10 +11,12 @@ mod array_swap;
 mod header;
 mod keys;
 mod registry;
+mod tatp;
 
 pub use array_swap::{ArraySwap, SwapRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
+pub use tatp::{Tatp, TatpMix, TatpRequest, UpdateRequest};
 
 use fulgurite_memory::{AccessError, Memory, Region};
 

@@ -56,6 +56,8 @@ macro_rules! workloads {
 
 workloads! {
     "array-swap" crate::ArraySwap<L>, false, "swaps two elements of an array";
+    "tatp" crate::Tatp<L>, false, "TATP's update of subscriber data: a row in each of two tables";
+    "tatp-mix" crate::TatpMix<L>, false, "TATP's seven transactions by the standard's shares";
 }
 
 /// All workloads.

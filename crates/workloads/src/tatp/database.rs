@@ -1,0 +1,455 @@
+//! TATP's tables, its index and its seven transactions.
+//!
+//! Invariants, under any interleaving and after any error:
+//! * every subscriber's `updated` is the sum of `updated` of its special facilities, and `forwardings` the number of its
+//!   rows in `Call_Forwarding`: transactions are whole;
+//! * every call forwarding belongs to a special facility, starts at 0, 8 or 16 and ends 1 to 8 hours later;
+//! * what no transaction changes is as it was loaded, and the index finds every subscriber by its number;
+//! * `updated` and `moved` are sums over the requests, so their hash does not depend on the order.
+//!
+//! A latch stands for all rows of a subscriber. Readers take none and validate; writers pin what they will change, then
+//! lock, then write, so that nobody waits for flash while holding a latch and nothing can fail once it is held.
+
+use std::mem::offset_of;
+
+use fulgurite_memory::{
+    AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Plain, Ptr, Region, SUBPAGE_BYTES, ViewMut,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use super::schema::{
+    self, AccessInfo, CallForwarding, START_HOURS, STARTS, SpecialFacility, SubNbr, Subscriber, TYPES,
+};
+use super::{UpdateRequest, index};
+use crate::keys::{Random, ZipfKeys, mix};
+use crate::{Params, WorkloadError, header};
+
+/// Latches, shared by hash of the subscriber.
+const LATCH_COUNT: usize = 4096;
+
+/// What the header says.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Header {
+    subscribers: u64,
+    seed: u64,
+}
+
+/// The tables and their latches.
+#[derive(Debug)]
+pub(super) struct Database<L> {
+    seed: u64,
+    tables: Tables,
+    keys: ZipfKeys,
+    latches: LatchTable<L>,
+}
+
+/// Where the tables lie: one row, or one row of rows, for each subscriber.
+#[derive(Clone, Copy, Debug)]
+struct Tables {
+    subscribers: Array<Subscriber>,
+    access_info: Array<[AccessInfo; TYPES]>,
+    facilities: Array<[SpecialFacility; TYPES]>,
+    forwardings: Array<[[CallForwarding; STARTS]; TYPES]>,
+}
+
+impl Tables {
+    /// Bytes that each table takes.
+    fn bytes(count: u64) -> [u64; 4] {
+        [
+            Array::<Subscriber>::bytes_needed(count),
+            Array::<[AccessInfo; TYPES]>::bytes_needed(count),
+            Array::<[SpecialFacility; TYPES]>::bytes_needed(count),
+            Array::<[[CallForwarding; STARTS]; TYPES]>::bytes_needed(count),
+        ]
+    }
+    /// The part of the region that each table takes, and the rest.
+    fn cut(region: Region, count: u64) -> Result<([Region; 4], Region), AccessError> {
+        let requested = Self::bytes(count).iter().sum();
+        if requested > region.bytes {
+            return Err(AccessError::NoSpace { requested, free: region.bytes });
+        }
+        let mut rest = region;
+        let regions = Self::bytes(count).map(|bytes| {
+            let (cut, left) = rest.split(bytes);
+            rest = left;
+            cut
+        });
+        Ok((regions, rest))
+    }
+    fn open(
+        [subscribers, access_info, facilities, forwardings]: [Region; 4],
+        count: u64,
+    ) -> Result<Tables, AccessError> {
+        Ok(Tables {
+            subscribers: Array::open(subscribers, count)?,
+            access_info: Array::open(access_info, count)?,
+            facilities: Array::open(facilities, count)?,
+            forwardings: Array::open(forwardings, count)?,
+        })
+    }
+    fn fill<M: Memory>(
+        memory: &mut M,
+        [subscribers, access_info, facilities, forwardings]: [Region; 4],
+        count: u64,
+        seed: u64,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), AccessError> {
+        let mut at = |table: u64, row: u64| {
+            if row.is_multiple_of(header::PROGRESS_EVERY) {
+                progress((table * count + row) as f64 / (4 * count) as f64);
+            }
+            row as u32
+        };
+        Array::create(memory, subscribers, count, |i| schema::load(seed, at(0, i)).subscriber)?;
+        Array::create(memory, access_info, count, |i| schema::access_info(seed, at(1, i)))?;
+        Array::create(memory, facilities, count, |i| schema::facilities(seed, at(2, i)).0)?;
+        Array::create(memory, forwardings, count, |i| schema::facilities(seed, at(3, i)).1)?;
+        Ok(())
+    }
+}
+
+/// A row of a table, or [`AccessError::OutOfRange`].
+#[inline(always)]
+fn row<T: Plain>(table: &Array<T>, s_id: u32) -> Result<Ptr<T>, AccessError> {
+    table.ptr(u64::from(s_id)).ok_or(AccessError::OutOfRange { at: Address::NULL })
+}
+
+/// Adds to a sum that does not depend on the order of its parts.
+#[inline(always)]
+fn add(row: &ViewMut<'_>, offset: usize, weight: u64) {
+    row.store(offset, row.load::<u64>(offset).wrapping_add(weight));
+}
+
+/// The bytes of `at` in the subpage that `pin` holds.
+#[inline(always)]
+fn pinned<P: Pinned, T>(pin: &P, at: Ptr<T>) -> ViewMut<'_> {
+    pin.view_mut(at.address().subpage_offset(), size_of::<T>())
+}
+
+/// Reads until nobody has changed anything meanwhile.
+#[inline]
+fn unchanged<M: Memory, L: Latch, T>(
+    latch: &L,
+    memory: &mut M,
+    mut read: impl FnMut(&mut M) -> Result<T, AccessError>,
+) -> Result<T, AccessError> {
+    loop {
+        let version = latch.read_begin(memory)?;
+        let value = read(memory)?;
+        if latch.read_validate(version) {
+            return Ok(value);
+        }
+    }
+}
+
+impl<L: Latch> Database<L> {
+    pub(super) fn build<M: Memory>(
+        workload: &'static str,
+        memory: &mut M,
+        region: Region,
+        params: &Params,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), WorkloadError> {
+        let (at, data) = header::split(workload, region, params.bytes, 32 * SUBPAGE_BYTES as u64)?;
+        // Tables are whole subpages, a little more than their rows: come down to what fits.
+        let bytes = |count| Tables::bytes(count).iter().sum::<u64>();
+        let mut count = data.bytes / (bytes(1 << 20) >> 20);
+        while bytes(count) > data.bytes {
+            count -= 1 + count / 1000;
+        }
+        let count = count.min(u64::from(u32::MAX));
+        let (regions, _) = Tables::cut(data, count)?;
+        Tables::fill(memory, regions, count, params.seed, progress)?;
+        header::write(memory, workload, at, Header { subscribers: count, seed: params.seed })?;
+        progress(1.0);
+        Ok(())
+    }
+
+    pub(super) fn open<M: Memory>(
+        workload: &'static str,
+        memory: &mut M,
+        region: Region,
+        params: &Params,
+    ) -> Result<Self, WorkloadError> {
+        let Header { subscribers: count, seed } = header::read(memory, workload, region)?;
+        let (regions, _) = Tables::cut(header::data(region), count)?;
+        Ok(Database {
+            seed,
+            tables: Tables::open(regions, count)?,
+            keys: ZipfKeys::new(workload, count, params.zipf)?,
+            latches: LatchTable::new(LATCH_COUNT),
+        })
+    }
+
+    /// A subscriber, by Zipf.
+    #[inline(always)]
+    pub(super) fn sample(&self, random: &mut Random) -> u32 {
+        self.keys.sample(random) as u32
+    }
+    pub(super) fn dram_bytes(&self) -> u64 {
+        self.latches.bytes() as u64
+    }
+
+    #[inline(always)]
+    fn latch(&self, s_id: u32) -> &L {
+        self.latches.of(u64::from(s_id))
+    }
+    #[inline(always)]
+    fn subscriber(&self, s_id: u32) -> Result<Ptr<Subscriber>, AccessError> {
+        row(&self.tables.subscribers, s_id)
+    }
+    /// The row of a type from 1 to 4.
+    #[inline(always)]
+    fn facility(&self, s_id: u32, sf_type: u8) -> Result<Ptr<SpecialFacility>, AccessError> {
+        Ok(row(&self.tables.facilities, s_id)?.cast::<SpecialFacility>().offset(u64::from(sf_type) - 1))
+    }
+    /// The rows of one facility, by start time.
+    #[inline(always)]
+    fn forwardings(&self, s_id: u32, sf_type: u8) -> Result<Ptr<[CallForwarding; STARTS]>, AccessError> {
+        Ok(row(&self.tables.forwardings, s_id)?.cast::<[CallForwarding; STARTS]>().offset(u64::from(sf_type) - 1))
+    }
+    #[inline(always)]
+    fn forwarding(&self, s_id: u32, sf_type: u8, start_time: u8) -> Result<Ptr<CallForwarding>, AccessError> {
+        let rows = self.forwardings(s_id, sf_type)?.cast::<CallForwarding>();
+        Ok(rows.offset(u64::from(start_time / START_HOURS)))
+    }
+
+    /// `SELECT * FROM Subscriber WHERE s_id`
+    #[inline]
+    pub(super) fn get_subscriber_data<M: Memory>(&self, memory: &mut M, s_id: u32) -> Result<u64, AccessError> {
+        let at = self.subscriber(s_id)?;
+        let row = unchanged(self.latch(s_id), memory, |memory| memory.load(at))?;
+        let bytes: u64 = row.byte2.iter().map(|&b| u64::from(b)).sum();
+        Ok(bytes + u64::from(row.vlr_location) + u64::from(row.bits))
+    }
+
+    /// `SELECT numberx` of an active facility's forwarding that starts at `start_time` or before and ends after
+    /// `end_time`. 0 when there is none.
+    #[inline]
+    pub(super) fn get_new_destination<M: Memory>(
+        &self,
+        memory: &mut M,
+        s_id: u32,
+        sf_type: u8,
+        start_time: u8,
+        end_time: u8,
+    ) -> Result<u64, AccessError> {
+        // Whether a facility is there and active never changes.
+        let at = self.facility(s_id, sf_type)?;
+        let [present, active]: [u8; 2] = memory.load(at.field(offset_of!(SpecialFacility, sf_type)))?;
+        if present == 0 || active == 0 {
+            return Ok(0);
+        }
+        let at = self.forwardings(s_id, sf_type)?;
+        let rows = unchanged(self.latch(s_id), memory, |memory| memory.load(at))?;
+        let mut found = rows.iter().filter(|r| r.end_time > end_time && r.start_time <= start_time);
+        Ok(found.next().map_or(0, |r| u64::from(r.numberx[0])))
+    }
+
+    /// `SELECT data1, data2, data3, data4 FROM Access_Info WHERE s_id, ai_type`. 0 when there is none. The table is never
+    /// changed, so no latch.
+    #[inline]
+    pub(super) fn get_access_data<M: Memory>(
+        &self,
+        memory: &mut M,
+        s_id: u32,
+        ai_type: u8,
+    ) -> Result<u64, AccessError> {
+        let rows = row(&self.tables.access_info, s_id)?.cast::<AccessInfo>();
+        let row = memory.load(rows.offset(u64::from(ai_type) - 1))?;
+        if row.ai_type == 0 {
+            return Ok(0);
+        }
+        let letters = row.data3.iter().chain(&row.data4).map(|&b| u64::from(b)).sum::<u64>();
+        Ok(letters + u64::from(row.data1) + u64::from(row.data2))
+    }
+
+    /// `UPDATE Subscriber SET bit_1 WHERE s_id; UPDATE Special_Facility SET data_a WHERE s_id, sf_type`. Changes nothing
+    /// when there is no such facility, as for three in eight.
+    #[inline]
+    pub(super) fn update_subscriber_data<M: Memory>(
+        &self,
+        memory: &mut M,
+        request: &UpdateRequest,
+    ) -> Result<u64, AccessError> {
+        let subscriber = self.subscriber(request.s_id)?;
+        let facility = self.facility(request.s_id, request.sf_type)?;
+        let facility_pin = memory.pin(facility.address())?;
+        // Facilities come and go only with their subscriber.
+        let place = facility.address().subpage_offset() + offset_of!(SpecialFacility, sf_type);
+        if facility_pin.view(place, 1).load::<u8>(0) == 0 {
+            return Ok(0);
+        }
+        let subscriber_pin = memory.pin(subscriber.address())?;
+        let _held = self.latch(request.s_id).lock(memory)?;
+        let (subscriber, facility) = (pinned(&subscriber_pin, subscriber), pinned(&facility_pin, facility));
+        let bits: u16 = subscriber.load(offset_of!(Subscriber, bits));
+        subscriber.store(offset_of!(Subscriber, bits), bits & !1 | u16::from(request.bit));
+        add(&subscriber, offset_of!(Subscriber, updated), request.weight);
+        facility.store(offset_of!(SpecialFacility, data_a), request.data_a);
+        add(&facility, offset_of!(SpecialFacility, updated), request.weight);
+        Ok(1 + u64::from(bits))
+    }
+
+    /// `UPDATE Subscriber SET vlr_location WHERE sub_nbr`
+    #[inline]
+    pub(super) fn update_location<M: Memory>(
+        &self,
+        memory: &mut M,
+        sub_nbr: &SubNbr,
+        vlr_location: u32,
+        weight: u64,
+    ) -> Result<u64, AccessError> {
+        let Some(s_id) = index::find(sub_nbr, self.keys.count()) else { return Ok(0) };
+        let at = self.subscriber(s_id)?;
+        let pin = memory.pin(at.address())?;
+        let _held = self.latch(s_id).lock(memory)?;
+        let row = pinned(&pin, at);
+        row.store(offset_of!(Subscriber, vlr_location), vlr_location);
+        add(&row, offset_of!(Subscriber, moved), weight);
+        Ok(1)
+    }
+
+    /// `SELECT s_id WHERE sub_nbr; SELECT sf_type FROM Special_Facility WHERE s_id; INSERT INTO Call_Forwarding`. Changes
+    /// nothing when there is no such facility, or there is a row.
+    #[inline]
+    pub(super) fn insert_call_forwarding<M: Memory>(
+        &self,
+        memory: &mut M,
+        sub_nbr: &SubNbr,
+        row: CallForwarding,
+    ) -> Result<u64, AccessError> {
+        let Some(s_id) = index::find(sub_nbr, self.keys.count()) else { return Ok(0) };
+        let facility = self.facility(s_id, row.sf_type)?;
+        if memory.load::<u8>(facility.field(offset_of!(SpecialFacility, sf_type)))? == 0 {
+            return Ok(0);
+        }
+        self.change_forwarding(memory, s_id, row.sf_type, row.start_time, Some(CallForwarding { s_id, ..row }))
+    }
+
+    /// `SELECT s_id WHERE sub_nbr; DELETE FROM Call_Forwarding WHERE s_id, sf_type, start_time`. Changes nothing when there
+    /// is no such row.
+    #[inline]
+    pub(super) fn delete_call_forwarding<M: Memory>(
+        &self,
+        memory: &mut M,
+        sub_nbr: &SubNbr,
+        sf_type: u8,
+        start_time: u8,
+    ) -> Result<u64, AccessError> {
+        let Some(s_id) = index::find(sub_nbr, self.keys.count()) else { return Ok(0) };
+        self.change_forwarding(memory, s_id, sf_type, start_time, None)
+    }
+
+    /// Inserts or deletes a row and counts it, if it is not there or is there, respectively. 1 if it did.
+    #[inline]
+    fn change_forwarding<M: Memory>(
+        &self,
+        memory: &mut M,
+        s_id: u32,
+        sf_type: u8,
+        start_time: u8,
+        insert: Option<CallForwarding>,
+    ) -> Result<u64, AccessError> {
+        let (subscriber, forwarding) = (self.subscriber(s_id)?, self.forwarding(s_id, sf_type, start_time)?);
+        let (subscriber_pin, forwarding_pin) = (memory.pin(subscriber.address())?, memory.pin(forwarding.address())?);
+        let _held = self.latch(s_id).lock(memory)?;
+        let (subscriber, forwarding) = (pinned(&subscriber_pin, subscriber), pinned(&forwarding_pin, forwarding));
+        let present = forwarding.load::<u8>(offset_of!(CallForwarding, end_time)) != 0;
+        if present == insert.is_some() {
+            return Ok(0);
+        }
+        let count: u16 = subscriber.load(offset_of!(Subscriber, forwardings));
+        let count = if insert.is_some() { count.wrapping_add(1) } else { count.wrapping_sub(1) };
+        subscriber.store(offset_of!(Subscriber, forwardings), count);
+        forwarding.store(0, insert.unwrap_or(CallForwarding::ABSENT));
+        Ok(1)
+    }
+
+    /// Walks all tables and checks the invariants. Returns the hash of the sums.
+    pub(super) fn check<M: Memory>(&self, workload: &'static str, memory: &mut M) -> Result<u64, WorkloadError> {
+        let broken = |what| WorkloadError::Inconsistent { workload, what };
+        let mut sum = 0u64;
+        for s_id in 0..self.keys.count() as u32 {
+            let loaded = schema::load(self.seed, s_id);
+            let subscriber = self.tables.subscribers.get(memory, u64::from(s_id))?;
+            let access_info = self.tables.access_info.get(memory, u64::from(s_id))?;
+            let facilities = self.tables.facilities.get(memory, u64::from(s_id))?;
+            let forwardings = self.tables.forwardings.get(memory, u64::from(s_id))?;
+            check_subscriber(&loaded, &subscriber).map_err(broken)?;
+            if access_info != loaded.access_info {
+                return Err(broken(format!("the access info of subscriber {s_id} is not what was loaded")));
+            }
+            let updated = check_facilities(&loaded, &facilities).map_err(broken)?;
+            if updated != subscriber.updated {
+                return Err(broken(format!("half an update: subscriber {s_id} and its facilities differ")));
+            }
+            let count = check_forwardings(s_id, &facilities, &forwardings).map_err(broken)?;
+            if count != subscriber.forwardings {
+                let counted = subscriber.forwardings;
+                return Err(broken(format!("subscriber {s_id} has {count} call forwardings and counted {counted}")));
+            }
+            sum = sum.wrapping_add(mix(mix(u64::from(s_id)) ^ subscriber.updated).wrapping_mul(3));
+            sum = sum.wrapping_add(mix(mix(u64::from(s_id)).wrapping_add(subscriber.moved)));
+        }
+        Ok(sum)
+    }
+}
+
+fn check_subscriber(loaded: &schema::Loaded, now: &Subscriber) -> Result<(), String> {
+    let was = &loaded.subscriber;
+    let (bits, forwardings) = (was.bits & !1 | now.bits & 1, now.forwardings);
+    let may_be = Subscriber {
+        updated: now.updated,
+        moved: now.moved,
+        vlr_location: now.vlr_location,
+        bits,
+        forwardings,
+        ..*was
+    };
+    if *now != may_be {
+        return Err(format!("subscriber {} is {now:?}, loaded as {was:?}", was.s_id));
+    }
+    if now.moved == 0 && now.updated == 0 && (now.vlr_location, now.bits) != (was.vlr_location, was.bits) {
+        return Err(format!("subscriber {} was changed by nobody", was.s_id));
+    }
+    Ok(())
+}
+
+/// Returns the sum of the facilities' updates.
+fn check_facilities(loaded: &schema::Loaded, now: &[SpecialFacility; TYPES]) -> Result<u64, String> {
+    let mut updated = 0u64;
+    for (was, now) in loaded.special_facility.iter().zip(now) {
+        let may_be = SpecialFacility { updated: now.updated, data_a: now.data_a, ..*was };
+        let untouched = now.sf_type == 0 || now.updated == 0;
+        if *now != may_be || untouched && now != was {
+            return Err(format!("a special facility of {} is {now:?}, loaded as {was:?}", loaded.subscriber.s_id));
+        }
+        updated = updated.wrapping_add(now.updated);
+    }
+    Ok(updated)
+}
+
+/// Returns how many there are.
+fn check_forwardings(
+    s_id: u32,
+    facilities: &[SpecialFacility; TYPES],
+    rows: &[[CallForwarding; STARTS]; TYPES],
+) -> Result<u16, String> {
+    for (i, (facility, rows)) in facilities.iter().zip(rows).enumerate() {
+        for (start, row) in rows.iter().enumerate() {
+            let start_time = start as u8 * START_HOURS;
+            let whole = (row.s_id, row.sf_type, row.start_time) == (s_id, i as u8 + 1, start_time)
+                && (start_time + 1..=start_time + START_HOURS).contains(&row.end_time)
+                && row.numberx.iter().all(u8::is_ascii_digit);
+            if *row != CallForwarding::ABSENT && !whole {
+                return Err(format!("call forwarding {} of subscriber {s_id} from {start_time}: {row:?}", i + 1));
+            }
+            if row.end_time != 0 && facility.sf_type == 0 {
+                return Err(format!("subscriber {s_id} forwards calls by a facility {} that it has not", i + 1));
+            }
+        }
+    }
+    Ok(schema::count(rows))
+}

@@ -1,0 +1,218 @@
+//! Goal: whoever executes a set of requests, in whatever order and with whatever failures in between, leaves data that is
+//! consistent and has the same invariant; so results of different configurations may be compared.
+//!
+//! Method: each workload is built tiny, and its bytes copied. One copy is worked on by one thread without latches; one by
+//! four threads with latches, on a memory that lets others run at random accesses; one by a thread, and one by four threads
+//! with latches, on a memory that also fails random accesses, each failed request being retried until it succeeds. All must
+//! pass `check` and return the same number, and a copy that nothing was executed on another one. Seeds are printed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fulgurite_memory::{
+    AccessError, Address, Latch, Memory, NoLatch, PlainMemory, PlainPin, Region, SUBPAGE_BYTES, VersionLatch, View,
+    ViewMut,
+};
+use fulgurite_sys::Backed;
+use fulgurite_workloads::{Params, Random, Visitor, Workload, dispatch, names};
+
+/// Plain memory that yields to other threads and fails, at random accesses.
+struct Disturbed {
+    inner: PlainMemory,
+    random: Random,
+    yields_per_mille: u64,
+    fails_per_mille: u64,
+    failed: u64,
+}
+
+impl Disturbed {
+    fn new(inner: PlainMemory, seed: u64, yields_per_mille: u64, fails_per_mille: u64) -> Self {
+        Disturbed { inner, random: Random::new(seed, 0), yields_per_mille, fails_per_mille, failed: 0 }
+    }
+    fn disturb(&mut self) -> Result<(), AccessError> {
+        let draw = self.random.below(1000);
+        if draw < self.fails_per_mille {
+            self.failed += 1;
+            return Err(AccessError::DeadlineExceeded);
+        }
+        if draw < self.fails_per_mille + self.yields_per_mille {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+impl Memory for Disturbed {
+    type Pin = PlainPin;
+    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
+        self.disturb()?;
+        self.inner.view(at, len)
+    }
+    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
+        self.disturb()?;
+        self.inner.view_mut(at, len)
+    }
+    fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
+        self.disturb()?;
+        self.inner.pin(at)
+    }
+    fn prefetch(&mut self, at: Address) {
+        self.inner.prefetch(at);
+    }
+    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
+        self.disturb()?;
+        self.inner.park(key, still)
+    }
+    fn unpark_all(key: usize) {
+        PlainMemory::unpark_all(key);
+    }
+    fn yield_now(&mut self) -> Result<(), AccessError> {
+        self.disturb()?;
+        self.inner.yield_now()
+    }
+}
+
+fn plain() -> PlainMemory {
+    PlainMemory::new(Backed::BasePages).expect("address space for a test")
+}
+
+fn copy(from: &PlainMemory, region: Region) -> PlainMemory {
+    let (mut from, mut to) = (from.clone(), plain());
+    let mut subpage = [0; SUBPAGE_BYTES];
+    for offset in (0..region.bytes).step_by(SUBPAGE_BYTES) {
+        from.read_bytes(region.base.add(offset), &mut subpage).unwrap();
+        to.write_bytes(region.base.add(offset), &subpage).unwrap();
+    }
+    to
+}
+
+/// Builds a workload and keeps what it takes to run it elsewhere.
+struct Built {
+    memory: PlainMemory,
+    region: Region,
+    params: Params,
+}
+
+struct Build {
+    region: Region,
+    params: Params,
+}
+
+impl Visitor for Build {
+    type Output = Built;
+    fn visit<W: Workload>(self) -> Built {
+        let mut memory = plain();
+        let mut shares = vec![0.0];
+        W::build(&mut memory, self.region, &self.params, &mut |share| shares.push(share)).unwrap();
+        assert!(shares.is_sorted() && shares.last() == Some(&1.0), "{}: progress {shares:?}", W::NAME);
+        let outside = self.region.base.add(self.region.bytes);
+        assert_eq!(memory.view(outside, 4096).unwrap().load::<[u64; 512]>(0), [0; 512], "{} built outside", W::NAME);
+        Built { memory, region: self.region, params: self.params }
+    }
+}
+
+/// Executes requests `0..requests` on a copy, and returns what `check` says.
+struct Execute<'b> {
+    built: &'b Built,
+    seed: u64,
+    requests: u64,
+    threads: u64,
+    yields_per_mille: u64,
+    fails_per_mille: u64,
+}
+
+impl Visitor for Execute<'_> {
+    type Output = u64;
+    fn visit<W: Workload>(self) -> u64 {
+        let memory = copy(&self.built.memory, self.built.region);
+        let workload = W::open(&mut memory.clone(), self.built.region, &self.built.params).unwrap();
+        workload.check(&mut memory.clone()).unwrap_or_else(|error| panic!("{} as built: {error}", W::NAME));
+        let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for thread in 0..self.threads {
+                let seed = self.seed ^ (thread + 1) << 32;
+                let mut memory = Disturbed::new(memory.clone(), seed, self.yields_per_mille, self.fails_per_mille);
+                let (workload, next, failed) = (&workload, &next, &failed);
+                scope.spawn(move || {
+                    loop {
+                        let number = next.fetch_add(1, Ordering::Relaxed);
+                        if number >= self.requests {
+                            break;
+                        }
+                        let request = workload.request(self.seed, number);
+                        while let Err(error) = workload.execute(&mut memory, &request) {
+                            assert_eq!(error, AccessError::DeadlineExceeded, "{} {number}: {request:?}", W::NAME);
+                        }
+                    }
+                    failed.fetch_add(memory.failed, Ordering::Relaxed);
+                });
+            }
+        });
+        let failed = failed.into_inner();
+        assert!(self.requests == 0 || (failed > 0) == (self.fails_per_mille > 0), "{failed} accesses failed");
+        let mut memory = memory;
+        workload.check(&mut memory).unwrap_or_else(|error| panic!("{} after {failed} failures: {error}", W::NAME))
+    }
+}
+
+fn conform(name: &str, bytes: u64, requests: u64, zipf: f64, seed: u64) {
+    println!("{name}: {bytes} bytes, {requests} requests, zipf {zipf}, seed {seed}");
+    let region = Region::new(Address::from_linear(3 * SUBPAGE_BYTES as u64), bytes);
+    let input = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/src").into());
+    let params = Params { bytes, zipf, seed, input };
+    let built = dispatch::<NoLatch, _>(name, Build { region, params }).unwrap();
+    let calm = Execute { built: &built, seed, requests, threads: 1, yields_per_mille: 0, fails_per_mille: 0 };
+    let untouched = run::<NoLatch>(name, Execute { requests: 0, ..calm });
+    let alone = run::<NoLatch>(name, Execute { ..calm });
+    let together = run::<VersionLatch>(name, Execute { threads: 4, yields_per_mille: 50, ..calm });
+    let failing = run::<NoLatch>(name, Execute { fails_per_mille: 100, ..calm });
+    let both = run::<VersionLatch>(name, Execute { threads: 4, yields_per_mille: 50, fails_per_mille: 50, ..calm });
+    assert_eq!(alone, together, "{name}: 4 threads, seed {seed}");
+    assert_eq!(alone, failing, "{name}: failing accesses, seed {seed}");
+    assert_eq!(alone, both, "{name}: 4 threads and failing accesses, seed {seed}");
+    assert!(untouched != alone || name == "search", "{name}: the invariant does not see the requests");
+}
+
+fn run<L: Latch>(name: &str, execute: Execute<'_>) -> u64 {
+    dispatch::<L, _>(name, execute).unwrap()
+}
+
+macro_rules! conforms {
+    ($($test:ident $name:literal;)*) => {
+        const TESTED: &[&str] = &[$($name),*];
+        $(#[test]
+        fn $test() {
+            // Few keys and many requests, so that threads meet; then many keys, and none more popular than others.
+            conform($name, 1 << 20, 6000, 1.2, 11);
+            conform($name, 4 << 20, 3000, 0.0, 12);
+        })*
+    };
+}
+
+conforms! {
+    array_swap "array-swap";
+    tatp "tatp";
+    tatp_mix "tatp-mix";
+}
+
+#[test]
+fn all_are_tested() {
+    assert_eq!(names(), TESTED);
+}
+
+#[test]
+fn too_little_space_is_refused() {
+    struct Tiny;
+    impl Visitor for Tiny {
+        type Output = bool;
+        fn visit<W: Workload>(self) -> bool {
+            let (mut memory, region) = (plain(), Region::new(Address::from_linear(0), 4096));
+            let input = Some(concat!(env!("CARGO_MANIFEST_DIR"), "/src").into());
+            let params = Params { bytes: 1 << 30, zipf: 0.9, seed: 0, input };
+            let built = W::build(&mut memory, region, &params, &mut |_| ());
+            built.is_err() && W::open(&mut memory, region, &params).is_err()
+        }
+    }
+    for name in names() {
+        assert_eq!(dispatch::<NoLatch, _>(name, Tiny), Ok(true), "{name}");
+    }
+}
