@@ -362,7 +362,8 @@ impl Heap {
             return Err(AccessError::Corrupt { what: "freed object", at, expected: bytes as u64, got: at.bits() });
         };
         if self.clean.load(Ordering::Acquire) {
-            self.note_change(memory)?;
+            // Where this fails, the saved state only misses a free object; `allocate` will try again before it matters.
+            let _ = self.note_change(memory);
         }
         let full = {
             let mut state = hold(&self.classes[class].state);

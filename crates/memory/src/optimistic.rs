@@ -1,0 +1,77 @@
+//! How the containers read without a latch and write with one held only for the writing.
+//!
+//! A reader looks, then asks whether the latch was free all the while; what it read meanwhile may be anything (an object
+//! that was freed and used for something else), so looking is bounded, and an error that garbage explains counts only if
+//! nothing changed. A writer looks in the same way, which also brings in what it will need, and holds the latch from the
+//! moment its look is known to be true. Who was disturbed too often takes the latch first, so that nobody starves.
+
+use fulgurite_runtime::AccessError;
+
+use crate::{Exclusive, Latch, Memory};
+
+/// Looks that may be in vain before the latch is taken first. A look that fails has brought its subpages in, so that the
+/// second is short; who fails eight short ones is up against steady writers.
+const ATTEMPTS: u32 = 8;
+
+/// What to change, and the latch that lets nobody else; `None` when there is nothing to change.
+pub(crate) type Planned<'l, T, L, M> = Option<(T, Exclusive<'l, L, M>)>;
+
+/// Whether the error may come of following a pointer that is none.
+fn garbage_explains(error: AccessError) -> bool {
+    matches!(
+        error,
+        AccessError::OutOfRange { .. }
+            | AccessError::Straddles { .. }
+            | AccessError::Corrupt { .. }
+            | AccessError::NotOwner { .. }
+    )
+}
+
+/// What `look` saw of one state. `look` is given a question to ask in long loops: whether it still sees one state.
+#[inline(always)]
+pub(crate) fn read<L: Latch, M: Memory, T>(
+    latch: &L,
+    memory: &mut M,
+    mut look: impl FnMut(&mut M, &dyn Fn() -> bool) -> Result<T, AccessError>,
+) -> Result<T, AccessError> {
+    for _ in 0..ATTEMPTS {
+        let version = latch.read_begin(memory)?;
+        let seen = look(memory, &|| latch.read_validate(version));
+        if latch.read_validate(version) || matches!(seen, Err(error) if !garbage_explains(error)) {
+            return seen;
+        }
+    }
+    let _held = latch.lock(memory)?;
+    look(memory, &|| true)
+}
+
+/// What `look` plans to change, and the latch, held since before the plan could become wrong.
+#[inline(always)]
+pub(crate) fn plan<'l, L: Latch, M: Memory, T>(
+    latch: &'l L,
+    memory: &mut M,
+    mut look: impl FnMut(&mut M, &dyn Fn() -> bool) -> Result<Option<T>, AccessError>,
+) -> Result<Planned<'l, T, L, M>, AccessError> {
+    for _ in 0..ATTEMPTS {
+        let version = latch.read_begin(memory)?;
+        match look(memory, &|| latch.read_validate(version)) {
+            Ok(Some(plan)) => {
+                if let Some(held) = latch.upgrade(version) {
+                    return Ok(Some((plan, held)));
+                }
+            }
+            Ok(None) => {
+                if latch.read_validate(version) {
+                    return Ok(None);
+                }
+            }
+            Err(error) => {
+                if !garbage_explains(error) || latch.read_validate(version) {
+                    return Err(error);
+                }
+            }
+        }
+    }
+    let held = latch.lock(memory)?;
+    Ok(look(memory, &|| true)?.map(|plan| (plan, held)))
+}

@@ -1,0 +1,231 @@
+//! Goal: the map in flash behaves as `std`'s, whatever its capacity; an access that fails leaves it as it was; threads see
+//! whole values and lose none.
+//! Method: random operations on few keys against `std::collections::HashMap`; every access of every operation made to fail
+//! in turn; four threads that add to counters; capacities of one and two, and a heap that runs full.
+
+mod common;
+
+use std::collections::HashMap as Model;
+use std::sync::Arc;
+
+use common::{FaultyMemory, Random, errors, plain};
+use fulgurite_memory::{
+    AccessError, Address, HashMap, Heap, KeyHash, Latch, Memory, NoLatch, PAGE_BYTES, Plain, Region, VersionLatch,
+};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// A heap of `pages` behind which the buckets lie.
+fn places<M: Memory>(memory: &mut M, pages: u64, bucket_bytes: u64) -> (Arc<Heap>, Region) {
+    let heap = Heap::create(memory, Region::new(Address::from_linear(PAGE), pages * PAGE)).unwrap();
+    (Arc::new(heap), Region::new(Address::from_linear((1 + pages) * PAGE), bucket_bytes))
+}
+
+fn make<K: KeyHash + Eq, V: Plain, L: Latch, M: Memory>(
+    memory: &mut M,
+    pages: u64,
+    capacity: u64,
+) -> (HashMap<K, V, L>, Arc<Heap>) {
+    let (heap, region) = places(memory, pages, HashMap::<K, V, L>::bytes_needed(capacity));
+    (HashMap::create(memory, region, heap.clone(), capacity, 16).unwrap(), heap)
+}
+
+fn same<K, V, L, M>(memory: &mut M, map: &HashMap<K, V, L>, model: &Model<K, V>)
+where
+    K: KeyHash + Eq + std::hash::Hash + std::fmt::Debug,
+    V: Plain + PartialEq + std::fmt::Debug,
+    L: Latch,
+    M: Memory,
+{
+    assert_eq!(map.check(memory), Ok(model.len() as u64));
+    let mut all = Model::new();
+    map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
+    assert_eq!(&all, model);
+}
+
+fn random_operations<K, V>(what: &str, capacity: u64, key: impl Fn(u64) -> K, value: impl Fn(u64) -> V)
+where
+    K: KeyHash + Eq + std::hash::Hash + std::fmt::Debug,
+    V: Plain + PartialEq + std::fmt::Debug,
+{
+    let mut random = Random::seeded(what, capacity);
+    let mut memory = plain();
+    let (mut map, heap) = make::<K, V, VersionLatch, _>(&mut memory, 40, capacity);
+    let mut model = Model::new();
+    for step in 0..6000 {
+        let (k, v) = (key(random.below(150)), value(random.next()));
+        let growing = step / 1000 % 2 == 0;
+        match random.below(10) {
+            0..=4 if growing => assert_eq!(map.insert(&mut memory, &k, v), Ok(model.insert(k, v))),
+            0..=4 => assert_eq!(map.remove(&mut memory, &k), Ok(model.remove(&k))),
+            5 => assert_eq!(map.insert(&mut memory, &k, v), Ok(model.insert(k, v))),
+            6 => assert_eq!(map.remove(&mut memory, &k), Ok(model.remove(&k))),
+            7 => {
+                let old = map.update(&mut memory, &k, |now| std::mem::replace(now, v)).unwrap();
+                assert_eq!(old, model.get_mut(&k).map(|now| std::mem::replace(now, v)));
+            }
+            8 => assert_eq!(map.contains_key(&mut memory, &k), Ok(model.contains_key(&k))),
+            _ => assert_eq!(map.get(&mut memory, &k), Ok(model.get(&k).copied())),
+        }
+        if step % 500 == 0 {
+            same(&mut memory, &map, &model);
+            heap.check(&mut memory).unwrap();
+        }
+        if step % 1500 == 1400 {
+            map = HashMap::open(map.root(), heap.clone(), 1).unwrap();
+        }
+    }
+    for k in model.drain().map(|(k, _)| k).collect::<Vec<_>>() {
+        assert!(map.remove(&mut memory, &k).unwrap().is_some());
+    }
+    same(&mut memory, &map, &model);
+    assert_eq!(map.len(&mut memory), Ok(0));
+    assert_eq!(heap.used_bytes(), 0, "blocks without entries go back to the heap");
+}
+
+#[test]
+fn random_operations_on_keys_and_values_of_several_sizes() {
+    for capacity in [0, 1, 2, 20, 150, 1000] {
+        random_operations("u64 -> u64", capacity, |n| n, |n| n);
+        random_operations("[u8; 3] -> [u8; 5]", capacity, |n| [n as u8, 0, 1], |n| [n as u8; 5]);
+        random_operations("u32 -> [u64; 30]", capacity, |n| n as u32, |n| [n; 30]);
+        random_operations("u64 -> [u64; 509]", capacity, |n| n << 40, |n| [n; 509]);
+        random_operations("[u64; 2] -> ()", capacity, |n| [n, n], |_| ());
+    }
+}
+
+#[test]
+fn every_access_may_fail() {
+    let random = Random::seeded("hash map faults", 7);
+    for capacity in [1, 40] {
+        let mut random = random.split(capacity);
+        let mut memory = FaultyMemory::new();
+        let (map, heap) = make::<u64, [u64; 3], VersionLatch, _>(&mut memory, 8, capacity);
+        let mut model = Model::new();
+        let mut failures = 0;
+        for step in 0..600u64 {
+            let (key, value) = (random.below(60), [random.next(); 3]);
+            let operation = random.below(3);
+            for fail_at in 0.. {
+                let error = errors()[(step % 3) as usize];
+                memory.fail_after(fail_at, error);
+                let result = match operation {
+                    0 => map.insert(&mut memory, &key, value),
+                    1 => map.remove(&mut memory, &key),
+                    _ => map.update(&mut memory, &key, |now| std::mem::replace(now, value)),
+                };
+                let met = !memory.heal();
+                match result {
+                    Err(got) => {
+                        assert!(met && got == error, "{got}");
+                        failures += 1;
+                        assert_eq!(map.check(&mut memory), Ok(model.len() as u64));
+                        assert_eq!(map.get(&mut memory, &key), Ok(model.get(&key).copied()));
+                    }
+                    Ok(old) => {
+                        let want = match operation {
+                            0 => model.insert(key, value),
+                            1 => model.remove(&key),
+                            _ => model.get_mut(&key).map(|now| std::mem::replace(now, value)),
+                        };
+                        assert_eq!(old, want);
+                        break;
+                    }
+                }
+            }
+            if step % 50 == 0 {
+                same(&mut memory, &map, &model);
+                heap.check(&mut memory).unwrap();
+            }
+        }
+        assert!(failures > 1000, "only {failures} failures");
+        for key in 0..60 {
+            map.remove(&mut memory, &key).unwrap();
+        }
+        assert_eq!(heap.used_bytes(), 0, "failed operations leak nothing");
+    }
+}
+
+#[test]
+fn a_full_heap_refuses_and_changes_nothing() {
+    let mut memory = plain();
+    let (map, heap) = make::<u64, [u64; 60], NoLatch, _>(&mut memory, 1, 4);
+    let mut model = Model::new();
+    let refused = (0..).find(|&key| match map.insert(&mut memory, &key, [key; 60]) {
+        Ok(old) => {
+            assert_eq!(old, None);
+            model.insert(key, [key; 60]);
+            false
+        }
+        Err(error) => {
+            assert!(matches!(error, AccessError::NoSpace { .. }), "{error}");
+            true
+        }
+    });
+    same(&mut memory, &map, &model);
+    heap.check(&mut memory).unwrap();
+    // What needs no new block still works.
+    assert!(map.insert(&mut memory, &0, [9; 60]).unwrap().is_some());
+    assert!(map.remove(&mut memory, &1).unwrap().is_some());
+    assert_eq!(map.get(&mut memory, &refused.unwrap()), Ok(None));
+}
+
+#[test]
+fn threads_lose_nothing_and_see_whole_values() {
+    const THREADS: u64 = 4;
+    const ROUNDS: u64 = 4000;
+    let memory = plain();
+    let (map, heap) = make::<u64, [u64; 4], VersionLatch, _>(&mut memory.clone(), 20, 6);
+    for shared in 0..8 {
+        map.insert(&mut memory.clone(), &shared, [0; 4]).unwrap();
+    }
+    let random = Random::seeded("hash map threads", 5);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (mut memory, mut random, map) = (memory.clone(), random.split(thread), &map);
+            scope.spawn(move || {
+                let mut mine = Model::new();
+                for round in 0..ROUNDS {
+                    let shared = random.below(8);
+                    map.update(&mut memory, &shared, |value| value.iter_mut().for_each(|part| *part += 1)).unwrap();
+                    let seen = map.get(&mut memory, &random.below(8)).unwrap().expect("nobody removes these");
+                    assert!(seen.iter().all(|&part| part == seen[0]), "torn: {seen:?}");
+                    // Keys of our own, in the same buckets as the others'.
+                    let key = 100 + random.below(12) * THREADS + thread;
+                    if random.below(2) == 0 {
+                        let value = [round; 4];
+                        assert_eq!(map.insert(&mut memory, &key, value), Ok(mine.insert(key, value)));
+                    } else {
+                        assert_eq!(map.remove(&mut memory, &key), Ok(mine.remove(&key)));
+                    }
+                }
+                for (key, value) in mine {
+                    assert_eq!(map.remove(&mut memory, &key), Ok(Some(value)));
+                }
+            });
+        }
+    });
+    let mut memory = memory;
+    assert_eq!(map.check(&mut memory), Ok(8));
+    let sum: u64 = (0..8).map(|shared| map.get(&mut memory, &shared).unwrap().unwrap()[0]).sum();
+    assert_eq!(sum, THREADS * ROUNDS);
+    heap.check(&mut memory).unwrap();
+}
+
+#[test]
+fn bulk_and_open() {
+    let mut memory = plain();
+    let (heap, region) = places(&mut memory, 40, HashMap::<u64, u64, NoLatch>::bytes_needed(5000));
+    let entries = (0..5000u64).map(|n| (n * n, n)).chain([(49, 70)]);
+    let map = HashMap::<u64, u64, NoLatch>::bulk(&mut memory, region, heap.clone(), 5000, 1, entries).unwrap();
+    assert_eq!(map.check(&mut memory), Ok(5000));
+    let again = HashMap::<u64, u64, VersionLatch>::open(map.root(), heap.clone(), 100).unwrap();
+    assert_eq!(again.get(&mut memory, &49), Ok(Some(70)));
+    assert_eq!(again.get(&mut memory, &(4999 * 4999)), Ok(Some(4999)));
+    assert_eq!(again.get(&mut memory, &2), Ok(None));
+    let wrong = HashMap::<u64, u32, VersionLatch>::open(map.root(), heap.clone(), 100);
+    assert!(matches!(wrong, Err(AccessError::Corrupt { .. })));
+    let small = Region::new(region.base, region.bytes - 4096);
+    let short = HashMap::<u64, u64, NoLatch>::create(&mut memory, small, heap, 5000, 1);
+    assert!(matches!(short, Err(AccessError::NoSpace { .. })));
+}
