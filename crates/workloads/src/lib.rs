@@ -12,11 +12,13 @@ mod header;
 mod keys;
 mod registry;
 mod tatp;
+mod tpcc;
 
 pub use array_swap::{ArraySwap, SwapRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
 pub use tatp::{Tatp, TatpMix, TatpRequest, UpdateRequest};
+pub use tpcc::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, StockLevel, Tpcc, TpccMix, Who};
 
 use fulgurite_memory::{AccessError, Memory, Region};
 
