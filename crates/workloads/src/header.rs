@@ -47,6 +47,16 @@ pub(crate) fn split(
     Ok((header.base, Region::new(rest.base, data)))
 }
 
+/// The largest count that takes at most `bytes`, where `needed` says what a count takes, and grows with it.
+pub(crate) fn most(bytes: u64, needed: impl Fn(u64) -> u64) -> u64 {
+    let (mut fits, mut too_many) = (0, bytes + 1);
+    while too_many - fits > 1 {
+        let middle = fits + (too_many - fits) / 2;
+        if needed(middle) <= bytes { fits = middle } else { too_many = middle }
+    }
+    fits
+}
+
 /// What of the region is not header.
 ///
 /// # Panics

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod array_swap;
+mod hash_table;
 mod header;
 mod keys;
 mod registry;
@@ -15,6 +16,7 @@ mod tatp;
 mod tpcc;
 
 pub use array_swap::{ArraySwap, SwapRequest};
+pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
 pub use tatp::{Tatp, TatpMix, TatpRequest, UpdateRequest};

@@ -17,10 +17,11 @@ use fulgurite_memory::{
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
+use super::UpdateRequest;
+use super::index::{self, Index, IndexRoot};
 use super::schema::{
     self, AccessInfo, CallForwarding, START_HOURS, STARTS, SpecialFacility, SubNbr, Subscriber, TYPES,
 };
-use super::{UpdateRequest, index};
 use crate::keys::{Random, ZipfKeys, mix};
 use crate::{Params, WorkloadError, header};
 
@@ -33,6 +34,7 @@ const LATCH_COUNT: usize = 4096;
 struct Header {
     subscribers: u64,
     seed: u64,
+    index: IndexRoot,
 }
 
 /// The tables and their latches.
@@ -40,6 +42,7 @@ struct Header {
 pub(super) struct Database<L> {
     seed: u64,
     tables: Tables,
+    index: Index<L>,
     keys: ZipfKeys,
     latches: LatchTable<L>,
 }
@@ -152,16 +155,12 @@ impl<L: Latch> Database<L> {
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError> {
         let (at, data) = header::split(workload, region, params.bytes, 32 * SUBPAGE_BYTES as u64)?;
-        // Tables are whole subpages, a little more than their rows: come down to what fits.
-        let bytes = |count| Tables::bytes(count).iter().sum::<u64>();
-        let mut count = data.bytes / (bytes(1 << 20) >> 20);
-        while bytes(count) > data.bytes {
-            count -= 1 + count / 1000;
-        }
-        let count = count.min(u64::from(u32::MAX));
-        let (regions, _) = Tables::cut(data, count)?;
-        Tables::fill(memory, regions, count, params.seed, progress)?;
-        header::write(memory, workload, at, Header { subscribers: count, seed: params.seed })?;
+        let bytes = |count| Tables::bytes(count).iter().sum::<u64>() + index::bytes::<L>(count);
+        let count = header::most(data.bytes, bytes).min(u64::from(u32::MAX));
+        let (regions, rest) = Tables::cut(data, count)?;
+        Tables::fill(memory, regions, count, params.seed, &mut |share| progress(0.7 * share))?;
+        let index = Index::<L>::build(memory, rest, count, &mut |share| progress(0.7 + 0.3 * share))?;
+        header::write(memory, workload, at, Header { subscribers: count, seed: params.seed, index })?;
         progress(1.0);
         Ok(())
     }
@@ -172,11 +171,12 @@ impl<L: Latch> Database<L> {
         region: Region,
         params: &Params,
     ) -> Result<Self, WorkloadError> {
-        let Header { subscribers: count, seed } = header::read(memory, workload, region)?;
+        let Header { subscribers: count, seed, index } = header::read(memory, workload, region)?;
         let (regions, _) = Tables::cut(header::data(region), count)?;
         Ok(Database {
             seed,
             tables: Tables::open(regions, count)?,
+            index: Index::open(memory, index)?,
             keys: ZipfKeys::new(workload, count, params.zipf)?,
             latches: LatchTable::new(LATCH_COUNT),
         })
@@ -188,7 +188,7 @@ impl<L: Latch> Database<L> {
         self.keys.sample(random) as u32
     }
     pub(super) fn dram_bytes(&self) -> u64 {
-        self.latches.bytes() as u64
+        self.latches.bytes() as u64 + self.index.dram_bytes()
     }
 
     #[inline(always)]
@@ -301,7 +301,7 @@ impl<L: Latch> Database<L> {
         vlr_location: u32,
         weight: u64,
     ) -> Result<u64, AccessError> {
-        let Some(s_id) = index::find(sub_nbr, self.keys.count()) else { return Ok(0) };
+        let Some(s_id) = self.index.find(memory, sub_nbr)? else { return Ok(0) };
         let at = self.subscriber(s_id)?;
         let pin = memory.pin(at.address())?;
         let _held = self.latch(s_id).lock(memory)?;
@@ -320,7 +320,7 @@ impl<L: Latch> Database<L> {
         sub_nbr: &SubNbr,
         row: CallForwarding,
     ) -> Result<u64, AccessError> {
-        let Some(s_id) = index::find(sub_nbr, self.keys.count()) else { return Ok(0) };
+        let Some(s_id) = self.index.find(memory, sub_nbr)? else { return Ok(0) };
         let facility = self.facility(s_id, row.sf_type)?;
         if memory.load::<u8>(facility.field(offset_of!(SpecialFacility, sf_type)))? == 0 {
             return Ok(0);
@@ -338,7 +338,7 @@ impl<L: Latch> Database<L> {
         sf_type: u8,
         start_time: u8,
     ) -> Result<u64, AccessError> {
-        let Some(s_id) = index::find(sub_nbr, self.keys.count()) else { return Ok(0) };
+        let Some(s_id) = self.index.find(memory, sub_nbr)? else { return Ok(0) };
         self.change_forwarding(memory, s_id, sf_type, start_time, None)
     }
 
@@ -393,6 +393,7 @@ impl<L: Latch> Database<L> {
             sum = sum.wrapping_add(mix(mix(u64::from(s_id)) ^ subscriber.updated).wrapping_mul(3));
             sum = sum.wrapping_add(mix(mix(u64::from(s_id)).wrapping_add(subscriber.moved)));
         }
+        self.index.check(workload, memory, self.keys.count())?;
         Ok(sum)
     }
 }
