@@ -1,9 +1,10 @@
 //! What a queue costs the worker, and what a medium gives.
 //!
 //! ```text
-//! flash_bench                          emulated device: nanoseconds of worker per request, and the device's own limit
-//! flash_bench FILE [DEPTH [SECONDS]]   file or block device: random reads a second and CPU per read, by backend; a FILE
-//!                                      that does not exist is created (2 GiB) and removed again
+//! flash_bench      emulated device: nanoseconds of worker per request, and the device's own limit
+//! flash_bench FILE [DEPTH [SECONDS [BATCH]]]
+//!                  file or block device: random reads a second and CPU per read, by backend, handed over in batches of
+//!                  BATCH (8); a FILE that does not exist is created (2 GiB) and removed again
 //! ```
 
 use std::ops::ControlFlow;
@@ -26,7 +27,8 @@ fn main() -> Result<(), Failure> {
             let depth = rest.first().map_or(Ok(64), |d| d.parse())?;
             let seconds = rest.get(1).map_or(Ok(2.0), |s| s.parse())?;
             let created = !std::path::Path::new(path).exists();
-            let result = file(path, created, depth, seconds);
+            let batch = rest.get(2).map_or(Ok(8), |b| b.parse())?;
+            let result = file(path, created, depth, seconds, batch);
             if created {
                 std::fs::remove_file(path)?;
             }
@@ -122,7 +124,7 @@ fn emulated() -> Result<(), Failure> {
     Ok(())
 }
 
-fn file(path: &str, create: bool, depth: usize, seconds: f64) -> Result<(), Failure> {
+fn file(path: &str, create: bool, depth: usize, seconds: f64, batch: usize) -> Result<(), Failure> {
     if create {
         println!("creating {path} (2 GiB)");
         FileFlash::open_with_progress(&FileConfig::create(path, 2 << 30), &mut |_, _| ControlFlow::Continue(()))?;
@@ -136,14 +138,14 @@ fn file(path: &str, create: bool, depth: usize, seconds: f64) -> Result<(), Fail
         let (mut done, begin) = (0u64, Instant::now());
         let (cpu, thread) = (clock::process_cpu(), clock::thread_cpu());
         while begin.elapsed().as_secs_f64() < seconds {
+            // The disk starts on the first requests of a burst while the others are still being made.
             let mut submitted = 0;
             while queue.in_flight() < depth {
                 queue.submit(reads.next())?;
                 submitted += 1;
-            }
-            // A full batch is handed over; a small one waits for company, or goes with the sleep when there is nothing else.
-            if submitted >= 8 {
-                queue.flush()?;
+                if submitted % batch == 0 {
+                    queue.flush()?;
+                }
             }
             if queue.poll(&mut completions) == 0 {
                 queue.wait(None);

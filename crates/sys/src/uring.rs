@@ -76,6 +76,10 @@ impl Uring {
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (IoUring::builder().build(entries)?, false),
             Err(e) => return Err(e),
         };
+        // Before Linux 5.11 a wait cannot time out.
+        if !ring.params().is_feature_ext_arg() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSYS));
+        }
         ring.submitter().register_files(&[file.as_fd().as_raw_fd()])?;
         let mut uring = Uring {
             ring: ManuallyDrop::new(ring),

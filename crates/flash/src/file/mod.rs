@@ -293,4 +293,22 @@ mod tests {
         }
         assert_eq!(judge(Op::Write, -11, &mut tries), Some(Err(FlashError::Io(11))));
     }
+    #[test]
+    fn a_failed_flush_poisons_the_file_for_good() {
+        use fulgurite_format::{FrameIndex, SubpageIndex};
+        let directory = tempfile::tempdir().unwrap();
+        let flash = FileFlash::open(&FileConfig::create(directory.path().join("flash"), 4096)).unwrap();
+        let of = |op| crate::Request { tag: 0, op, subpage: SubpageIndex(0), frame: FrameIndex(0) };
+        for op in [Op::Read, Op::Write, Op::Flush] {
+            flash.medium.account(op, Ok(()));
+            assert_eq!(flash.medium.refusal(&of(op), 1), None);
+        }
+        flash.medium.account(Op::Write, Err(FlashError::Io(5)));
+        assert_eq!(flash.medium.refusal(&of(Op::Flush), 1), None, "a failed write may be written again");
+        flash.medium.account(Op::Flush, Err(FlashError::Io(5)));
+        flash.medium.account(Op::Flush, Ok(()));
+        assert_eq!(flash.medium.refusal(&of(Op::Write), 1), Some(FlashError::Poisoned));
+        assert_eq!(flash.medium.refusal(&of(Op::Flush), 1), Some(FlashError::Poisoned));
+        assert_eq!(flash.medium.refusal(&of(Op::Read), 1), None);
+    }
 }
