@@ -17,15 +17,25 @@
 
 #![forbid(unsafe_code)]
 
+pub mod admission;
 pub mod clock;
+pub mod lru;
 pub mod miss;
+pub mod prefetch;
 pub mod replacement;
+pub mod s3fifo;
 pub mod schedule;
 
+mod ghost;
+mod list;
 mod name;
 
+pub use admission::{Admission, AdmissionPolicy, Overloaded};
 pub use clock::Clock;
+pub use lru::Lru;
 pub use miss::{BeginError, JoinError, MissEntry, MissKind, MissTable, Waiter};
 pub use name::UnknownName;
-pub use replacement::{FrameView, Replacement};
+pub use prefetch::{PrefetchPolicy, Prefetcher};
+pub use replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy, bytes_per_frame};
+pub use s3fifo::S3Fifo;
 pub use schedule::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};

@@ -11,7 +11,15 @@
 //!
 //! Not here: what is in a frame, whether it is dirty, and how it gets written back.
 
+use core::fmt;
+use core::str::FromStr;
+
 use fulgurite_format::{FrameIndex, SubpageIndex};
+
+use crate::clock::Clock;
+use crate::lru::Lru;
+use crate::name::UnknownName;
+use crate::s3fifo::S3Fifo;
 
 /// What a policy may ask the driver about a frame.
 pub trait FrameView {
@@ -58,4 +66,167 @@ pub trait Replacement {
     /// # Panics
     /// If one does not hold.
     fn check(&self);
+}
+
+/// The policies there are.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum ReplacementPolicy {
+    /// Second chance, in the order of the frames.
+    Clock,
+    /// Small and main queue with a ghost.
+    #[default]
+    S3Fifo,
+    /// Least recently used.
+    Lru,
+}
+
+impl ReplacementPolicy {
+    /// All of them.
+    pub const ALL: [ReplacementPolicy; 3] =
+        [ReplacementPolicy::Clock, ReplacementPolicy::S3Fifo, ReplacementPolicy::Lru];
+
+    /// The name on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            ReplacementPolicy::Clock => "clock",
+            ReplacementPolicy::S3Fifo => "s3-fifo",
+            ReplacementPolicy::Lru => "lru",
+        }
+    }
+}
+
+impl fmt::Display for ReplacementPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for ReplacementPolicy {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        ReplacementPolicy::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| UnknownName {
+            what: "replacement policy",
+            got: text.to_owned(),
+            expected: "clock, s3-fifo, lru",
+        })
+    }
+}
+
+/// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is known. What an
+/// instance uses is [`Replacement::bytes`], which for a few frames can be more (tables have a least size).
+#[must_use]
+pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
+    match policy {
+        ReplacementPolicy::Clock => 1,
+        // The ghost's table is a power of two: 29 bytes a frame at the most, see `s3fifo`.
+        ReplacementPolicy::S3Fifo => 16 + 29,
+        ReplacementPolicy::Lru => 8,
+    }
+}
+
+/// Any of the policies, chosen when it is made; calls are dispatched by a match, not through a table.
+pub enum AnyReplacement {
+    /// [`Clock`].
+    Clock(Clock),
+    /// [`S3Fifo`].
+    S3Fifo(S3Fifo),
+    /// [`Lru`].
+    Lru(Lru),
+}
+
+impl AnyReplacement {
+    /// For frames `0..capacity_frames`.
+    ///
+    /// # Panics
+    /// If there are more frames than indices ([`FrameIndex::LIMIT`]).
+    #[must_use]
+    pub fn new(policy: ReplacementPolicy, capacity_frames: usize) -> Self {
+        assert!(capacity_frames <= FrameIndex::LIMIT as usize, "at most 2^30 frames");
+        match policy {
+            ReplacementPolicy::Clock => AnyReplacement::Clock(Clock::new(capacity_frames)),
+            ReplacementPolicy::S3Fifo => AnyReplacement::S3Fifo(S3Fifo::new(capacity_frames)),
+            ReplacementPolicy::Lru => AnyReplacement::Lru(Lru::new(capacity_frames)),
+        }
+    }
+
+    /// Which one it is.
+    #[must_use]
+    pub fn policy(&self) -> ReplacementPolicy {
+        match self {
+            AnyReplacement::Clock(_) => ReplacementPolicy::Clock,
+            AnyReplacement::S3Fifo(_) => ReplacementPolicy::S3Fifo,
+            AnyReplacement::Lru(_) => ReplacementPolicy::Lru,
+        }
+    }
+}
+
+macro_rules! each {
+    ($self:ident, $policy:ident => $call:expr) => {
+        match $self {
+            AnyReplacement::Clock($policy) => $call,
+            AnyReplacement::S3Fifo($policy) => $call,
+            AnyReplacement::Lru($policy) => $call,
+        }
+    };
+}
+
+impl Replacement for AnyReplacement {
+    #[inline]
+    fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+        each!(self, p => p.inserted(frame, subpage));
+    }
+    #[inline]
+    fn touched(&mut self, frame: FrameIndex) {
+        each!(self, p => p.touched(frame));
+    }
+    #[inline]
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+        each!(self, p => p.victim(view))
+    }
+    #[inline]
+    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+        each!(self, p => p.reinstated(frame, subpage));
+    }
+    #[inline]
+    fn removed(&mut self, frame: FrameIndex) {
+        each!(self, p => p.removed(frame));
+    }
+    #[inline]
+    fn len(&self) -> usize {
+        each!(self, p => p.len())
+    }
+    fn capacity(&self) -> usize {
+        each!(self, p => p.capacity())
+    }
+    fn bytes(&self) -> usize {
+        each!(self, p => p.bytes())
+    }
+    fn check(&self) {
+        each!(self, p => p.check());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_parse_as_printed() {
+        for policy in ReplacementPolicy::ALL {
+            assert_eq!(policy.to_string().parse(), Ok(policy));
+        }
+        let error = "LRU".parse::<ReplacementPolicy>().unwrap_err();
+        assert_eq!(error.to_string(), "unknown replacement policy \"LRU\": use one of clock, s3-fifo, lru");
+    }
+
+    #[test]
+    fn bytes_per_frame_is_an_upper_bound() {
+        for policy in ReplacementPolicy::ALL {
+            for capacity in [1_000, 4_096, 5_000, 16_384, 18_205, 100_000] {
+                let bytes = AnyReplacement::new(policy, capacity).bytes();
+                assert!(bytes <= 1_024 + capacity * bytes_per_frame(policy), "{policy}, {capacity} frames: {bytes}");
+            }
+        }
+    }
 }

@@ -1,0 +1,101 @@
+//! Doubly linked lists whose links live in somebody else's array, by index.
+//!
+//! Invariants: front to back by `next`, back to front by `prev`; a link that is in no list is [`Link::OUT`]. Which list a
+//! link is in is for the owner of the array to know.
+
+/// Beyond the end of a list.
+const END: u32 = u32::MAX;
+/// In no list.
+const NOWHERE: u32 = u32::MAX - 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Link {
+    prev: u32,
+    next: u32,
+}
+
+impl Link {
+    pub(crate) const OUT: Link = Link { prev: NOWHERE, next: NOWHERE };
+
+    #[inline(always)]
+    pub(crate) fn is_out(self) -> bool {
+        self.prev == NOWHERE
+    }
+}
+
+/// An array of links, or of things that have one.
+pub(crate) trait Links {
+    fn link(&mut self, at: u32) -> &mut Link;
+}
+
+pub(crate) struct List {
+    front: u32,
+    back: u32,
+    len: u32,
+}
+
+impl List {
+    pub(crate) const EMPTY: List = List { front: END, back: END, len: 0 };
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    #[inline(always)]
+    pub(crate) fn front(&self) -> Option<u32> {
+        (self.front != END).then_some(self.front)
+    }
+
+    #[inline]
+    pub(crate) fn push_front<L: Links + ?Sized>(&mut self, links: &mut L, at: u32) {
+        *links.link(at) = Link { prev: END, next: self.front };
+        if self.front == END {
+            self.back = at;
+        } else {
+            links.link(self.front).prev = at;
+        }
+        self.front = at;
+        self.len += 1;
+    }
+
+    #[inline]
+    pub(crate) fn remove<L: Links + ?Sized>(&mut self, links: &mut L, at: u32) {
+        let Link { prev, next } = core::mem::replace(links.link(at), Link::OUT);
+        debug_assert!(prev != NOWHERE, "link {at} is in no list");
+        if prev == END {
+            self.front = next;
+        } else {
+            links.link(prev).next = next;
+        }
+        if next == END {
+            self.back = prev;
+        } else {
+            links.link(next).prev = prev;
+        }
+        self.len -= 1;
+    }
+
+    #[inline]
+    pub(crate) fn pop_back<L: Links + ?Sized>(&mut self, links: &mut L) -> Option<u32> {
+        if self.back == END {
+            return None;
+        }
+        let at = self.back;
+        self.remove(links, at);
+        Some(at)
+    }
+
+    /// Asserts the invariants and returns what is in it, front to back.
+    pub(crate) fn check(&self, link: impl Fn(u32) -> Link) -> Vec<u32> {
+        let (mut at, mut prev, mut found) = (self.front, END, Vec::new());
+        while at != END {
+            assert_eq!(link(at).prev, prev, "link {at} points back to where it was reached from");
+            found.push(at);
+            assert!(found.len() <= self.len(), "the list does not end");
+            (prev, at) = (at, link(at).next);
+        }
+        assert_eq!((self.back, self.len()), (prev, found.len()), "back and length");
+        found
+    }
+}

@@ -1,0 +1,93 @@
+//! LRU: a list in order of use; the victim is at its end.
+//!
+//! With every hit reported through [`touched`](Replacement::touched) the order is exact. In the runtime, hits are seen only
+//! when the end of the list is looked at: a frame used since its last look moves to the front (second chance), so the order
+//! is that of the looks.
+//!
+//! Invariants: the list holds exactly the frames in the policy; 8 bytes a frame, links by index.
+
+use fulgurite_format::{FrameIndex, SubpageIndex};
+
+use crate::list::{Link, Links, List};
+use crate::replacement::{FrameView, Replacement};
+
+/// The LRU policy. See the module.
+pub struct Lru {
+    links: Box<[Link]>,
+    list: List,
+}
+
+impl Links for [Link] {
+    #[inline(always)]
+    fn link(&mut self, at: u32) -> &mut Link {
+        &mut self[at as usize]
+    }
+}
+
+impl Lru {
+    /// For frames `0..capacity`.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        Lru { links: vec![Link::OUT; capacity].into_boxed_slice(), list: List::EMPTY }
+    }
+}
+
+impl Replacement for Lru {
+    #[inline]
+    fn inserted(&mut self, frame: FrameIndex, _subpage: SubpageIndex) {
+        assert!(self.links[frame.index()].is_out(), "frame {} is in the policy already", frame.0);
+        self.list.push_front(&mut *self.links, frame.0);
+    }
+
+    #[inline]
+    fn touched(&mut self, frame: FrameIndex) {
+        if self.list.front() != Some(frame.0) {
+            self.list.remove(&mut *self.links, frame.0);
+            self.list.push_front(&mut *self.links, frame.0);
+        }
+    }
+
+    #[inline]
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+        // The first round takes every mark; what the second spares is in use or not evictable.
+        for _ in 0..2 * self.list.len() {
+            let last = self.list.pop_back(&mut *self.links)?;
+            let frame = FrameIndex(last);
+            if !view.take_referenced(frame) && view.evictable(frame) {
+                return Some(frame);
+            }
+            self.list.push_front(&mut *self.links, last);
+        }
+        None
+    }
+
+    #[inline]
+    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+        self.inserted(frame, subpage);
+    }
+
+    #[inline]
+    fn removed(&mut self, frame: FrameIndex) {
+        assert!(!self.links[frame.index()].is_out(), "frame {} is not in the policy", frame.0);
+        self.list.remove(&mut *self.links, frame.0);
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    fn capacity(&self) -> usize {
+        self.links.len()
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + size_of_val(&*self.links)
+    }
+
+    fn check(&self) {
+        self.list.check(|at| self.links[at as usize]);
+        let listed = self.links.iter().filter(|l| !l.is_out()).count();
+        assert_eq!(listed, self.list.len(), "a frame has links and is not in the list");
+    }
+}
