@@ -12,6 +12,7 @@ mod hash_table;
 mod header;
 mod keys;
 mod registry;
+mod search;
 mod tatp;
 mod tpcc;
 
@@ -19,6 +20,10 @@ pub use array_swap::{ArraySwap, SwapRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
+pub use search::{
+    ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,
+    NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word,
+};
 pub use tatp::{Tatp, TatpMix, TatpRequest, UpdateRequest};
 pub use tpcc::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, StockLevel, Tpcc, TpccMix, Who};
 
