@@ -288,3 +288,31 @@ fn an_emulated_device_is_never_early() {
     assert_eq!((counters.reads, counters.writes, counters.flushes), (28, 21, 1));
     assert!(counters.lateness_ns_max >= counters.lateness_ns_mean());
 }
+
+/// Worker and device go to sleep at about the same time, over and over: a lost wake-up would be a wait to the end of its time.
+#[test]
+fn no_wake_up_is_lost_between_two_sleepers() {
+    const HANG: Duration = Duration::from_secs(20);
+    let clock = fulgurite_sys::Clock::get();
+    let seed = seed();
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let latency = Duration::from_micros(1);
+    let config = EmulatedConfig { read_latency: latency, write_latency: latency, ..EmulatedConfig::new(SUBPAGES) };
+    let flash = EmulatedFlash::new(config).unwrap();
+    let wake = Arc::new(Notifier::new().unwrap());
+    let mut queue = flash.open_queue(arena(1), 1, wake).unwrap();
+    let mut completions = Vec::new();
+    for tag in 0..1500 {
+        // The device spins for 200 µs after the last request.
+        clock.spin(if tag % 3 == 0 { 190_000 + random.below(40_000) } else { random.below(3_000) });
+        queue.submit(request(tag, Op::Read, 0, 0)).unwrap();
+        queue.flush().unwrap();
+        let start = std::time::Instant::now();
+        while queue.poll(&mut completions) == 0 {
+            queue.wait(Some(HANG));
+            assert!(start.elapsed() < HANG, "a wake-up was lost at request {tag}");
+        }
+    }
+    assert_eq!(completions.len(), 1500);
+}
