@@ -25,6 +25,7 @@ pub mod prefetch;
 pub mod replacement;
 pub mod s3fifo;
 pub mod schedule;
+pub mod simulate;
 
 mod ghost;
 mod list;
@@ -39,3 +40,4 @@ pub use prefetch::{PrefetchPolicy, Prefetcher};
 pub use replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy, bytes_per_frame};
 pub use s3fifo::S3Fifo;
 pub use schedule::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
+pub use simulate::{MissCount, miss_ratio};

@@ -14,10 +14,9 @@
 //! one referenced bit a frame that the runtime can afford: a job touches a subpage several times right after its miss, so
 //! the bit is always set at the first look. The small queue is therefore in two halves; the mark is thrown away
 //! between them (`fresh` to `small`), so that one found at the end of `small` means reuse after the first burst (2Q's
-//! correlated reference period). Hits reported through [`touched`](Replacement::touched) are exact and all count.
+//! correlated reference period). A frame that is in use at the end of small starts again in fresh. Hits reported through [`touched`](Replacement::touched) are exact and all count.
 //!
-//! Invariants: a frame is in at most one of the three lists, and its `queue` says which; fresh is at most half of fresh and
-//! small after a call of `victim`; sizes follow the frames in the policy, so a smaller DRAM budget keeps the proportions.
+//! Invariants: a frame is in at most one of the three lists, and its `queue` says which; sizes follow the frames in the policy, so a smaller DRAM budget keeps the proportions.
 //! 16 bytes a frame, and 16 to 32 bytes a frame for the ghost.
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
@@ -118,7 +117,9 @@ impl S3Fifo {
                 self.ghost.insert(subpage);
                 return Some(frame);
             } else {
-                self.small.push_front(&mut *self.frames, at);
+                // In use: it starts again, so that those behind it get their turn.
+                slot.queue = Queue::Fresh;
+                self.fresh.push_front(&mut *self.frames, at);
             }
         }
         None
@@ -165,11 +166,9 @@ impl Replacement for S3Fifo {
             self.settle(view);
         }
         let small_first = self.fresh.len() + self.small.len() >= (self.len() / SMALL_SHARE).max(1);
-        if small_first {
-            self.victim_of_small(view).or_else(|| self.victim_of_main(view))
-        } else {
-            self.victim_of_main(view).or_else(|| self.victim_of_small(view))
-        }
+        // Frames that small moves to main need main's look as well.
+        let first = if small_first { None } else { self.victim_of_main(view) };
+        first.or_else(|| self.victim_of_small(view)).or_else(|| self.victim_of_main(view))
     }
 
     #[inline]

@@ -1,0 +1,102 @@
+//! Counts the misses of a replacement policy over a trace of keys, every hit known exactly.
+//!
+//! Not here: time. Misses complete at once, and nothing is ever in use.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use fulgurite_format::{FrameIndex, SubpageIndex};
+
+use crate::replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy};
+
+/// What a trace cost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MissCount {
+    /// Keys in the trace.
+    pub accesses: u64,
+    /// Those that were not in a frame.
+    pub misses: u64,
+}
+
+impl MissCount {
+    /// Misses per access; 0 for an empty trace.
+    #[must_use]
+    pub fn ratio(self) -> f64 {
+        if self.accesses == 0 { 0.0 } else { self.misses as f64 / self.accesses as f64 }
+    }
+}
+
+/// Every frame may be evicted, and hits come through [`Replacement::touched`] alone.
+struct Idle;
+
+impl FrameView for Idle {
+    #[inline]
+    fn take_referenced(&mut self, _frame: FrameIndex) -> bool {
+        false
+    }
+    #[inline]
+    fn evictable(&mut self, _frame: FrameIndex) -> bool {
+        true
+    }
+}
+
+/// Misses of `policy` with `capacity` frames over `keys`. Keys may be any numbers (block numbers, hashes): different ones
+/// are different subpages, up to 2^32 of them.
+///
+/// # Panics
+/// If `capacity` is 0 or above [`FrameIndex::LIMIT`], or there are more than 2^32 different keys.
+#[must_use]
+pub fn miss_ratio(policy: ReplacementPolicy, capacity: usize, keys: impl Iterator<Item = u64>) -> MissCount {
+    assert!(capacity > 0, "a cache of no frames misses always");
+    let mut replacement = AnyReplacement::new(policy, capacity);
+    // Where each key is: its subpage (numbered in order of appearance), and its frame while it is in one.
+    let mut places: HashMap<u64, (SubpageIndex, Option<FrameIndex>), FixedState> = HashMap::default();
+    let mut keys_in: Vec<u64> = Vec::new();
+    let mut count = MissCount::default();
+    for key in keys {
+        count.accesses += 1;
+        let next = places.len();
+        let (subpage, frame) = *places
+            .entry(key)
+            .or_insert_with(|| (SubpageIndex(u32::try_from(next).expect("at most 2^32 different keys")), None));
+        if let Some(frame) = frame {
+            replacement.touched(frame);
+            continue;
+        }
+        count.misses += 1;
+        let frame = if keys_in.len() < capacity {
+            keys_in.push(key);
+            FrameIndex(keys_in.len() as u32 - 1)
+        } else {
+            let frame = replacement.victim(&mut Idle).expect("every frame is evictable");
+            let old = core::mem::replace(&mut keys_in[frame.index()], key);
+            places.get_mut(&old).expect("what is in a frame was placed").1 = None;
+            frame
+        };
+        replacement.inserted(frame, subpage);
+        places.insert(key, (subpage, Some(frame)));
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_that_fits_misses_once_for_each_key() {
+        for policy in ReplacementPolicy::ALL {
+            let keys = (0..1000_u64).map(|i| (i % 10) << 40);
+            assert_eq!(miss_ratio(policy, 10, keys), MissCount { accesses: 1000, misses: 10 }, "{policy}");
+        }
+    }
+
+    #[test]
+    fn one_frame_misses_on_every_change() {
+        for policy in ReplacementPolicy::ALL {
+            let keys = [7, 7, 8, 8, 7, u64::MAX, u64::MAX].into_iter();
+            assert_eq!(miss_ratio(policy, 1, keys), MissCount { accesses: 7, misses: 4 }, "{policy}");
+        }
+        assert_eq!(miss_ratio(ReplacementPolicy::Lru, 1, core::iter::empty()).ratio(), 0.0);
+    }
+}
