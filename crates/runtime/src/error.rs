@@ -72,6 +72,9 @@ pub enum AccessError {
         /// What was there.
         got: u64,
     },
+    /// Every frame is pinned, or was taken by a smaller budget.
+    #[error("no frame can be freed: all are pinned; raise the DRAM budget, or hold fewer pins")]
+    OutOfFrames,
     /// The runtime is shutting down.
     #[error("the runtime is shutting down")]
     ShuttingDown,

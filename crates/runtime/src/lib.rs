@@ -1,3 +1,43 @@
-//! The runtime (under construction).
+//! The runtime: workers and fibers, the frontside (is it resident?) and the backside (miss, evict, write back).
+//!
+//! ```text
+//!  job on a fiber --access--> residency word --resident--> frame
+//!        |                        |
+//!        |                        +--absent--> miss table, frame, request --> flash
+//!        +<-- resumed by the worker's scheduler, oldest first <-- completion --+
+//! ```
+//!
+//! Invariants:
+//! * A subpage is in at most one frame, and a frame holds at most one subpage; the residency word is the only truth.
+//! * A frame that a running fiber may hold an unpinned reference to, or that is pinned, is not given to another subpage.
+//! * A fiber that missed runs past that access when it is resumed: forward progress, with a single frame too.
+//! * Everything is in DRAM that was counted against the budget before it was allocated.
+//!
+//! It decides nothing itself: which frame goes, which fiber runs, what is read ahead is decided by `policy`.
+
+mod config;
+mod context;
 mod error;
+mod evict;
+mod frames;
+mod job;
+mod mailbox;
+mod miss;
+mod primitive;
+#[cfg(not(loom))]
+mod residency;
+#[cfg(loom)]
+pub mod residency;
+mod runtime;
+mod service;
+mod shared;
+mod stats;
+mod worker;
+
+pub use config::{BuildError, Builder};
+pub use context::{Context, PinnedFrame};
 pub use error::AccessError;
+pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
+pub use runtime::{Runtime, ServeError};
+pub use service::{Next, Service};
+pub use stats::{Counts, Statistics, WorkerStatistics};

@@ -1,0 +1,328 @@
+//! What a runtime is built from, and how the DRAM budget is divided before anything is allocated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_flash::Flash;
+use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
+use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
+
+use crate::{frames, runtime::Runtime};
+
+/// Why a runtime could not be built. Nothing was started.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// A number makes no sense.
+    #[error("{what}: {got} is not usable; {advice}")]
+    Unusable {
+        /// Which setting.
+        what: &'static str,
+        /// What it was.
+        got: u64,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// The budget is smaller than what the runtime needs beside its frames.
+    #[error(
+        "a DRAM budget of {} is too small: tables, stacks and rings need {}, and each worker a frame; \
+         raise it to {} or more, or use fewer fibers or smaller stacks",
+        format_bytes(*.budget), format_bytes(*.fixed), format_bytes(*.least)
+    )]
+    TooSmall {
+        /// The budget, in bytes.
+        budget: u64,
+        /// Bytes that are not frames.
+        fixed: u64,
+        /// The least budget that works.
+        least: u64,
+    },
+    /// The budget is larger than the machine.
+    #[error("a DRAM budget of {} is more than the {} of this machine", format_bytes(*.budget), format_bytes(*.machine))]
+    LargerThanMachine {
+        /// The budget, in bytes.
+        budget: u64,
+        /// The machine's memory, in bytes.
+        machine: u64,
+    },
+    /// The pool does not fit on the medium.
+    #[error("the pool of {} does not fit on the flash of {}", format_bytes(*.pool), format_bytes(*.flash))]
+    FlashTooSmall {
+        /// Bytes asked for.
+        pool: u64,
+        /// Bytes there are.
+        flash: u64,
+    },
+    /// The kernel gives no memory.
+    #[error(transparent)]
+    Memory(#[from] fulgurite_sys::ArenaError),
+    /// The kernel gives no stacks.
+    #[error(transparent)]
+    Stacks(#[from] fulgurite_fiber::StackPoolError),
+    /// The medium gives no queue.
+    #[error(transparent)]
+    Flash(#[from] fulgurite_flash::OpenError),
+    /// The kernel gives no thread, eventfd or core.
+    #[error("cannot start a worker: {0}")]
+    Start(#[from] std::io::Error),
+    /// Several workers need a barrier that this kernel does not have.
+    #[error("this kernel has no expedited membarrier, which several workers need; use one worker")]
+    NoBarrier,
+}
+
+/// Builds a [`Runtime`]. Every setting has a default but the flash.
+#[derive(Clone)]
+#[must_use = "call `build`"]
+pub struct Builder {
+    pub(crate) flash: Arc<dyn Flash>,
+    pub(crate) dram_bytes: u64,
+    pub(crate) dram_max_bytes: u64,
+    pub(crate) pool_bytes: u64,
+    pub(crate) owned_bytes: u64,
+    pub(crate) existing_bytes: u64,
+    pub(crate) workers: usize,
+    pub(crate) cores: Vec<usize>,
+    pub(crate) fibers: usize,
+    pub(crate) stack_bytes: usize,
+    pub(crate) pending: usize,
+    pub(crate) queue_depth: usize,
+    pub(crate) submit_batch: usize,
+    pub(crate) spin: Duration,
+    pub(crate) scheduling: SchedulingPolicy,
+    pub(crate) replacement: ReplacementPolicy,
+    pub(crate) prefetch: PrefetchPolicy,
+    pub(crate) admission: AdmissionPolicy,
+    pub(crate) device_timeout: Duration,
+    pub(crate) run_limit: Duration,
+}
+
+impl Builder {
+    /// A runtime over `flash`: 64 MiB of DRAM, one worker, 64 fibers, the whole medium as its pool.
+    pub fn new(flash: Arc<dyn Flash>) -> Builder {
+        let pool_bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
+        Builder {
+            flash,
+            dram_bytes: 64 << 20,
+            dram_max_bytes: 0,
+            pool_bytes,
+            owned_bytes: 0,
+            existing_bytes: 0,
+            workers: 1,
+            cores: Vec::new(),
+            // AstriFlash, V-A: 32-64 user threads a core.
+            fibers: 64,
+            stack_bytes: 32 << 10,
+            pending: 0,
+            queue_depth: 0,
+            submit_batch: 1,
+            spin: Duration::from_micros(100),
+            scheduling: SchedulingPolicy::default(),
+            replacement: ReplacementPolicy::default(),
+            prefetch: PrefetchPolicy::default(),
+            admission: AdmissionPolicy::Unlimited,
+            device_timeout: Duration::from_secs(10),
+            run_limit: Duration::from_secs(1),
+        }
+    }
+    /// The DRAM budget in bytes: a hard cap on everything, tables, stacks, rings and buffers included.
+    pub fn dram(mut self, bytes: u64) -> Self {
+        self.dram_bytes = bytes;
+        self
+    }
+    /// How far [`Runtime::set_dram`] may raise the budget (default: no further than it starts). Costs 14 bytes a frame.
+    pub fn dram_max(mut self, bytes: u64) -> Self {
+        self.dram_max_bytes = bytes;
+        self
+    }
+    /// How many bytes of the flash to use, from its start.
+    pub fn pool(mut self, bytes: u64) -> Self {
+        self.pool_bytes = bytes;
+        self
+    }
+    /// How many bytes at the end of the pool are for regions that one worker owns.
+    pub fn owned(mut self, bytes: u64) -> Self {
+        self.owned_bytes = bytes;
+        self
+    }
+    /// How many bytes at the start of the flash have contents already; the rest reads as zero until written.
+    pub fn existing(mut self, bytes: u64) -> Self {
+        self.existing_bytes = bytes;
+        self
+    }
+    /// How many OS threads run fibers.
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = count;
+        self
+    }
+    /// Pins worker i to `cores[i]`. Empty: not pinned.
+    pub fn cores(mut self, cores: &[usize]) -> Self {
+        self.cores = cores.to_vec();
+        self
+    }
+    /// How many fibers each worker has, and so how many jobs it can have begun.
+    pub fn fibers(mut self, count: usize) -> Self {
+        self.fibers = count;
+        self
+    }
+    /// Bytes of stack for each fiber.
+    pub fn stack(mut self, bytes: usize) -> Self {
+        self.stack_bytes = bytes;
+        self
+    }
+    /// How many fibers may wait for flash before new jobs are held back (default: all).
+    pub fn pending(mut self, count: usize) -> Self {
+        self.pending = count;
+        self
+    }
+    /// Requests in flight per worker (default: enough for all fibers, prefetches and write-backs).
+    pub fn queue_depth(mut self, depth: usize) -> Self {
+        self.queue_depth = depth;
+        self
+    }
+    /// How many requests are gathered before they are handed to the medium while there is other work. One suits media
+    /// that need no system call.
+    pub fn submit_batch(mut self, count: usize) -> Self {
+        self.submit_batch = count;
+        self
+    }
+    /// How long a worker that waits for flash polls before it sleeps. A worker that waits for nothing never polls.
+    pub fn spin(mut self, time: Duration) -> Self {
+        self.spin = time;
+        self
+    }
+    /// Which fiber runs next.
+    pub fn scheduling(mut self, policy: SchedulingPolicy) -> Self {
+        self.scheduling = policy;
+        self
+    }
+    /// Which frame goes next.
+    pub fn replacement(mut self, policy: ReplacementPolicy) -> Self {
+        self.replacement = policy;
+        self
+    }
+    /// What is read ahead.
+    pub fn prefetch(mut self, policy: PrefetchPolicy) -> Self {
+        self.prefetch = policy;
+        self
+    }
+    /// When submitted jobs are turned away.
+    pub fn admission(mut self, policy: AdmissionPolicy) -> Self {
+        self.admission = policy;
+        self
+    }
+    /// After how long a request that the medium does not answer is an error to the jobs that wait for it.
+    pub fn device_timeout(mut self, time: Duration) -> Self {
+        self.device_timeout = time;
+        self
+    }
+    /// After how long a job that runs without giving its core back is reported by name.
+    pub fn run_limit(mut self, time: Duration) -> Self {
+        self.run_limit = time;
+        self
+    }
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    /// [`BuildError`], before any thread runs.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        Runtime::start(self)
+    }
+
+    /// Checks the settings and divides the budget.
+    pub(crate) fn layout(&self) -> Result<Layout, BuildError> {
+        let unusable = |what, got, advice| Err(BuildError::Unusable { what, got, advice });
+        if self.workers == 0 || self.workers > 1024 {
+            return unusable("workers", self.workers as u64, "use 1 to 1024");
+        }
+        if self.fibers == 0 || self.fibers > 1 << 20 {
+            return unusable("fibers", self.fibers as u64, "use 1 to 1,048,576 a worker");
+        }
+        if self.submit_batch == 0 {
+            return unusable("submit batch", 0, "use 1 or more");
+        }
+        if self.pool_bytes == 0 || !self.pool_bytes.is_multiple_of(PAGE_BYTES as u64) {
+            return unusable("pool", self.pool_bytes, "use a multiple of 64 KiB");
+        }
+        let flash_bytes = u64::from(self.flash.subpages()) * SUBPAGE_BYTES as u64;
+        if self.pool_bytes > flash_bytes {
+            return Err(BuildError::FlashTooSmall { pool: self.pool_bytes, flash: flash_bytes });
+        }
+        if self.existing_bytes > self.pool_bytes {
+            return unusable("existing bytes", self.existing_bytes, "they are part of the pool");
+        }
+        if self.owned_bytes > self.pool_bytes || !self.owned_bytes.is_multiple_of(SUBPAGE_BYTES as u64) {
+            return unusable("owned bytes", self.owned_bytes, "use a multiple of 4 KiB that is part of the pool");
+        }
+        let max_bytes = self.dram_max_bytes.max(self.dram_bytes);
+        if let Some(machine) = machine_bytes()
+            && max_bytes > machine
+        {
+            return Err(BuildError::LargerThanMachine { budget: max_bytes, machine });
+        }
+        let workers = self.workers as u64;
+        let subpages = self.pool_bytes / SUBPAGE_BYTES as u64;
+        let depth = match self.queue_depth {
+            0 => (self.fibers + 192).next_power_of_two().min(fulgurite_flash::DEPTH_MAX),
+            given => given.min(fulgurite_flash::DEPTH_MAX),
+        };
+        // What a worker needs beside its frames: stacks, contexts and fiber slots, the miss table and requests (by their
+        // own formulas, below 200 bytes each), histograms, the queue's rings.
+        let per_worker = (self.fibers * (self.stack_bytes + 4096 + 512) + depth * 200 + HISTOGRAM_BYTES) as u64;
+        let fixed = subpages * size_of::<u32>() as u64 + workers * per_worker + PROCESS_BYTES;
+        let per_frame = (SUBPAGE_BYTES + frames::META_BYTES + 8 + bytes_per_frame(self.replacement)) as u64;
+        let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
+        let fixed = fixed + meta_of_max;
+        let least = fixed + workers * per_frame;
+        if self.dram_bytes < least {
+            return Err(BuildError::TooSmall { budget: self.dram_bytes, fixed, least });
+        }
+        let frames_of = |bytes: u64| u32::try_from((bytes - fixed) / per_frame / workers).unwrap_or(u32::MAX);
+        // More frames than subpages would never be used.
+        let useful = u32::try_from(subpages).unwrap_or(u32::MAX);
+        let layout = Layout {
+            subpages: useful,
+            shared_subpages: u32::try_from((self.pool_bytes - self.owned_bytes) / SUBPAGE_BYTES as u64)
+                .unwrap_or(u32::MAX),
+            frames_per_worker: frames_of(self.dram_bytes).min(useful),
+            frames_per_worker_max: frames_of(max_bytes).min(useful),
+            fixed_bytes: fixed,
+            per_frame_bytes: per_frame,
+            queue_depth: depth,
+        };
+        if u64::from(layout.frames_per_worker_max) * workers >= u64::from(fulgurite_format::FrameIndex::LIMIT) {
+            return unusable("DRAM budget", self.dram_bytes, "use less than 4 TiB");
+        }
+        Ok(layout)
+    }
+}
+
+/// Two latency histograms of a worker: 12 bits of magnitude at 1 in 128, 8 bytes each, and a snapshot of them.
+const HISTOGRAM_BYTES: usize = 192 << 10;
+/// Tables of the process: mailboxes, the parking table, the job queue.
+const PROCESS_BYTES: u64 = 256 << 10;
+
+/// How the budget is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    /// Subpages of the pool.
+    pub subpages: u32,
+    /// Of these, how many are shared (the rest is owned).
+    pub shared_subpages: u32,
+    /// Frames that each worker starts with.
+    pub frames_per_worker: u32,
+    /// Frames that each worker may ever have.
+    pub frames_per_worker_max: u32,
+    /// Bytes that are not frames.
+    pub fixed_bytes: u64,
+    /// Bytes of a frame, with all that is kept for it.
+    pub per_frame_bytes: u64,
+    /// Requests in flight per worker.
+    pub queue_depth: usize,
+}
+
+/// The machine's memory in bytes, where the kernel says.
+fn machine_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}

@@ -1,0 +1,487 @@
+//! The context: what a job holds of the runtime, and the frontside.
+//!
+//! Every access, and everything else that may switch, takes the context by `&mut`, so that a reference that an access
+//! returned is dead before the fiber can be switched out. The address that [`Context::access`] returns is raw; the safe
+//! views of it are made one layer up, in `fulgurite-memory`, by the rules stated there.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin as FuturePin;
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Wake as WakeTrait, Waker};
+use std::time::Duration;
+
+use fulgurite_fiber::Suspender;
+use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
+use parking_lot::Mutex;
+
+use crate::AccessError;
+use crate::frames::Marks;
+use crate::job::Control;
+use crate::mailbox::Wake;
+use crate::miss::Step;
+use crate::primitive::{AtomicU32, Ordering};
+use crate::residency;
+use crate::shared::Shared;
+use crate::worker::{Worker, wake};
+
+/// What a fiber and its worker tell each other. Both are on one thread; cells are enough.
+#[derive(Debug)]
+pub(crate) struct FiberState {
+    pub index: u32,
+    /// The fiber waits for a wake-up.
+    pub waiting: Cell<bool>,
+    /// The last wake-up.
+    pub wake: Cell<Wake>,
+    /// When its request arrived: its age, to the scheduler.
+    pub request_ns: Cell<u64>,
+    /// When it missed, if it waits for a miss.
+    pub missed_ns: Cell<u64>,
+    /// Pins that the job holds and may hold.
+    pins_held: Cell<u32>,
+    pins_limit: Cell<u32>,
+    /// The frames of these pins, should the fiber die without unwinding.
+    pinned: std::cell::RefCell<Vec<u32>>,
+    control: std::cell::RefCell<Option<Arc<Control>>>,
+    /// The job can be cancelled or has a deadline.
+    bounded: Cell<bool>,
+}
+
+impl FiberState {
+    pub(crate) fn new(index: u32) -> Self {
+        FiberState {
+            index,
+            waiting: Cell::new(false),
+            wake: Cell::new(Wake::Retry),
+            request_ns: Cell::new(0),
+            missed_ns: Cell::new(0),
+            pins_held: Cell::new(0),
+            pins_limit: Cell::new(0),
+            pinned: std::cell::RefCell::default(),
+            control: std::cell::RefCell::default(),
+            bounded: Cell::new(false),
+        }
+    }
+    pub(crate) fn begin(&self, control: Option<Arc<Control>>, pins: u32, request_ns: u64) {
+        self.pins_limit.set(pins);
+        self.request_ns.set(request_ns);
+        if control.is_some() || self.bounded.get() {
+            self.bounded.set(control.is_some());
+            *self.control.borrow_mut() = control;
+        }
+    }
+    pub(crate) fn end(&self) {
+        if self.bounded.replace(false) {
+            *self.control.borrow_mut() = None;
+        }
+    }
+    /// Gives back what a fiber held that died without unwinding.
+    pub(crate) fn release_lost_pins(&self, shared: &Shared) {
+        for frame in self.pinned.borrow_mut().drain(..) {
+            shared.frames.pins(frame).fetch_sub(1, Ordering::Release);
+        }
+        self.pins_held.set(0);
+    }
+}
+
+/// A job's hold on the runtime. Not `Send`: it belongs to one fiber, and fibers never change threads.
+pub struct Context {
+    words: NonNull<AtomicU32>,
+    /// Subpages that shared accesses may reach.
+    shared_subpages: u64,
+    frames: NonNull<u8>,
+    marks: NonNull<Marks>,
+    slot: NonNull<AtomicU32>,
+    accesses: u64,
+    worker: NonNull<Worker>,
+    suspender: NonNull<Suspender>,
+    shared: Arc<Shared>,
+    state: Rc<FiberState>,
+    not_send: PhantomData<*mut ()>,
+}
+
+/// What an address's high bits are when it is in the first controller, in units of subpages.
+const BASE_SUBPAGE: u64 = Address::from_linear(0).bits() >> SUBPAGE_SHIFT;
+
+impl Context {
+    pub(crate) fn new(
+        worker: *mut Worker, shared: &Arc<Shared>, state: Rc<FiberState>, suspender: &Suspender,
+    ) -> Context {
+        // SAFETY: made on the worker's thread, by its loop; the id never changes.
+        let id = unsafe { (*worker).id } as usize;
+        Context {
+            words: NonNull::from(shared.words()).cast(),
+            shared_subpages: shared.layout.shared_subpages.into(),
+            frames: shared.frames.base(),
+            marks: shared.frames.marks_base(),
+            slot: NonNull::from(&*shared.slots[id]),
+            accesses: 0,
+            worker: NonNull::new(worker).expect("a worker is not at null"),
+            suspender: NonNull::from(suspender),
+            shared: shared.clone(),
+            state,
+            not_send: PhantomData,
+        }
+    }
+
+    /// Where the byte at `at` of a shared region is in DRAM, until the next call that takes `&mut self`.
+    ///
+    /// The whole hit path is inlined: a bound, a load, a compare, a store, a load, a compare, a store.
+    ///
+    /// # Errors
+    /// [`AccessError`]: out of range, the medium failed, the job must end.
+    #[inline(always)]
+    pub fn access(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
+        self.accesses += 1;
+        let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
+        if subpage < self.shared_subpages {
+            // SAFETY: the index is below the table's length; the table lives as long as `shared`, which we hold.
+            let word = unsafe { self.words.add(subpage as usize).as_ref() };
+            // SAFETY: the slots live as long as `shared`.
+            if let Some(resident) = residency::hit(word, unsafe { self.slot.as_ref() }) {
+                return Ok(self.touch(residency::frame_of(resident), at));
+            }
+        }
+        self.access_slow(at, subpage, self.shared_subpages)
+    }
+
+    /// As [`Context::access`], and marks the subpage dirty: the bytes may be written.
+    ///
+    /// # Errors
+    /// As [`Context::access`].
+    #[inline(always)]
+    pub fn access_mut(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
+        let byte = self.access(at)?;
+        self.mark_dirty(byte);
+        Ok(byte)
+    }
+
+    /// As [`Context::access`], for the part of the pool that workers own.
+    ///
+    /// # Errors
+    /// As [`Context::access`]; shared addresses are out of range here.
+    #[inline]
+    pub fn access_owned(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
+        self.accesses += 1;
+        let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
+        if subpage < self.shared_subpages || subpage >= u64::from(self.shared.layout.subpages) {
+            return Err(AccessError::OutOfRange { at });
+        }
+        // SAFETY: as in `access`.
+        let word = unsafe { self.words.add(subpage as usize).as_ref() };
+        // SAFETY: as in `access`.
+        if let Some(resident) = residency::hit(word, unsafe { self.slot.as_ref() }) {
+            return Ok(self.touch(residency::frame_of(resident), at));
+        }
+        self.access_slow(at, subpage, u64::from(self.shared.layout.subpages))
+    }
+
+    /// Marks the subpage of a byte that an access has just returned dirty.
+    #[inline(always)]
+    pub fn mark_dirty(&mut self, byte: NonNull<u8>) {
+        let frame = (byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT;
+        // SAFETY: the byte lies in a frame (the caller got it from an access), and marks are as many as frames.
+        unsafe { self.marks.add(frame).as_ref() }.dirty.store(1, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, frame: u32, at: Address) -> NonNull<u8> {
+        // SAFETY: a residency word holds the index of an existing frame; marks and arena are that long.
+        unsafe {
+            self.marks.add(frame as usize).as_ref().referenced.store(1, Ordering::Relaxed);
+            self.frames.add(((frame as usize) << SUBPAGE_SHIFT) + at.subpage_offset())
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn access_slow(&mut self, at: Address, subpage: u64, limit: u64) -> Result<NonNull<u8>, AccessError> {
+        if subpage >= limit {
+            return Err(AccessError::OutOfRange { at });
+        }
+        self.verdict()?;
+        let subpage = subpage as u32;
+        loop {
+            // SAFETY: below the limit, which is at most the table's length.
+            let word = unsafe { self.words.add(subpage as usize).as_ref() };
+            // SAFETY: the slots live as long as `shared`.
+            if let Some(resident) = residency::hit(word, unsafe { self.slot.as_ref() }) {
+                return Ok(self.touch(residency::frame_of(resident), at));
+            }
+            // SAFETY: this fiber runs, so the worker's loop waits in `resume` and holds no reference (see `worker`).
+            let step = unsafe { self.worker.as_mut() }.begin_miss(subpage, self.state.index);
+            if step == Step::Again {
+                continue;
+            }
+            self.suspend();
+            match self.state.wake.get() {
+                Wake::Retry => self.verdict()?,
+                Wake::Pinned => {
+                    // SAFETY: as above.
+                    let resident = residency::hit(word, unsafe { self.slot.as_ref() });
+                    let resident = resident.expect("a frame that is pinned for a waiter is resident");
+                    let frame = residency::frame_of(resident);
+                    // The slot protects it from here on.
+                    self.shared.frames.pins(frame).fetch_sub(1, Ordering::Release);
+                    self.verdict()?;
+                    // Not marked as referenced: coming in is not coming back.
+                    // SAFETY: as in `touch`.
+                    return Ok(unsafe { self.frames.add(((frame as usize) << SUBPAGE_SHIFT) + at.subpage_offset()) });
+                }
+                Wake::Failed(source) => return Err(AccessError::Flash { at, source }),
+                Wake::OutOfFrames => return Err(AccessError::OutOfFrames),
+            }
+        }
+    }
+
+    /// Brings the subpage of `at` in and keeps it in its frame until the pin is dropped.
+    ///
+    /// # Errors
+    /// As [`Context::access`], and [`AccessError::TooManyPins`] when the job holds as many as it declared.
+    pub fn pin(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
+        let byte = self.access(at)?;
+        self.pin_resident(at, byte)
+    }
+
+    /// As [`Context::pin`], for the part of the pool that workers own.
+    ///
+    /// # Errors
+    /// As [`Context::pin`].
+    pub fn pin_owned(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
+        let byte = self.access_owned(at)?;
+        self.pin_resident(at, byte)
+    }
+
+    fn pin_resident(&mut self, at: Address, byte: NonNull<u8>) -> Result<PinnedFrame, AccessError> {
+        let (held, limit) = (self.state.pins_held.get(), self.state.pins_limit.get());
+        if held >= limit {
+            return Err(AccessError::TooManyPins { limit });
+        }
+        let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
+        // The slot protects the frame until the next access; an evictor reads the slots before the pins.
+        self.shared.frames.pins(frame).fetch_add(1, Ordering::AcqRel);
+        self.state.pins_held.set(held + 1);
+        self.state.pinned.borrow_mut().push(frame);
+        Ok(PinnedFrame { shared: self.shared.clone(), state: self.state.clone(), frame, address: at.subpage().address() })
+    }
+
+    /// Starts to bring the subpage of `at` in, if there is room. Never waits.
+    pub fn prefetch(&mut self, at: Address) {
+        let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
+        if subpage < u64::from(self.shared.layout.subpages) {
+            // SAFETY: as in `access_slow`.
+            unsafe { self.worker.as_mut() }.prefetch(subpage as u32);
+        }
+    }
+
+    /// Gives the core to whoever else can run.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed.
+    pub fn yield_now(&mut self) -> Result<(), AccessError> {
+        self.verdict()?;
+        // SAFETY: as in `access_slow`.
+        unsafe { self.worker.as_mut() }.will_yield(self.state.index);
+        self.suspend();
+        Ok(())
+    }
+
+    /// Waits for `time`, while others run.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed.
+    pub fn sleep(&mut self, time: Duration) -> Result<(), AccessError> {
+        self.verdict()?;
+        let until = self.shared.clock.now_ns().saturating_add(time.as_nanos() as u64);
+        // SAFETY: as in `access_slow`.
+        unsafe { self.worker.as_mut() }.will_sleep(self.state.index, until);
+        self.suspend();
+        self.verdict()
+    }
+
+    /// Waits until [`Context::unpark_all`] is called with the same key. Returns at once when `still` is false, which is
+    /// asked under the lock that `unpark_all` takes. May return early.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed.
+    pub fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
+        self.verdict()?;
+        let index = self.state.index;
+        {
+            let mut parked = PARKED[shard(key)].lock();
+            if !still() {
+                return Ok(());
+            }
+            // SAFETY: as in `access_slow`.
+            let worker = unsafe { self.worker.as_mut() };
+            parked.push(Parked { key, shared: self.shared.clone(), worker: worker.id, fiber: index });
+            worker.will_wait(index, false);
+        }
+        self.suspend();
+        self.verdict()
+    }
+
+    /// Wakes all fibers that are parked under `key`, of any runtime, from any thread.
+    pub fn unpark_all(key: usize) {
+        let mut woken = Vec::new();
+        {
+            let mut parked = PARKED[shard(key)].lock();
+            let mut i = 0;
+            while i < parked.len() {
+                // Order is kept among those that stay and those that go: first come, first woken.
+                if parked[i].key == key { woken.push(parked.remove(i)) } else { i += 1 }
+            }
+        }
+        for Parked { shared, worker, fiber, .. } in woken {
+            wake(&shared, worker, fiber, Wake::Retry);
+        }
+    }
+
+    /// Runs a future to its end on this fiber; others run while it waits.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed while it waited.
+    pub fn await_future<F: Future>(&mut self, future: F) -> Result<F::Output, AccessError> {
+        let mut future = std::pin::pin!(future);
+        // SAFETY: as in `access_slow`.
+        let worker = unsafe { self.worker.as_ref() }.id;
+        let alarm = Arc::new(Alarm { woken: Mutex::new(false), shared: self.shared.clone(), worker, fiber: self.state.index });
+        let waker = Waker::from(alarm.clone());
+        loop {
+            let poll = FuturePin::as_mut(&mut future).poll(&mut std::task::Context::from_waker(&waker));
+            if let Poll::Ready(output) = poll {
+                return Ok(output);
+            }
+            {
+                let mut woken = alarm.woken.lock();
+                if std::mem::take(&mut *woken) {
+                    continue;
+                }
+                // SAFETY: as in `access_slow`. Under the lock: a wake-up finds the fiber waiting or sets the flag.
+                unsafe { self.worker.as_mut() }.will_wait(self.state.index, false);
+            }
+            self.suspend();
+            *alarm.woken.lock() = false;
+            self.verdict()?;
+        }
+    }
+
+    /// The worker that runs this job.
+    #[must_use]
+    pub fn worker(&self) -> usize {
+        // SAFETY: as in `access_slow`.
+        unsafe { self.worker.as_ref() }.id as usize
+    }
+
+    /// States when the request that this job serves arrived, in nanoseconds of [`fulgurite_sys::Clock`]: its age among
+    /// fibers that can run.
+    pub fn set_arrival(&mut self, ns: u64) {
+        self.state.request_ns.set(ns);
+    }
+
+    /// Why the job must not go on, if it must not.
+    #[inline]
+    fn verdict(&self) -> Result<(), AccessError> {
+        if !self.state.bounded.get() {
+            return Ok(());
+        }
+        let control = self.state.control.borrow();
+        control.as_ref().map_or(Ok(()), |c| c.verdict(|| self.shared.clock.now_ns()))
+    }
+
+    fn suspend(&mut self) {
+        // SAFETY: the suspender lives on this fiber's stack for as long as its body runs.
+        unsafe { self.suspender.as_ref() }.suspend();
+    }
+    pub(crate) fn suspend_idle(&mut self) {
+        self.suspend();
+    }
+    pub(crate) fn take_accesses(&mut self) -> u64 {
+        std::mem::take(&mut self.accesses)
+    }
+}
+
+/// A frame that stays where it is until this is dropped.
+pub struct PinnedFrame {
+    shared: Arc<Shared>,
+    state: Rc<FiberState>,
+    frame: u32,
+    address: Address,
+}
+
+impl PinnedFrame {
+    /// The subpage's address.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.address
+    }
+    /// Its first byte in DRAM.
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.shared.frames.address(self.frame)
+    }
+    /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
+    pub fn mark_dirty(&self) {
+        self.shared.frames.marks(self.frame).dirty.store(1, Ordering::Relaxed);
+    }
+    /// Bytes in it.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        SUBPAGE_BYTES
+    }
+    /// Never.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        false
+    }
+}
+
+impl std::fmt::Debug for PinnedFrame {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PinnedFrame({} in frame {})", self.address, self.frame)
+    }
+}
+
+impl Drop for PinnedFrame {
+    fn drop(&mut self) {
+        let mut pinned = self.state.pinned.borrow_mut();
+        if let Some(i) = pinned.iter().rposition(|&f| f == self.frame) {
+            pinned.swap_remove(i);
+            self.state.pins_held.set(self.state.pins_held.get() - 1);
+            self.shared.frames.pins(self.frame).fetch_sub(1, Ordering::Release);
+        }
+    }
+}
+
+/// A fiber that waits for a key.
+struct Parked {
+    key: usize,
+    shared: Arc<Shared>,
+    worker: u32,
+    fiber: u32,
+}
+
+/// Those who wait, by key. Few do at any time: a list each.
+static PARKED: [Mutex<Vec<Parked>>; 64] = [const { Mutex::new(Vec::new()) }; 64];
+
+fn shard(key: usize) -> usize {
+    key.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (usize::BITS - 6)
+}
+
+/// Wakes the fiber that awaits a future.
+struct Alarm {
+    woken: Mutex<bool>,
+    shared: Arc<Shared>,
+    worker: u32,
+    fiber: u32,
+}
+
+impl WakeTrait for Alarm {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock() = true;
+        wake(&self.shared, self.worker, self.fiber, Wake::Retry);
+    }
+}

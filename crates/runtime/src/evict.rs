@@ -1,0 +1,274 @@
+//! The evictor: frees frames ahead of demand, at scheduling points, in batches.
+//!
+//! A batch goes through four steps: victims by the replacement policy are unlinked (nobody new can hit them); every other
+//! worker executes a barrier; the slots and pins are read, and what is in use goes back; what is left is nobody's, so
+//! that its dirty mark is final: clean frames are free, dirty ones are written back from where they lie (the frame is its
+//! own evict buffer) and are free when the medium says so. An access to a subpage that is being written back waits, and
+//! gets the frame back without a read.
+
+use fulgurite_flash::{FlashError, Op};
+use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_policy::{FrameView, MissKind, Replacement};
+
+use crate::frames::{Frames, index};
+use crate::mailbox::Wake;
+use crate::miss::Purpose;
+use crate::primitive::Ordering;
+use crate::residency::{self, State};
+use crate::worker::Worker;
+
+/// Victims per batch: at 64 the barrier costs 0.04 µs a frame.
+const BATCH: usize = 64;
+
+/// What the replacement policy may ask of the frames of one worker.
+struct View<'a> {
+    frames: &'a Frames,
+    first: u32,
+}
+
+impl FrameView for View<'_> {
+    #[inline]
+    fn take_referenced(&mut self, frame: FrameIndex) -> bool {
+        self.frames.take_referenced(self.first + frame.0)
+    }
+    #[inline]
+    fn evictable(&mut self, frame: FrameIndex) -> bool {
+        self.frames.pins(self.first + frame.0).load(Ordering::Relaxed) == 0
+    }
+}
+
+/// An unlinked frame.
+#[derive(Clone, Copy, Default)]
+struct Victim {
+    frame: u32,
+    subpage: u32,
+    touched: bool,
+}
+
+impl Worker {
+    /// Keeps the free list stocked, and shrinks to the limit.
+    pub(crate) fn make_room(&mut self) {
+        if self.beyond > 0 {
+            self.shrink();
+        }
+        if self.free.len() < self.low_water && self.free.len() + self.writing < 2 * self.low_water {
+            self.evict((2 * self.low_water - self.free.len() - self.writing).min(BATCH));
+        }
+        if !self.frame_waiters.is_empty() {
+            if self.free.is_empty() {
+                self.evict(self.frame_waiters.len().min(BATCH));
+            }
+            let now = self.shared.clock.now_ns();
+            self.wake_frame_waiters(now);
+            self.fail_frame_waiters_if_stuck(now);
+        }
+    }
+
+    /// Frees up to `want` frames, or starts to.
+    pub(crate) fn evict(&mut self, want: usize) {
+        let mut batch = [Victim::default(); BATCH];
+        let mut count = 0;
+        let shared = self.shared.clone();
+        let mut view = View { frames: &shared.frames, first: self.first_frame };
+        while count < want.min(BATCH) {
+            let Some(FrameIndex(local)) = self.replacement.victim(&mut view) else { break };
+            if let Some(victim) = self.unlink(local) {
+                batch[count] = victim;
+                count += 1;
+            }
+        }
+        self.finish_batch(&batch[..count]);
+    }
+
+    /// Takes what lies beyond the limit out, wherever the policy has it.
+    fn shrink(&mut self) {
+        let mut batch = [Victim::default(); BATCH];
+        let mut count = 0;
+        for local in self.frame_limit..self.held.len() as u32 {
+            if count == BATCH {
+                break;
+            }
+            let linked = self.held[local as usize].linked;
+            if linked && self.shared.frames.pins(self.first_frame + local).load(Ordering::Relaxed) == 0 {
+                self.replacement.removed(index(local));
+                if let Some(victim) = self.unlink(local) {
+                    batch[count] = victim;
+                    count += 1;
+                }
+            }
+        }
+        self.finish_batch(&batch[..count]);
+    }
+
+    /// Unlinks a frame that was just taken out of the policy. `None`: it was touched that moment, and is back.
+    fn unlink(&mut self, local: u32) -> Option<Victim> {
+        let frame = self.first_frame + local;
+        let subpage = self.held[local as usize].subpage;
+        match residency::unlink(self.shared.word(subpage), frame, self.id) {
+            Some(touched) => {
+                self.held[local as usize].linked = false;
+                Some(Victim { frame, subpage, touched })
+            }
+            None => {
+                self.statistics.counts.evict_in_use += 1;
+                self.replacement.reinstated(index(local), SubpageIndex(subpage));
+                None
+            }
+        }
+    }
+
+    fn finish_batch(&mut self, batch: &[Victim]) {
+        if batch.is_empty() {
+            return;
+        }
+        let shared = self.shared.clone();
+        if shared.slots.len() > 1 {
+            self.statistics.counts.barriers += 1;
+            fulgurite_sys::barrier::expedited();
+        }
+        for victim in batch {
+            let &Victim { frame, subpage, touched } = victim;
+            let local = frame - self.first_frame;
+            // The slots first: a pin is taken while the slot still protects the frame.
+            let in_use = shared
+                .slots
+                .iter()
+                .enumerate()
+                .any(|(w, s)| w != self.id as usize && residency::protects(s.load(Ordering::Acquire), frame))
+                || shared.frames.pins(frame).load(Ordering::Acquire) > 0;
+            let dirty = shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0;
+            if in_use || dirty && !self.has_room_to_write() {
+                self.statistics.counts.evict_in_use += u64::from(in_use);
+                self.held[local as usize].linked = true;
+                self.replacement.reinstated(index(local), SubpageIndex(subpage));
+                residency::finish(shared.word(subpage), self.id, State::Resident(frame));
+                continue;
+            }
+            if !touched {
+                self.statistics.counts.prefetch_wasted += 1;
+                self.prefetcher.wasted(SubpageIndex(subpage));
+            }
+            if dirty {
+                self.begin_write_back(subpage, frame);
+            } else {
+                self.statistics.counts.evicted_clean += 1;
+                let state = if self.held[local as usize].fresh { State::Fresh } else { State::Absent };
+                residency::finish(shared.word(subpage), self.id, state);
+                self.release_frame(frame);
+            }
+        }
+    }
+
+    fn begin_write_back(&mut self, subpage: u32, frame: u32) {
+        self.statistics.counts.evicted_dirty += 1;
+        self.shared.frames.marks(frame).dirty.store(0, Ordering::Relaxed);
+        self.writing += 1;
+        self.misses
+            .begin(SubpageIndex(subpage), index(frame), MissKind::Write)
+            .expect("a resident subpage is not in the miss table, which is as large as the queue is deep");
+        self.submit(Op::Write, subpage, frame, Purpose::WriteBack);
+    }
+
+    /// Lets fibers that wait for frames try again, as many as there are frames.
+    pub(crate) fn wake_frame_waiters(&mut self, now_ns: u64) {
+        if self.frame_waiters.is_empty() || !self.has_room() {
+            return;
+        }
+        for _ in 0..self.free.len() {
+            let Some(fiber) = self.frame_waiters.pop_front() else { break };
+            self.wake_local(fiber, Wake::Retry, now_ns);
+        }
+    }
+
+    /// When nothing that runs, reads or writes could ever free a frame, those who wait for one are told so.
+    pub(crate) fn fail_frame_waiters_if_stuck(&mut self, now_ns: u64) {
+        if self.frame_waiters.is_empty() || !self.free.is_empty() || self.scheduler.has_runnable() {
+            return;
+        }
+        let wake = match self.write_failure {
+            Some(error) => Wake::Failed(error),
+            None if self.queue.in_flight() == 0 && self.scheduler.pending() == self.frame_waiters.len() => {
+                Wake::OutOfFrames
+            }
+            None => return,
+        };
+        while let Some(fiber) = self.frame_waiters.pop_front() {
+            self.wake_local(fiber, wake, now_ns);
+        }
+    }
+
+    // ---- writing everything back --------------------------------------------------------------------------------------
+
+    /// Starts the write-backs that somebody asked for; answers when the medium has flushed. Frames that are written to
+    /// meanwhile may stay dirty.
+    pub(crate) fn write_back(&mut self) {
+        let result = self.write_back_all();
+        for reply in std::mem::take(&mut self.write_back_requests) {
+            let _ = reply.send(result);
+        }
+    }
+
+    /// Writes all dirty frames back, waits for them, flushes the medium. Nobody runs on this worker meanwhile.
+    pub(crate) fn write_back_all(&mut self) -> Result<(), FlashError> {
+        let mut failed = None;
+        let dirty: Vec<u32> = (0..self.held.len() as u32)
+            .filter(|&local| {
+                let frame = self.first_frame + local;
+                self.held[local as usize].linked && self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0
+            })
+            .collect();
+        for local in dirty {
+            while !self.has_room_to_write() && failed.is_none() {
+                failed = self.wait_for_medium().err();
+            }
+            if let Some(error) = failed {
+                return Err(error);
+            }
+            let still = self.held[local as usize].linked;
+            if still && self.shared.frames.pins(self.first_frame + local).load(Ordering::Relaxed) == 0 {
+                self.replacement.removed(index(local));
+                if let Some(victim) = self.unlink(local) {
+                    self.finish_batch(&[victim]);
+                }
+            }
+        }
+        while self.writing > 0 {
+            self.wait_for_medium()?;
+        }
+        if let Some(error) = self.write_failure {
+            return Err(error);
+        }
+        while !self.has_room() {
+            self.wait_for_medium()?;
+        }
+        self.flush_result = None;
+        self.submit(Op::Flush, 0, self.first_frame, Purpose::Flush);
+        loop {
+            self.wait_for_medium()?;
+            if let Some(result) = self.flush_result.take() {
+                return result;
+            }
+        }
+    }
+
+    pub(crate) fn flushed(&mut self, result: Result<(), FlashError>) {
+        self.flush_result = Some(result);
+    }
+
+    /// Waits for a completion, no longer than the medium may take.
+    fn wait_for_medium(&mut self) -> Result<(), FlashError> {
+        self.hand_over();
+        let begin = self.shared.clock.now_ns();
+        let limit = self.shared.config.device_timeout;
+        loop {
+            if self.poll() > 0 {
+                return Ok(());
+            }
+            let waited = std::time::Duration::from_nanos(self.shared.clock.now_ns() - begin);
+            if waited > limit {
+                return Err(FlashError::TimedOut);
+            }
+            self.queue.wait(Some((limit - waited).min(std::time::Duration::from_millis(50))));
+        }
+    }
+}

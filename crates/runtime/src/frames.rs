@@ -1,0 +1,92 @@
+//! Frames: the DRAM that caches subpages, and the few bytes that the runtime keeps for each.
+//!
+//! All frames lie in one arena of huge pages. Each belongs to one worker for good, which alone gives it to a subpage and
+//! takes it back; any worker may read, write and pin it while it is resident.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
+use fulgurite_sys::{Arena, ArenaError, Backed};
+
+/// Two bytes that hits store into, plainly, so that a hit can never undo what the evictor does.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Marks {
+    /// Set by every hit; taken by the replacement policy.
+    pub referenced: AtomicU8,
+    /// Set before every write; read by the evictor once nobody uses the frame.
+    pub dirty: AtomicU8,
+}
+
+/// The frames of a runtime.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    arena: Arc<Arena>,
+    marks: Box<[Marks]>,
+    /// How many pins and woken waiters hold the frame.
+    pins: Box<[AtomicU32]>,
+}
+
+/// DRAM that a frame costs beside its subpage, in this module.
+pub(crate) const META_BYTES: usize = size_of::<Marks>() + size_of::<AtomicU32>();
+
+impl Frames {
+    pub(crate) fn new(count: u32) -> Result<Frames, ArenaError> {
+        let arena = Arc::new(Arena::anonymous(count as usize * SUBPAGE_BYTES, Backed::HugePages)?);
+        Ok(Frames {
+            arena,
+            marks: (0..count).map(|_| Marks::default()).collect(),
+            pins: (0..count).map(|_| AtomicU32::new(0)).collect(),
+        })
+    }
+    pub(crate) fn arena(&self) -> &Arc<Arena> {
+        &self.arena
+    }
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.arena.base()
+    }
+    pub(crate) fn marks_base(&self) -> NonNull<Marks> {
+        NonNull::from(&self.marks[..]).cast()
+    }
+    /// The first byte of a frame.
+    #[inline(always)]
+    pub(crate) fn address(&self, frame: u32) -> NonNull<u8> {
+        debug_assert!((frame as usize) < self.marks.len());
+        // SAFETY: the arena is `count` frames long and lives as long as `self`.
+        unsafe { NonNull::new_unchecked(self.arena.base().as_ptr().add((frame as usize) << SUBPAGE_SHIFT)) }
+    }
+    #[inline]
+    pub(crate) fn marks(&self, frame: u32) -> &Marks {
+        &self.marks[frame as usize]
+    }
+    #[inline]
+    pub(crate) fn pins(&self, frame: u32) -> &AtomicU32 {
+        &self.pins[frame as usize]
+    }
+    /// Reads and clears the referenced mark. Not one atomic step: a hit in between is counted once or twice, which is all
+    /// the same to a replacement policy, and costs the hit path nothing.
+    #[inline]
+    pub(crate) fn take_referenced(&self, frame: u32) -> bool {
+        let mark = &self.marks(frame).referenced;
+        let was = mark.load(Ordering::Relaxed) != 0;
+        if was {
+            mark.store(0, Ordering::Relaxed);
+        }
+        was
+    }
+    pub(crate) fn zero(&self, frame: u32) {
+        self.arena.zero((frame as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES);
+    }
+    /// Gives the memory of frames `first..end` back to the kernel.
+    pub(crate) fn discard(&self, first: u32, end: u32) {
+        self.arena.discard((first as usize) << SUBPAGE_SHIFT, ((end - first) as usize) << SUBPAGE_SHIFT);
+    }
+}
+
+/// Short for `FrameIndex(n)`.
+#[inline(always)]
+pub(crate) fn index(frame: u32) -> FrameIndex {
+    FrameIndex(frame)
+}

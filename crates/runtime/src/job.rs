@@ -1,0 +1,311 @@
+//! Jobs: closures that run on fibers, submitted from any thread, with a handle that can be waited for or awaited.
+
+use std::any::Any;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin as FuturePin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{AccessError, Context};
+
+/// How urgent a job is among those that wait to be started.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub enum Priority {
+    /// After all others.
+    Low,
+    /// The default.
+    #[default]
+    Normal,
+    /// Before all others.
+    High,
+}
+
+/// What may be said about a job when it is submitted.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct JobOptions {
+    pub(crate) name: &'static str,
+    pub(crate) priority: Priority,
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) pins: u32,
+    pub(crate) worker: Option<usize>,
+}
+
+impl Default for JobOptions {
+    fn default() -> Self {
+        JobOptions { name: "job", priority: Priority::Normal, deadline: None, pins: 4, worker: None }
+    }
+}
+
+impl JobOptions {
+    /// The defaults: no deadline, normal priority, four pins, any worker.
+    pub fn new() -> Self {
+        Self::default()
+    }
+    /// The name by which the job is reported.
+    pub fn name(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+    /// How urgent it is.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.priority = priority;
+        self
+    }
+    /// After this time, from now, its accesses fail with [`AccessError::DeadlineExceeded`].
+    pub fn deadline(mut self, after: Duration) -> Self {
+        self.deadline = Some(after);
+        self
+    }
+    /// How many pins it may hold at once.
+    pub fn pins(mut self, count: u32) -> Self {
+        self.pins = count;
+        self
+    }
+    /// The worker that must run it (whose owned regions it uses).
+    pub fn worker(mut self, worker: usize) -> Self {
+        self.worker = Some(worker);
+        self
+    }
+}
+
+/// Why a job gave no result.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum JobError {
+    /// Its code panicked.
+    #[error("job \"{name}\" panicked: {message}")]
+    Panicked {
+        /// The job's name.
+        name: &'static str,
+        /// The panic's text.
+        message: String,
+    },
+    /// It ran out of stack.
+    #[error("job \"{name}\" overflowed its stack of {stack_bytes} bytes; build the runtime with larger stacks")]
+    StackOverflow {
+        /// The job's name.
+        name: &'static str,
+        /// How much it had.
+        stack_bytes: usize,
+    },
+    /// It was cancelled before it started.
+    #[error("job \"{name}\" was cancelled before it started")]
+    Cancelled {
+        /// The job's name.
+        name: &'static str,
+    },
+    /// Its deadline passed before it started.
+    #[error("the deadline of job \"{name}\" passed before it started")]
+    DeadlineExceeded {
+        /// The job's name.
+        name: &'static str,
+    },
+    /// The runtime was dropped before it started.
+    #[error("the runtime shut down before job \"{name}\" started")]
+    ShutDown {
+        /// The job's name.
+        name: &'static str,
+    },
+}
+
+/// Why a job was not accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubmitError {
+    /// The oldest job has waited too long: the runtime has more work than it can do in time.
+    #[error("overloaded: the oldest job has waited {} µs; submit less, or later", .wait_ns / 1000)]
+    Overloaded {
+        /// How long, in nanoseconds.
+        wait_ns: u64,
+    },
+    /// The job declares more pins than there are frames.
+    #[error("a job of {pins} pins cannot run with {frames} frames a worker; declare fewer, or raise the DRAM budget")]
+    TooManyPins {
+        /// What it declared.
+        pins: u32,
+        /// What there is.
+        frames: u32,
+    },
+    /// There is no such worker.
+    #[error("there is no worker {worker}; there are {workers}")]
+    NoSuchWorker {
+        /// What was asked for.
+        worker: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// The runtime is shutting down.
+    #[error("the runtime is shutting down")]
+    ShuttingDown,
+}
+
+/// What a running job and its handle share.
+#[derive(Debug)]
+pub(crate) struct Control {
+    pub name: &'static str,
+    pub cancelled: AtomicBool,
+    /// In nanoseconds of the clock; `u64::MAX` for none.
+    pub deadline_ns: u64,
+    pub submitted_ns: u64,
+    pub priority: Priority,
+    pub pins: u32,
+}
+
+impl Control {
+    /// Why the job must not go on, if it must not.
+    #[inline]
+    pub(crate) fn verdict(&self, now_ns: impl FnOnce() -> u64) -> Result<(), AccessError> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(AccessError::Cancelled);
+        }
+        if self.deadline_ns != u64::MAX && now_ns() > self.deadline_ns {
+            return Err(AccessError::DeadlineExceeded);
+        }
+        Ok(())
+    }
+}
+
+/// Where the result goes; kept by the worker too, so that a fiber that dies without unwinding still fails its job.
+pub(crate) trait Finish: Send + Sync {
+    fn fail(&self, error: JobError);
+}
+
+struct Slot<T> {
+    state: Mutex<SlotState<T>>,
+    ready: Condvar,
+}
+struct SlotState<T> {
+    result: Option<Result<T, JobError>>,
+    waker: Option<Waker>,
+}
+
+impl<T: Send> Slot<T> {
+    fn set(&self, result: Result<T, JobError>) {
+        let mut state = self.state.lock();
+        if state.result.is_none() {
+            state.result = Some(result);
+            self.ready.notify_all();
+            let waker = state.waker.take();
+            drop(state);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+}
+impl<T: Send> Finish for Slot<T> {
+    fn fail(&self, error: JobError) {
+        self.set(Err(error));
+    }
+}
+
+/// A submitted job. Wait for it, or await it; dropping the handle leaves the job running.
+#[must_use = "a job's result is lost with its handle"]
+pub struct JobHandle<T> {
+    slot: Arc<Slot<T>>,
+    control: Arc<Control>,
+}
+
+impl<T: Send> JobHandle<T> {
+    /// Blocks the calling thread until the job has ended. Not for fibers: they await.
+    ///
+    /// # Errors
+    /// Why it gave no result.
+    pub fn wait(self) -> Result<T, JobError> {
+        let mut state = self.slot.state.lock();
+        loop {
+            if let Some(result) = state.result.take() {
+                return result;
+            }
+            self.slot.ready.wait(&mut state);
+        }
+    }
+    /// Makes the job's next access that misses fail with [`AccessError::Cancelled`]; a job not yet started never starts.
+    pub fn cancel(&self) {
+        self.control.cancelled.store(true, Ordering::Relaxed);
+    }
+    /// Whether it has ended.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.slot.state.lock().result.is_some()
+    }
+}
+
+impl<T: Send> Future for JobHandle<T> {
+    type Output = Result<T, JobError>;
+    fn poll(self: FuturePin<&mut Self>, context: &mut std::task::Context<'_>) -> Poll<Self::Output> {
+        let mut state = self.slot.state.lock();
+        match state.result.take() {
+            Some(result) => Poll::Ready(result),
+            None => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// A job that a worker can run without knowing its type.
+pub(crate) trait ErasedJob: Send {
+    fn control(&self) -> &Arc<Control>;
+    fn finish(&self) -> Arc<dyn Finish>;
+    /// Runs it; a panic of its code fails the job and nothing else. Returns whether it panicked.
+    fn run(self: Box<Self>, context: &mut Context) -> bool;
+}
+
+struct TypedJob<T, F> {
+    code: F,
+    slot: Arc<Slot<T>>,
+    control: Arc<Control>,
+}
+
+impl<T: Send + 'static, F: FnOnce(&mut Context) -> T + Send> ErasedJob for TypedJob<T, F> {
+    fn control(&self) -> &Arc<Control> {
+        &self.control
+    }
+    fn finish(&self) -> Arc<dyn Finish> {
+        self.slot.clone()
+    }
+    fn run(self: Box<Self>, context: &mut Context) -> bool {
+        let TypedJob { code, slot, control } = *self;
+        let result = catch_unwind(AssertUnwindSafe(|| code(context)));
+        let panicked = result.is_err();
+        slot.set(result.map_err(|p| JobError::Panicked { name: control.name, message: panic_text(&*p) }));
+        panicked
+    }
+}
+
+/// Makes a job and its handle.
+pub(crate) fn new_job<T, F>(options: &JobOptions, now_ns: u64, code: F) -> (Box<dyn ErasedJob>, JobHandle<T>)
+where
+    T: Send + 'static,
+    F: FnOnce(&mut Context) -> T + Send + 'static,
+{
+    let slot = Arc::new(Slot { state: Mutex::new(SlotState { result: None, waker: None }), ready: Condvar::new() });
+    let deadline_ns = options.deadline.map_or(u64::MAX, |d| now_ns.saturating_add(d.as_nanos() as u64));
+    let control = Arc::new(Control {
+        name: options.name,
+        cancelled: AtomicBool::new(false),
+        deadline_ns,
+        submitted_ns: now_ns,
+        priority: options.priority,
+        pins: options.pins,
+    });
+    let job = Box::new(TypedJob { code, slot: slot.clone(), control: control.clone() });
+    (job, JobHandle { slot, control })
+}
+
+/// The text of a panic.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+    payload
+        .downcast_ref::<&str>()
+        .map(|s| (*s).to_owned())
+        .or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "(no text)".to_owned())
+}

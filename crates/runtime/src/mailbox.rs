@@ -1,0 +1,110 @@
+//! Mailboxes: how other threads reach a worker. Lock-free to send, one flag to look whether there is mail.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use crossbeam_queue::SegQueue;
+use fulgurite_flash::FlashError;
+use fulgurite_policy::Waiter;
+use fulgurite_sys::Notifier;
+
+use crate::job::ErasedJob;
+use crate::service::ServiceFactory;
+use crate::stats::WorkerStatistics;
+
+/// Why a fiber that waited runs again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wake {
+    /// Look again.
+    Retry,
+    /// The subpage is resident and pinned once for this fiber.
+    Pinned,
+    /// The medium failed.
+    Failed(FlashError),
+    /// There is no frame for it, and there will be none.
+    OutOfFrames,
+}
+
+/// What can be said to a worker.
+pub(crate) enum Message {
+    /// Somebody wants a subpage that this worker has begun to read or to write back.
+    Join { subpage: u32, waiter: Waiter },
+    /// A fiber of this worker may go on.
+    Wake { fiber: u32, wake: Wake },
+    /// A job for this worker alone.
+    Job(Box<dyn ErasedJob>),
+    /// Serve requests that are generated inside the worker.
+    Serve(ServiceFactory),
+    /// Have this many frames.
+    SetFrames(u32),
+    /// Tell the statistics; start anew if asked.
+    Statistics { reset: bool, reply: std::sync::mpsc::Sender<WorkerStatistics> },
+    /// Write all dirty frames back and flush the medium.
+    WriteBack(std::sync::mpsc::Sender<Result<(), FlashError>>),
+}
+
+/// One worker's mail.
+pub(crate) struct Mailbox {
+    queue: SegQueue<Message>,
+    has_mail: AtomicBool,
+    sleeping: AtomicBool,
+    notifier: Arc<Notifier>,
+}
+
+impl Mailbox {
+    pub(crate) fn new() -> std::io::Result<Mailbox> {
+        Ok(Mailbox {
+            queue: SegQueue::new(),
+            has_mail: AtomicBool::new(false),
+            sleeping: AtomicBool::new(false),
+            notifier: Arc::new(Notifier::new()?),
+        })
+    }
+    pub(crate) fn notifier(&self) -> &Arc<Notifier> {
+        &self.notifier
+    }
+    pub(crate) fn send(&self, message: Message) {
+        self.queue.push(message);
+        self.has_mail.store(true, Ordering::Release);
+        self.nudge();
+    }
+    /// Wakes the worker if it sleeps.
+    pub(crate) fn nudge(&self) {
+        // Against `sleep`: either we see `sleeping`, or it sees what we stored before.
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed) {
+            self.notifier.notify();
+        }
+    }
+    /// Whether there may be mail: one load.
+    #[inline(always)]
+    pub(crate) fn has_mail(&self) -> bool {
+        self.has_mail.load(Ordering::Relaxed)
+    }
+    /// The next message. After `None` the flag is down.
+    pub(crate) fn next(&self) -> Option<Message> {
+        if let Some(message) = self.queue.pop() {
+            return Some(message);
+        }
+        self.has_mail.store(false, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        // What was pushed before the flag went down would be missed: look once more.
+        let late = self.queue.pop();
+        if late.is_some() {
+            self.has_mail.store(true, Ordering::Relaxed);
+        }
+        late
+    }
+    /// Announces that the worker is about to sleep. Returns whether it may (there is no mail).
+    pub(crate) fn doze(&self) -> bool {
+        self.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        !self.has_mail() && self.queue.is_empty()
+    }
+    pub(crate) fn awake(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+    pub(crate) fn is_sleeping(&self) -> bool {
+        self.sleeping.load(Ordering::Relaxed)
+    }
+}

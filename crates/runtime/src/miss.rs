@@ -1,0 +1,336 @@
+//! The backside: what happens on a miss, and when its completion comes in.
+//!
+//! A worker reads for its own fibers into its own frames. When two workers miss on the same subpage, the one whose
+//! compare-and-swap wins owns the miss; the other sends its fiber's name there and is told (or, if the owner has finished
+//! meanwhile, told to look again).
+
+use fulgurite_flash::{Completion, FlashError, Op};
+use fulgurite_format::SubpageIndex;
+use fulgurite_policy::{MissKind, Replacement, Waiter};
+
+use crate::frames::index;
+use crate::mailbox::{Message, Wake};
+use crate::primitive::Ordering;
+use crate::residency::{self, State};
+use crate::worker::{Held, Worker, pack};
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Request {
+    subpage: u32,
+    frame: u32,
+    /// When it was submitted; 0 if the slot is not in use.
+    since_ns: u64,
+    purpose: Purpose,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Purpose {
+    /// Contents for whoever waits, or for the one who will.
+    #[default]
+    Read,
+    /// Contents back to flash.
+    WriteBack,
+    /// The medium did not answer in time; its waiters were told. The frame is still the medium's.
+    Abandoned,
+    /// A flush of the medium.
+    Flush,
+}
+
+/// What the access that missed does now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    /// Looks again: the state has changed.
+    Again,
+    /// Switches; the wake-up says more.
+    Wait,
+}
+
+impl Worker {
+    /// An access of `fiber` found `subpage` not resident.
+    pub(crate) fn begin_miss(&mut self, subpage: u32, fiber: u32) -> Step {
+        let shared = self.shared.clone();
+        let word = shared.word(subpage);
+        match residency::decode(word.load(Ordering::Acquire)) {
+            State::Resident(_) => Step::Again,
+            State::Prefetched(frame) => {
+                if residency::first_touch(word, frame) {
+                    self.statistics.counts.prefetch_used += 1;
+                    let ahead = self.prefetcher.used(SubpageIndex(subpage));
+                    self.read_ahead(ahead);
+                }
+                Step::Again
+            }
+            State::Busy(owner) if owner == self.id => {
+                self.statistics.counts.misses_joined += 1;
+                let joined = self.misses.join(SubpageIndex(subpage), pack(self.id, fiber));
+                assert!(joined.is_ok(), "a subpage that this worker is busy with is not in its miss table: {joined:?}");
+                self.will_wait(fiber, true);
+                Step::Wait
+            }
+            State::Busy(owner) => {
+                self.statistics.counts.misses_joined += 1;
+                self.will_wait(fiber, true);
+                let waiter = pack(self.id, fiber);
+                shared.mailboxes[owner as usize].send(Message::Join { subpage, waiter });
+                Step::Wait
+            }
+            State::Fresh | State::Absent => self.begin_read(subpage, fiber),
+        }
+    }
+
+    fn begin_read(&mut self, subpage: u32, fiber: u32) -> Step {
+        let Some(frame) = self.take_frame() else {
+            self.statistics.counts.frame_waits += 1;
+            self.frame_waiters.push_back(fiber);
+            self.will_wait(fiber, false);
+            return Step::Wait;
+        };
+        let word = &self.shared.words()[subpage as usize];
+        match residency::begin(word, self.id) {
+            Err(_) => {
+                self.release_frame(frame);
+                Step::Again
+            }
+            Ok(State::Fresh) => {
+                self.shared.frames.zero(frame);
+                self.statistics.counts.fresh += 1;
+                self.install(subpage, frame, true, State::Resident(frame));
+                Step::Again
+            }
+            Ok(_) => {
+                self.statistics.counts.misses += 1;
+                self.misses
+                    .begin(SubpageIndex(subpage), index(frame), MissKind::Read)
+                    .expect("a subpage that was absent is not in the miss table, which is as large as the queue is deep");
+                self.misses
+                    .join(SubpageIndex(subpage), pack(self.id, fiber))
+                    .expect("the miss table has room for every fiber");
+                self.submit(Op::Read, subpage, frame, Purpose::Read);
+                self.will_wait(fiber, true);
+                let ahead = self.prefetcher.missed(SubpageIndex(subpage));
+                self.read_ahead(ahead);
+                Step::Wait
+            }
+        }
+    }
+
+    /// Whether another request may be begun.
+    pub(crate) fn has_room(&self) -> bool {
+        !self.requests_free.is_empty()
+    }
+
+    /// Whether another write-back may be begun: they never take more than half of the requests, so that reads go on.
+    pub(crate) fn has_room_to_write(&self) -> bool {
+        self.has_room() && self.writing < (self.requests.len() / 2).max(1)
+    }
+
+    /// A frame for a miss, if there is one and a request may be begun.
+    fn take_frame(&mut self) -> Option<u32> {
+        if !self.has_room() {
+            return None;
+        }
+        if self.free.is_empty() {
+            // Demand ran ahead of the evictor. The fiber that asks holds no unpinned reference now.
+            self.evict(8);
+            // Write-backs may have taken the last request.
+            if !self.has_room() {
+                return None;
+            }
+        }
+        self.free.pop()
+    }
+
+    /// Starts reading subpages that will probably be wanted, where that costs nobody a frame.
+    fn read_ahead(&mut self, range: Option<std::ops::Range<u32>>) {
+        let Some(range) = range else { return };
+        for subpage in range.start..range.end.min(self.shared.layout.subpages) {
+            if !self.prefetch(subpage) {
+                return;
+            }
+        }
+    }
+
+    /// Starts reading one subpage that nobody waits for. Returns whether there was room for it.
+    pub(crate) fn prefetch(&mut self, subpage: u32) -> bool {
+        let word = &self.shared.words()[subpage as usize];
+        if residency::decode(word.load(Ordering::Relaxed)) != State::Absent {
+            return true;
+        }
+        if self.requests_free.len() < 16 || self.free.len() <= self.low_water / 2 {
+            return false;
+        }
+        let Some(frame) = self.free.pop() else { return false };
+        match residency::begin(word, self.id) {
+            Ok(State::Absent) => {
+                self.statistics.counts.prefetched += 1;
+                self.misses
+                    .begin(SubpageIndex(subpage), index(frame), MissKind::Prefetch)
+                    .expect("a subpage that was absent is not in the miss table, which is as large as the queue is deep");
+                self.submit(Op::Read, subpage, frame, Purpose::Read);
+            }
+            Ok(was) => {
+                residency::finish(word, self.id, was);
+                self.release_frame(frame);
+            }
+            Err(_) => self.release_frame(frame),
+        }
+        true
+    }
+
+    pub(crate) fn submit(&mut self, op: Op, subpage: u32, frame: u32, purpose: Purpose) {
+        let slot = self.requests_free.pop().expect("asked for room before");
+        let since_ns = self.shared.clock.now_ns();
+        self.requests[slot as usize] = Request { subpage, frame, since_ns, purpose };
+        let request =
+            fulgurite_flash::Request { tag: slot.into(), op, subpage: SubpageIndex(subpage), frame: index(frame) };
+        self.queue.submit(request).expect("as many request slots as the queue is deep");
+        self.unflushed += 1;
+    }
+
+    /// Hands the batch to the medium.
+    pub(crate) fn hand_over(&mut self) {
+        if self.unflushed > 0 {
+            self.unflushed = 0;
+            // A medium that takes no more completes its requests with an error, which their waiters get.
+            let _ = self.queue.flush();
+        }
+    }
+
+    /// Takes the completions that are there; returns how many.
+    pub(crate) fn poll(&mut self) -> usize {
+        let mut completions = std::mem::take(&mut self.completions);
+        let count = self.queue.poll(&mut completions);
+        if count > 0 {
+            let now = self.shared.clock.now_ns();
+            for completion in completions.drain(..) {
+                self.complete(completion, now);
+            }
+            self.wake_frame_waiters(now);
+        }
+        self.completions = completions;
+        count
+    }
+
+    fn complete(&mut self, completion: Completion, now_ns: u64) {
+        let slot = completion.tag as u32;
+        let Request { subpage, frame, since_ns, purpose } = std::mem::take(&mut self.requests[slot as usize]);
+        assert!(since_ns != 0, "the medium completed a request twice");
+        self.requests_free.push(slot);
+        match purpose {
+            Purpose::Abandoned => self.release_frame(frame),
+            Purpose::Flush => self.flushed(completion.result),
+            Purpose::Read => self.read_done(subpage, frame, completion.result, now_ns),
+            Purpose::WriteBack => self.write_done(subpage, frame, completion.result, now_ns),
+        }
+    }
+
+    fn read_done(&mut self, subpage: u32, frame: u32, result: Result<(), FlashError>, now_ns: u64) {
+        let waiters = self.misses.get(SubpageIndex(subpage)).expect("a read in flight is in the miss table").waiters;
+        match result {
+            Ok(()) => {
+                // Held for each waiter until it has run past the access that missed: forward progress (AstriFlash IV-C3).
+                self.shared.frames.pins(frame).fetch_add(waiters, Ordering::Relaxed);
+                let state = if waiters > 0 { State::Resident(frame) } else { State::Prefetched(frame) };
+                self.install(subpage, frame, false, state);
+                self.end_miss(subpage, Wake::Pinned, now_ns);
+            }
+            Err(error) => {
+                self.statistics.counts.read_errors += 1;
+                residency::finish(self.shared.word(subpage), self.id, State::Absent);
+                self.release_frame(frame);
+                self.end_miss(subpage, Wake::Failed(error), now_ns);
+            }
+        }
+    }
+
+    fn write_done(&mut self, subpage: u32, frame: u32, result: Result<(), FlashError>, now_ns: u64) {
+        self.writing -= 1;
+        let waiters = self.misses.get(SubpageIndex(subpage)).expect("a write-back is in the miss table").waiters;
+        self.write_failure = result.err();
+        if result.is_ok() && waiters == 0 {
+            residency::finish(self.shared.word(subpage), self.id, State::Absent);
+            self.misses.complete(SubpageIndex(subpage), |_| ());
+            self.release_frame(frame);
+            return;
+        }
+        // Wanted again, or not to be lost: it stays.
+        if result.is_err() {
+            self.statistics.counts.write_errors += 1;
+            self.shared.frames.marks(frame).dirty.store(1, Ordering::Relaxed);
+        }
+        self.shared.frames.pins(frame).fetch_add(waiters, Ordering::Relaxed);
+        self.install(subpage, frame, false, State::Resident(frame));
+        self.end_miss(subpage, Wake::Pinned, now_ns);
+    }
+
+    /// Gives a frame with contents to its subpage.
+    fn install(&mut self, subpage: u32, frame: u32, fresh: bool, state: State) {
+        let local = (frame - self.first_frame) as usize;
+        self.held[local] = Held { subpage, fresh, linked: true, out: false };
+        self.shared.frames.take_referenced(frame);
+        self.replacement.inserted(index(local as u32), SubpageIndex(subpage));
+        residency::finish(self.shared.word(subpage), self.id, state);
+    }
+
+    fn end_miss(&mut self, subpage: u32, wake: Wake, now_ns: u64) {
+        // Few wait for one subpage; they are told after the table is done with it, as telling may use the table.
+        let mut told: [Option<Waiter>; 8] = [None; 8];
+        let mut count = 0;
+        let mut more = Vec::new();
+        self.misses.complete(SubpageIndex(subpage), |waiter| {
+            if count < told.len() {
+                told[count] = Some(waiter);
+                count += 1;
+            } else {
+                more.push(waiter);
+            }
+        });
+        for waiter in told.into_iter().flatten().chain(more) {
+            self.deliver(waiter, wake, now_ns);
+        }
+    }
+
+    /// A fiber of another worker wants a subpage that this one was busy with.
+    pub(crate) fn join_from_outside(&mut self, subpage: u32, waiter: Waiter) {
+        if self.misses.join(SubpageIndex(subpage), waiter).is_err() {
+            let now = self.shared.clock.now_ns();
+            self.deliver(waiter, Wake::Retry, now);
+        }
+    }
+
+    /// Tells the waiters of requests that the medium has not answered for too long.
+    pub(crate) fn give_up_late_requests(&mut self, now_ns: u64) {
+        let limit = self.shared.config.device_timeout.as_nanos() as u64;
+        for slot in 0..self.requests.len() {
+            let Request { subpage, since_ns, purpose, .. } = self.requests[slot];
+            if since_ns == 0 || now_ns.saturating_sub(since_ns) <= limit {
+                continue;
+            }
+            match purpose {
+                Purpose::Read => {
+                    self.requests[slot].purpose = Purpose::Abandoned;
+                    self.statistics.counts.timeouts += 1;
+                    self.statistics.counts.read_errors += 1;
+                    residency::finish(self.shared.word(subpage), self.id, State::Absent);
+                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), now_ns);
+                }
+                // The frame is the medium's and holds the only copy: its readers fail, it stays busy until an answer comes.
+                Purpose::WriteBack => {
+                    self.statistics.counts.timeouts += 1;
+                    self.write_failure = Some(FlashError::TimedOut);
+                    self.requests[slot].since_ns = now_ns;
+                    let frame = self.requests[slot].frame;
+                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), now_ns);
+                    self.misses
+                        .begin(SubpageIndex(subpage), index(frame), MissKind::Write)
+                        .expect("ended just now");
+                }
+                Purpose::Flush => self.flushed(Err(FlashError::TimedOut)),
+                Purpose::Abandoned => {}
+            }
+        }
+        self.fail_frame_waiters_if_stuck(now_ns);
+    }
+}

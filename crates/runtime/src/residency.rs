@@ -1,0 +1,201 @@
+//! Residency words: where each subpage is, in four bytes, and the only ways in which that may change.
+//!
+//! ```text
+//!  31        30          29      28..0 / 29..0
+//! +---------+-----------+------+--------------------------+
+//! |    1    |     0     |          frame (30 bits)        |  resident: the hit path tests the sign
+//! |    0    |     1     |          frame (30 bits)        |  prefetched: resident, not touched yet
+//! |    0    |     0     |  1   |   worker                 |  busy: that worker reads it or writes it back
+//! |    0    |     0     |  0   |   0                      |  fresh: never had contents, reads as zero
+//! |    0    |     0     |  0   |   1                      |  absent: its contents are in flash
+//! +---------+-----------+------+--------------------------+
+//! ```
+//! Zero is "fresh", so that a table of untouched memory costs nothing.
+//!
+//! Who may change what:
+//! * fresh, absent -> busy(w): any worker, by compare-and-swap; the one that wins, w, is the owner until it ends;
+//! * resident, prefetched -> busy(w): the worker w that the frame belongs to, by compare-and-swap (unlinking);
+//! * prefetched -> resident: any worker, by compare-and-swap (first touch);
+//! * busy(w) -> anything: w alone.
+//!
+//! A hit publishes the word in its worker's slot and then looks at the word again. An evictor unlinks first, then makes
+//! every other worker execute a barrier, then reads the slots: either it sees the slot, or the hit sees the unlinked word
+//! and starts again. `tests/loom_residency.rs` checks just this, on this code.
+
+use crate::primitive::{AtomicU32, Ordering, light_barrier};
+
+const RESIDENT: u32 = 1 << 31;
+const PREFETCHED: u32 = 1 << 30;
+const BUSY: u32 = 1 << 29;
+const FRESH: u32 = 0;
+const ABSENT: u32 = 1;
+
+/// A slot that publishes no frame.
+pub const NOTHING: u32 = 0;
+
+/// What a residency word says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// In this frame.
+    Resident(u32),
+    /// In this frame, and nobody has touched it there yet.
+    Prefetched(u32),
+    /// Being read or written back by this worker.
+    Busy(u32),
+    /// Never had contents.
+    Fresh,
+    /// In flash only.
+    Absent,
+}
+
+/// Reads a word.
+#[inline]
+#[must_use]
+pub fn decode(word: u32) -> State {
+    match word {
+        FRESH => State::Fresh,
+        ABSENT => State::Absent,
+        w if w & RESIDENT != 0 => State::Resident(w & !RESIDENT),
+        w if w & PREFETCHED != 0 => State::Prefetched(w & !PREFETCHED),
+        w => State::Busy(w & !BUSY),
+    }
+}
+
+/// Writes a word.
+#[inline]
+#[must_use]
+pub fn encode(state: State) -> u32 {
+    match state {
+        State::Resident(frame) => RESIDENT | frame,
+        State::Prefetched(frame) => PREFETCHED | frame,
+        State::Busy(worker) => BUSY | worker,
+        State::Fresh => FRESH,
+        State::Absent => ABSENT,
+    }
+}
+
+/// The whole hit path: a load, a compare, a plain store, a load and a compare. Returns the word if it is resident; the
+/// frame cannot be given to another subpage before the slot says something else.
+#[inline(always)]
+#[must_use]
+pub fn hit(word: &AtomicU32, slot: &AtomicU32) -> Option<u32> {
+    let seen = word.load(Ordering::Acquire);
+    if (seen as i32) < 0 {
+        slot.store(seen, Ordering::Relaxed);
+        light_barrier();
+        if word.load(Ordering::Acquire) == seen {
+            return Some(seen);
+        }
+    }
+    None
+}
+
+/// The frame of a word that [`hit`] returned.
+#[inline(always)]
+#[must_use]
+pub fn frame_of(resident: u32) -> u32 {
+    resident & !RESIDENT
+}
+
+/// Whether a slot's value protects `frame`.
+#[inline]
+#[must_use]
+pub fn protects(slot: u32, frame: u32) -> bool {
+    slot == RESIDENT | frame
+}
+
+/// Takes a fresh or absent subpage for `worker` to read. Returns what it was, or what it is now.
+///
+/// # Errors
+/// The state that somebody else has changed it to.
+#[inline]
+pub fn begin(word: &AtomicU32, worker: u32) -> Result<State, State> {
+    let seen = word.load(Ordering::Acquire);
+    if seen != FRESH && seen != ABSENT {
+        return Err(decode(seen));
+    }
+    match word.compare_exchange(seen, BUSY | worker, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Ok(decode(seen)),
+        Err(now) => Err(decode(now)),
+    }
+}
+
+/// Ends `worker`'s hold on a busy subpage.
+///
+/// # Panics
+/// When it did not hold it: the state of a page would be lost.
+#[inline]
+pub fn finish(word: &AtomicU32, worker: u32, state: State) {
+    assert_eq!(word.load(Ordering::Relaxed), BUSY | worker, "a worker ends what it has not begun");
+    word.store(encode(state), Ordering::Release);
+}
+
+/// Unlinks the subpage in `frame`, which belongs to `worker`, before eviction. Returns whether it had been touched since
+/// it was brought in (prefetched or not), or `None` if the frame does not hold it any more.
+#[inline]
+pub fn unlink(word: &AtomicU32, frame: u32, worker: u32) -> Option<bool> {
+    let seen = word.load(Ordering::Relaxed);
+    let touched = match decode(seen) {
+        State::Resident(f) if f == frame => true,
+        State::Prefetched(f) if f == frame => false,
+        _ => return None,
+    };
+    // A first touch may come in between (prefetched -> resident): then it is in use, and not for us.
+    word.compare_exchange(seen, BUSY | worker, Ordering::AcqRel, Ordering::Relaxed).ok()?;
+    Some(touched)
+}
+
+/// Turns a prefetched subpage into a resident one. Returns whether this call did it.
+#[inline]
+pub fn first_touch(word: &AtomicU32, frame: u32) -> bool {
+    word.compare_exchange(PREFETCHED | frame, RESIDENT | frame, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_state_has_its_own_word() {
+        let last = fulgurite_format::FrameIndex::LIMIT - 1;
+        let states = [
+            State::Resident(0),
+            State::Resident(last),
+            State::Prefetched(0),
+            State::Prefetched(last),
+            State::Busy(0),
+            State::Busy(4095),
+            State::Fresh,
+            State::Absent,
+        ];
+        for (i, a) in states.iter().enumerate() {
+            assert_eq!(decode(encode(*a)), *a);
+            assert!(states[..i].iter().all(|b| encode(*b) != encode(*a)));
+        }
+        assert_eq!(encode(State::Fresh), 0, "untouched memory is fresh");
+        assert!(!protects(NOTHING, 0));
+    }
+    #[test]
+    fn a_life() {
+        let (word, slot) = (AtomicU32::new(0), AtomicU32::new(NOTHING));
+        assert_eq!(hit(&word, &slot), None);
+        assert_eq!(begin(&word, 3), Ok(State::Fresh));
+        assert_eq!(begin(&word, 4), Err(State::Busy(3)));
+        finish(&word, 3, State::Prefetched(7));
+        assert_eq!(hit(&word, &slot), None);
+        assert!(first_touch(&word, 7) && !first_touch(&word, 7));
+        assert_eq!(hit(&word, &slot).map(frame_of), Some(7));
+        assert!(protects(slot.load(Ordering::Relaxed), 7));
+        assert_eq!(unlink(&word, 8, 3), None);
+        assert_eq!(unlink(&word, 7, 3), Some(true));
+        finish(&word, 3, State::Absent);
+        assert_eq!(begin(&word, 4), Ok(State::Absent));
+    }
+    #[test]
+    #[should_panic(expected = "has not begun")]
+    fn only_the_owner_ends() {
+        let word = AtomicU32::new(0);
+        begin(&word, 3).unwrap();
+        finish(&word, 4, State::Absent);
+    }
+}

@@ -1,0 +1,371 @@
+//! The runtime as its users hold it: start, submit, serve, resize, observe, stop.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::{Address, SUBPAGE_BYTES};
+
+use crate::config::{BuildError, Builder};
+use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
+use crate::mailbox::Message;
+use crate::service::{Service, ServiceFactory};
+use crate::shared::Shared;
+use crate::stats::{Statistics, WorkerStatistics};
+use crate::worker::Worker;
+use crate::{AccessError, Context};
+
+/// Workers, their frames, and the flash behind them. Dropping it lets begun jobs end, writes dirty frames back and stops.
+pub struct Runtime {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+    watchdog: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+/// Why a service did not end well.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// One of its requests panicked or overflowed its stack.
+    #[error("the service on worker {worker} failed: {message}")]
+    Died {
+        /// Which worker.
+        worker: usize,
+        /// What happened.
+        message: String,
+    },
+    /// A request declares more pins than there are frames.
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
+    /// The runtime shut down before the service had finished.
+    #[error("the runtime shut down before the service had finished")]
+    ShutDown,
+}
+
+impl Runtime {
+    /// A builder over `flash`.
+    pub fn builder(flash: Arc<dyn fulgurite_flash::Flash>) -> Builder {
+        Builder::new(flash)
+    }
+
+    pub(crate) fn start(config: Builder) -> Result<Runtime, BuildError> {
+        let shared = Arc::new(Shared::new(&config)?);
+        if config.workers > 1 && !fulgurite_sys::barrier::register() {
+            return Err(BuildError::NoBarrier);
+        }
+        fulgurite_fiber::install_overflow_handler();
+        let mut runtime = Runtime { shared: shared.clone(), threads: Vec::new(), watchdog: None };
+        for id in 0..config.workers {
+            let (ready, is_ready) = mpsc::channel();
+            let (shared, core) = (shared.clone(), config.cores.get(id).copied());
+            let thread = std::thread::Builder::new().name(format!("fulgurite-{id}")).spawn(move || {
+                let worker = core
+                    .map_or(Ok(()), fulgurite_sys::affinity::pin)
+                    .map_err(BuildError::from)
+                    .and_then(|()| Worker::new(id as u32, shared));
+                match worker {
+                    Ok(worker) => {
+                        let _ = ready.send(Ok(()));
+                        worker.run();
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                    }
+                }
+            })?;
+            runtime.threads.push(thread);
+            is_ready.recv().unwrap_or_else(|_| Err(std::io::Error::other("a worker died").into()))?;
+        }
+        let (stop, stopped) = mpsc::channel();
+        let watched = shared.clone();
+        let watchdog = std::thread::Builder::new()
+            .name("fulgurite-watch".into())
+            .spawn(move || watch(&watched, &stopped))?;
+        runtime.watchdog = Some((stop, watchdog));
+        Ok(runtime)
+    }
+
+    /// Runs `code` as a job on any worker.
+    ///
+    /// # Errors
+    /// [`SubmitError`]: overloaded, or shutting down.
+    pub fn submit<T, F>(&self, code: F) -> Result<JobHandle<T>, SubmitError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Context) -> T + Send + 'static,
+    {
+        self.submit_with(&JobOptions::default(), code)
+    }
+
+    /// As [`Runtime::submit`], with a name, a priority, a deadline, a bound on pins, a worker.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    pub fn submit_with<T, F>(&self, options: &JobOptions, code: F) -> Result<JobHandle<T>, SubmitError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Context) -> T + Send + 'static,
+    {
+        let shared = &self.shared;
+        if shared.stopping.load(Ordering::Relaxed) {
+            return Err(SubmitError::ShuttingDown);
+        }
+        self.check_pins(options.pins)?;
+        let now = shared.clock.now_ns();
+        shared
+            .admission
+            .lock()
+            .admit(now, shared.injector.oldest_wait_ns(now))
+            .map_err(|o| SubmitError::Overloaded { wait_ns: o.wait_ns })?;
+        let (job, handle) = new_job(options, now, code);
+        match options.worker {
+            None => shared.inject(job),
+            Some(worker) => shared
+                .mailboxes
+                .get(worker)
+                .ok_or(SubmitError::NoSuchWorker { worker, workers: shared.mailboxes.len() })?
+                .send(Message::Job(job)),
+        }
+        Ok(handle)
+    }
+
+    fn check_pins(&self, pins: u32) -> Result<(), SubmitError> {
+        let frames = self.frames_per_worker();
+        if pins > 4 && pins >= frames { Err(SubmitError::TooManyPins { pins, frames }) } else { Ok(()) }
+    }
+
+    fn frames_per_worker(&self) -> u32 {
+        let layout = &self.shared.layout;
+        let frames = self.dram_bytes().saturating_sub(layout.fixed_bytes)
+            / layout.per_frame_bytes
+            / self.shared.mailboxes.len() as u64;
+        (frames as u32).clamp(1, layout.frames_per_worker_max)
+    }
+
+    /// Blocking access for a thread that is no worker: runs `code` as a job and waits for it.
+    ///
+    /// # Errors
+    /// What `code` returned, or why it did not run (as [`AccessError::ShuttingDown`] and the like).
+    ///
+    /// # Panics
+    /// With the panic of `code`.
+    pub fn run<T, F>(&self, code: F) -> Result<T, AccessError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    {
+        let handle = self.submit(code).map_err(|_| AccessError::ShuttingDown)?;
+        match handle.wait() {
+            Ok(result) => result,
+            Err(crate::JobError::Panicked { message, .. }) => std::panic::panic_any(message),
+            Err(crate::JobError::StackOverflow { name, stack_bytes }) => {
+                panic!("job \"{name}\" overflowed its stack of {stack_bytes} bytes")
+            }
+            Err(_) => Err(AccessError::ShuttingDown),
+        }
+    }
+
+    /// Serves requests that are generated inside the workers: `make(worker)` makes each worker's source, on its thread.
+    /// Blocks until all have finished.
+    ///
+    /// # Errors
+    /// [`ServeError`] of the first worker that failed.
+    pub fn serve<S, F>(&self, make: F) -> Result<(), ServeError>
+    where
+        S: Service + 'static,
+        F: Fn(usize) -> S + Send + Sync + 'static,
+    {
+        let make = Arc::new(make);
+        let waits: Vec<_> = (0..self.shared.mailboxes.len())
+            .map(|worker| {
+                let (done, is_done) = mpsc::channel();
+                let make = make.clone();
+                let factory =
+                    ServiceFactory { make: Box::new(move || Rc::new(make(worker)) as Rc<dyn Service>), done };
+                self.shared.mailboxes[worker].send(Message::Serve(factory));
+                is_done
+            })
+            .collect();
+        let mut first = Ok(());
+        for (worker, is_done) in waits.into_iter().enumerate() {
+            let result = match is_done.recv() {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(message)) => Err(ServeError::Died { worker, message }),
+                Err(_) => Err(ServeError::ShutDown),
+            };
+            first = first.and(result);
+        }
+        first
+    }
+
+    /// The DRAM budget, in bytes.
+    #[must_use]
+    pub fn dram_bytes(&self) -> u64 {
+        self.shared.dram_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the DRAM budget while running. Growing takes effect at once; shrinking as frames empty, a moment later.
+    ///
+    /// # Errors
+    /// [`BuildError::TooSmall`] when nothing would be left for frames, [`BuildError::Unusable`] above the maximum that
+    /// the runtime was built with.
+    pub fn set_dram(&self, bytes: u64) -> Result<(), BuildError> {
+        let layout = &self.shared.layout;
+        let workers = self.shared.mailboxes.len() as u64;
+        let least = layout.fixed_bytes + workers * layout.per_frame_bytes;
+        if bytes < least {
+            return Err(BuildError::TooSmall { budget: bytes, fixed: layout.fixed_bytes, least });
+        }
+        let max = self.shared.config.dram_max_bytes.max(self.shared.config.dram_bytes);
+        if bytes > max {
+            return Err(BuildError::Unusable {
+                what: "DRAM budget",
+                got: bytes,
+                advice: "build the runtime with a larger `dram_max`",
+            });
+        }
+        self.shared.dram_bytes.store(bytes, Ordering::Relaxed);
+        let frames = self.frames_per_worker();
+        self.shared.mailboxes.iter().for_each(|m| m.send(Message::SetFrames(frames)));
+        Ok(())
+    }
+
+    /// What has been counted. Each worker answers at its next scheduling point; one that does not within two seconds is
+    /// left out (empty).
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.ask_statistics(false)
+    }
+
+    /// As [`Runtime::statistics`], and starts counting anew.
+    #[must_use]
+    pub fn take_statistics(&self) -> Statistics {
+        self.ask_statistics(true)
+    }
+
+    fn ask_statistics(&self, reset: bool) -> Statistics {
+        let replies: Vec<_> = self
+            .shared
+            .mailboxes
+            .iter()
+            .map(|mailbox| {
+                let (reply, answer) = mpsc::channel();
+                mailbox.send(Message::Statistics { reset, reply });
+                answer
+            })
+            .collect();
+        let workers = replies
+            .into_iter()
+            .map(|answer| answer.recv_timeout(Duration::from_secs(2)).unwrap_or_else(|_| WorkerStatistics::new()))
+            .collect();
+        Statistics { workers, dram_bytes: self.dram_bytes(), device: self.shared.flash.counters() }
+    }
+
+    /// Writes all dirty frames back and flushes the medium. What jobs write meanwhile may stay dirty.
+    ///
+    /// # Errors
+    /// The medium's.
+    pub fn write_back(&self) -> Result<(), FlashError> {
+        let answers: Vec<_> = self
+            .shared
+            .mailboxes
+            .iter()
+            .map(|mailbox| {
+                let (reply, answer) = mpsc::channel();
+                mailbox.send(Message::WriteBack(reply));
+                answer
+            })
+            .collect();
+        answers.into_iter().try_for_each(|a| a.recv().unwrap_or(Err(FlashError::Poisoned)))
+    }
+
+    /// Hands out `bytes` (rounded up to subpages) of the shared part of the pool: its first address.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSpace`].
+    pub fn reserve_shared(&self, bytes: u64) -> Result<Address, AccessError> {
+        let end = u64::from(self.shared.layout.shared_subpages) * SUBPAGE_BYTES as u64;
+        reserve(&self.shared.next_shared, bytes, end)
+    }
+
+    /// Hands out `bytes` (rounded up to subpages) of the owned part of the pool: its first address.
+    ///
+    /// # Errors
+    /// [`AccessError::NoSpace`].
+    pub fn reserve_owned(&self, bytes: u64) -> Result<Address, AccessError> {
+        let end = u64::from(self.shared.layout.subpages) * SUBPAGE_BYTES as u64;
+        reserve(&self.shared.next_owned, bytes, end)
+    }
+
+    /// How many workers there are.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.shared.mailboxes.len()
+    }
+    /// Frames of all workers, as the budget allows now.
+    #[must_use]
+    pub fn frames(&self) -> u64 {
+        u64::from(self.frames_per_worker()) * self.workers() as u64
+    }
+    /// Bytes of the budget that are not frames: tables, stacks, rings, histograms.
+    #[must_use]
+    pub fn fixed_bytes(&self) -> u64 {
+        self.shared.layout.fixed_bytes
+    }
+}
+
+fn reserve(next: &std::sync::atomic::AtomicU64, bytes: u64, end: u64) -> Result<Address, AccessError> {
+    let rounded = bytes.checked_next_multiple_of(SUBPAGE_BYTES as u64);
+    next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
+        at.checked_add(rounded?).filter(|&after| after <= end)
+    })
+    .map(Address::from_linear)
+    .map_err(|at| AccessError::NoSpace { requested: bytes, free: end.saturating_sub(at) })
+}
+
+/// Reports, by name, a job that does not give its core back.
+fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
+    let limit = shared.config.run_limit;
+    let mut seen: Vec<(u64, u32)> = vec![(0, 0); shared.running.len()];
+    while stopped.recv_timeout(limit).is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
+        for (worker, (running, seen)) in shared.running.iter().zip(&mut seen).enumerate() {
+            let turns = running.turns.load(Ordering::Relaxed);
+            if !running.busy.load(Ordering::Relaxed) || turns != seen.0 {
+                *seen = (turns, 0);
+                continue;
+            }
+            seen.1 += 1;
+            // Told once, and again at each doubling.
+            if seen.1.is_power_of_two() {
+                let name = *running.name.lock();
+                let for_s = limit.as_secs_f64() * f64::from(seen.1);
+                eprintln!(
+                    "fulgurite: job \"{name}\" has kept worker {worker} for more than {for_s:.1} s without giving way; \
+                     let it call yield_now now and then"
+                );
+            }
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for mailbox in &self.shared.mailboxes {
+            // Any message wakes; the flag is seen at the next scheduling point.
+            mailbox.notifier().notify();
+        }
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        self.shared.injector.fail_all();
+        if let Some((stop, thread)) = self.watchdog.take() {
+            drop(stop);
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Services: requests that are generated inside a worker, for servers that poll and for load generators.
+
+use std::rc::Rc;
+
+use crate::Context;
+
+/// What a service has to do next.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Next {
+    /// A request is there.
+    Ready,
+    /// The next one comes at this time, in nanoseconds of [`fulgurite_sys::Clock`].
+    At(u64),
+    /// There will be no more.
+    Finished,
+}
+
+/// A source of requests and what is done with them. Lives in one worker; all of its fibers run it.
+pub trait Service {
+    /// What there is to do. Asked at every scheduling point: a few nanoseconds at most.
+    fn next(&self) -> Next;
+    /// Takes one request, which `next` said was there, and serves it. Runs on a fiber: several may be inside at a time,
+    /// one after the other wherever one of them waits.
+    fn run(&self, context: &mut Context);
+    /// How many pins one request may hold at once.
+    fn pins(&self) -> u32 {
+        4
+    }
+}
+
+/// Makes a service inside its worker.
+pub(crate) struct ServiceFactory {
+    pub(crate) make: Box<dyn FnOnce() -> Rc<dyn Service> + Send>,
+    /// Told when the service has finished and its last request has been served; with the panic's text if it panicked.
+    pub(crate) done: std::sync::mpsc::Sender<Result<(), String>>,
+}

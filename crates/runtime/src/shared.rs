@@ -1,0 +1,212 @@
+//! What all workers of a runtime share: the residency table, the frames, the slots, the mailboxes, the queue of new jobs.
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+use fulgurite_flash::Flash;
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_policy::Admission;
+use fulgurite_sys::{Arena, Backed, Clock};
+use parking_lot::Mutex;
+
+use crate::config::{BuildError, Builder, Layout};
+use crate::frames::Frames;
+use crate::job::{ErasedJob, JobError};
+use crate::mailbox::Mailbox;
+use crate::primitive::AtomicU32;
+use crate::residency::{self, State};
+
+/// Shared by workers, handles and pins; lives as long as any of them.
+pub(crate) struct Shared {
+    table: Arena,
+    pub layout: Layout,
+    pub frames: Frames,
+    /// One per worker: the word of the frame that its running fiber may hold an unpinned reference to.
+    pub slots: Box<[CachePadded<AtomicU32>]>,
+    pub mailboxes: Box<[Mailbox]>,
+    pub injector: Injector,
+    pub flash: Arc<dyn Flash>,
+    pub clock: Clock,
+    pub config: Builder,
+    pub stopping: AtomicBool,
+    pub dram_bytes: AtomicU64,
+    pub admission: Mutex<Admission>,
+    /// What each worker runs now, for the watchdog.
+    pub running: Box<[CachePadded<Running>]>,
+    /// Next linear addresses of shared and owned regions.
+    pub next_shared: AtomicU64,
+    pub next_owned: AtomicU64,
+}
+
+/// What a worker runs now.
+#[derive(Default)]
+pub(crate) struct Running {
+    /// Counts fibers resumed and jobs begun; unchanged for long means that one does not give its core back.
+    pub turns: AtomicU64,
+    /// Whether a fiber runs at all.
+    pub busy: AtomicBool,
+    /// The name of its job.
+    pub name: Mutex<&'static str>,
+}
+
+impl Running {
+    /// Counts one; only the worker does.
+    #[inline]
+    pub(crate) fn turn(&self) {
+        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(config: &Builder) -> Result<Shared, BuildError> {
+        let layout = config.layout()?;
+        let workers = config.workers;
+        let table = Arena::anonymous(layout.subpages as usize * size_of::<AtomicU32>(), Backed::HugePages)?;
+        let frames = Frames::new(layout.frames_per_worker_max * workers as u32)?;
+        let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
+        let shared = Shared {
+            table,
+            layout,
+            frames,
+            slots: (0..workers).map(|_| CachePadded::new(AtomicU32::new(residency::NOTHING))).collect(),
+            mailboxes,
+            injector: Injector::default(),
+            flash: config.flash.clone(),
+            clock: Clock::get(),
+            config: config.clone(),
+            stopping: AtomicBool::new(false),
+            dram_bytes: AtomicU64::new(config.dram_bytes),
+            admission: Mutex::new(Admission::new(config.admission)),
+            running: (0..workers).map(|_| CachePadded::new(Running::default())).collect(),
+            next_shared: AtomicU64::new(0),
+            next_owned: AtomicU64::new(config.pool_bytes - config.owned_bytes),
+        };
+        let absent = residency::encode(State::Absent);
+        for subpage in 0..config.existing_bytes.div_ceil(SUBPAGE_BYTES as u64) {
+            shared.word(subpage as u32).store(absent, Ordering::Relaxed);
+        }
+        Ok(shared)
+    }
+
+    /// The residency table.
+    #[inline(always)]
+    pub(crate) fn words(&self) -> &[AtomicU32] {
+        // SAFETY: the arena is `subpages` words long, zeroed (each a valid atomic), aligned to its page, reached as atomics
+        // only, and lives as long as `self`.
+        unsafe { std::slice::from_raw_parts(self.table.base().as_ptr().cast(), self.layout.subpages as usize) }
+    }
+    /// The residency word of a subpage of the pool.
+    #[inline(always)]
+    pub(crate) fn word(&self, subpage: u32) -> &AtomicU32 {
+        &self.words()[subpage as usize]
+    }
+    /// The first frame of a worker.
+    pub(crate) fn first_frame(&self, worker: u32) -> u32 {
+        worker * self.layout.frames_per_worker_max
+    }
+    /// Hands a job that any worker may run to one that sleeps, if one does.
+    pub(crate) fn inject(&self, job: Box<dyn ErasedJob>) {
+        self.injector.push(job);
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if let Some(sleeper) = self.mailboxes.iter().find(|m| m.is_sleeping()) {
+            sleeper.nudge();
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.injector.fail_all();
+    }
+}
+
+/// The jobs that any worker may run, most urgent first, oldest first among these.
+#[derive(Default)]
+pub(crate) struct Injector {
+    heap: Mutex<BinaryHeap<Queued>>,
+    count: AtomicUsize,
+    /// What the job at the head declares.
+    head_pins: std::sync::atomic::AtomicU32,
+    /// When the job at the head was submitted, about; for admission.
+    oldest_ns: AtomicU64,
+    sequence: AtomicU64,
+}
+
+/// A job in a queue, ordered by priority and age.
+pub(crate) struct Queued {
+    pub job: Box<dyn ErasedJob>,
+    pub sequence: u64,
+}
+impl Queued {
+    fn key(&self) -> (crate::Priority, std::cmp::Reverse<u64>) {
+        (self.job.control().priority, std::cmp::Reverse(self.sequence))
+    }
+}
+impl PartialEq for Queued {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+impl Eq for Queued {}
+impl PartialOrd for Queued {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Queued {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.key().cmp(&other.key())
+    }
+}
+
+impl Injector {
+    fn push(&self, job: Box<dyn ErasedJob>) {
+        let mut heap = self.heap.lock();
+        heap.push(Queued { job, sequence: self.sequence.fetch_add(1, Ordering::Relaxed) });
+        self.changed(&heap);
+    }
+    /// Publishes what the head is, with the heap locked.
+    fn changed(&self, heap: &BinaryHeap<Queued>) {
+        if let Some(head) = heap.peek() {
+            self.oldest_ns.store(head.job.control().submitted_ns, Ordering::Relaxed);
+            self.head_pins.store(head.job.control().pins, Ordering::Relaxed);
+        }
+        self.count.store(heap.len(), Ordering::Release);
+    }
+    /// One load, for every scheduling point.
+    #[inline(always)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+    /// The pins that the job at the head declares, if there is one.
+    #[inline(always)]
+    pub(crate) fn head_pins(&self) -> Option<u32> {
+        if self.is_empty() { None } else { Some(self.head_pins.load(Ordering::Relaxed)) }
+    }
+    /// The job at the head, if its pins fit.
+    pub(crate) fn pop(&self, fits: impl Fn(u32) -> bool) -> Option<Box<dyn ErasedJob>> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut heap = self.heap.lock();
+        if !fits(heap.peek()?.job.control().pins) {
+            return None;
+        }
+        let job = heap.pop().map(|q| q.job);
+        self.changed(&heap);
+        job
+    }
+    /// How long the job at the head has waited, in nanoseconds.
+    pub(crate) fn oldest_wait_ns(&self, now_ns: u64) -> u64 {
+        if self.is_empty() { 0 } else { now_ns.saturating_sub(self.oldest_ns.load(Ordering::Relaxed)) }
+    }
+    pub(crate) fn fail_all(&self) {
+        for queued in self.heap.lock().drain() {
+            let name = queued.job.control().name;
+            queued.job.finish().fail(JobError::ShutDown { name });
+        }
+        self.count.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,164 @@
+//! Statistics: what a worker counts, and how it is told, as numbers and as Prometheus text.
+
+use std::fmt::Write;
+
+use hdrhistogram::Histogram;
+
+/// What one worker has counted since it started or since the last reset.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkerStatistics {
+    /// Plain counts.
+    pub counts: Counts,
+    /// From the miss to the fiber's being runnable again, in nanoseconds.
+    pub miss_ns: Histogram<u64>,
+    /// From the moment a submitted job was accepted to its end, in nanoseconds.
+    pub job_ns: Histogram<u64>,
+}
+
+macro_rules! counts {
+    ($($(#[$doc:meta])* $name:ident, $kind:literal;)*) => {
+        /// Counts of one worker, or their sum over workers.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
+        impl Counts {
+            /// Adds another worker's counts.
+            pub fn add(&mut self, other: &Counts) { $(self.$name += other.$name;)* }
+            /// Name, Prometheus type and value of each.
+            pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
+                [$((stringify!($name), $kind, self.$name)),*].into_iter()
+            }
+        }
+    };
+}
+
+counts! {
+    /// Guarded accesses of jobs that have ended.
+    accesses, "counter";
+    /// Accesses that started a read of flash.
+    misses, "counter";
+    /// Accesses that joined a read or write-back under way.
+    misses_joined, "counter";
+    /// Subpages that had no contents and were given a zeroed frame.
+    fresh, "counter";
+    /// Reads that failed.
+    read_errors, "counter";
+    /// Write-backs that failed; the data stayed in its frame.
+    write_errors, "counter";
+    /// Frames freed without a write.
+    evicted_clean, "counter";
+    /// Frames written back.
+    evicted_dirty, "counter";
+    /// Victims that turned out to be in use.
+    evict_in_use, "counter";
+    /// Expedited barriers.
+    barriers, "counter";
+    /// Times that a fiber waited because no frame was free.
+    frame_waits, "counter";
+    /// Subpages read ahead.
+    prefetched, "counter";
+    /// Of these, touched before they were evicted.
+    prefetch_used, "counter";
+    /// Of these, evicted untouched.
+    prefetch_wasted, "counter";
+    /// Fibers resumed.
+    resumes, "counter";
+    /// Jobs and service requests begun.
+    jobs_started, "counter";
+    /// Jobs and service requests that panicked or overflowed.
+    jobs_died, "counter";
+    /// Times that the worker slept.
+    sleeps, "counter";
+    /// Requests to the medium that were given up.
+    timeouts, "counter";
+    /// Frames that the worker has.
+    frames, "gauge";
+    /// Of these, free.
+    frames_free, "gauge";
+    /// Fibers that wait.
+    pending, "gauge";
+    /// Requests in flight.
+    in_flight, "gauge";
+}
+
+/// A histogram for latencies: up to 17 minutes, to one part in 128.
+pub(crate) fn latencies() -> Histogram<u64> {
+    let mut histogram = Histogram::new_with_bounds(1, 1 << 40, 2).expect("constant bounds are valid");
+    histogram.auto(false);
+    histogram
+}
+
+impl WorkerStatistics {
+    pub(crate) fn new() -> Self {
+        WorkerStatistics { counts: Counts::default(), miss_ns: latencies(), job_ns: latencies() }
+    }
+    /// Adds another worker's.
+    pub fn add(&mut self, other: &WorkerStatistics) {
+        self.counts.add(&other.counts);
+        // Same bounds by construction.
+        let _ = self.miss_ns.add(&other.miss_ns);
+        let _ = self.job_ns.add(&other.job_ns);
+    }
+}
+
+/// What a runtime has counted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Each worker's.
+    pub workers: Vec<WorkerStatistics>,
+    /// The DRAM budget, in bytes.
+    pub dram_bytes: u64,
+    /// Of the medium.
+    pub device: fulgurite_flash::DeviceCounters,
+}
+
+impl Statistics {
+    /// The sum over all workers.
+    #[must_use]
+    pub fn total(&self) -> WorkerStatistics {
+        let mut total = WorkerStatistics::new();
+        self.workers.iter().for_each(|w| total.add(w));
+        total
+    }
+
+    /// As Prometheus text, version 0.0.4.
+    #[must_use]
+    pub fn prometheus(&self) -> String {
+        let mut out = String::new();
+        let kinds: Vec<_> = Counts::default().each().map(|(name, kind, _)| (name, kind)).collect();
+        for (i, (name, kind)) in kinds.into_iter().enumerate() {
+            let suffix = if kind == "counter" { "_total" } else { "" };
+            let _ = writeln!(out, "# TYPE fulgurite_{name}{suffix} {kind}");
+            for (worker, w) in self.workers.iter().enumerate() {
+                let value = w.counts.each().nth(i).map_or(0, |(_, _, v)| v);
+                let _ = writeln!(out, "fulgurite_{name}{suffix}{{worker=\"{worker}\"}} {value}");
+            }
+        }
+        for (name, of) in [("miss", 0), ("job", 1)] {
+            let _ = writeln!(out, "# TYPE fulgurite_{name}_seconds summary");
+            for (worker, w) in self.workers.iter().enumerate() {
+                let histogram = if of == 0 { &w.miss_ns } else { &w.job_ns };
+                for q in [0.5, 0.99, 0.999] {
+                    let seconds = histogram.value_at_quantile(q) as f64 / 1e9;
+                    let _ = writeln!(
+                        out,
+                        "fulgurite_{name}_seconds{{worker=\"{worker}\",quantile=\"{q}\"}} {seconds:.9}"
+                    );
+                }
+                let sum = histogram.mean() * histogram.len() as f64 / 1e9;
+                let _ = writeln!(out, "fulgurite_{name}_seconds_sum{{worker=\"{worker}\"}} {sum:.9}");
+                let _ = writeln!(out, "fulgurite_{name}_seconds_count{{worker=\"{worker}\"}} {}", histogram.len());
+            }
+        }
+        let d = &self.device;
+        for (name, value) in
+            [("device_reads", d.reads), ("device_writes", d.writes), ("device_errors", d.errors)]
+        {
+            let _ = writeln!(out, "# TYPE fulgurite_{name}_total counter\nfulgurite_{name}_total {value}");
+        }
+        let _ = writeln!(out, "# TYPE fulgurite_dram_bytes gauge\nfulgurite_dram_bytes {}", self.dram_bytes);
+        out
+    }
+}

@@ -1,0 +1,698 @@
+//! A worker: an OS thread that runs fibers, and the scheduling point between any two of them.
+//!
+//! ```text
+//!            +--> resume a fiber --> it misses, waits, yields or has no more jobs --+
+//!            |                                                                     |
+//!   decide <-+-- mail, completions, timers, eviction (the scheduling point) <-------+
+//!            |
+//!            +--> nothing to run: hand requests over, poll, sleep
+//! ```
+//!
+//! The worker is reached from two sides on one thread: by its own loop, and by the fiber that it runs. Neither holds a
+//! reference to it across a switch; both go through the raw pointer and finish with it before they switch.
+//!
+//! This file holds the loop and the fibers; `miss` has what happens on a miss and its completion, `evict` what frees
+//! frames. What is decided is decided in `policy`.
+
+use std::collections::{BinaryHeap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fulgurite_fiber::{Fiber, PooledStack, Resumed, StackPool, Suspender};
+use fulgurite_flash::{Completion, Queue};
+use fulgurite_policy::{AnyReplacement, Choice, FiberIndex, MissTable, Point, Prefetcher, Scheduler, Waiter};
+
+use crate::config::BuildError;
+use crate::context::{Context, FiberState};
+use crate::job::{Control, ErasedJob, Finish, JobError, panic_text};
+use crate::mailbox::{Message, Wake};
+use crate::miss::Request;
+use crate::service::{Next, Service, ServiceFactory};
+use crate::shared::{Queued, Shared};
+use crate::stats::WorkerStatistics;
+
+/// How often the rarely needed is looked at: time-outs of the medium.
+const CHECK_NS: u64 = 50_000_000;
+
+pub(crate) struct Worker {
+    pub(crate) id: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) queue: Box<dyn Queue>,
+    pub(crate) completions: Vec<Completion>,
+    /// Submitted and not yet handed over.
+    pub(crate) unflushed: usize,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) requests_free: Vec<u32>,
+    pub(crate) misses: MissTable,
+    pub(crate) scheduler: Scheduler,
+    pub(crate) replacement: AnyReplacement,
+    pub(crate) prefetcher: Prefetcher,
+
+    /// The first frame of this worker; all others follow it.
+    pub(crate) first_frame: u32,
+    /// How many of them it may use now.
+    pub(crate) frame_limit: u32,
+    /// How many of those beyond the limit still hold something.
+    pub(crate) beyond: u32,
+    pub(crate) free: Vec<u32>,
+    /// What each frame holds.
+    pub(crate) held: Box<[Held]>,
+    /// Frames being written back.
+    pub(crate) writing: usize,
+    /// Fibers that wait for a frame, or for room in a table.
+    pub(crate) frame_waiters: VecDeque<u32>,
+    /// The last write-back's error, while no write-back has succeeded since.
+    pub(crate) write_failure: Option<fulgurite_flash::FlashError>,
+    pub(crate) flush_result: Option<Result<(), fulgurite_flash::FlashError>>,
+    pub(crate) low_water: usize,
+
+    pub(crate) fibers: Box<[FiberSlot]>,
+    stacks: StackPool,
+    idle: Vec<u32>,
+    /// Frames promised to the pins of jobs that have begun.
+    pins_promised: u32,
+    jobs: BinaryHeap<Queued>,
+    jobs_sequence: u64,
+    service: Option<Serving>,
+    timers: BinaryHeap<std::cmp::Reverse<(u64, u32)>>,
+    /// A fiber that has ended its job asks what is next; it could begin a job itself.
+    at_rest: bool,
+    /// What it decided.
+    decided: Option<Choice>,
+    next_arrival_ns: u64,
+    next_check_ns: u64,
+    pub(crate) write_back_requests: Vec<std::sync::mpsc::Sender<Result<(), fulgurite_flash::FlashError>>>,
+    pub(crate) statistics: WorkerStatistics,
+}
+
+/// What a frame holds.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Held {
+    pub(crate) subpage: u32,
+    /// It was given zeros, not contents of flash: clean means that it goes back to "fresh".
+    pub(crate) fresh: bool,
+    /// It is in the replacement policy.
+    pub(crate) linked: bool,
+    /// It is beyond the limit and holds nothing.
+    pub(crate) out: bool,
+}
+
+struct Serving {
+    service: Rc<dyn Service>,
+    done: std::sync::mpsc::Sender<Result<(), String>>,
+    running: u32,
+    died: Option<String>,
+}
+
+pub(crate) struct FiberSlot {
+    fiber: Option<Fiber>,
+    pub(crate) state: Rc<FiberState>,
+    /// Where the running job's result goes, should the fiber die.
+    finish: Option<(Arc<dyn Finish>, Arc<Control>)>,
+    serving: bool,
+    promised: u32,
+}
+
+thread_local! {
+    /// The worker that runs on this thread, if one does.
+    static CURRENT: std::cell::Cell<*mut Worker> = const { std::cell::Cell::new(std::ptr::null_mut()) };
+}
+
+/// Makes a fiber of `worker` runnable, from any thread.
+pub(crate) fn wake(shared: &Arc<Shared>, worker: u32, fiber: u32, wake: Wake) {
+    let here = CURRENT.get();
+    // SAFETY: non-null means that this thread runs that worker, which lives until its loop ends; nobody holds a reference
+    // to it here (see the module's doc).
+    let local = unsafe { here.as_mut() }.filter(|w| w.id == worker && Arc::ptr_eq(&w.shared, shared));
+    match local {
+        Some(local) => local.wake_local(fiber, wake, local.shared.clock.now_ns()),
+        None => shared.mailboxes[worker as usize].send(Message::Wake { fiber, wake }),
+    }
+}
+
+impl Worker {
+    /// Makes a worker on the thread that will run it.
+    pub(crate) fn new(id: u32, shared: Arc<Shared>) -> Result<Worker, BuildError> {
+        let config = &shared.config;
+        let layout = shared.layout;
+        let depth = layout.queue_depth;
+        let frames_max = layout.frames_per_worker_max;
+        let notifier = shared.mailboxes[id as usize].notifier().clone();
+        let queue = shared.flash.open_queue(shared.frames.arena().clone(), depth, notifier)?;
+        let stacks = StackPool::new(config.fibers, config.stack_bytes)?;
+        let fibers: Box<[FiberSlot]> = (0..config.fibers as u32)
+            .map(|index| FiberSlot {
+                fiber: None,
+                state: Rc::new(FiberState::new(index)),
+                finish: None,
+                serving: false,
+                promised: 0,
+            })
+            .collect();
+        let pending = if config.pending == 0 { config.fibers } else { config.pending.min(config.fibers) };
+        let first_frame = shared.first_frame(id);
+        let mut worker = Worker {
+            id,
+            queue,
+            completions: Vec::with_capacity(depth),
+            unflushed: 0,
+            requests: vec![Request::default(); depth],
+            requests_free: (0..depth as u32).rev().collect(),
+            misses: MissTable::new(depth, config.fibers * config.workers),
+            scheduler: Scheduler::new(config.scheduling, pending, config.fibers),
+            replacement: AnyReplacement::new(config.replacement, frames_max as usize),
+            prefetcher: Prefetcher::new(config.prefetch),
+            first_frame,
+            frame_limit: 0,
+            beyond: 0,
+            at_rest: false,
+            free: Vec::with_capacity(frames_max as usize),
+            held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
+            writing: 0,
+            frame_waiters: VecDeque::with_capacity(config.fibers),
+            write_failure: None,
+            flush_result: None,
+            low_water: 0,
+            fibers,
+            stacks,
+            idle: (0..config.fibers as u32).rev().collect(),
+            pins_promised: 0,
+            jobs: BinaryHeap::new(),
+            jobs_sequence: 0,
+            service: None,
+            timers: BinaryHeap::new(),
+            decided: None,
+            next_arrival_ns: u64::MAX,
+            next_check_ns: 0,
+            write_back_requests: Vec::new(),
+            statistics: WorkerStatistics::new(),
+            shared,
+        };
+        worker.set_frames(layout.frames_per_worker);
+        Ok(worker)
+    }
+
+    /// Runs until the runtime stops and nothing is left to run.
+    pub(crate) fn run(mut self) {
+        let worker: *mut Worker = &raw mut self;
+        CURRENT.set(worker);
+        let mut point = Point::Idle;
+        // SAFETY: `worker` points to `self`, which lives to the end of this function and is reached through this pointer
+        // only, by this loop and by fibers, one after the other on this thread; no reference is held across a switch.
+        unsafe {
+            loop {
+                (*worker).scheduling_point();
+                let decided = (*worker).decided.take();
+                match decided.unwrap_or_else(|| (*worker).decide(point)) {
+                    Choice::Resume(fiber) => point = Worker::resume(worker, fiber.0),
+                    Choice::StartNew => match (*worker).idle.pop() {
+                        Some(fiber) => point = Worker::resume(worker, fiber),
+                        None => point = (*worker).wait(),
+                    },
+                    Choice::WaitFor(_) | Choice::Wait => {
+                        if (*worker).may_stop() {
+                            break;
+                        }
+                        point = (*worker).wait();
+                    }
+                    #[allow(unreachable_patterns)]
+                    _ => point = (*worker).wait(),
+                }
+            }
+            (*worker).end();
+        }
+        CURRENT.set(std::ptr::null_mut());
+    }
+
+    /// Runs a fiber until it comes back, and says why it did.
+    ///
+    /// # Safety
+    /// `worker` is this thread's worker and no reference into it is alive.
+    unsafe fn resume(worker: *mut Worker, index: u32) -> Point {
+        // SAFETY: the caller's contract; the reference ends with the call.
+        let fiber = unsafe { &mut *worker }.before_resume(worker, index);
+        // SAFETY: the fiber lies in its slot, on the heap, and is touched by nobody while it runs: the worker's methods that
+        // fibers call look at other fields of slots only.
+        let resumed = unsafe { (*fiber).resume() };
+        // SAFETY: as above.
+        unsafe { &mut *worker }.after_resume(index, resumed)
+    }
+
+    fn before_resume(&mut self, worker: *mut Worker, index: u32) -> *mut Fiber {
+        self.statistics.counts.resumes += 1;
+        let running = &self.shared.running[self.id as usize];
+        running.turn();
+        running.busy.store(true, Ordering::Relaxed);
+        let slot = &mut self.fibers[index as usize];
+        if slot.fiber.is_none() {
+            let stack = self.stacks.take().expect("as many stacks as fibers");
+            slot.fiber = Some(new_fiber(worker, self.shared.clone(), slot.state.clone(), stack));
+        }
+        std::ptr::from_mut(slot.fiber.as_mut().expect("made above"))
+    }
+
+    fn after_resume(&mut self, index: u32, resumed: Resumed) -> Point {
+        self.shared.running[self.id as usize].busy.store(false, Ordering::Relaxed);
+        match resumed {
+            Resumed::Suspended if self.fibers[index as usize].state.waiting.get() => Point::Missed,
+            Resumed::Suspended => Point::Finished,
+            Resumed::Overflowed => {
+                self.bury(index);
+                Point::Finished
+            }
+            Resumed::Finished => unreachable!("the body of a fiber has no end"),
+        }
+    }
+
+    /// A fiber overflowed: fails its job, gives its stack to a new fiber.
+    fn bury(&mut self, index: u32) {
+        let stack_bytes = self.shared.config.stack_bytes;
+        let slot = &mut self.fibers[index as usize];
+        let dead = slot.fiber.take().expect("it ran just now");
+        drop(dead.into_stack());
+        slot.state.release_lost_pins(&self.shared);
+        let name = slot.finish.as_ref().map_or("service", |(_, control)| control.name);
+        eprintln!("fulgurite: job \"{name}\" overflowed its stack of {stack_bytes} bytes on worker {}", self.id);
+        if let Some((finish, control)) = slot.finish.take() {
+            finish.fail(JobError::StackOverflow { name: control.name, stack_bytes });
+        }
+        let died = slot.serving.then(|| format!("a request overflowed its stack of {stack_bytes} bytes"));
+        self.end_task(index, 0, died, true);
+        self.idle.push(index);
+    }
+
+    // ---- tasks ------------------------------------------------------------------------------------------------------
+
+    /// Whether a new job is there and may begin.
+    fn new_job_ready(&mut self) -> bool {
+        if self.idle.is_empty() && !self.at_rest {
+            return false;
+        }
+        if let Some(queued) = self.jobs.peek() {
+            return self.fits(queued.job.control().pins);
+        }
+        if let Some(pins) = self.shared.injector.head_pins() {
+            return self.fits(pins);
+        }
+        let Some(serving) = &self.service else { return false };
+        match serving.service.next() {
+            Next::Ready => self.fits(serving.service.pins()),
+            Next::At(ns) => {
+                self.next_arrival_ns = ns;
+                false
+            }
+            Next::Finished => false,
+        }
+    }
+
+    /// Whether a job with this many pins can hold them all beside what was promised to others. One always can.
+    fn fits(&self, pins: u32) -> bool {
+        self.pins_promised == 0 || self.pins_promised + pins < self.frame_limit
+    }
+
+    /// The next job for fiber `index`, begun.
+    fn take_task(&mut self, index: u32) -> Option<Task> {
+        let job = match self.jobs.peek() {
+            Some(queued) if self.fits(queued.job.control().pins) => self.jobs.pop().map(|q| q.job),
+            Some(_) => None,
+            None => self.shared.injector.pop(|pins| self.fits(pins)),
+        };
+        if let Some(job) = job {
+            return self.begin_job(index, job);
+        }
+        let serving = self.service.as_ref()?;
+        if serving.service.next() != Next::Ready {
+            return None;
+        }
+        let pins = serving.service.pins();
+        let service = serving.service.clone();
+        if !self.fits(pins) {
+            return None;
+        }
+        self.service.as_mut()?.running += 1;
+        self.pins_promised += pins;
+        self.statistics.counts.jobs_started += 1;
+        let slot = &mut self.fibers[index as usize];
+        slot.serving = true;
+        slot.promised = pins;
+        slot.state.begin(None, pins, 0);
+        Some(Task::Service(service))
+    }
+
+    fn begin_job(&mut self, index: u32, job: Box<dyn ErasedJob>) -> Option<Task> {
+        let control = job.control().clone();
+        let name = control.name;
+        match control.verdict(|| self.shared.clock.now_ns()) {
+            Ok(()) => {}
+            Err(crate::AccessError::Cancelled) => {
+                job.finish().fail(JobError::Cancelled { name });
+                return None;
+            }
+            Err(_) => {
+                job.finish().fail(JobError::DeadlineExceeded { name });
+                return None;
+            }
+        }
+        self.pins_promised += control.pins;
+        self.statistics.counts.jobs_started += 1;
+        *self.shared.running[self.id as usize].name.lock() = name;
+        let slot = &mut self.fibers[index as usize];
+        slot.promised = control.pins;
+        // An urgent job counts as older than all others (policy::Scheduler).
+        let age = match control.priority {
+            crate::Priority::High => control.submitted_ns >> 1,
+            crate::Priority::Normal => control.submitted_ns,
+            crate::Priority::Low => control.submitted_ns.saturating_add(1 << 62),
+        };
+        slot.state.begin(Some(control.clone()), control.pins, age);
+        slot.finish = Some((job.finish(), control));
+        Some(Task::Job(job))
+    }
+
+    fn end_task(&mut self, index: u32, accesses: u64, died: Option<String>, overflowed: bool) {
+        self.statistics.counts.accesses += accesses;
+        self.statistics.counts.jobs_died += u64::from(died.is_some() || overflowed);
+        let slot = &mut self.fibers[index as usize];
+        self.pins_promised -= std::mem::take(&mut slot.promised);
+        if let Some((_, control)) = slot.finish.take() {
+            let ns = self.shared.clock.now_ns().saturating_sub(control.submitted_ns);
+            self.statistics.job_ns.saturating_record(ns.max(1));
+        }
+        if std::mem::take(&mut slot.serving)
+            && let Some(serving) = self.service.as_mut()
+        {
+            serving.running -= 1;
+            if died.is_some() && serving.died.is_none() {
+                serving.died = died;
+            }
+        }
+        slot.state.end();
+    }
+
+    /// Ends a fiber's task and decides whether it begins the next one itself, which spares two switches.
+    fn task_done(&mut self, index: u32, accesses: u64, died: Option<String>) -> bool {
+        self.end_task(index, accesses, died, false);
+        if self.queue.in_flight() > 0 {
+            self.poll();
+        }
+        if !self.shared.mailboxes[self.id as usize].has_mail()
+            && self.free.len() >= self.low_water
+            && self.timers.is_empty()
+            && self.frame_waiters.is_empty()
+        {
+            self.at_rest = true;
+            let choice = self.decide(Point::Finished);
+            self.at_rest = false;
+            if choice == Choice::StartNew {
+                self.shared.running[self.id as usize].turn();
+                return true;
+            }
+            self.decided = Some(choice);
+        }
+        self.idle.push(index);
+        false
+    }
+
+    // ---- the scheduling point -------------------------------------------------------------------------------------------
+
+    #[inline]
+    fn decide(&mut self, point: Point) -> Choice {
+        let new_job = self.scheduler.may_start() && self.new_job_ready();
+        // The clock is read only by the policy that looks at ages.
+        let now = if self.shared.config.scheduling == fulgurite_policy::SchedulingPolicy::PriorityAging {
+            self.shared.clock.now_ns()
+        } else {
+            0
+        };
+        self.scheduler.pick(point, now, new_job)
+    }
+
+    /// Everything that is done between two fibers.
+    fn scheduling_point(&mut self) {
+        if self.shared.mailboxes[self.id as usize].has_mail() {
+            self.read_mail();
+        }
+        if self.queue.in_flight() > 0 {
+            self.poll();
+        }
+        if !self.timers.is_empty() {
+            self.ring_timers();
+        }
+        self.make_room();
+        if self.unflushed >= self.shared.config.submit_batch {
+            self.hand_over();
+        }
+        self.end_service();
+    }
+
+    fn read_mail(&mut self) {
+        let shared = self.shared.clone();
+        while let Some(message) = shared.mailboxes[self.id as usize].next() {
+            match message {
+                Message::Join { subpage, waiter } => self.join_from_outside(subpage, waiter),
+                Message::Wake { fiber, wake } => self.wake_local(fiber, wake, shared.clock.now_ns()),
+                Message::Job(job) => {
+                    self.jobs.push(Queued { job, sequence: self.jobs_sequence });
+                    self.jobs_sequence += 1;
+                }
+                Message::Serve(ServiceFactory { make, done }) => {
+                    self.service = Some(Serving { service: make(), done, running: 0, died: None });
+                }
+                Message::SetFrames(count) => self.set_frames(count),
+                Message::Statistics { reset, reply } => {
+                    self.statistics.counts.frames = u64::from(self.frame_limit);
+                    self.statistics.counts.frames_free = self.free.len() as u64;
+                    self.statistics.counts.pending = self.scheduler.pending() as u64;
+                    self.statistics.counts.in_flight = self.queue.in_flight() as u64;
+                    let _ = reply.send(self.statistics.clone());
+                    if reset {
+                        self.statistics = WorkerStatistics::new();
+                    }
+                }
+                Message::WriteBack(reply) => self.write_back_requests.push(reply),
+            }
+        }
+        if !self.write_back_requests.is_empty() {
+            self.write_back();
+        }
+    }
+
+    /// Makes a waiting fiber runnable.
+    pub(crate) fn wake_local(&mut self, fiber: u32, wake: Wake, now_ns: u64) {
+        let state = &self.fibers[fiber as usize].state;
+        if state.waiting.replace(false) {
+            state.wake.set(wake);
+            let missed = state.missed_ns.replace(0);
+            if missed != 0 {
+                self.statistics.miss_ns.saturating_record(now_ns.saturating_sub(missed).max(1));
+            }
+            self.scheduler.arrived(FiberIndex(fiber), now_ns);
+        } else if wake == Wake::Pinned {
+            unreachable!("a fiber was given a frame that it did not wait for");
+        }
+    }
+
+    /// Delivers to a waiter, here or on another worker.
+    pub(crate) fn deliver(&mut self, waiter: Waiter, wake: Wake, now_ns: u64) {
+        let (worker, fiber) = unpack(waiter);
+        if worker == self.id {
+            self.wake_local(fiber, wake, now_ns);
+        } else {
+            self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, wake });
+        }
+    }
+
+    /// Notes that a fiber is about to wait for a wake-up.
+    pub(crate) fn will_wait(&mut self, fiber: u32, missed: bool) {
+        let now = self.shared.clock.now_ns();
+        let state = &self.fibers[fiber as usize].state;
+        state.waiting.set(true);
+        state.missed_ns.set(if missed { now } else { 0 });
+        self.scheduler.missed(FiberIndex(fiber), state.request_ns.get(), now);
+    }
+
+    /// Notes that a fiber is about to give way.
+    pub(crate) fn will_yield(&mut self, fiber: u32) {
+        let state = &self.fibers[fiber as usize].state;
+        state.wake.set(Wake::Retry);
+        let age = state.request_ns.get();
+        self.scheduler.yielded(FiberIndex(fiber), age, self.shared.clock.now_ns());
+    }
+
+    /// Notes that a fiber is about to sleep until `ns`.
+    pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) {
+        self.will_wait(fiber, false);
+        self.timers.push(std::cmp::Reverse((until_ns, fiber)));
+    }
+
+    fn ring_timers(&mut self) {
+        let now = self.shared.clock.now_ns();
+        while let Some(&std::cmp::Reverse((at, fiber))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            self.wake_local(fiber, Wake::Retry, now);
+        }
+    }
+
+    /// Nothing can run: waits for flash, mail, arrivals or timers; polling for a while, then asleep.
+    fn wait(&mut self) -> Point {
+        self.hand_over();
+        let clock = self.shared.clock;
+        let next_timer = self.timers.peek().map_or(u64::MAX, |t| t.0.0);
+        let wanted = self.next_arrival_ns.min(next_timer);
+        self.next_arrival_ns = u64::MAX;
+        let begin = clock.now_ns();
+        let mut now = begin;
+        if now >= wanted {
+            return Point::Idle;
+        }
+        let spin_ns = self.shared.config.spin.as_nanos() as u64;
+        // Waiting for flash, or for an arrival that is nearer than a sleep is long: poll.
+        let poll_until = begin.saturating_add(spin_ns);
+        while self.queue.in_flight() > 0 || wanted < poll_until {
+            if self.queue.in_flight() > 0 && self.poll() > 0 {
+                return Point::Idle;
+            }
+            now = clock.now_ns();
+            if now >= wanted || self.shared.mailboxes[self.id as usize].has_mail() || !self.shared.injector.is_empty() {
+                return Point::Idle;
+            }
+            if now >= poll_until {
+                break;
+            }
+            fulgurite_sys::arch::relax();
+        }
+        if now >= self.next_check_ns {
+            self.next_check_ns = now + CHECK_NS;
+            self.give_up_late_requests(now);
+        }
+        let mut timeout = wanted.saturating_sub(now);
+        if self.queue.in_flight() > 0 {
+            timeout = timeout.min(CHECK_NS);
+        }
+        let mailbox = &self.shared.mailboxes[self.id as usize];
+        if mailbox.doze() && self.shared.injector.is_empty() && !self.shared.stopping.load(Ordering::Relaxed) {
+            self.statistics.counts.sleeps += 1;
+            self.queue.wait((timeout != u64::MAX - now && timeout < u64::MAX / 2).then(|| Duration::from_nanos(timeout)));
+        }
+        mailbox.awake();
+        Point::Idle
+    }
+
+    fn end_service(&mut self) {
+        let Some(serving) = &self.service else { return };
+        if serving.running == 0 && (serving.died.is_some() || serving.service.next() == Next::Finished) {
+            let Serving { done, died, .. } = self.service.take().expect("looked at above");
+            let _ = done.send(died.map_or(Ok(()), Err));
+        }
+    }
+
+    fn may_stop(&self) -> bool {
+        self.shared.stopping.load(Ordering::Relaxed)
+            && self.scheduler.pending() == 0
+            && !self.scheduler.has_runnable()
+            && self.jobs.is_empty()
+            && self.service.is_none()
+            && self.writing == 0
+            && !self.shared.mailboxes[self.id as usize].has_mail()
+    }
+
+    /// Last words: fibers unwind, what is dirty goes back to flash.
+    fn end(&mut self) {
+        for slot in &mut self.fibers {
+            slot.fiber = None;
+        }
+        if let Err(error) = self.write_back_all() {
+            eprintln!("fulgurite: worker {} could not write all of its dirty frames back: {error}", self.id);
+        }
+    }
+
+    // ---- frames -------------------------------------------------------------------------------------------------------
+
+    /// Changes how many frames the worker has. More are there at once; fewer when what lies in them has gone.
+    fn set_frames(&mut self, count: u32) {
+        let count = count.clamp(1, self.held.len() as u32);
+        self.frame_limit = count;
+        self.low_water = (count as usize / 8).min(64);
+        for local in (0..count).rev() {
+            if std::mem::take(&mut self.held[local as usize].out) {
+                self.free.push(self.first_frame + local);
+            }
+        }
+        let (limit, first) = (self.first_frame + count, self.first_frame);
+        let held = &mut self.held;
+        self.free.retain(|&frame| {
+            held[(frame - first) as usize].out = frame >= limit;
+            frame < limit
+        });
+        self.beyond = self.held[count as usize..].iter().filter(|h| !h.out).count() as u32;
+        if self.beyond == 0 {
+            self.discard_beyond();
+        }
+    }
+
+    /// Takes a frame that holds nothing any more: it is free, or out if it lies beyond the limit.
+    pub(crate) fn release_frame(&mut self, frame: u32) {
+        let local = frame - self.first_frame;
+        if local < self.frame_limit {
+            self.free.push(frame);
+        } else {
+            self.held[local as usize].out = true;
+            self.beyond -= 1;
+            if self.beyond == 0 {
+                self.discard_beyond();
+            }
+        }
+    }
+
+    fn discard_beyond(&self) {
+        let (first, end) = (self.first_frame + self.frame_limit, self.first_frame + self.held.len() as u32);
+        if first < end {
+            self.shared.frames.discard(first, end);
+        }
+    }
+}
+
+/// A fiber that takes one task after the other.
+fn new_fiber(worker: *mut Worker, shared: Arc<Shared>, state: Rc<FiberState>, stack: PooledStack) -> Fiber {
+    Fiber::new(stack, move |suspender: &Suspender| {
+        let index = state.index;
+        let mut context = Context::new(worker, &shared, state, suspender);
+        loop {
+            // SAFETY: this fiber runs on the worker's thread while its loop waits in `resume`, which holds no reference to
+            // the worker; the reference ends with the call.
+            let task = unsafe { &mut *worker }.take_task(index);
+            let died = match task {
+                Some(Task::Job(job)) => job.run(&mut context).then(String::new),
+                Some(Task::Service(service)) => {
+                    catch_unwind(AssertUnwindSafe(|| service.run(&mut context))).err().map(|p| panic_text(&*p))
+                }
+                None => None,
+            };
+            let accesses = context.take_accesses();
+            // SAFETY: as above.
+            if !unsafe { &mut *worker }.task_done(index, accesses, died) {
+                context.suspend_idle();
+            }
+        }
+    })
+}
+
+/// What a fiber runs.
+enum Task {
+    Job(Box<dyn ErasedJob>),
+    Service(Rc<dyn Service>),
+}
+
+/// A fiber of a worker, as the miss table keeps it.
+pub(crate) fn pack(worker: u32, fiber: u32) -> Waiter {
+    Waiter(u64::from(worker) << 32 | u64::from(fiber))
+}
+fn unpack(waiter: Waiter) -> (u32, u32) {
+    ((waiter.0 >> 32) as u32, waiter.0 as u32)
+}
