@@ -258,8 +258,7 @@ fn every_job_ends_and_pending_stays_bounded() {
     for policy in SchedulingPolicy::ALL {
         for bound in [1, 2, 7, 64] {
             for gap_ns in [0, 15_000, 100_000] {
-                let load =
-                    Load { jobs: 2_000, bound, gap_ns, flash_ns: flash_out_of_order, misses: |job| job * 7 % 5 };
+                let load = Load { jobs: 2_000, bound, gap_ns, flash_ns: flash_out_of_order, misses: |job| job * 7 % 5 };
                 let outcome = work(policy, &load);
                 assert_eq!(outcome.service_ns.len(), 2_000, "{policy}, bound {bound}");
                 assert!(outcome.most_waiting <= bound, "{policy}: {} waited", outcome.most_waiting);
@@ -289,8 +288,7 @@ fn only_fifo_lets_jobs_that_do_not_miss_starve_those_that_do() {
 fn ten_thousand_fibers() {
     let count = 10_000;
     for policy in SchedulingPolicy::ALL {
-        let load =
-            Load { jobs: 30_000, bound: count, gap_ns: 0, flash_ns: |_| 200_000_000, misses: |job| 1 + job % 3 };
+        let load = Load { jobs: 30_000, bound: count, gap_ns: 0, flash_ns: |_| 200_000_000, misses: |job| 1 + job % 3 };
         let outcome = work(policy, &load);
         assert_eq!(outcome.service_ns.len(), 30_000);
         assert_eq!(outcome.most_waiting, count, "{policy} fills the bound");
