@@ -17,7 +17,7 @@ const ATTEMPTS: u32 = 8;
 pub(crate) type Planned<'l, T, L, M> = Option<(T, Exclusive<'l, L, M>)>;
 
 /// Whether the error may come of following a pointer that is none.
-fn garbage_explains(error: AccessError) -> bool {
+pub(crate) fn garbage_explains(error: AccessError) -> bool {
     matches!(
         error,
         AccessError::OutOfRange { .. }

@@ -1,8 +1,40 @@
 //! What the tests of this crate share: a memory whose accesses fail on demand, and random numbers from a printed seed.
 #![allow(dead_code, reason = "each test binary uses its part")]
 
-use fulgurite_memory::{AccessError, Address, Memory, PlainMemory, View, ViewMut};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use fulgurite_memory::{AccessError, Address, Memory, Pinned, PlainMemory, View, ViewMut};
 use fulgurite_sys::Backed;
+
+#[derive(Default, Debug)]
+struct PinCount {
+    now: AtomicU64,
+    most: AtomicU64,
+}
+
+/// A pin that is counted as long as it lives.
+#[derive(Debug)]
+pub struct CountedPin {
+    inner: <PlainMemory as Memory>::Pin,
+    pins: Arc<PinCount>,
+}
+impl Drop for CountedPin {
+    fn drop(&mut self) {
+        self.pins.now.fetch_sub(1, Relaxed);
+    }
+}
+impl Pinned for CountedPin {
+    fn address(&self) -> Address {
+        self.inner.address()
+    }
+    fn view(&self, offset: usize, len: usize) -> View<'_> {
+        self.inner.view(offset, len)
+    }
+    fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
+        self.inner.view_mut(offset, len)
+    }
+}
 
 /// Plain memory whose n-th access from now fails, once.
 #[derive(Clone, Debug)]
@@ -13,8 +45,7 @@ pub struct FaultyMemory {
     error: AccessError,
     /// Accesses made so far.
     pub accesses: u64,
-    /// Pins taken so far.
-    pub pins: u64,
+    pins: Arc<PinCount>,
 }
 
 impl FaultyMemory {
@@ -24,7 +55,7 @@ impl FaultyMemory {
     }
     /// Over this plain memory; nothing fails yet.
     pub fn over(inner: PlainMemory) -> Self {
-        FaultyMemory { inner, countdown: None, error: AccessError::Cancelled, accesses: 0, pins: 0 }
+        FaultyMemory { inner, countdown: None, error: AccessError::Cancelled, accesses: 0, pins: Arc::default() }
     }
     /// Lets `count` accesses pass and the next one fail with `error`.
     pub fn fail_after(&mut self, count: u64, error: AccessError) {
@@ -34,6 +65,10 @@ impl FaultyMemory {
     /// No access fails any more. Returns whether the one that was to fail never came.
     pub fn heal(&mut self) -> bool {
         self.countdown.take().is_some()
+    }
+    /// The most pins held at once since this was asked last.
+    pub fn take_most_pins(&self) -> u64 {
+        self.pins.most.swap(self.pins.now.load(Relaxed), Relaxed)
     }
     fn access(&mut self) -> Result<(), AccessError> {
         self.accesses += 1;
@@ -52,7 +87,7 @@ impl FaultyMemory {
 }
 
 impl Memory for FaultyMemory {
-    type Pin = <PlainMemory as Memory>::Pin;
+    type Pin = CountedPin;
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -63,8 +98,10 @@ impl Memory for FaultyMemory {
     }
     fn pin(&mut self, at: Address) -> Result<Self::Pin, AccessError> {
         self.access()?;
-        self.pins += 1;
-        self.inner.pin(at)
+        let inner = self.inner.pin(at)?;
+        let now = self.pins.now.fetch_add(1, Relaxed) + 1;
+        self.pins.most.fetch_max(now, Relaxed);
+        Ok(CountedPin { inner, pins: self.pins.clone() })
     }
     fn prefetch(&mut self, at: Address) {
         self.inner.prefetch(at);
