@@ -1,7 +1,7 @@
 //! Building: reads a corpus once and writes the index into its region, front to back, each subpage once.
 //!
-//! While it runs it needs, in DRAM, about 20 bytes for each (word, document) pair and 60 for each distinct word: for source code
-//! and manuals less than one and a half times the text. Files that changed since the corpus was scanned are indexed as
+//! While it runs it needs, in DRAM, about 20 bytes for each (word, document) pair and 100 for each distinct word: for source
+//! code and manuals less than half as much as the text. Files that changed since the corpus was scanned are indexed as
 //! they are now, or left out when they are no longer text. Invariant: the header is written last.
 
 use std::collections::HashSet;
@@ -12,8 +12,9 @@ use zerocopy::IntoBytes;
 
 use super::corpus::{Corpus, read_text};
 use super::layout::{
-    BLOCK_POSTINGS, BUCKET_HEADER_BYTES, BUCKET_SLOT_BYTES, DOCUMENT_BYTES, DOCUMENTS_MAX, Document, Entry, Header,
-    ListHeader, MAGIC, Posting, SkipEntry, encode_block, home_bucket, impact, tag,
+    BLOCK_HEADER_BYTES, BLOCK_POSTINGS, BUCKET_HEADER_BYTES, BUCKET_SLOT_BYTES, DOCUMENT_BYTES, DOCUMENTS_MAX,
+    Document, ENTRY_BYTES_MAX, Entry, Header, ListHeader, MAGIC, Posting, SkipEntry, encode_block, home_bucket, impact,
+    tag,
 };
 use super::sample::{QUERIES_MAX, Query, draw_queries};
 use super::word::{DocumentWords, WordTable, hash_bytes};
@@ -24,18 +25,22 @@ use crate::WorkloadError;
 const BUCKET_FILL: f64 = 0.85;
 const PAGE: u64 = SUBPAGE_BYTES as u64;
 
-/// Bytes of region that an index of the corpus needs, from above: the texts exactly, the rest from counts of words and
-/// pairs at the most that each takes on average in real text.
-pub(super) fn bytes_needed(corpus: &Corpus) -> u64 {
+/// Bytes of region that an index of the corpus needs, from above: texts and tables exactly, postings and dictionary as if
+/// every number and word were as long as it can be, with what blocks leave free at the end of subpages.
+fn bytes_needed(corpus: &Corpus) -> u64 {
     let files = corpus.files();
+    let leb_bytes = |largest: u64| u64::from(largest.max(1).ilog2() / 7 + 1);
     let documents = files.len() as u64 * DOCUMENT_BYTES;
     let texts: u64 = files.iter().map(|f| u64::from(f.bytes) + f.path.as_os_str().len() as u64).sum();
     let pairs: u64 = files.iter().map(|f| u64::from(f.distinct_words)).sum();
     // The sketch is within a few percent; there cannot be more words than pairs.
     let words = (corpus.distinct_words() + corpus.distinct_words() / 16 + 64).min(pairs);
-    // A posting that is not inline: gap, impact, offset, and its share of block header, skip entry and padding.
-    let postings = 6 * pairs.saturating_sub(words / 2) + 8 * words.min(pairs / 2);
-    let dictionary = (36.0 * words as f64 / BUCKET_FILL) as u64;
+    let firsts: u64 = files.iter().map(|f| u64::from(f.distinct_words) * leb_bytes(f.bytes.into())).sum();
+    let blocks = words.min(pairs / 2) + pairs / BLOCK_POSTINGS as u64;
+    let postings = firsts + pairs * (1 + leb_bytes(files.len() as u64)) + blocks * BLOCK_HEADER_BYTES as u64;
+    // A tenth: full blocks are about 600 bytes, and half of one stays free in each subpage. Skip entries are far fewer.
+    let postings = postings + postings / 10;
+    let dictionary = ((BUCKET_SLOT_BYTES + ENTRY_BYTES_MAX) as f64 * words as f64 / BUCKET_FILL) as u64;
     let queries = (QUERIES_MAX * size_of::<Query>()) as u64;
     [PAGE, documents, texts, postings, dictionary, queries].iter().map(|b| b.next_multiple_of(PAGE) + PAGE).sum()
 }
@@ -118,7 +123,7 @@ pub(super) fn build<M: Memory>(
         list.clear();
         list.extend(pairs[range[0]..range[1]].iter().map(|p| p.posting(&documents, average_words)));
         lists.push(write_list(&mut postings, &list)?);
-        if lists.len() % 65_536 == 0 {
+        if lists.len().is_multiple_of(65_536) {
             progress(0.75 + 0.15 * range[1] as f64 / pairs.len() as f64);
         }
     }
@@ -169,7 +174,7 @@ fn gather<M: Memory>(
     let mut seen_bytes = 0u64;
     for (i, file) in corpus.files().iter().enumerate() {
         seen_bytes += u64::from(file.bytes);
-        if i % 64 == 0 {
+        if i.is_multiple_of(64) {
             progress(seen_bytes as f64 / corpus.text_bytes().max(1) as f64);
         }
         // A file that has vanished or is no longer text is not part of the corpus any more.
@@ -371,9 +376,83 @@ impl<'m, M: Memory> Writer<'m, M> {
 }
 
 impl<L> Search<L> {
-    /// Bytes of region that an index of `corpus` needs, from above (about 1.3 to 1.6 times the text).
+    /// Bytes of region that an index of `corpus` needs, from above (about 1.2 times the text, where files are many and small).
     #[must_use]
     pub fn bytes_needed(corpus: &Corpus) -> u64 {
         bytes_needed(corpus)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::index::{Cursor, Index};
+    use crate::search::word::{Word, mix};
+    use fulgurite_memory::{Address, PlainMemory};
+    use fulgurite_sys::Backed;
+    use zerocopy::FromZeros;
+
+    /// A list of this many postings with random gaps and impacts, written; and the index around it.
+    fn written(memory: &mut PlainMemory, count: u32) -> (Index, Entry, Vec<Posting>) {
+        let region = Region::new(Address::from_linear(3 << 12), 64 << 20);
+        let mut document = 0;
+        let mut posting = |i: u32| {
+            let random = mix(u64::from(i), 11);
+            document += 1 + (random % 200) as u32 * u32::from(i.is_multiple_of(300));
+            Posting { document, impact: 1 + ((random >> 32) % u64::from(1 + i / 128 % 255)) as u8, first: i }
+        };
+        let postings: Vec<Posting> = (0..count).map(&mut posting).collect();
+        let mut writer = Writer::new(memory, region, PAGE, 0);
+        writer.write(&[7; 1000]).unwrap();
+        let list = write_list(&mut writer, &postings).unwrap();
+        writer.finish().unwrap();
+        let header = Header { documents: u64::from(document) + 1, ..Header::new_zeroed() };
+        (Index { region, header }, Entry { df: count, list, word: Word::default() }, postings)
+    }
+
+    #[test]
+    fn cursors_find_every_posting_of_lists_of_any_length() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        // Skip entries of one, and of several, subpages: 256 entries are one.
+        for count in [1u32, 2, 128, 129, 256, 5000, 128 * 255, 128 * 600 + 1] {
+            let (index, entry, postings) = written(&mut memory, count);
+            let mut cursor = Cursor::new();
+            let last = postings[postings.len() - 1].document;
+            for stride in [1, 2, 100, 1000, 30_000] {
+                cursor.open(&mut memory, &index, &entry).unwrap();
+                assert_eq!(cursor.max_impact, postings.iter().map(|p| u32::from(p.impact)).max().unwrap());
+                for from in (0..last + 2).step_by(stride) {
+                    let expected = postings.get(postings.partition_point(|p| p.document < from));
+                    let found = cursor.seek(&mut memory, from, 0, &mut 1).unwrap();
+                    assert_eq!(found, expected.map(|p| p.document), "{count} postings, from {from} by {stride}");
+                    if let Some(posting) = expected {
+                        assert_eq!((cursor.impact(), cursor.first()), (posting.impact.into(), Some(posting.first)));
+                    }
+                }
+            }
+        }
+    }
+    #[test]
+    fn cursors_pass_over_blocks_without_the_impact_and_stop_at_the_bound() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let (index, entry, postings) = written(&mut memory, 128 * 600 + 1);
+        let mut cursor = Cursor::new();
+        for needed in [1, 100, 200, 250, 256] {
+            cursor.open(&mut memory, &index, &entry).unwrap();
+            let (mut from, mut blocks_left, mut seen) = (0, u32::MAX, Vec::new());
+            while let Some(document) = cursor.seek(&mut memory, from, needed, &mut blocks_left).unwrap() {
+                seen.push(document);
+                from = document + 1;
+            }
+            let reaches = |block: &&[Posting]| block.iter().any(|p| u32::from(p.impact) >= needed);
+            let blocks: Vec<_> = postings.chunks(BLOCK_POSTINGS).filter(reaches).collect();
+            let expected: Vec<u32> = blocks.concat().iter().map(|p| p.document).collect();
+            assert_eq!(seen, expected, "impact {needed}");
+            assert_eq!(u32::MAX - blocks_left, blocks.len() as u32);
+        }
+        cursor.open(&mut memory, &index, &entry).unwrap();
+        let mut blocks_left = 1;
+        assert_eq!(cursor.seek(&mut memory, postings[0].document, 0, &mut blocks_left), Ok(Some(postings[0].document)));
+        assert_eq!(cursor.seek(&mut memory, postings[200].document, 0, &mut blocks_left), Ok(None));
     }
 }

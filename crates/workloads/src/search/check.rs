@@ -139,7 +139,7 @@ fn check_list<M: Memory>(
         })?;
         seen.add(hash, document, cursor.impact() as u8, first);
         highest = highest.max(cursor.impact());
-        if count as usize % BLOCK_POSTINGS == 0 {
+        if (count as usize).is_multiple_of(BLOCK_POSTINGS) {
             block_highest.push(0);
         }
         if let Some(block) = block_highest.last_mut() {

@@ -142,8 +142,11 @@ impl Cursor {
         if entry.df as usize > BLOCK_POSTINGS {
             let header: ListHeader = memory.load(Ptr::new(at))?;
             let blocks = entry.df.div_ceil(BLOCK_POSTINGS as u32);
-            if header.blocks != blocks {
+            if header.blocks != blocks || !at.subpage_offset().is_multiple_of(SKIP_BYTES) {
                 return Err(corrupt("postings list", at, blocks.into(), header.blocks.into()));
+            }
+            if header.max_impact > u8::MAX.into() {
+                return Err(corrupt("highest impact of a postings list", at, u8::MAX.into(), header.max_impact.into()));
             }
             (self.blocks, self.next_block, self.max_impact) = (blocks, 0, header.max_impact);
             self.skips = at.add(SKIP_BYTES as u64);

@@ -40,8 +40,6 @@ pub use self::word::{NUMBER_BYTES_MAX, WORD_BYTES_MAX, Word};
 pub const ANSWER_WORDS: usize = 8;
 /// Bytes of the longest path that is believed.
 const PATH_BYTES_MAX: u32 = 1 << 16;
-/// How many bytes of index a byte of text makes at most, about: [`Workload::build`] takes so much less text than there is room.
-const INDEX_PER_TEXT: u64 = 2;
 
 fn unusable(what: String) -> WorkloadError {
     WorkloadError::Unusable { workload: "search", what }
@@ -191,15 +189,16 @@ impl<L: Latch> Workload for Search<L> {
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError> {
         let room = region.bytes.min(params.bytes);
-        let limit = room / INDEX_PER_TEXT;
-        let mut scanned = |_: u64, bytes: u64| progress(0.4 * (bytes as f64 / limit.max(1) as f64).min(1.0));
+        // An index is never smaller than its text.
+        let mut scanned = |_: u64, bytes: u64| progress(0.4 * (bytes as f64 / room.max(1) as f64).min(1.0));
         let mut corpus = match &params.input {
-            Some(dir) => Corpus::scan(dir, limit, &mut scanned),
-            None => Corpus::of_this_machine(limit, &mut scanned),
+            Some(dir) => Corpus::scan(dir, room, &mut scanned),
+            None => Corpus::of_this_machine(room, &mut scanned),
         }
         .map_err(|e| unusable(e.to_string()))?;
-        while Self::bytes_needed(&corpus) > room && !corpus.files().is_empty() {
-            corpus.truncate(corpus.text_bytes() / 8 * 7);
+        while !corpus.files().is_empty() && Self::bytes_needed(&corpus) > room {
+            let share = room as f64 / Self::bytes_needed(&corpus) as f64;
+            corpus.truncate(((corpus.text_bytes() as f64 * share) as u64).min(corpus.text_bytes() - 1));
         }
         if corpus.files().is_empty() {
             let what = format!("{room} bytes hold no index of the text under {}; ask for more", corpus.dir().display());
