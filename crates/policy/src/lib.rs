@@ -40,4 +40,4 @@ pub use prefetch::{PrefetchPolicy, Prefetcher};
 pub use replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy, bytes_per_frame};
 pub use s3fifo::S3Fifo;
 pub use schedule::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
-pub use simulate::{MissCount, miss_ratio};
+pub use simulate::{Hits, MissCount, miss_ratio, miss_ratio_with};

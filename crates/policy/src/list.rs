@@ -28,6 +28,13 @@ pub(crate) trait Links {
     fn link(&mut self, at: u32) -> &mut Link;
 }
 
+impl Links for [Link] {
+    #[inline(always)]
+    fn link(&mut self, at: u32) -> &mut Link {
+        &mut self[at as usize]
+    }
+}
+
 pub(crate) struct List {
     front: u32,
     back: u32,

@@ -8,20 +8,13 @@
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 
-use crate::list::{Link, Links, List};
+use crate::list::{Link, List};
 use crate::replacement::{FrameView, Replacement};
 
 /// The LRU policy. See the module.
 pub struct Lru {
     links: Box<[Link]>,
     list: List,
-}
-
-impl Links for [Link] {
-    #[inline(always)]
-    fn link(&mut self, at: u32) -> &mut Link {
-        &mut self[at as usize]
-    }
 }
 
 impl Lru {

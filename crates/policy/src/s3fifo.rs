@@ -16,8 +16,8 @@
 //! between them (`fresh` to `small`), so that one found at the end of `small` means reuse after the first burst (2Q's
 //! correlated reference period). A frame that is in use at the end of small starts again in fresh. Hits reported through [`touched`](Replacement::touched) are exact and all count.
 //!
-//! Invariants: a frame is in at most one of the three lists, and its `queue` says which; sizes follow the frames in the policy, so a smaller DRAM budget keeps the proportions.
-//! 16 bytes a frame, and 16 to 32 bytes a frame for the ghost.
+//! Invariants: a frame is in at most one of the three lists, and its `queue` says which; sizes follow the frames in the
+//! policy, so a smaller DRAM budget keeps the proportions. 16 bytes a frame, and 15 to 29 for the ghost.
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 

@@ -88,7 +88,7 @@ fn interleaved_streams_are_found() {
         let fiber = random(&mut seed) as usize % at.len();
         cache.touch(at[fiber]);
         at[fiber] += 1;
-        if random(&mut seed) % 8 == 0 {
+        if random(&mut seed).is_multiple_of(8) {
             cache.touch((1 << 31) | random(&mut seed));
             noise += 1;
         }

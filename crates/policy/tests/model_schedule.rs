@@ -250,7 +250,7 @@ fn work(policy: SchedulingPolicy, load: &Load) -> Outcome {
 }
 
 fn flash_out_of_order(read: u64) -> u64 {
-    50_000 + read.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 20_000 + if read % 97 == 0 { 1_000_000 } else { 0 }
+    50_000 + read.wrapping_mul(0x9E37_79B9_7F4A_7C15) % 20_000 + if read.is_multiple_of(97) { 1_000_000 } else { 0 }
 }
 
 #[test]
