@@ -2,7 +2,9 @@
 
 use std::mem;
 
-use super::{BPlusTree, Image, Shape, Stop, again};
+use super::BPlusTree;
+use crate::tree::node::{Image, Shape};
+use crate::tree::{Stop, again};
 use crate::{AccessError, Address, Latch, Memory, Plain};
 
 /// The nodes under construction: one leaf, and one inner node of each level above it that has one.
@@ -39,25 +41,25 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         let part = |shape: &Shape| ((shape.capacity as f64 * fill) as usize).clamp(2, shape.capacity);
         let mut loader = Loader {
             tree: self,
-            fill: (part(&self.leaf), part(&self.inner)),
+            fill: (part(self.shape()), part(&self.nodes.inner)),
             leaf: Image { level: 0, next: Address::NULL, keys: Vec::new(), values: Vec::new() },
             leaf_at: Address::NULL,
             inner: Vec::new(),
             nodes: Vec::new(),
-            bytes: vec![0; self.node_bytes()],
+            bytes: vec![0; self.nodes.leaf_bytes],
         };
         let count = loader.load(memory, entries);
         if count.is_err() {
-            loader.nodes.iter().for_each(|&at| self.free(memory, at));
+            loader.nodes.iter().for_each(|&at| self.nodes.free(memory, at, 0));
         }
         count
     }
 
     fn assert_empty<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         let empty = again(|| {
-            let seen = self.begin(memory, self.root.root)?;
-            let (_, head) = self.view(memory, &seen)?;
-            self.validate(&seen)?;
+            let seen = self.nodes.begin(memory, self.root.root)?;
+            let (_, head) = self.nodes.view_root(memory, &seen)?;
+            self.nodes.validate(&seen)?;
             Ok(head.level == 0 && head.count == 0)
         })?;
         assert!(empty, "only an empty tree can be filled at once");
@@ -88,7 +90,7 @@ impl<V: Plain, L: Latch> Loader<'_, V, L> {
     }
 
     fn allocate<M: Memory>(&mut self, memory: &mut M) -> Result<Address, AccessError> {
-        let at = self.tree.heap.allocate(memory, self.tree.node_bytes())?;
+        let at = self.tree.nodes.heap.allocate(memory, self.tree.nodes.leaf_bytes)?;
         self.nodes.push(at);
         Ok(at)
     }
@@ -104,7 +106,7 @@ impl<V: Plain, L: Latch> Loader<'_, V, L> {
         Ok(())
     }
     fn write_leaf<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
-        self.leaf.write(&self.tree.leaf, &mut self.bytes);
+        self.leaf.write(self.tree.shape(), &mut self.bytes);
         memory.write_bytes(self.leaf_at, &self.bytes)?;
         self.add_child(memory, 0, self.leaf.keys[0], self.leaf_at)
     }
@@ -133,7 +135,7 @@ impl<V: Plain, L: Latch> Loader<'_, V, L> {
     }
     fn write_inner<M: Memory>(&mut self, memory: &mut M, first: u64, node: &Image<Address>) -> Result<(), AccessError> {
         let at = self.allocate(memory)?;
-        node.write(&self.tree.inner, &mut self.bytes);
+        node.write(&self.tree.nodes.inner, &mut self.bytes);
         memory.write_bytes(at, &self.bytes)?;
         self.add_child(memory, usize::from(node.level), first, at)
     }
@@ -141,10 +143,10 @@ impl<V: Plain, L: Latch> Loader<'_, V, L> {
     /// Finishes what is under construction and lets the highest node be the root.
     fn finish<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
         if self.inner.is_empty() {
-            self.leaf.write(&self.tree.leaf, &mut self.bytes);
+            self.leaf.write(self.tree.shape(), &mut self.bytes);
             self.replace_root(memory)?;
             // All went into the root.
-            self.nodes.iter().for_each(|&at| self.tree.free(memory, at));
+            self.nodes.iter().for_each(|&at| self.tree.nodes.free(memory, at, 0));
             return Ok(());
         }
         self.write_leaf(memory)?;
@@ -155,16 +157,16 @@ impl<V: Plain, L: Latch> Loader<'_, V, L> {
             height += 1;
         }
         let (_, top) = &self.inner[height];
-        top.write(&self.tree.inner, &mut self.bytes);
+        top.write(&self.tree.nodes.inner, &mut self.bytes);
         self.replace_root(memory)
     }
     fn replace_root<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
         let tree = self.tree;
         again(|| {
-            let seen = tree.begin(memory, tree.root.root)?;
+            let seen = tree.nodes.begin(memory, tree.root.root)?;
             tree.assert_empty(memory)?;
-            let _held = tree.hold::<M, 1>([&seen])?;
-            let root = memory.view_mut(seen.at, tree.node_bytes()).map_err(Stop::Failed)?;
+            let _held = tree.nodes.hold::<M, 1>([&seen])?;
+            let root = memory.view_mut(seen.at, tree.nodes.leaf_bytes).map_err(Stop::Failed)?;
             root.copy_from(0, &self.bytes);
             Ok(())
         })

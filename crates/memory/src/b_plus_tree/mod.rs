@@ -1,10 +1,6 @@
 //! A B+-tree in flash memory: u64 keys, plain values, read by optimistic lock coupling.
 //!
-//! Readers hold no latch. They note the version of a node's latch, search the node in one view, note the child's version
-//! before they ask whether the parent's is still the same, and start again when it is not (Leis, Scheibner, Kemper,
-//! Neumann: "The ART of Practical Synchronization", DaMoN 2016). Writers search in the same way and then hold only the
-//! latches of the nodes that they change, and only if their versions are still those that they read. Nobody waits for a
-//! latch with another one in hand, so nothing can deadlock even though nodes share the latches of a table.
+//! Readers hold no latch and validate; writers latch what they change (see the module `tree`).
 //!
 //! Every change is one commit: an insert or a removal changes one leaf, a split or a merge changes a node and its
 //! parent. Full nodes are split, and nearly empty ones merged, from the top down, each in a commit of its own that does not
@@ -23,8 +19,7 @@
 
 mod bulk;
 mod check;
-mod node;
-mod structure;
+mod leaf;
 
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
@@ -33,9 +28,11 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::heap::Heap;
-use crate::{AccessError, Address, Exclusive, Latch, LatchTable, Memory, Plain, SUBPAGE_BYTES, View};
+use crate::tree::node::{Image, Shape, next};
+use crate::tree::{Nodes, Seen, Stop, again};
+use crate::{AccessError, Address, Latch, LatchTable, Memory, Plain, SUBPAGE_BYTES};
 pub use check::BPlusTreeShape;
-use node::{Head, Image, Shape};
+use leaf::PlainLeaf;
 
 /// Where a B+-tree lies, and its measures: what has to be stored to open it again. Never changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
@@ -52,34 +49,8 @@ pub struct BPlusTreeRoot {
 /// An ordered map from `u64` to `V`. Share it between workers in an `Arc`; its latches are what orders them.
 #[derive(Debug)]
 pub struct BPlusTree<V, L> {
-    heap: Arc<Heap>,
-    latches: LatchTable<L>,
+    nodes: Nodes<PlainLeaf<V>, L>,
     root: BPlusTreeRoot,
-    leaf: Shape,
-    inner: Shape,
-    value: PhantomData<fn() -> V>,
-}
-
-/// Why an attempt ended without a result.
-#[derive(Debug)]
-enum Stop {
-    /// Another worker changed what was read: start again.
-    Changed,
-    Failed(AccessError),
-}
-
-impl From<AccessError> for Stop {
-    fn from(error: AccessError) -> Self {
-        Stop::Failed(error)
-    }
-}
-
-/// A node, and the version at which it is being read.
-#[derive(Clone, Copy, Debug)]
-struct Seen {
-    at: Address,
-    latch: usize,
-    version: u64,
 }
 
 impl<V: Plain, L: Latch> BPlusTree<V, L> {
@@ -116,9 +87,10 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
             shape.expect("three values and their keys fit into a node, and values are aligned to 8 bytes");
         let root = heap.allocate(memory, node_bytes)?;
         let root = BPlusTreeRoot { root, node_bytes: node_bytes as u32, value_bytes: size_of::<V>() as u32 };
-        let tree = BPlusTree { heap, latches: LatchTable::new(latch_count), root, leaf, inner, value: PhantomData };
+        let tree = Self::over(heap, root, (leaf, inner), latch_count);
         let empty = Image::<V> { level: 0, next: Address::NULL, keys: Vec::new(), values: Vec::new() };
-        memory.write_bytes(root.root, &empty.to_bytes(&leaf, node_bytes))?;
+        let written = memory.write_bytes(root.root, &empty.to_bytes(&leaf, node_bytes));
+        written.inspect_err(|_| tree.nodes.free(memory, root.root, 0))?;
         Ok(tree)
     }
 
@@ -144,12 +116,19 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         let Some((leaf, inner)) = Self::shapes(node_bytes).filter(|_| fits) else {
             return corrupt("B+-tree root (bytes of a node)", SUBPAGE_BYTES as u64, u64::from(root.node_bytes));
         };
-        let tree = BPlusTree { heap, latches: LatchTable::new(latch_count), root, leaf, inner, value: PhantomData };
-        let seen = tree.begin(memory, root.root)?;
-        match tree.view(memory, &seen) {
-            Err(Stop::Failed(error)) => Err(error),
-            Ok(_) | Err(Stop::Changed) => Ok(tree),
-        }
+        let tree = Self::over(heap, root, (leaf, inner), latch_count);
+        again(|| {
+            let seen = tree.nodes.begin(memory, root.root)?;
+            tree.nodes.view_root(memory, &seen)?;
+            Ok(())
+        })?;
+        Ok(tree)
+    }
+
+    fn over(heap: Arc<Heap>, root: BPlusTreeRoot, (leaf, inner): (Shape, Shape), latch_count: usize) -> Self {
+        let (leaf, latches) = (PlainLeaf { shape: leaf, value: PhantomData }, LatchTable::new(latch_count));
+        let (leaf_bytes, inner_bytes) = (root.node_bytes as usize, root.node_bytes as usize);
+        BPlusTree { nodes: Nodes { heap, latches, leaf, leaf_bytes, inner, inner_bytes }, root }
     }
 
     fn shapes(node_bytes: usize) -> Option<(Shape, Shape)> {
@@ -167,7 +146,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// DRAM that its latches use.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {
-        self.latches.bytes()
+        self.nodes.latches.bytes()
     }
 
     /// The value of `key`.
@@ -178,11 +157,11 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     pub fn get<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<V>, AccessError> {
         again(|| {
             let seen = self.find_leaf(memory, key)?;
-            let (view, head) = self.view_leaf(memory, &seen)?;
-            let index = self.leaf.keys_below(&view, head.count, key);
-            let hit = index < head.count && self.leaf.key(&view, index) == key;
-            let value = hit.then(|| self.leaf.value(&view, index));
-            self.validate(&seen)?;
+            let (view, head) = self.nodes.view_leaf(memory, &seen)?;
+            let index = self.shape().keys_below(&view, head.count, key);
+            let hit = index < head.count && self.shape().key(&view, index) == key;
+            let value = hit.then(|| self.shape().value(&view, index));
+            self.nodes.validate(&seen)?;
             Ok(value)
         })
     }
@@ -193,23 +172,24 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// As [`BPlusTree::get`], and as [`Heap::allocate`]. The tree holds what it held before.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: u64, value: V) -> Result<Option<V>, AccessError> {
         again(|| {
-            let seen = self.find_leaf(memory, key)?;
-            let (view, head) = self.view_leaf(memory, &seen)?;
-            let index = self.leaf.keys_below(&view, head.count, key);
-            let hit = index < head.count && self.leaf.key(&view, index) == key;
-            if !hit && head.count == self.leaf.capacity {
-                self.validate(&seen)?;
-                self.split_towards(memory, key)?;
+            let root = self.nodes.begin(memory, self.root.root)?;
+            let seen = self.nodes.find_leaf(memory, root, key)?;
+            let (view, head) = self.nodes.view_leaf(memory, &seen)?;
+            let index = self.shape().keys_below(&view, head.count, key);
+            let hit = index < head.count && self.shape().key(&view, index) == key;
+            if !hit && head.count == self.shape().capacity {
+                self.nodes.validate(&seen)?;
+                self.nodes.split_towards(memory, root, key)?;
                 return Err(Stop::Changed);
             }
-            let _held = self.hold::<M, 1>([&seen])?;
-            let node = memory.view_mut(seen.at, self.node_bytes())?;
+            let _held = self.nodes.hold::<M, 1>([&seen])?;
+            let node = memory.view_mut(seen.at, self.nodes.leaf_bytes)?;
             if hit {
-                let old = self.leaf.value(&node, index);
-                self.leaf.set_value(&node, index, value);
+                let old = self.shape().value(&node, index);
+                self.shape().set_value(&node, index, value);
                 return Ok(Some(old));
             }
-            self.leaf.insert(&node, head.count, index, key, value);
+            self.shape().insert(&node, head.count, index, key, value);
             Ok(None)
         })
     }
@@ -228,17 +208,17 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         let mut change = Some(change);
         again(|| {
             let seen = self.find_leaf(memory, key)?;
-            let (view, head) = self.view_leaf(memory, &seen)?;
-            let index = self.leaf.keys_below(&view, head.count, key);
-            if index == head.count || self.leaf.key(&view, index) != key {
-                self.validate(&seen)?;
+            let (view, head) = self.nodes.view_leaf(memory, &seen)?;
+            let index = self.shape().keys_below(&view, head.count, key);
+            if index == head.count || self.shape().key(&view, index) != key {
+                self.nodes.validate(&seen)?;
                 return Ok(false);
             }
-            let _held = self.hold::<M, 1>([&seen])?;
-            let node = memory.view_mut(seen.at, self.node_bytes())?;
-            let mut value = self.leaf.value(&node, index);
+            let _held = self.nodes.hold::<M, 1>([&seen])?;
+            let node = memory.view_mut(seen.at, self.nodes.leaf_bytes)?;
+            let mut value = self.shape().value(&node, index);
             change.take().expect("nothing starts again after the change")(&mut value);
-            self.leaf.set_value(&node, index, value);
+            self.shape().set_value(&node, index, value);
             Ok(true)
         })
     }
@@ -250,21 +230,21 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     pub fn remove<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<V>, AccessError> {
         let removed = again(|| {
             let seen = self.find_leaf(memory, key)?;
-            let (view, head) = self.view_leaf(memory, &seen)?;
-            let index = self.leaf.keys_below(&view, head.count, key);
-            if index == head.count || self.leaf.key(&view, index) != key {
-                self.validate(&seen)?;
+            let (view, head) = self.nodes.view_leaf(memory, &seen)?;
+            let index = self.shape().keys_below(&view, head.count, key);
+            if index == head.count || self.shape().key(&view, index) != key {
+                self.nodes.validate(&seen)?;
                 return Ok(None);
             }
-            let _held = self.hold::<M, 1>([&seen])?;
-            let node = memory.view_mut(seen.at, self.node_bytes())?;
-            let value = self.leaf.value(&node, index);
-            self.leaf.remove::<V>(&node, head.count, index);
+            let _held = self.nodes.hold::<M, 1>([&seen])?;
+            let node = memory.view_mut(seen.at, self.nodes.leaf_bytes)?;
+            let value = self.shape().value(&node, index);
+            self.shape().remove::<V>(&node, head.count, index);
             Ok(Some((value, head.count - 1)))
         })?;
         let Some((value, left)) = removed else { return Ok(None) };
-        if left <= self.leaf.capacity / 4 {
-            self.merge_around(memory, key);
+        if left <= self.shape().capacity / 4 {
+            self.nodes.merge_around(memory, self.root.root, key);
         }
         Ok(Some(value))
     }
@@ -290,28 +270,28 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
                 leaves += 1;
                 if leaves > 1 {
                     // Short scans end in their first leaves; one that does not will want the next leaf too.
-                    let (view, head) = self.view_leaf(memory, &seen)?;
-                    let next = self.leaf.next(&view);
-                    if head.count > 0 && self.leaf.key(&view, head.count - 1) < to && !next.is_null() {
-                        memory.prefetch(next);
+                    let (view, head) = self.nodes.view_leaf(memory, &seen)?;
+                    let following = next(&view);
+                    if head.count > 0 && self.shape().key(&view, head.count - 1) < to && !following.is_null() {
+                        memory.prefetch(following);
                     }
                 }
-                let (view, head) = self.view_leaf(memory, &seen)?;
-                for index in self.leaf.keys_below(&view, head.count, from)..head.count {
-                    let (key, value) = (self.leaf.key(&view, index), self.leaf.value(&view, index));
-                    self.validate(&seen)?;
+                let (view, head) = self.nodes.view_leaf(memory, &seen)?;
+                for index in self.shape().keys_below(&view, head.count, from)..head.count {
+                    let (key, value) = (self.shape().key(&view, index), self.shape().value(&view, index));
+                    self.nodes.validate(&seen)?;
                     if key > to || visit(key, &value).is_break() || key == u64::MAX {
                         return Ok(());
                     }
                     from = key + 1;
                 }
-                let next = self.leaf.next(&view);
-                self.validate(&seen)?;
-                if next.is_null() || from > to {
+                let following = next(&view);
+                self.nodes.validate(&seen)?;
+                if following.is_null() || from > to {
                     return Ok(());
                 }
-                let following = self.begin(memory, next)?;
-                self.validate(&seen)?;
+                let following = self.nodes.begin(memory, following)?;
+                self.nodes.validate(&seen)?;
                 seen = following;
             }
         })
@@ -340,12 +320,14 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
             loop {
                 // The leaf of `key` holds the keys from `floor`; if none of them will do, the answer is before it.
                 let mut floor = None;
-                let seen = self.find_leaf_noting(memory, key, |separator| floor = Some(separator))?;
-                let (view, head) = self.view_leaf(memory, &seen)?;
-                let index = self.leaf.keys_up_to(&view, head.count, key);
-                let found =
-                    (index > 0).then(|| (self.leaf.key(&view, index - 1), self.leaf.value::<V>(&view, index - 1)));
-                self.validate(&seen)?;
+                let root = self.nodes.begin(memory, self.root.root)?;
+                let note = |separator| floor = Some(separator);
+                let seen = self.nodes.find_leaf_noting(memory, root, key, note)?;
+                let (view, head) = self.nodes.view_leaf(memory, &seen)?;
+                let index = self.shape().keys_up_to(&view, head.count, key);
+                let found = (index > 0)
+                    .then(|| (self.shape().key(&view, index - 1), self.shape().value::<V>(&view, index - 1)));
+                self.nodes.validate(&seen)?;
                 match floor {
                     None => return Ok(found),
                     Some(_) if found.is_some() => return Ok(found),
@@ -359,134 +341,12 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     }
 
     #[inline(always)]
-    fn node_bytes(&self) -> usize {
-        self.root.node_bytes as usize
+    fn shape(&self) -> &Shape {
+        &self.nodes.leaf.shape
     }
-
-    /// Notes the version of the node at `at`, once nobody holds it.
-    #[inline(always)]
-    fn begin<M: Memory>(&self, memory: &mut M, at: Address) -> Result<Seen, AccessError> {
-        let latch = self.latches.index(at.bits());
-        Ok(Seen { at, latch, version: self.latches.get(latch).read_begin(memory)? })
-    }
-    #[inline(always)]
-    fn validate(&self, seen: &Seen) -> Result<(), Stop> {
-        if self.latches.get(seen.latch).read_validate(seen.version) { Ok(()) } else { Err(Stop::Changed) }
-    }
-
-    /// The node, in one view, and its head.
-    #[inline(always)]
-    fn view<'m, M: Memory>(&self, memory: &'m mut M, seen: &Seen) -> Result<(View<'m>, Head), Stop> {
-        // An address that was read while it changed may be anything.
-        if !seen.at.bits().is_multiple_of(8) {
-            return Err(self.blame(seen, AccessError::Straddles { at: seen.at, len: self.node_bytes() }));
-        }
-        let view = match memory.view(seen.at, self.node_bytes()) {
-            Ok(view) => view,
-            Err(error) => return Err(self.blame(seen, error)),
-        };
-        match Head::of(&view) {
-            Some(head) if (if head.level == 0 { &self.leaf } else { &self.inner }).accepts(head) => Ok((view, head)),
-            _ => {
-                let (what, expected) = ("B+-tree node (first word)", Head { level: 0, count: 0 }.to_bits());
-                Err(self.blame(seen, AccessError::Corrupt { what, at: seen.at, expected, got: view.load(0) }))
-            }
-        }
-    }
-    /// As `view`, of a node that must be a leaf.
-    #[inline(always)]
-    fn view_leaf<'m, M: Memory>(&self, memory: &'m mut M, seen: &Seen) -> Result<(View<'m>, Head), Stop> {
-        let (view, head) = self.view(memory, seen)?;
-        self.expect_level(seen, head, Some(0))?;
-        Ok((view, head))
-    }
-    /// What an error means that was met at a node: nothing, if the node has changed since.
-    #[cold]
-    fn blame(&self, seen: &Seen, error: AccessError) -> Stop {
-        let of_the_job = matches!(
-            error,
-            AccessError::Cancelled
-                | AccessError::DeadlineExceeded
-                | AccessError::Poisoned
-                | AccessError::TooManyPins { .. }
-                | AccessError::ShuttingDown
-        );
-        if !of_the_job && self.validate(seen).is_err() { Stop::Changed } else { Stop::Failed(error) }
-    }
-
-    /// Searches the tree down to the leaf that would hold `key`. Its bytes are still to be viewed.
     #[inline(always)]
     fn find_leaf<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Seen, Stop> {
-        self.find_leaf_noting(memory, key, |_| {})
-    }
-    /// As `find_leaf`; tells `note` the separators that `key` is not less than, the highest last.
-    #[inline(always)]
-    fn find_leaf_noting<M: Memory>(&self, memory: &mut M, key: u64, mut note: impl FnMut(u64)) -> Result<Seen, Stop> {
-        let mut seen = self.begin(memory, self.root.root)?;
-        let mut level = None;
-        loop {
-            let (view, head) = self.view(memory, &seen)?;
-            self.expect_level(&seen, head, level)?;
-            if head.level == 0 {
-                return Ok(seen);
-            }
-            let index = self.inner.keys_up_to(&view, head.count, key);
-            if index > 0 {
-                note(self.inner.key(&view, index - 1));
-            }
-            let child = self.inner.value(&view, index);
-            let below = self.begin(memory, child)?;
-            self.validate(&seen)?;
-            seen = below;
-            if head.level == 1 {
-                return Ok(seen);
-            }
-            level = Some(head.level - 1);
-        }
-    }
-    /// That a node is as high above the leaves as its parent says: no path through the tree is endless.
-    #[inline(always)]
-    fn expect_level(&self, seen: &Seen, head: Head, level: Option<u8>) -> Result<(), Stop> {
-        match level {
-            Some(level) if level != head.level => Err(self.blame(
-                seen,
-                AccessError::Corrupt {
-                    what: "B+-tree node (level)",
-                    at: seen.at,
-                    expected: u64::from(level),
-                    got: u64::from(head.level),
-                },
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// Holds the latches of some nodes, each latch once, if the nodes are as they were seen. Never waits.
-    #[inline(always)]
-    fn hold<M: Memory, const N: usize>(&self, nodes: [&Seen; N]) -> Result<[Option<Exclusive<'_, L, M>>; N], Stop> {
-        let mut held = [const { None }; N];
-        for i in 0..N {
-            match nodes[..i].iter().find(|n| n.latch == nodes[i].latch) {
-                Some(same) if same.version == nodes[i].version => {}
-                Some(_) => return Err(Stop::Changed),
-                None => {
-                    let latch = self.latches.get(nodes[i].latch).upgrade(nodes[i].version);
-                    held[i] = Some(latch.ok_or(Stop::Changed)?);
-                }
-            }
-        }
-        Ok(held)
-    }
-}
-
-/// Tries until nothing changes in between.
-#[inline(always)]
-fn again<T>(mut attempt: impl FnMut() -> Result<T, Stop>) -> Result<T, AccessError> {
-    loop {
-        match attempt() {
-            Ok(value) => return Ok(value),
-            Err(Stop::Changed) => {}
-            Err(Stop::Failed(error)) => return Err(error),
-        }
+        let root = self.nodes.begin(memory, self.root.root)?;
+        self.nodes.find_leaf(memory, root, key)
     }
 }

@@ -1,4 +1,4 @@
-//! How a node of the B+-tree lies in memory, and searching one.
+//! How inner nodes, and leaves of plain values, lie in memory, and searching them.
 //!
 //! ```text
 //!  0        8        16                 keys                values
@@ -24,15 +24,15 @@ use crate::{Address, Plain, View, ViewMut};
 /// Bytes before the samples.
 const HEADER_BYTES: usize = 16;
 /// Where the address of the next leaf lies.
-const NEXT: usize = 8;
+pub(crate) const NEXT: usize = 8;
 /// Keys for each sample.
 const STRIDE: usize = 16;
 /// "B+TR": a node that does not start with it is none.
 const TAG: u64 = 0x422B_5452_0000_0000;
 
-/// The first word of a node.
+/// The first word of a node, of whatever kind.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Head {
+pub(crate) struct Head {
     pub level: u8,
     pub count: usize,
 }
@@ -56,7 +56,7 @@ impl Head {
 
 /// Where keys and values lie in a kind of node.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// The most keys it holds.
     pub capacity: usize,
     keys: usize,
@@ -77,11 +77,6 @@ impl Shape {
         })
     }
 
-    /// Whether a node of this shape may have such a head.
-    #[inline(always)]
-    pub fn accepts(&self, head: Head) -> bool {
-        head.count <= self.capacity
-    }
     #[inline(always)]
     pub fn key(&self, view: &View<'_>, index: usize) -> u64 {
         view.load_aligned(self.keys + 8 * index)
@@ -89,10 +84,6 @@ impl Shape {
     #[inline(always)]
     pub fn value<V: Plain>(&self, view: &View<'_>, index: usize) -> V {
         view.load_aligned(self.values + size_of::<V>() * index)
-    }
-    #[inline(always)]
-    pub fn next(&self, view: &View<'_>) -> Address {
-        Address::from_bits(view.load_aligned(NEXT))
     }
 
     /// How many of the `count` keys are less than `key`.
@@ -147,7 +138,7 @@ impl Shape {
 
 /// How many of the `len` keys at `at` satisfy `before`, given that those that do come first. Without branches on keys.
 #[inline(always)]
-fn partition(view: &View<'_>, at: usize, mut len: usize, before: impl Fn(u64) -> bool) -> usize {
+pub(crate) fn partition(view: &View<'_>, at: usize, mut len: usize, before: impl Fn(u64) -> bool) -> usize {
     if len == 0 {
         return 0;
     }
@@ -160,9 +151,15 @@ fn partition(view: &View<'_>, at: usize, mut len: usize, before: impl Fn(u64) ->
     base + usize::from(before(view.load_aligned(at + 8 * base)))
 }
 
+/// The address of the leaf after this one, whatever kind of leaf it is.
+#[inline(always)]
+pub(crate) fn next(view: &View<'_>) -> Address {
+    Address::from_bits(view.load_aligned(NEXT))
+}
+
 /// A node taken apart in DRAM, for the changes that are rare: splits, merges, loading, checking.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Image<T> {
+#[derive(Clone, Debug)]
+pub(crate) struct Image<T> {
     pub level: u8,
     pub next: Address,
     pub keys: Vec<u64>,
@@ -174,7 +171,7 @@ impl<T: Plain> Image<T> {
     pub fn read(shape: &Shape, view: &View<'_>, head: Head) -> Self {
         Image {
             level: head.level,
-            next: shape.next(view),
+            next: next(view),
             keys: (0..head.count).map(|i| shape.key(view, i)).collect(),
             values: (0..head.count + shape.extra).map(|i| shape.value(view, i)).collect(),
         }
