@@ -1,10 +1,10 @@
 //! Whether to take one more job, judged by how long the oldest queued one has waited.
 //!
-//! After CoDel (Nichols and Jacobson, ACM Queue 2012): a queue that is long for a moment is a burst and does no harm; one
-//! that has not been short for a whole interval is a standing queue, and only turning work away shortens it. CoDel slows
-//! its senders by dropping now and then; requests of an open loop do not slow down, so here every new job is turned
-//! away until the oldest wait is back under the target. An overload that returns within an interval of the last
-//! refusal is met at once. Under steady overload by a factor f, waits stay within about f times the target.
+//! After CoDel (Nichols and Jacobson, ACM Queue 2012): a queue that is long for a moment is a burst and does no harm;
+//! one that has not been short for a whole interval is a standing queue, and only turning work away shortens it.
+//! CoDel slows its senders by dropping now and then; requests of an open loop do not slow down, so here every new job
+//! is turned away until the oldest wait is back under the target. An overload that returns within an interval of the
+//! last refusal is met at once. Under steady overload by a factor f, waits stay within about f times the target.
 //!
 //! Not here: the queue, and which of the waiting jobs runs next.
 

@@ -1,7 +1,8 @@
 //! Clock (second chance): a hand goes round the frames, spares those used since its last visit, and takes the next.
 //!
-//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the driver's referenced bytes in
-//! sequence, which the CPU prefetches. Two bits a frame: is it in the policy, and was it [`touched`](Replacement::touched).
+//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the driver's referenced
+//! bytes in sequence, which the CPU prefetches. Two bits a frame: is it in the policy, and was it
+//! [`touched`](Replacement::touched).
 //!
 //! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no bit at or above
 //! `capacity` is set.

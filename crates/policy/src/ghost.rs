@@ -1,9 +1,9 @@
 //! The ghost queue of S3-FIFO: which subpages were evicted lately, without their contents.
 //!
 //! A flat table of buckets, one cache line each: eight pairs of a subpage and the number of its eviction. An entry is
-//! live while fewer than `window` evictions came after it, so old ones need no removal; a full bucket drops its oldest.
-//! There are two to four slots for every live entry, so that happens to about one in fifty, or fewer; a subpage that was not
-//! evicted within the window is never reported (the keys are whole, not hashes).
+//! live while fewer than `window` evictions came after it, so old ones need no removal; a full bucket drops its
+//! oldest. There are two to four slots for every live entry, so that happens to about one in fifty, or fewer; a
+//! subpage that was not evicted within the window is never reported (the keys are whole, not hashes).
 //!
 //! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket.
 
@@ -24,8 +24,8 @@ pub(crate) struct Ghost {
     buckets: Box<[Bucket]>,
     /// 64 less the bits of a bucket's index (at most 63, so that the shift is one).
     shift: u32,
-    /// Evictions so far, plus the window, wrapping: so that a stamp of 0 is old. After 2^32 evictions a stamp that was not
-    /// overwritten in all that time looks new again, which costs one wrong promotion.
+    /// Evictions so far, plus the window, wrapping: so that a stamp of 0 is old. After 2^32 evictions a stamp that
+    /// was not overwritten in all that time looks new again, which costs one wrong promotion.
     now: u32,
     window: u32,
 }
@@ -50,7 +50,8 @@ impl Ghost {
 
     #[inline(always)]
     fn bucket(&mut self, subpage: SubpageIndex) -> &mut Bucket {
-        // Top bits of a product by an odd constant other than the miss table's, so that the two do not collide together.
+        // Top bits of a product by an odd constant other than the miss table's, so that the two do not collide
+        // together.
         let at = u64::from(subpage.0).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift;
         &mut self.buckets[at as usize]
     }

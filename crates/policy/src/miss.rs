@@ -1,12 +1,12 @@
 //! The miss status table: which subpages are on their way, into which frame, and who waits for them.
 //!
-//! AstriFlash's miss status row (section IV-B2), one per worker. A second miss on the same subpage finds the entry and
-//! joins it, so flash is asked once. Where the paper's row is set-associative and full sets wait, this is an open-addressed
-//! table with linear probing: entries within the bound always fit.
+//! AstriFlash's miss status row (section IV-B2), one per worker. A second miss on the same subpage finds the entry
+//! and joins it, so flash is asked once. Where the paper's row is set-associative and full sets wait, this is an
+//! open-addressed table with linear probing: entries within the bound always fit.
 //!
-//! Invariants ([`MissTable::check`]): at most `capacity` entries, one per subpage; the table has at least twice as many
-//! slots as entries, so a probe ends; every waiter's node is in exactly one entry's list or in the free list; lists keep
-//! the order of joining.
+//! Invariants ([`MissTable::check`]): at most `capacity` entries, one per subpage; the table has at least twice as
+//! many slots as entries, so a probe ends; every waiter's node is in exactly one entry's list or in the free list;
+//! lists keep the order of joining.
 //!
 //! Not here: frames (whose they are, what is in them) and fibers (a [`Waiter`] is the runtime's own number).
 
@@ -185,8 +185,8 @@ impl MissTable {
     /// `waiter` waits for `subpage` too, behind those that wait already.
     ///
     /// # Errors
-    /// [`JoinError::NotMissing`] when it is not in the table, [`JoinError::Full`] at the bound of waiters. Nothing changes
-    /// then.
+    /// [`JoinError::NotMissing`] when it is not in the table, [`JoinError::Full`] at the bound of waiters. Nothing
+    /// changes then.
     #[inline]
     pub fn join(&mut self, subpage: SubpageIndex, waiter: Waiter) -> Result<(), JoinError> {
         let at = self.probe(subpage);

@@ -1,13 +1,13 @@
 //! Which frame to evict: what every replacement policy can do, and the choice of one by name.
 //!
-//! A policy knows frames by their dense indices, `0..capacity`. A frame is *in* the policy from [`Replacement::inserted`]
-//! (or `reinstated`) until [`Replacement::victim`] hands it out or it is `removed`; the driver keeps to that order, and
-//! policies assert it.
+//! A policy knows frames by their dense indices, `0..capacity`. A frame is *in* the policy from
+//! [`Replacement::inserted`] (or `reinstated`) until [`Replacement::victim`] hands it out or it is `removed`; the
+//! driver keeps to that order, and policies assert it.
 //!
-//! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte when it looks at the frame
-//! ([`FrameView::take_referenced`]). That is one bit since the last look. The access that missed sets it too, so at the
-//! first look it says nothing about reuse; drivers do well to clear it once the waiters have run. A simulator that
-//! sees every hit calls [`Replacement::touched`] instead.
+//! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte when it looks at the
+//! frame ([`FrameView::take_referenced`]). That is one bit since the last look. The access that missed sets it too,
+//! so at the first look it says nothing about reuse; drivers do well to clear it once the waiters have run. A
+//! simulator that sees every hit calls [`Replacement::touched`] instead.
 //!
 //! Not here: what is in a frame, whether it is dirty, and how it gets written back.
 
@@ -38,8 +38,9 @@ pub trait Replacement {
     fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex);
     /// A hit that is known. The runtime reports hits only through [`FrameView::take_referenced`].
     fn touched(&mut self, frame: FrameIndex);
-    /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each frame) found none: nothing
-    /// is evictable, or all that is was used again during the scan. A driver tries again later, not in a loop.
+    /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each frame) found none:
+    /// nothing is evictable, or all that is was used again during the scan. A driver tries again later, not in a
+    /// loop.
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex>;
     /// The victim could not be evicted, because it is in use: it goes back as recently used.
     ///
@@ -73,8 +74,8 @@ pub trait Replacement {
 pub enum ReplacementPolicy {
     /// Second chance, in the order of the frames.
     Clock,
-    /// Small and main queue with a ghost. The default: fewest misses of the three on the OLTP and P3 traces of Megiddo and
-    /// Modha (FAST 2003) and on Zipf keys, at every size tried, also when hits are seen only as marks
+    /// Small and main queue with a ghost. The default: fewest misses of the three on the OLTP and P3 traces of
+    /// Megiddo and Modha (FAST 2003) and on Zipf keys, at every size tried, also when hits are seen only as marks
     /// ([`Hits::Marked`](crate::simulate::Hits)).
     #[default]
     S3Fifo,

@@ -1,4 +1,5 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue that most subpages leave at once, a main queue, and a ghost of what left.
+//! S3-FIFO (Yang et al., SOSP 2023): a small queue that most subpages leave at once, a main queue, and a ghost of
+//! what left.
 //!
 //! ```text
 //!              miss             looked at, not used      victim: not used again
@@ -9,12 +10,13 @@
 //!                                                      victim: count 0; else count - 1 and round again
 //! ```
 //!
-//! As its authors have it: the small queue holds a tenth of the frames, counts are two bits, a subpage moves to main with
-//! its count cleared, the ghost remembers as many evictions from small as main has frames. What differs is due to the
-//! one referenced bit a frame that the runtime can afford: a job touches a subpage several times right after its miss, so
-//! the bit is always set at the first look. The small queue is therefore in two halves; the mark is thrown away
-//! between them (`fresh` to `small`), so that one found at the end of `small` means reuse after the first burst (2Q's
-//! correlated reference period). A frame that is in use at the end of small starts again in fresh. Hits reported through [`touched`](Replacement::touched) are exact and all count.
+//! As its authors have it: the small queue holds a tenth of the frames, counts are two bits, a subpage moves to main
+//! with its count cleared, the ghost remembers as many evictions from small as main has frames. What differs is due
+//! to the one referenced bit a frame that the runtime can afford: a job touches a subpage several times right after
+//! its miss, so the bit is always set at the first look. The small queue is therefore in two halves; the mark is
+//! thrown away between them (`fresh` to `small`), so that one found at the end of `small` means reuse after the first
+//! burst (2Q's correlated reference period). A frame that is in use at the end of small starts again in fresh. Hits
+//! reported through [`touched`](Replacement::touched) are exact and all count.
 //!
 //! Invariants: a frame is in at most one of the three lists, and its `queue` says which; sizes follow the frames in the
 //! policy, so a smaller DRAM budget keeps the proportions. 16 bytes a frame, and 15 to 29 for the ghost.

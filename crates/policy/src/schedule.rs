@@ -1,8 +1,8 @@
 //! Which fiber a worker runs next (AstriFlash section IV-D and figure 8; `fifo` is the noPS of its Table II).
 //!
-//! A fiber is *running* (or not in use), *pending* (it waits for flash, a latch or a time), or *runnable* (what it waited
-//! for is here). The scheduler holds the pending and the runnable ones; new jobs are the driver's, which says with every
-//! [`Scheduler::pick`] whether there is one.
+//! A fiber is *running* (or not in use), *pending* (it waits for flash, a latch or a time), or *runnable* (what it
+//! waited for is here). The scheduler holds the pending and the runnable ones; new jobs are the driver's, which says
+//! with every [`Scheduler::pick`] whether there is one.
 //!
 //! | policy | order | who can starve |
 //! |---|---|---|
@@ -10,13 +10,17 @@
 //! | [`PriorityAging`](SchedulingPolicy::PriorityAging) | new jobs, until the first runnable fiber of the queue has waited longer than flash takes on average | nobody: what has aged goes first, and the queue is in order of entry; new jobs wait for as many aged fibers as there are |
 //! | [`Fifo`](SchedulingPolicy::Fifo) | new jobs; the queue when a job missed or there is no new one | runnable fibers, as long as new jobs keep coming and do not miss: the reason for the paper's aging |
 //!
-//! A request's time is its age, and the driver may make it smaller for an urgent job. Under `ArrivedFirst` that is strict: a
-//! flood of urgent jobs starves the others. The other two policies do not look at it.
+//! Where the paper looks at the head of its queue alone, a head whose data is not here is passed over for the first
+//! whose data is (the paper's own remedy for slow reads: read the completion queue), and at the bound any arrived fiber
+//! runs: the head may wait for a latch that a fiber behind it holds.
 //!
-//! Invariants ([`Scheduler::check`]): each fiber is in at most one of the pending list and the runnable heap; the pending
-//! list is in order of entry. If the driver starts jobs only as `pick` or [`Scheduler::may_start`] allow, pending and
-//! runnable together never exceed the bound. Nothing runnable is left while `pick` says to wait. All operations take at
-//! most logarithmic time and allocate nothing.
+//! A request's time is its age, and the driver may make it smaller for an urgent job. Under `ArrivedFirst` that is
+//! strict: a flood of urgent jobs starves the others. The other two policies do not look at it.
+//!
+//! Invariants ([`Scheduler::check`]): each fiber is in at most one of the pending list and the runnable heap; the
+//! pending list is in order of entry. If the driver starts jobs only as `pick` or [`Scheduler::may_start`] allow,
+//! pending and runnable together never exceed the bound. Nothing runnable is left while `pick` says to wait. All
+//! operations take at most logarithmic time and allocate nothing.
 //!
 //! Not here: the clock, the switch, and the job queue.
 
@@ -95,8 +99,8 @@ pub enum Choice {
     Resume(FiberIndex),
     /// Start the new job.
     StartNew,
-    /// At the bound of pending fibers and none is runnable: only an arrival helps, and this fiber waits the longest. Any
-    /// arrival is a reason to pick again.
+    /// At the bound of pending fibers and none is runnable: only an arrival helps, and this fiber waits the longest.
+    /// Any arrival is a reason to pick again.
     WaitFor(FiberIndex),
     /// Nothing to do: an arrival or a new job helps.
     Wait,
@@ -107,8 +111,8 @@ const NONE: u32 = u32::MAX;
 /// Bits of a heap entry's lower half that hold the fiber; the rest is the order of entry, which breaks ties.
 const FIBER_BITS: u32 = 24;
 const FIBER_MASK: u64 = (1 << FIBER_BITS) - 1;
-/// The mean flash time moves by one part in 2^4 with each arrival: quick enough to follow garbage collection, slow enough
-/// that one slow read is not taken for the mean.
+/// The mean flash time moves by one part in 2^4 with each arrival: quick enough to follow garbage collection, slow
+/// enough that one slow read is not taken for the mean.
 const MEAN_SHIFT: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,8 +193,8 @@ impl Scheduler {
         }
     }
 
-    /// The running fiber missed: it is pending until [`Scheduler::arrived`]. `request_ns` is when its request arrived (may
-    /// be made smaller for urgent jobs).
+    /// The running fiber missed: it is pending until [`Scheduler::arrived`]. `request_ns` is when its request arrived
+    /// (may be made smaller for urgent jobs).
     ///
     /// # Panics
     /// If the fiber is pending or runnable already, or out of range.
@@ -266,8 +270,9 @@ impl Scheduler {
         self.push(fiber, key, entered);
     }
 
-    /// The running fiber gave way: it is runnable again at once, behind all that are runnable now. Under `ArrivedFirst` a
-    /// new job and a yielded fiber take turns, so that a fiber that yields in a loop does not keep new jobs out.
+    /// The running fiber gave way: it is runnable again at once, behind all that are runnable now. Under
+    /// `ArrivedFirst` a new job and a yielded fiber take turns, so that a fiber that yields in a loop does not keep
+    /// new jobs out.
     ///
     /// # Panics
     /// As [`Scheduler::missed`].
@@ -379,7 +384,8 @@ impl Scheduler {
         self.pending + self.runnable.len() < self.pending_bound
     }
 
-    /// The mean time from miss to arrival, in nanoseconds (an exponential mean over about 16 arrivals); 0 before the first.
+    /// The mean time from miss to arrival, in nanoseconds (an exponential mean over about 16 arrivals); 0 before the
+    /// first.
     #[inline]
     #[must_use]
     pub fn flash_mean_ns(&self) -> u64 {

@@ -49,8 +49,8 @@ impl FrameView for Marks {
     }
 }
 
-/// Misses of `policy` with `capacity` frames over `keys`, every hit known. Keys may be any numbers (block numbers, hashes):
-/// different ones are different subpages, up to 2^32 of them.
+/// Misses of `policy` with `capacity` frames over `keys`, every hit known. Keys may be any numbers (block numbers,
+/// hashes): different ones are different subpages, up to 2^32 of them.
 ///
 /// # Panics
 /// If `capacity` is 0 or above [`FrameIndex::LIMIT`], or there are more than 2^32 different keys.

@@ -1,8 +1,8 @@
 //! Goal: every replacement policy evicts exactly what its description says, never loses or invents a frame, and stays
-//! bounded, whatever the order of calls and however few frames there are.
-//! Method: random calls on the policy and on a naive model of it (plain vectors, linear searches) side by side. The
-//! ghost of S3-FIFO is exact up to a window of eight subpages, so that is where its model is compared; above, the policy is
-//! compared with the set of frames alone.
+//! bounded, whatever the order of calls and however few frames there are. Method: random calls on the policy and on a
+//! naive model of it (plain vectors, linear searches) side by side. The ghost of S3-FIFO is exact up to a window of
+//! eight subpages, so that is where its model is compared; above, the policy is compared with the set of frames
+//! alone.
 
 use std::collections::VecDeque;
 

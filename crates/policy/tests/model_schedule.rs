@@ -1,7 +1,7 @@
-//! Goal: the scheduler runs the fiber its policy names, loses none, keeps the bound of pending fibers, and never waits while
-//! something can run, with one fiber as with 10,000.
-//! Method: random calls on it and on a model that searches a list, side by side; then whole workers (jobs that miss at
-//! random, flash that answers out of order) driven by a simulated clock to the end of their work.
+//! Goal: the scheduler runs the fiber its policy names, loses none, keeps the bound of pending fibers, and never
+//! waits while something can run, with one fiber as with 10,000. Method: random calls on it and on a model that
+//! searches a list, side by side; then whole workers (jobs that miss at random, flash that answers out of order)
+//! driven by a simulated clock to the end of their work.
 
 use std::collections::BTreeMap;
 
