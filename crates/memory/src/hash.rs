@@ -58,7 +58,9 @@ mod tests {
     #[test]
     fn stable() {
         // Tables on flash depend on these values.
-        assert_eq!(0u64.key_hash(), hash_bytes(&[0; 8]));
+        let of = [hash_bytes(&[]), 0u64.key_hash(), 1u64.key_hash(), hash_bytes(b"fulgurite in sand")];
+        assert_eq!(of, [0, 0xACF8_7F93_0A9A_3A37, 0x9CE7_101D_D5D0_6161, 0xB275_A048_9F9B_6C11]);
+        assert_eq!(0u64.key_hash(), [0u8; 8].key_hash());
         assert_ne!(hash_bytes(&[]), hash_bytes(&[0]));
         assert_ne!([1u8, 0].key_hash(), [1u8].key_hash());
     }

@@ -23,13 +23,17 @@
 //! What it does not do: slabs of small classes are not given back to other classes (free objects of a subpage or more
 //! are, when nothing else is left); freeing what is already free is found by `check` only.
 
-use std::collections::VecDeque;
+mod size_class;
+mod state;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_format::{Address, PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use size_class::{CLASSES, SUBPAGE_CLASS, class_bytes, class_of};
+use state::{Class, ClassRecord, Header, RECORDS_FIRST};
 
 use crate::layout::Scatter;
 use crate::{Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch, WriteSet};
@@ -43,134 +47,6 @@ const HEADER_BYTES: u64 = 2 * SUBPAGE;
 /// By how much the mark on flash runs ahead of what is handed out, so that it is written once in so many slabs.
 const MARK_AHEAD: u64 = 16 * PAGE_BYTES as u64;
 const MAGIC: u64 = u64::from_le_bytes(*b"flgheap1");
-
-/// Sizes above 512 bytes: as many as fit a subpage 7, 6, .. 1 times.
-const COARSE: [u64; 7] = [584, 680, 816, 1024, 1360, 2048, 4096];
-const SMALL_CLASSES: usize = 16 + 8 + 8 + COARSE.len();
-const SUBPAGE_CLASS: usize = SMALL_CLASSES - 1;
-/// Classes of 2 to 16 subpages, one each; then eight to an octave, up to 2^22 subpages.
-const LARGE_CLASSES: usize = 15 + 18 * 8;
-const CLASSES: usize = SMALL_CLASSES + LARGE_CLASSES;
-/// The largest object: 16 GiB. Larger things are regions.
-const LARGEST_SUBPAGES: u64 = 1 << 22;
-
-/// The class for objects of `bytes`.
-#[inline]
-fn class_of(bytes: usize) -> Option<usize> {
-    Some(match bytes {
-        0..=8 => 0,
-        9..=128 => bytes.div_ceil(8) - 1,
-        129..=256 => 16 + (bytes - 128).div_ceil(16) - 1,
-        257..=512 => 24 + (bytes - 256).div_ceil(32) - 1,
-        513..=SUBPAGE_BYTES => 32 + COARSE.iter().position(|&size| bytes as u64 <= size)?,
-        _ => {
-            let subpages = (bytes as u64).div_ceil(SUBPAGE);
-            if subpages > LARGEST_SUBPAGES {
-                return None;
-            }
-            if subpages <= 16 {
-                SMALL_CLASSES + subpages as usize - 2
-            } else {
-                let octave = (subpages - 1).ilog2() as usize;
-                let step = 1u64 << (octave - 3);
-                SMALL_CLASSES + 15 + (octave - 4) * 8 + (subpages - (1 << octave)).div_ceil(step) as usize - 1
-            }
-        }
-    })
-}
-
-/// The size of the objects of a class.
-#[inline]
-fn class_bytes(class: usize) -> u64 {
-    match class {
-        0..16 => 8 * (class as u64 + 1),
-        16..24 => 128 + 16 * (class as u64 - 15),
-        24..32 => 256 + 32 * (class as u64 - 23),
-        32..SMALL_CLASSES => COARSE[class - 32],
-        _ => {
-            let large = class - SMALL_CLASSES;
-            let subpages = if large < 15 {
-                large as u64 + 2
-            } else {
-                let (octave, step) = ((large - 15) / 8 + 4, (large - 15) % 8);
-                (1 << octave) + ((step as u64 + 1) << (octave - 3))
-            };
-            subpages * SUBPAGE
-        }
-    }
-}
-
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct Header {
-    magic: u64,
-    classes: u32,
-    clean: u32,
-    region: Region,
-    /// Nothing at or above this many bytes into the region was ever handed out.
-    mark: u64,
-    /// Bytes that a crash left in use without saying by which class.
-    unaccounted: u64,
-    reserved: [u64; 2],
-}
-const _: () = assert!(size_of::<Header>() == 64);
-
-/// What `save` keeps of a class.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
-#[repr(C)]
-struct ClassRecord {
-    head: Address,
-    listed: u64,
-    next: Address,
-    end: Address,
-    cut: u64,
-}
-const RECORDS_FIRST: usize = (SUBPAGE_BYTES - size_of::<Header>()) / size_of::<ClassRecord>();
-const _: () = assert!((CLASSES - RECORDS_FIRST) * size_of::<ClassRecord>() <= SUBPAGE_BYTES);
-
-#[derive(Default, Debug)]
-struct ClassState {
-    /// Free, the one freed last at the back.
-    cached: VecDeque<Address>,
-    /// First batch in flash.
-    head: Address,
-    /// Objects in batches, their heads included.
-    listed: u64,
-    /// Free objects on their way from the cache to a batch.
-    moving: u64,
-    /// The rest of the current slab.
-    next: Address,
-    end: Address,
-    /// Objects ever cut from slabs, less those that were given to another class.
-    cut: u64,
-}
-
-impl ClassState {
-    /// Cuts an object from the current slab.
-    fn cut(&mut self, size: u64) -> Option<Address> {
-        if self.next == self.end {
-            return None;
-        }
-        let at = self.next;
-        self.cut += 1;
-        self.next = at.add(size);
-        // The tail of a subpage that holds no whole object stays unused.
-        if size < SUBPAGE && self.next.subpage_offset() as u64 + size > SUBPAGE {
-            self.next = self.next.add(SUBPAGE - self.next.subpage_offset() as u64);
-        }
-        Some(at)
-    }
-    fn in_use(&self) -> u64 {
-        self.cut - self.cached.len() as u64 - self.listed - self.moving
-    }
-}
-
-#[derive(Debug, Default)]
-struct Class {
-    state: Mutex<ClassState>,
-    /// Orders the accesses of this class. Taken before the supply's, and in ascending order of classes.
-    turn: VersionLatch,
-}
 
 /// Space that no class has yet, in bytes from the start of the region.
 #[derive(Debug)]

@@ -8,7 +8,7 @@ mod common;
 use std::collections::HashMap as Model;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random, errors, plain};
+use common::{FaultyMemory, Random, errors, interleave, plain};
 use fulgurite_memory::{
     AccessError, Address, HashMap, Heap, KeyHash, Latch, Memory, NoLatch, PAGE_BYTES, Plain, Region, VersionLatch,
 };
@@ -228,4 +228,63 @@ fn bulk_and_open() {
     let small = Region::new(region.base, region.bytes - 4096);
     let short = HashMap::<u64, u64, NoLatch>::create(&mut memory, small, heap, 5000, 1);
     assert!(matches!(short, Err(AccessError::NoSpace { .. })));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Get(u64),
+    Insert(u64, u64),
+    Remove(u64),
+    Update(u64, u64),
+}
+
+fn run<L: Latch, M: Memory>(
+    map: &HashMap<u64, [u64; 3], L>,
+    memory: &mut M,
+    operation: Operation,
+) -> Result<Option<[u64; 3]>, AccessError> {
+    match operation {
+        Operation::Get(key) => map.get(memory, &key),
+        Operation::Insert(key, value) => map.insert(memory, &key, [value; 3]),
+        Operation::Remove(key) => map.remove(memory, &key),
+        Operation::Update(key, value) => map.update(memory, &key, |now| std::mem::replace(now, [value; 3])),
+    }
+}
+
+#[test]
+fn another_fiber_may_run_at_any_access() {
+    for capacity in [1, 30] {
+        let memory = plain();
+        let (map, _heap) = make::<u64, [u64; 3], VersionLatch, _>(&mut memory.clone(), 4, capacity);
+        interleave(
+            6000,
+            4,
+            &memory,
+            Random::seeded("hash map interleaved", 21),
+            Model::new(),
+            |random| {
+                let (key, value) = (random.below(25), random.next());
+                match random.below(4) {
+                    0 => Operation::Get(key),
+                    1 => Operation::Insert(key, value),
+                    2 => Operation::Remove(key),
+                    _ => Operation::Update(key, value),
+                }
+            },
+            |model: &mut Model<u64, [u64; 3]>, operation| match operation {
+                Operation::Get(key) => model.get(&key).copied(),
+                Operation::Insert(key, value) => model.insert(key, [value; 3]),
+                Operation::Remove(key) => model.remove(&key),
+                Operation::Update(key, value) => model.get_mut(&key).map(|now| std::mem::replace(now, [value; 3])),
+            },
+            |memory, operation| run(&map, memory, operation),
+            |memory, operation| run(&map, memory, operation),
+            |memory| {
+                map.check(memory).unwrap();
+                let mut all = Model::new();
+                map.for_each(memory, |&key, &value| assert!(all.insert(key, value).is_none())).unwrap();
+                all
+            },
+        );
+    }
 }

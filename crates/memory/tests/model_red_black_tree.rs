@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random, errors, plain};
+use common::{FaultyMemory, Random, errors, interleave, plain};
 use fulgurite_memory::{
     AccessError, Address, Heap, Latch, Layout, Memory, NoLatch, PAGE_BYTES, Plain, RedBlackTree, Region, VersionLatch,
 };
@@ -306,4 +306,75 @@ fn wrong_use_is_refused_and_leaks_nothing() {
     assert_eq!(tree.remove(&mut memory, &1), Ok(Some(0)));
     assert_eq!(tree.insert(&mut memory, &full, 0), Ok(None));
     assert_eq!(tree.check(&mut memory), Ok(full));
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Get(u64),
+    Insert(u64, u64),
+    Remove(u64),
+    Update(u64, u64),
+    /// The third entry from here on.
+    Scan(u64),
+}
+
+type Tree = RedBlackTree<u64, [u64; 3], VersionLatch>;
+
+fn run<M: Memory>(tree: &Tree, memory: &mut M, operation: Operation) -> Result<Option<[u64; 3]>, AccessError> {
+    match operation {
+        Operation::Get(key) => tree.get(memory, &key),
+        Operation::Insert(key, value) => tree.insert(memory, &key, [value; 3]),
+        Operation::Remove(key) => tree.remove(memory, &key),
+        Operation::Update(key, value) => tree.update(memory, &key, |now| std::mem::replace(now, [value; 3])),
+        Operation::Scan(key) => {
+            let (mut left, mut third) = (3, None);
+            tree.range(memory, key.., |_, &value| {
+                left -= 1;
+                if left == 0 {
+                    third = Some(value);
+                }
+                left > 0
+            })?;
+            Ok(third)
+        }
+    }
+}
+
+#[test]
+fn another_fiber_may_run_at_any_access() {
+    let memory = plain();
+    let heap = heap_of(&mut memory.clone(), 4);
+    let tree = Tree::create(&mut memory.clone(), heap, 1).unwrap();
+    interleave(
+        8000,
+        16,
+        &memory,
+        Random::seeded("red-black interleaved", 22),
+        BTreeMap::new(),
+        |random| {
+            let (key, value) = (random.below(40), random.next());
+            match random.below(6) {
+                0 => Operation::Get(key),
+                1 | 2 => Operation::Insert(key, value),
+                3 => Operation::Remove(key),
+                4 => Operation::Update(key, value),
+                _ => Operation::Scan(key),
+            }
+        },
+        |model: &mut BTreeMap<u64, [u64; 3]>, operation| match operation {
+            Operation::Get(key) => model.get(&key).copied(),
+            Operation::Insert(key, value) => model.insert(key, [value; 3]),
+            Operation::Remove(key) => model.remove(&key),
+            Operation::Update(key, value) => model.get_mut(&key).map(|now| std::mem::replace(now, [value; 3])),
+            Operation::Scan(key) => model.range(key..).nth(2).map(|(_, &value)| value),
+        },
+        |memory, operation| run(&tree, memory, operation),
+        |memory, operation| run(&tree, memory, operation),
+        |memory| {
+            tree.check(memory).unwrap();
+            let mut all = BTreeMap::new();
+            tree.range(memory, .., |&key, &value| all.insert(key, value).is_none()).unwrap();
+            all
+        },
+    );
 }

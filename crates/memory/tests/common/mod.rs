@@ -123,9 +123,124 @@ pub fn plain() -> PlainMemory {
     PlainMemory::new(Backed::BasePages).expect("16 TiB of address space")
 }
 
-/// The errors that an access may meet at any time.
+/// The errors that an access may meet at any time; the last is one that a reader might blame on a stale pointer.
 pub fn errors() -> [AccessError; 3] {
-    [AccessError::Cancelled, AccessError::DeadlineExceeded, AccessError::ShuttingDown]
+    [AccessError::Cancelled, AccessError::DeadlineExceeded, AccessError::OutOfRange { at: Address::NULL }]
+}
+
+/// Plain memory that lets somebody else run at one of its accesses, as a miss does: deterministic interleaving.
+pub struct SwitchingMemory<'a> {
+    inner: PlainMemory,
+    countdown: u64,
+    other: Option<&'a mut dyn FnMut(&mut NeverParks)>,
+}
+
+impl<'a> SwitchingMemory<'a> {
+    /// Lets `count` accesses pass and runs `other` inside the next one. Whether it ran is for `other` to note.
+    pub fn new(inner: PlainMemory, count: u64, other: &'a mut dyn FnMut(&mut NeverParks)) -> Self {
+        SwitchingMemory { inner, countdown: count, other: Some(other) }
+    }
+    fn access(&mut self) {
+        if self.countdown > 0 {
+            self.countdown -= 1;
+        } else if let Some(other) = self.other.take() {
+            other(&mut NeverParks(self.inner.clone()));
+        }
+    }
+}
+
+/// Plain memory whose `park` fails with [`AccessError::Cancelled`]: what it would wait for is below it on the stack.
+pub struct NeverParks(PlainMemory);
+
+macro_rules! memory_over_plain {
+    ($memory:ty, $self:ident, $inner:expr, $before:expr, $park:expr) => {
+        impl Memory for $memory {
+            type Pin = <PlainMemory as Memory>::Pin;
+            fn view(&mut $self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
+                $before;
+                $inner.view(at, len)
+            }
+            fn view_mut(&mut $self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
+                $before;
+                $inner.view_mut(at, len)
+            }
+            fn pin(&mut $self, at: Address) -> Result<Self::Pin, AccessError> {
+                $before;
+                $inner.pin(at)
+            }
+            fn prefetch(&mut $self, at: Address) {
+                $inner.prefetch(at);
+            }
+            fn park(&mut $self, _: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
+                if still() { $park } else { Ok(()) }
+            }
+            fn unpark_all(key: usize) {
+                PlainMemory::unpark_all(key);
+            }
+            fn yield_now(&mut $self) -> Result<(), AccessError> {
+                Ok(())
+            }
+        }
+    };
+}
+impl NeverParks {
+    fn access(&mut self) {}
+}
+memory_over_plain!(NeverParks, self, self.0, self.access(), Err(AccessError::Cancelled));
+memory_over_plain!(SwitchingMemory<'_>, self, self.inner, self.access(), panic!("nobody else holds a latch for long"));
+
+#[allow(clippy::too_many_arguments, reason = "a test's closures")]
+/// Runs operation after operation, each with another one inside one of its first `accesses`, and checks that results and contents
+/// are those of one order or the other. `run` returns `None` when the operation could not be done at that moment.
+pub fn interleave<O: Copy + std::fmt::Debug, S: Clone + PartialEq + std::fmt::Debug, R: PartialEq + std::fmt::Debug>(
+    rounds: u64,
+    accesses: u64,
+    memory: &PlainMemory,
+    mut random: Random,
+    mut state: S,
+    choose: impl Fn(&mut Random) -> O,
+    apply: impl Fn(&mut S, O) -> R,
+    outer: impl Fn(&mut SwitchingMemory<'_>, O) -> Result<R, AccessError>,
+    inner: impl Fn(&mut NeverParks, O) -> Result<R, AccessError>,
+    contents: impl Fn(&mut PlainMemory) -> S,
+) {
+    let (mut ran, mut first, mut second) = (0, 0, 0);
+    for round in 0..rounds {
+        let (a, b, count) = (choose(&mut random), choose(&mut random), random.below(accesses));
+        let mut b_result = None;
+        let mut other = |memory: &mut NeverParks| match inner(memory, b) {
+            Ok(result) => b_result = Some(result),
+            Err(AccessError::Cancelled) => {}
+            Err(error) => panic!("round {round}: {b:?} inside {a:?}: {error}"),
+        };
+        let a_result = outer(&mut SwitchingMemory::new(memory.clone(), count, &mut other), a)
+            .unwrap_or_else(|error| panic!("round {round}: {a:?} around {b:?}: {error}"));
+        let now = contents(&mut memory.clone());
+        let Some(b_result) = b_result else {
+            assert_eq!(a_result, apply(&mut state, a), "round {round}: {a:?} alone");
+            assert_eq!(now, state, "round {round}: {a:?} alone");
+            continue;
+        };
+        ran += 1;
+        let (mut a_first, mut b_first) = (state.clone(), state);
+        let results = (apply(&mut a_first, a), apply(&mut a_first, b));
+        let b_then = apply(&mut b_first, b);
+        let reversed = (apply(&mut b_first, a), b_then);
+        let got = (a_result, b_result);
+        if got == results && now == a_first {
+            first += 1;
+        } else {
+            assert_eq!(
+                (&got, &now),
+                (&reversed, &b_first),
+                "round {round}: {a:?} with {b:?} inside, at access {count}"
+            );
+            second += 1;
+        }
+        state = now;
+    }
+    println!("{ran} of {rounds} interleaved: {first} as if first, {second} as if second");
+    assert!(ran > rounds / 4 && second > 0, "{ran} {first} {second}");
 }
 
 /// Random numbers (splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
