@@ -11,6 +11,7 @@ mod array_swap;
 mod hash_table;
 mod header;
 mod keys;
+mod rbt;
 mod registry;
 mod search;
 mod tatp;
@@ -19,6 +20,7 @@ mod tpcc;
 pub use array_swap::{ArraySwap, SwapRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
+pub use rbt::{Rbt, RbtRequest};
 pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
 pub use search::{
     ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,

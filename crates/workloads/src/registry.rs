@@ -56,6 +56,7 @@ macro_rules! workloads {
 
 workloads! {
     "array-swap" crate::ArraySwap<L>, false, "swaps two elements of an array";
+    "rbt" crate::Rbt<L>, true, "looks keys up in a red-black tree, changes one in ten";
     "hash-table" crate::HashTable<L>, true, "looks keys up in a chained hash table, updates one in ten";
     "tatp" crate::Tatp<L>, false, "TATP's update of subscriber data: a row in each of two tables";
     "tatp-mix" crate::TatpMix<L>, false, "TATP's seven transactions by the standard's shares";

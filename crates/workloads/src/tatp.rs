@@ -178,3 +178,45 @@ impl<L: Latch> Workload for TatpMix<L> {
         self.0.dram_bytes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_memory::{Address, NoLatch, PlainMemory};
+    use fulgurite_sys::Backed;
+
+    #[test]
+    fn the_mix_is_the_standards() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let region = Region::new(Address::from_linear(0), 1 << 20);
+        let params = Params { bytes: 1 << 20, zipf: 0.9, seed: 4, input: None };
+        TatpMix::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        let tatp = TatpMix::<NoLatch>::open(&mut memory, region, &params).unwrap();
+        let (mut counts, mut found, total) = ([0u64; 7], [0u64; 7], 100_000);
+        for number in 0..total {
+            let request = tatp.request(4, number);
+            let kind = match request.0 {
+                Transaction::GetSubscriberData { .. } => 0,
+                Transaction::GetNewDestination { .. } => 1,
+                Transaction::GetAccessData { .. } => 2,
+                Transaction::UpdateSubscriberData(_) => 3,
+                Transaction::UpdateLocation { .. } => 4,
+                Transaction::InsertCallForwarding { .. } => 5,
+                Transaction::DeleteCallForwarding { .. } => 6,
+            };
+            counts[kind] += 1;
+            found[kind] += u64::from(tatp.execute(&mut memory, &request).unwrap() != 0);
+        }
+        println!("{counts:?}, of which found something {found:?}");
+        tatp.check(&mut memory).unwrap();
+        // The standard's shares, and how many find their row: 2.5 of 4 types are there, 85% of the facilities active, and
+        // half of the forwardings present, for inserts and deletes balance. Of the times asked for, 30% are in one.
+        let expected = [(35, 100.0), (10, 16.0), (35, 62.5), (2, 62.5), (14, 100.0), (2, 31.25), (2, 31.25)];
+        for (kind, (share, success)) in expected.into_iter().enumerate() {
+            let got = counts[kind] as f64 * 100.0 / total as f64;
+            assert!((got - f64::from(share)).abs() < 0.5, "transaction {kind}: {got}% for {share}%");
+            let got = found[kind] as f64 * 100.0 / counts[kind] as f64;
+            assert!((got - success).abs() < 8.0, "transaction {kind}: {got}% succeed for {success}%");
+        }
+    }
+}

@@ -190,6 +190,7 @@ macro_rules! conforms {
 
 conforms! {
     array_swap "array-swap";
+    rbt "rbt";
     hash_table "hash-table";
     tatp "tatp";
     tatp_mix "tatp-mix";

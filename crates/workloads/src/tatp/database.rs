@@ -91,23 +91,24 @@ impl Tables {
             forwardings: Array::open(forwardings, count)?,
         })
     }
+    /// Writes all rows of subscribers `0..count`.
     fn fill<M: Memory>(
+        &self,
         memory: &mut M,
-        [subscribers, access_info, facilities, forwardings]: [Region; 4],
         count: u64,
         seed: u64,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), AccessError> {
-        let mut at = |table: u64, row: u64| {
-            if row.is_multiple_of(header::PROGRESS_EVERY) {
-                progress((table * count + row) as f64 / (4 * count) as f64);
+        for s_id in 0..count {
+            if s_id.is_multiple_of(header::PROGRESS_EVERY) {
+                progress(s_id as f64 / count as f64);
             }
-            row as u32
-        };
-        Array::create(memory, subscribers, count, |i| schema::load(seed, at(0, i)).subscriber)?;
-        Array::create(memory, access_info, count, |i| schema::access_info(seed, at(1, i)))?;
-        Array::create(memory, facilities, count, |i| schema::facilities(seed, at(2, i)).0)?;
-        Array::create(memory, forwardings, count, |i| schema::facilities(seed, at(3, i)).1)?;
+            let rows = schema::load(seed, s_id as u32);
+            self.subscribers.set(memory, s_id, rows.subscriber)?;
+            self.access_info.set(memory, s_id, rows.access_info)?;
+            self.facilities.set(memory, s_id, rows.special_facility)?;
+            self.forwardings.set(memory, s_id, rows.call_forwarding)?;
+        }
         Ok(())
     }
 }
@@ -158,7 +159,8 @@ impl<L: Latch> Database<L> {
         let bytes = |count| Tables::bytes(count).iter().sum::<u64>() + index::bytes::<L>(count);
         let count = header::most(data.bytes, bytes).min(u64::from(u32::MAX));
         let (regions, rest) = Tables::cut(data, count)?;
-        Tables::fill(memory, regions, count, params.seed, &mut |share| progress(0.7 * share))?;
+        let tables = Tables::open(regions, count)?;
+        tables.fill(memory, count, params.seed, &mut |share| progress(0.7 * share))?;
         let index = Index::<L>::build(memory, rest, count, &mut |share| progress(0.7 + 0.3 * share))?;
         header::write(memory, workload, at, Header { subscribers: count, seed: params.seed, index })?;
         progress(1.0);
@@ -453,4 +455,68 @@ fn check_forwardings(
         }
     }
     Ok(schema::count(rows))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_memory::{NoLatch, PlainMemory};
+    use fulgurite_sys::Backed;
+
+    #[test]
+    fn damage_is_found() {
+        let mut m = PlainMemory::new(Backed::BasePages).unwrap();
+        let region = Region::new(Address::from_linear(0), 1 << 19);
+        let params = Params { bytes: 1 << 19, zipf: 0.9, seed: 3, input: None };
+        Database::<NoLatch>::build("tatp", &mut m, region, &params, &mut |_| ()).unwrap();
+        let tatp = Database::<NoLatch>::open("tatp", &mut m, region, &params).unwrap();
+        tatp.check("tatp", &mut m).unwrap();
+
+        // A subscriber with a facility and without another.
+        let (s_id, facilities) = (0..100)
+            .map(|s_id| (s_id, schema::load(3, s_id).special_facility))
+            .find(|(_, f)| f[0].sf_type != 0 && f[1].sf_type == 0)
+            .unwrap();
+        let place = u64::from(s_id);
+        let (tables, mut half) = (&tatp.tables, facilities);
+        half[0].updated += 1;
+        let mut other = facilities;
+        other[0].data_b[0] ^= 1;
+        for bad in [half, other] {
+            tables.facilities.set(&mut m, place, bad).unwrap();
+            assert!(matches!(tatp.check("tatp", &mut m), Err(WorkloadError::Inconsistent { .. })));
+        }
+        tables.facilities.set(&mut m, place, facilities).unwrap();
+
+        let good = tables.subscribers.get(&mut m, place).unwrap();
+        for bad in [
+            Subscriber { forwardings: good.forwardings + 1, ..good },
+            Subscriber { vlr_location: !good.vlr_location, ..good },
+            Subscriber { msc_location: !good.msc_location, moved: 1, ..good },
+            Subscriber { s_id: s_id + 1, ..good },
+        ] {
+            tables.subscribers.set(&mut m, place, bad).unwrap();
+            assert!(matches!(tatp.check("tatp", &mut m), Err(WorkloadError::Inconsistent { .. })), "{bad:?}");
+        }
+        tables.subscribers.set(&mut m, place, good).unwrap();
+        tatp.check("tatp", &mut m).unwrap();
+
+        let row =
+            CallForwarding { s_id: 0, sf_type: 2, start_time: 8, end_time: 16, numberx: [b'7'; 15], unused: [0; 2] };
+        let number = schema::sub_nbr(s_id);
+        assert_eq!(tatp.insert_call_forwarding(&mut m, &number, row), Ok(0), "no such facility");
+        let row = CallForwarding { sf_type: 1, ..row };
+        assert_eq!(tatp.delete_call_forwarding(&mut m, &number, 1, 8).unwrap() + 1, {
+            let there = schema::load(3, s_id).call_forwarding[0][1].end_time != 0;
+            1 + u64::from(there)
+        });
+        assert_eq!(tatp.insert_call_forwarding(&mut m, &number, row), Ok(1));
+        assert_eq!(tatp.insert_call_forwarding(&mut m, &number, row), Ok(0), "there is one already");
+        tatp.check("tatp", &mut m).unwrap();
+        // A forwarding by a facility that is not there.
+        let mut rows = tables.forwardings.get(&mut m, place).unwrap();
+        rows[1][0] = CallForwarding { s_id, sf_type: 2, start_time: 0, end_time: 5, ..row };
+        tables.forwardings.set(&mut m, place, rows).unwrap();
+        assert!(matches!(tatp.check("tatp", &mut m), Err(WorkloadError::Inconsistent { .. })));
+    }
 }

@@ -107,9 +107,18 @@ pub(super) fn sub_nbr(s_id: u32) -> SubNbr {
     digits
 }
 
+/// `N` random bytes.
+fn bytes<const N: usize>(random: &mut Random) -> [u8; N] {
+    let mut bytes = [0; N];
+    for chunk in bytes.chunks_mut(8) {
+        chunk.copy_from_slice(&random.next().to_le_bytes()[..chunk.len()]);
+    }
+    bytes
+}
+
 /// `N` upper-case letters.
 fn letters<const N: usize>(random: &mut Random) -> [u8; N] {
-    std::array::from_fn(|_| b'A' + random.below(26) as u8)
+    bytes(random).map(|byte| b'A' + ((u16::from(byte) * 26) >> 8) as u8)
 }
 
 /// Fifteen decimal digits.
@@ -134,11 +143,12 @@ fn types(random: &mut Random) -> u8 {
     }
 }
 
-/// The rows of one subscriber as the load makes them, call forwardings counted only: a function of seed and `s_id`.
+/// All rows of one subscriber as the load makes them: a function of seed and `s_id`.
 pub(super) struct Loaded {
     pub subscriber: Subscriber,
     pub access_info: [AccessInfo; TYPES],
     pub special_facility: [SpecialFacility; TYPES],
+    pub call_forwarding: [[CallForwarding; STARTS]; TYPES],
 }
 
 /// Which table a stream of random numbers is for, so that each can be made alone.
@@ -153,7 +163,7 @@ fn random(seed: u64, s_id: u32, stream: Stream) -> Random {
     Random::new(seed ^ 0x7A79_0000, u64::from(s_id) * 4 + stream as u64)
 }
 
-pub(super) fn subscriber(seed: u64, s_id: u32) -> Subscriber {
+fn subscriber(seed: u64, s_id: u32) -> Subscriber {
     let random = &mut random(seed, s_id, Stream::Subscriber);
     Subscriber {
         updated: 0,
@@ -163,18 +173,18 @@ pub(super) fn subscriber(seed: u64, s_id: u32) -> Subscriber {
         vlr_location: random.between(1, u64::from(u32::MAX)) as u32,
         bits: random.below(1 << 10) as u16,
         forwardings: 0,
-        hex: std::array::from_fn(|_| random.below(256) as u8),
-        byte2: std::array::from_fn(|_| random.below(256) as u8),
+        hex: bytes(random),
+        byte2: bytes(random),
         sub_nbr: sub_nbr(s_id),
         unused: [0; 2],
     }
 }
 
-pub(super) fn access_info(seed: u64, s_id: u32) -> [AccessInfo; TYPES] {
+fn access_info(seed: u64, s_id: u32) -> [AccessInfo; TYPES] {
     let random = &mut random(seed, s_id, Stream::AccessInfo);
     let present = types(random);
     std::array::from_fn(|i| {
-        let (data1, data2) = (random.below(256) as u8, random.below(256) as u8);
+        let [data1, data2] = bytes(random);
         let row = AccessInfo {
             s_id,
             ai_type: i as u8 + 1,
@@ -190,7 +200,7 @@ pub(super) fn access_info(seed: u64, s_id: u32) -> [AccessInfo; TYPES] {
 }
 
 /// The special facilities and their call forwardings.
-pub(super) fn facilities(seed: u64, s_id: u32) -> ([SpecialFacility; TYPES], [[CallForwarding; STARTS]; TYPES]) {
+fn facilities(seed: u64, s_id: u32) -> ([SpecialFacility; TYPES], [[CallForwarding; STARTS]; TYPES]) {
     let random = &mut random(seed, s_id, Stream::Facility);
     let present = types(random);
     let mut forwardings = [[CallForwarding::ABSENT; STARTS]; TYPES];
@@ -213,16 +223,9 @@ pub(super) fn facilities(seed: u64, s_id: u32) -> ([SpecialFacility; TYPES], [[C
                 *forwarding = CallForwarding { s_id, sf_type, start_time, end_time, numberx, unused: [0; 2] };
             }
         }
-        SpecialFacility {
-            updated: 0,
-            s_id,
-            sf_type,
-            is_active: u8::from(random.percent(ACTIVE_PERCENT)),
-            error_cntrl: random.below(256) as u8,
-            data_a: random.below(256) as u8,
-            data_b: letters(random),
-            unused: [0; 3],
-        }
+        let is_active = u8::from(random.percent(ACTIVE_PERCENT));
+        let ([error_cntrl, data_a], data_b) = (bytes(random), letters(random));
+        SpecialFacility { updated: 0, s_id, sf_type, is_active, error_cntrl, data_a, data_b, unused: [0; 3] }
     });
     (facilities, forwardings)
 }
@@ -236,7 +239,7 @@ pub(super) fn count(forwardings: &[[CallForwarding; STARTS]; TYPES]) -> u16 {
 pub(super) fn load(seed: u64, s_id: u32) -> Loaded {
     let (special_facility, call_forwarding) = facilities(seed, s_id);
     let subscriber = Subscriber { forwardings: count(&call_forwarding), ..subscriber(seed, s_id) };
-    Loaded { subscriber, access_info: access_info(seed, s_id), special_facility }
+    Loaded { subscriber, access_info: access_info(seed, s_id), special_facility, call_forwarding }
 }
 
 #[cfg(test)]

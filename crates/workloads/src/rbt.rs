@@ -1,0 +1,204 @@
+//! Red-Black Tree: look-ups down a binary tree ("data structure lookups with pointer chasing behavior", AstriFlash section
+//! V-A), a few updates of values, and a few inserts and removals ("limited write traffic").
+//!
+//! Even keys are there from the start and stay; look-ups and updates go to them. Odd keys come and go: a *toggle* inserts
+//! its key if it is not there and removes it if it is. So whether an odd key is there in the end depends on how many toggles
+//! of it there were, not on their order, and the tree never grows by more than one key in [`TOGGLED_EVERY`].
+//!
+//! Nodes are scattered over the heap, as they are after a life of inserts in random order: each step down is to another
+//! subpage.
+//!
+//! Invariants, under any interleaving and after any error: the tree is a red-black tree; all even keys and no unknown odd
+//! ones are there, each with its own payload; `changed` is the sum of the weights of the updates of the key.
+
+use std::sync::Arc;
+
+use fulgurite_memory::{
+    AccessError, Heap, Latch, Layout, Memory, RedBlackTree, RedBlackTreeRoot, Region, SUBPAGE_BYTES,
+};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::keys::{Random, ZipfKeys, mix};
+use crate::{Params, Workload, WorkloadError, header};
+
+/// Shares of requests, of 100: the paper says look-ups and limited write traffic. The rest toggle.
+const LOOKUP_PERCENT: u64 = 90;
+const UPDATE_PERCENT: u64 = 5;
+/// One odd key may come for so many even ones.
+const TOGGLED_EVERY: u64 = 64;
+/// Latches for values, shared by hash of the node.
+const LATCH_COUNT: usize = 4096;
+/// Room in the heap for its header, the tree's root, and slabs that are begun: two pages and a little.
+const HEAP_SLACK_BYTES: u64 = 36 * SUBPAGE_BYTES as u64;
+
+/// A value; with its links and key it fills a cache line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Value {
+    changed: u64,
+    payload: [u64; 4],
+}
+
+impl Value {
+    fn of(key: u64) -> Value {
+        Value { changed: 0, payload: std::array::from_fn(|i| mix(key ^ (i as u64 + 1) << 56)) }
+    }
+}
+
+/// What the header says.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+struct Header {
+    root: RedBlackTreeRoot,
+    heap: Region,
+    count: u64,
+}
+
+type Tree<L> = RedBlackTree<u64, Value, L>;
+
+/// The tree, open.
+#[derive(Debug)]
+pub struct Rbt<L> {
+    tree: Tree<L>,
+    heap: Arc<Heap>,
+    keys: ZipfKeys,
+}
+
+/// One request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RbtRequest {
+    /// Looks the key up.
+    Lookup(u64),
+    /// Adds to the key's sum.
+    Update(u64, u64),
+    /// Inserts the key, or removes it if it is there.
+    Toggle(u64),
+}
+
+/// The key with this index, there from the start.
+const fn lasting(index: u64) -> u64 {
+    2 * index
+}
+/// The key that comes and goes after the `slot * TOGGLED_EVERY`th lasting one.
+const fn toggled(slot: u64) -> u64 {
+    lasting(slot * TOGGLED_EVERY) + 1
+}
+
+/// Bytes that a heap needs for a tree with so many lasting keys.
+fn heap_bytes<L: Latch>(count: u64) -> u64 {
+    let per_subpage = (SUBPAGE_BYTES / Tree::<L>::NODE_BYTES) as u64;
+    // Each writer has a fresh node in hand for a moment: room for a thousand of them.
+    let nodes = count + count.div_ceil(TOGGLED_EVERY) + 1024.min(count);
+    nodes.div_ceil(per_subpage) * SUBPAGE_BYTES as u64 + HEAP_SLACK_BYTES
+}
+
+impl<L: Latch> Workload for Rbt<L> {
+    const NAME: &'static str = "rbt";
+    const PINS: u32 = Tree::<L>::PINS;
+    type Request = RbtRequest;
+
+    fn build<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        params: &Params,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), WorkloadError> {
+        let (at, data) = header::split(Self::NAME, region, params.bytes, 2 * HEAP_SLACK_BYTES)?;
+        let count = header::most(data.bytes, heap_bytes::<L>);
+        let heap = Arc::new(Heap::create(memory, data)?);
+        let entries = (0..count).map(|index| {
+            if index.is_multiple_of(header::PROGRESS_EVERY) {
+                progress(index as f64 / count as f64);
+            }
+            (lasting(index), Value::of(lasting(index)))
+        });
+        let layout = Layout::Scattered { seed: params.seed };
+        let tree = Tree::<L>::bulk(memory, heap.clone(), 1, count, entries, layout)?;
+        heap.save(memory)?;
+        header::write(memory, Self::NAME, at, Header { root: tree.root(), heap: data, count })?;
+        progress(1.0);
+        Ok(())
+    }
+
+    fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
+        let header: Header = header::read(memory, Self::NAME, region)?;
+        let heap = Arc::new(Heap::open(memory, header.heap)?);
+        Ok(Rbt {
+            tree: Tree::open(header.root, heap.clone(), LATCH_COUNT)?,
+            heap,
+            keys: ZipfKeys::new(Self::NAME, header.count, params.zipf)?,
+        })
+    }
+
+    #[inline]
+    fn request(&self, seed: u64, number: u64) -> RbtRequest {
+        let mut random = Random::new(seed, number);
+        let index = self.keys.sample(&mut random);
+        match random.below(100) {
+            draw if draw < LOOKUP_PERCENT => RbtRequest::Lookup(lasting(index)),
+            draw if draw < LOOKUP_PERCENT + UPDATE_PERCENT => RbtRequest::Update(lasting(index), random.next()),
+            _ => RbtRequest::Toggle(toggled(index / TOGGLED_EVERY)),
+        }
+    }
+
+    #[inline]
+    fn execute<M: Memory>(&self, memory: &mut M, request: &RbtRequest) -> Result<u64, AccessError> {
+        match *request {
+            RbtRequest::Lookup(key) => {
+                let value = self.tree.get(memory, &key)?;
+                Ok(value.map_or(0, |value| value.payload.iter().fold(0, |sum, word| sum ^ word)))
+            }
+            RbtRequest::Update(key, weight) => {
+                let changed = self.tree.update(memory, &key, |value| {
+                    value.changed = value.changed.wrapping_add(weight);
+                    value.payload[0]
+                })?;
+                Ok(changed.unwrap_or(0))
+            }
+            // Exactly one change, whoever else toggles the same key: a removal that found it, or an insert that did not. An
+            // insert that finds it writes what is there already.
+            RbtRequest::Toggle(key) => loop {
+                if self.tree.remove(memory, &key)?.is_some() {
+                    return Ok(0);
+                }
+                if self.tree.insert(memory, &key, Value::of(key))?.is_none() {
+                    return Ok(1);
+                }
+            },
+        }
+    }
+
+    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
+        let broken = |what| Err(WorkloadError::Inconsistent { workload: Self::NAME, what });
+        let count = self.keys.count();
+        let len = self.tree.check(memory)?;
+        let (mut sum, mut lasting_keys, mut wrong) = (0u64, 0, None);
+        let seen = self.tree.range(memory, .., |&key, value| {
+            let comes_and_goes = key % 2 == 1;
+            let known = if comes_and_goes {
+                (key - 1).is_multiple_of(2 * TOGGLED_EVERY) && value.changed == 0
+            } else {
+                lasting_keys += 1;
+                true
+            };
+            if !known || key / 2 >= count || *value != (Value { changed: value.changed, ..Value::of(key) }) {
+                wrong = Some(key);
+            }
+            sum = sum.wrapping_add(mix(mix(key).wrapping_add(value.changed)));
+            wrong.is_none()
+        })?;
+        if let Some(key) = wrong {
+            return broken(format!("key {key} has the value of another, or was never put in"));
+        }
+        if (lasting_keys, seen) != (count, len) {
+            return broken(format!(
+                "{lasting_keys} of {count} lasting keys are there; {seen} keys seen, {len} counted"
+            ));
+        }
+        Ok(sum)
+    }
+
+    fn dram_bytes(&self) -> u64 {
+        (self.tree.dram_bytes() + self.heap.dram_bytes()) as u64
+    }
+}
