@@ -60,6 +60,7 @@ workloads! {
     "hash-table" crate::HashTable<L>, true, "looks keys up in a chained hash table, updates one in ten";
     "tatp" crate::Tatp<L>, false, "TATP's update of subscriber data: a row in each of two tables";
     "tatp-mix" crate::TatpMix<L>, false, "TATP's seven transactions by the standard's shares";
+    "masstree" crate::MasstreeStore<L>, true, "gets, and one put in twenty, of string keys in a trie of B+-trees";
 }
 
 /// All workloads.

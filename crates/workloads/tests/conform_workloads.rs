@@ -194,6 +194,7 @@ conforms! {
     hash_table "hash-table";
     tatp "tatp";
     tatp_mix "tatp-mix";
+    masstree "masstree";
 }
 
 #[test]

@@ -23,6 +23,7 @@ use super::schema::{
     self, AccessInfo, CallForwarding, START_HOURS, STARTS, SpecialFacility, SubNbr, Subscriber, TYPES,
 };
 use crate::keys::{Random, ZipfKeys, mix};
+use crate::optimistic::unchanged;
 use crate::{Params, WorkloadError, header};
 
 /// Latches, shared by hash of the subscriber.
@@ -129,22 +130,6 @@ fn add(row: &ViewMut<'_>, offset: usize, weight: u64) {
 #[inline(always)]
 fn pinned<P: Pinned, T>(pin: &P, at: Ptr<T>) -> ViewMut<'_> {
     pin.view_mut(at.address().subpage_offset(), size_of::<T>())
-}
-
-/// Reads until nobody has changed anything meanwhile.
-#[inline]
-fn unchanged<M: Memory, L: Latch, T>(
-    latch: &L,
-    memory: &mut M,
-    mut read: impl FnMut(&mut M) -> Result<T, AccessError>,
-) -> Result<T, AccessError> {
-    loop {
-        let version = latch.read_begin(memory)?;
-        let value = read(memory)?;
-        if latch.read_validate(version) {
-            return Ok(value);
-        }
-    }
 }
 
 impl<L: Latch> Database<L> {
