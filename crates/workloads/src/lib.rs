@@ -11,24 +11,23 @@ mod array_swap;
 mod hash_table;
 mod header;
 mod keys;
-mod masstree;
-mod optimistic;
 mod rbt;
 mod registry;
 mod search;
+pub mod silo;
 mod tatp;
 mod tpcc;
 
 pub use array_swap::{ArraySwap, SwapRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
-pub use masstree::{MasstreeStore, StringRequest};
 pub use rbt::{Rbt, RbtRequest};
 pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
 pub use search::{
     ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,
     NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word,
 };
+pub use silo::{SiloTpcc, SiloYcsb};
 pub use tatp::{Tatp, TatpMix, TatpRequest, UpdateRequest};
 pub use tpcc::{Delivery, Line, MixRequest, NewOrder, OrderStatus, Payment, StockLevel, Tpcc, TpccMix, Who};
 

@@ -13,16 +13,16 @@
 //! check     consistency conditions, order-free invariant
 //! ```
 
-mod check;
+pub(crate) mod check;
 mod database;
 mod delivery;
-mod new_order;
+pub(crate) mod new_order;
 mod payment;
-mod populate;
+pub(crate) mod populate;
 mod queries;
-mod request;
-mod rows;
-mod schema;
+pub(crate) mod request;
+pub(crate) mod rows;
+pub(crate) mod schema;
 
 use fulgurite_memory::{AccessError, Latch, Memory, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
