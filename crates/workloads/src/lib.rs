@@ -11,6 +11,8 @@ mod array_swap;
 mod hash_table;
 mod header;
 mod keys;
+mod masstree;
+mod optimistic;
 mod rbt;
 mod registry;
 mod search;
@@ -21,6 +23,7 @@ mod tpcc;
 pub use array_swap::{ArraySwap, SwapRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
+pub use masstree::{MasstreeStore, StringRequest};
 pub use rbt::{Rbt, RbtRequest};
 pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
 pub use search::{
