@@ -1,0 +1,297 @@
+//! The command line: commands, options, their help and examples.
+//!
+//! Every value is parsed to its type here, so that nonsense is refused (exit code 2) before anything exists. What depends
+//! on the machine or on other options is checked in [`crate::checks`].
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::values::{
+    self, CacheTraces, Config, FlashChoice, Output, Prefetch, Replacement, Size, WorkloadName, non_zero_duration,
+};
+
+/// Flash that passes for DRAM: demonstrations and benchmarks.
+#[derive(Debug, Parser)]
+#[command(name = "fulgurite", version, max_term_width = 110, disable_help_subcommand = true, after_help = EXAMPLES)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  fulgurite demo                                   index and search this machine's text, 4% of the index in DRAM
+  fulgurite bench micro                            what a switch, a hit and a miss cost
+  fulgurite bench live --quick                     seven workloads beside DRAM, swap and mmap, in under a minute
+  fulgurite bench live --workload tatp,silo --miss-every 5us --json results.json --plot results.svg
+  fulgurite bench tail --workload tatp             load against tail latency, open loop
+  fulgurite bench policies                         miss ratios of the replacement policies
+
+Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want root; without it they are skipped.";
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Index the text of this machine into flash memory and serve it with 3-5% of the index in DRAM.
+    Demo(DemoArgs),
+    /// Measure.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Remove swap files, cgroups and temporary files that an earlier run left (only after kill -9 of its helper).
+    Cleanup,
+    /// Print a completion script for a shell.
+    Completions {
+        /// bash, elvish, fish, powershell or zsh.
+        shell: clap_complete::Shell,
+    },
+    /// Write manual pages.
+    Man {
+        /// An existing directory.
+        directory: PathBuf,
+    },
+    /// One configuration under measurement: driven by the parent over stdin and stdout.
+    #[command(name = "__child", hide = true)]
+    Child,
+    /// Sets up swap and cgroups, and removes them when stdin closes.
+    #[command(name = "__privileged", hide = true)]
+    Privileged,
+}
+
+/// The benchmarks.
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// Prices of the primitives: switch, hit, miss.
+    Micro(MicroArgs),
+    /// Throughput and latency of workloads, each configuration against plain DRAM, interleaved.
+    #[command(after_help = LIVE_EXAMPLES)]
+    Live(LiveArgs),
+    /// Tail latency against load (Poisson arrivals, latency from arrival).
+    #[command(after_help = TAIL_EXAMPLES)]
+    Tail(TailArgs),
+    /// Miss ratios of all replacement policies on traces and workloads.
+    Policies(PoliciesArgs),
+}
+
+const LIVE_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench live --workload all --flash emulated --miss-every 10us --json live.json --plot live.svg
+  fulgurite bench live --workload tatp --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
+  fulgurite bench live --flash /mnt/nvme/flash.img --create --miss-every 10us
+  fulgurite bench live --workload masstree --workers 2 --config dram-only,resident
+
+Configurations:
+  dram-only        plain references in huge pages: the denominator
+  resident         guarded, all data in frames: what hits cost
+  fulgurite        guarded, fibers switch on a miss, arrived fibers first by age
+  priority-aging   the same with AstriFlash's scheduling: new jobs first, with aging
+  fifo             the same, first come first served
+  flash-sync       guarded, waits for every miss
+  os-swap          plain memory in a cgroup with a swap file: best of 1, 8, 32 threads
+  mmap             plain memory mapped from a file in a cgroup: best of 1, 8, 32 threads";
+
+const TAIL_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench tail --workload tatp --flash emulated --plot tail.svg
+  fulgurite bench tail --quick --loads 30,60,90";
+
+/// Where results go.
+#[derive(Clone, Debug, Args)]
+pub struct OutputArgs {
+    /// Write the results as one JSON object; without FILE or with `-` to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    pub json: Option<Output>,
+    /// Draw the results.
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// The same code on less data, in under a minute.
+    #[arg(long)]
+    pub quick: bool,
+    /// Seed of data and requests.
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// The flash and the memory in front of it.
+#[derive(Clone, Debug, Args)]
+pub struct FlashArgs {
+    /// `emulated` (a device thread on another core), `memory`, or the path of a file or block device.
+    #[arg(long, value_name = "emulated|memory|FILE", default_value = "emulated", value_parser = values::flash)]
+    pub flash: FlashChoice,
+    /// Create the file that --flash names, and remove it at the end.
+    #[arg(long)]
+    pub create: bool,
+    /// Latency of a read of the emulated device.
+    #[arg(long, value_name = "TIME", default_value = "50us", value_parser = values::duration)]
+    pub read_latency: Duration,
+    /// Latency of a write of the emulated device.
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
+    pub write_latency: Duration,
+    /// Planes of the emulated device: how many requests it serves at once.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub planes: u32,
+    /// DRAM for everything that the runtime needs: a size, or a share of the data.
+    #[arg(long, value_name = "64M|3%", default_value = "3%", value_parser = values::size)]
+    pub dram: Size,
+    /// Worker threads, each on a core of its own.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub workers: u32,
+    /// Fibers of one worker: the most requests that may wait for flash at once.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub fibers: u32,
+    /// Which subpage leaves DRAM: clock, s3-fifo or lru.
+    #[arg(long, value_name = "POLICY", default_value = "s3-fifo", value_parser = values::replacement)]
+    pub replacement: Replacement,
+    /// Sequential prefetch: off, adaptive, or a window of 1 to 16 subpages.
+    #[arg(long, value_name = "off|adaptive|N", default_value = "adaptive", value_parser = values::prefetch)]
+    pub prefetch: Prefetch,
+    /// Directory for swap files and mapped files (default: that of the --flash file, else the temporary directory).
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
+}
+
+/// `bench micro`.
+#[derive(Clone, Debug, Args)]
+pub struct MicroArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Rounds; the median is reported.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+}
+
+/// What a request costs beside its misses.
+#[derive(Clone, Debug, Args)]
+pub struct WorkArgs {
+    /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then added computing.
+    #[arg(long, value_name = "TIME", value_parser = non_zero_duration, conflicts_with = "work")]
+    pub miss_every: Option<Duration>,
+    /// Add this much computing to every request instead (0: none).
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub work: Option<Duration>,
+    /// Zipf exponent of the keys, 0 (uniform) to 4; fixed, so that only added work reaches --miss-every.
+    #[arg(long, value_name = "EXPONENT", value_parser = values::zipf)]
+    pub zipf: Option<f64>,
+}
+
+/// `bench live`.
+#[derive(Clone, Debug, Args)]
+pub struct LiveArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The flash and the DRAM.
+    #[command(flatten)]
+    pub flash: FlashArgs,
+    /// The work.
+    #[command(flatten)]
+    pub work: WorkArgs,
+    /// Workloads, comma-separated; `all` are the seven of AstriFlash's figure 9.
+    #[arg(long, value_name = "all|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload)]
+    pub workload: Vec<WorkloadName>,
+    /// Configurations, comma-separated (below). dram-only always runs: it is the denominator.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = values::config,
+        default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap"
+    )]
+    pub config: Vec<Config>,
+    /// Bytes of data [default: 2G; --quick: 128M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub data: Option<u64>,
+    /// Rounds, in each of which every configuration runs once [default: 5; --quick: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// How long dram-only takes in a round [default: 1s; --quick: 100ms].
+    #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
+    pub round_time: Option<Duration>,
+    /// Directory of text for the search workload.
+    #[arg(long, value_name = "DIR")]
+    pub input: Option<PathBuf>,
+}
+
+/// `bench tail`.
+#[derive(Clone, Debug, Args)]
+pub struct TailArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The flash and the DRAM.
+    #[command(flatten)]
+    pub flash: FlashArgs,
+    /// The work.
+    #[command(flatten)]
+    pub work: WorkArgs,
+    /// Workload.
+    #[arg(long, value_name = "NAME", default_value = "tatp", value_parser = values::one_workload)]
+    pub workload: WorkloadName,
+    /// Configurations, comma-separated.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = values::config,
+        default_value = "dram-only,fulgurite,priority-aging,fifo,flash-sync"
+    )]
+    pub config: Vec<Config>,
+    /// Loads in percent of dram-only's highest throughput, comma-separated.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = values::load,
+        default_value = "10,20,30,40,50,60,70,80,85,90,93,96,98"
+    )]
+    pub loads: Vec<f64>,
+    /// Bytes of data [default: 2G; --quick: 128M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub data: Option<u64>,
+    /// Rounds [default: 5; --quick: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// How long one load is applied in a round [default: 1s; --quick: 150ms].
+    #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
+    pub round_time: Option<Duration>,
+}
+
+/// `bench policies`.
+#[derive(Clone, Debug, Args)]
+pub struct PoliciesArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Directory with block traces, *.lis or *.lis.zst (lines of `first-page count 0 sequence`).
+    #[arg(long, value_name = "DIR", default_value = "traces", value_parser = values::traces)]
+    pub traces: CacheTraces,
+    /// Workloads whose accesses are recorded and replayed, comma-separated; `all`, or `none`.
+    #[arg(long, value_name = "all|none|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload_or_none)]
+    pub workload: Vec<WorkloadName>,
+    /// DRAM, as shares of the distinct subpages touched, comma-separated percentages.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "1,2,3,5,10,20")]
+    pub shares: Vec<f64>,
+    /// Bytes of data of the recorded workloads [default: 256M; --quick: 32M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub data: Option<u64>,
+}
+
+/// `demo`.
+#[derive(Clone, Debug, Args)]
+pub struct DemoArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// The flash and the DRAM.
+    #[command(flatten)]
+    pub flash: FlashArgs,
+    /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB of text].
+    #[arg(long, value_name = "DIR")]
+    pub input: Option<PathBuf>,
+    /// The report to write.
+    #[arg(long, value_name = "FILE.html", default_value = "fulgurite-demo.html")]
+    pub report: PathBuf,
+}

@@ -1,0 +1,188 @@
+//! `--miss-every`: how much computing lies between two misses, made the same for all configurations.
+//!
+//! In this order: the request's own computing; then fewer misses, by a larger Zipf exponent; then added computing, a fixed
+//! number of iterations per request. The time between misses is dram-only's time per request divided by the misses per
+//! request that `fulgurite` has with this much DRAM. The processes used here are ended before anything is measured.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use fulgurite_format::format_duration;
+
+use super::image::Image;
+use super::session::{Running, Session, Way};
+use crate::args::WorkArgs;
+use crate::child::protocol::{Batch, Load};
+use crate::progress;
+use crate::report::rows::Calibration;
+use crate::values::Config;
+
+/// Exponents to try, ascending; YCSB's 0.99 is among them.
+const EXPONENTS: [f64; 7] = [0.8, 0.9, 0.99, 1.05, 1.1, 1.15, 1.2];
+/// The exponent where nobody asked for a distance between misses: YCSB's.
+const EXPONENT_DEFAULT: f64 = 0.99;
+/// Requests of calibration have numbers of their own, far from those that are measured.
+const FIRST: u64 = 1 << 40;
+
+/// What a run's batches look like.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Plan {
+    /// How misses were spaced.
+    pub calibration: Calibration,
+    /// Misses per request with this much DRAM.
+    pub misses_per_op: f64,
+    /// Requests in a round.
+    pub count: u64,
+    /// Requests before the first round, until the cache holds what it will hold.
+    pub warm_up: u64,
+}
+
+impl Plan {
+    /// A batch of the run.
+    pub fn batch(&self, seed: u64, first: u64, count: u64, load: Load) -> Batch {
+        Batch { seed, first, count, work_iterations: self.calibration.added_work_iterations, load }
+    }
+    /// In a sentence.
+    pub fn sentence(&self, workload: &str) -> String {
+        let c = &self.calibration;
+        let time = |ns: f64| format_duration(Duration::from_nanos(ns as u64));
+        let target = c.miss_every_ns.map_or(String::new(), |ns| format!(" for a miss every {}", time(ns as f64)));
+        format!(
+            "{workload}: Zipf exponent {:.3}, {} of its own and {} of added computing per request{target}; {:.3} misses per request",
+            c.zipf,
+            time(c.own_work_ns),
+            time(c.added_work_ns),
+            self.misses_per_op
+        )
+    }
+}
+
+struct Bench<'b> {
+    dram_only: Running,
+    fulgurite: Option<Running>,
+    seed: u64,
+    next: u64,
+    round_time: Duration,
+    session: &'b Session,
+}
+
+/// Finds exponent, added work and the number of requests in a round.
+///
+/// # Errors
+/// When a configuration cannot run.
+pub fn calibrate(
+    session: &mut Session,
+    image: &Image,
+    work: &WorkArgs,
+    round_time: Duration,
+    misses_matter: bool,
+) -> Result<Plan> {
+    let waiting = progress::waiting(&format!("{}: calibrating", image.workload));
+    let way = |config| Way { config, threads: session.flash.workers as usize, page_cluster: None };
+    let ways = (way(Config::DramOnly), way(Config::Fulgurite));
+    let dram_only = session.spawn(image, ways.0)?;
+    let fulgurite = if misses_matter { Some(session.spawn(image, ways.1)?) } else { None };
+    let mut bench = Bench { dram_only, fulgurite, seed: image.params.seed, next: FIRST, round_time, session };
+    let plan = bench.plan(work);
+    let Bench { dram_only, fulgurite, .. } = bench;
+    session.end(dram_only)?;
+    if let Some(fulgurite) = fulgurite {
+        session.end(fulgurite)?;
+    }
+    waiting.finish_and_clear();
+    plan
+}
+
+impl Bench<'_> {
+    fn plan(&mut self, work: &WorkArgs) -> Result<Plan> {
+        // A million iterations take about a millisecond: long against the clock, short against an interruption.
+        let iteration_ns = self.dram_only.child.time_work(1 << 20)? as f64 / f64::from(1 << 20);
+        let target = work.miss_every.map(|t| t.as_nanos() as f64).filter(|_| self.fulgurite.is_some());
+        let (zipf, own_ns, misses) = match (target, work.zipf) {
+            (Some(target), None) => self.exponent(target)?,
+            (_, fixed) => self.at(fixed.unwrap_or(EXPONENT_DEFAULT))?,
+        };
+        let added_ns = match (target, work.work) {
+            (Some(target), _) => (target * misses - own_ns).max(0.0),
+            (None, Some(added)) => added.as_nanos() as f64,
+            (None, None) => 0.0,
+        };
+        let iterations = (added_ns / iteration_ns) as u64;
+        let per_second = 1e9 / (own_ns + added_ns) * f64::from(self.session.flash.workers);
+        let count = (per_second * self.round_time.as_secs_f64()).max(64.0) as u64;
+        let calibration = Calibration {
+            zipf,
+            added_work_ns: iterations as f64 * iteration_ns,
+            added_work_iterations: iterations,
+            own_work_ns: own_ns,
+            miss_every_ns: work.miss_every.map(|t| t.as_nanos() as u64),
+        };
+        // Each frame filled about twice, but no longer than three rounds.
+        let frames = (self.session.dram_bytes / 4096) as f64;
+        let fill = if misses > 0.0 { 2.0 * frames / misses } else { 0.0 };
+        let warm_up = (fill as u64).clamp(count / 2, count * 3);
+        Ok(Plan { calibration, misses_per_op: misses, count, warm_up })
+    }
+
+    /// The smallest exponent at which the requests' own computing reaches the distance asked for, or the largest there is.
+    fn exponent(&mut self, target_ns: f64) -> Result<(f64, f64, f64)> {
+        let mut tried = None;
+        for exponent in EXPONENTS {
+            let (_, own_ns, misses) = self.at(exponent)?;
+            tried = Some((exponent, own_ns, misses));
+            if own_ns >= target_ns * misses {
+                break;
+            }
+        }
+        Ok(tried.expect("there are exponents"))
+    }
+
+    fn batch(&mut self, count: u64) -> Batch {
+        let first = self.next;
+        self.next += count;
+        Batch { seed: self.seed, first, count, work_iterations: 0, load: Load::Closed }
+    }
+
+    /// Time of a request in dram-only and misses per request at this exponent, once the cache holds what it will hold.
+    fn at(&mut self, exponent: f64) -> Result<(f64, f64, f64)> {
+        self.dram_only.child.zipf(exponent)?;
+        let trial = self.batch(2000);
+        let first = self.dram_only.child.run(&trial)?;
+        let rate = first.requests as f64 / first.elapsed_ns.max(1) as f64;
+        let count = (rate * self.round_time.as_nanos() as f64 / 4.0).clamp(2000.0, 5e7) as u64;
+        let mut own_ns = f64::INFINITY;
+        for _ in 0..3 {
+            let batch = self.batch(count);
+            let outcome = self.dram_only.child.run(&batch)?;
+            own_ns = own_ns.min(outcome.elapsed_ns as f64 / outcome.requests as f64 * f64::from(self.session.flash.workers));
+        }
+        let misses = if self.fulgurite.is_some() { self.misses(exponent)? } else { 0.0 };
+        Ok((exponent, own_ns, misses))
+    }
+
+    /// Misses per request once they no longer fall.
+    fn misses(&mut self, exponent: f64) -> Result<f64> {
+        let frames = self.fulgurite.as_ref().map_or(0, |f| f.opened.frames).max(256);
+        let mut count = 2000;
+        let mut last = f64::INFINITY;
+        if let Some(fulgurite) = &mut self.fulgurite {
+            fulgurite.child.zipf(exponent)?;
+        }
+        for _ in 0..12 {
+            let batch = self.batch(count);
+            let Some(fulgurite) = &mut self.fulgurite else { break };
+            let outcome = fulgurite.child.run(&batch)?;
+            let misses = outcome.misses as f64 / outcome.requests as f64;
+            let filled = outcome.misses >= frames / 2 || outcome.elapsed_ns > 2 * self.round_time.as_nanos() as u64;
+            if filled && misses > last * 0.97 {
+                return Ok(misses);
+            }
+            last = misses;
+            // So many requests that half of the frames are replaced, within reason.
+            if !filled {
+                count = (count * 4).min(4_000_000);
+            }
+        }
+        Ok(last)
+    }
+}

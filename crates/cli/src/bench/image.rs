@@ -1,0 +1,156 @@
+//! A workload's data, built once: the image that every configuration starts from.
+//!
+//! It lies in a memfd with the whole address space reserved, so that plain memory can build it and other processes can
+//! map it. Whoever touches a page first pays for it: the copies for emulated flash are made here, in the program, so that
+//! they are charged outside the cgroups under measurement.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use fulgurite_memory::{Address, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES};
+use fulgurite_sys::{Arena, Backed, DirectFile};
+use fulgurite_workloads::{Params, Visitor, Workload, WorkloadError};
+
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::progress;
+
+/// Address space that plain memory reserves: what a controller addresses, and a subpage.
+const RESERVED_BYTES: usize = (1 << 44) + SUBPAGE_BYTES;
+/// Bytes copied between two looks at Ctrl-C.
+const STEP_BYTES: usize = 8 << 20;
+
+/// A workload's data as it was built.
+#[derive(Debug)]
+pub struct Image {
+    /// The workload.
+    pub workload: String,
+    /// What it was built from.
+    pub params: Params,
+    /// Bytes of its region, from address 0: whole pages.
+    pub region_bytes: u64,
+    arena: Arc<Arena>,
+}
+
+struct Build<'b> {
+    memory: PlainMemory,
+    region: Region,
+    params: &'b Params,
+    progress: &'b mut dyn FnMut(f64),
+}
+
+impl Visitor for Build<'_> {
+    type Output = Result<(), WorkloadError>;
+    fn visit<W: Workload>(mut self) -> Self::Output {
+        W::build(&mut self.memory, self.region, self.params, self.progress)
+    }
+}
+
+impl Image {
+    /// Builds a workload.
+    ///
+    /// # Errors
+    /// When the parameters make no sense for it, or there is no memory.
+    pub fn build(workload: &str, params: &Params, interrupt: &Interrupt) -> Result<Image> {
+        let region_bytes = params.bytes.next_multiple_of(PAGE_BYTES as u64);
+        let arena = Arc::new(Arena::memfd("fulgurite-image", RESERVED_BYTES)?);
+        let bar = progress::share(&format!("{workload}: building"));
+        let build = Build {
+            memory: PlainMemory::over(arena.clone()),
+            region: Region::new(Address::from_linear(0), region_bytes),
+            params,
+            progress: &mut |share| progress::set_share(&bar, share),
+        };
+        fulgurite_workloads::dispatch::<NoLatch, _>(workload, build)?
+            .with_context(|| format!("{workload} could not be built"))?;
+        bar.finish_and_clear();
+        interrupt.check()?;
+        Ok(Image { workload: workload.to_owned(), params: params.clone(), region_bytes, arena })
+    }
+
+    /// The memory that the image lies in.
+    pub fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    fn steps(&self, interrupt: &Interrupt, mut step: impl FnMut(usize, usize) -> Result<()>) -> Result<()> {
+        let bytes = usize::try_from(self.region_bytes)?;
+        for offset in (0..bytes).step_by(STEP_BYTES) {
+            if interrupt.asked() {
+                return Err(Interrupted.into());
+            }
+            step(offset, STEP_BYTES.min(bytes - offset))?;
+        }
+        Ok(())
+    }
+
+    /// A copy in memory of its own.
+    ///
+    /// # Errors
+    /// When there is no memory.
+    pub fn copy_to_memory(&self, interrupt: &Interrupt) -> Result<Arena> {
+        let copy = Arena::memfd("fulgurite-flash", usize::try_from(self.region_bytes)?)?;
+        self.steps(interrupt, |offset, len| {
+            Arena::copy(&self.arena, offset, &copy, offset, len);
+            Ok(())
+        })?;
+        Ok(copy)
+    }
+
+    /// A copy in a file without a name, in `scratch`, out of the page cache again.
+    ///
+    /// # Errors
+    /// When the file system is full, or whatever else it says.
+    pub fn copy_to_unnamed(&self, scratch: &Path, interrupt: &Interrupt) -> Result<File> {
+        let what = || format!("a file in {} cannot be written", scratch.display());
+        let file = tempfile::tempfile_in(scratch).with_context(what)?;
+        let mut buffer = vec![0; STEP_BYTES];
+        let bar = progress::share(&format!("{}: writing the file for mmap", self.workload));
+        self.steps(interrupt, |offset, len| {
+            self.arena.read(offset, &mut buffer[..len]);
+            std::os::unix::fs::FileExt::write_all_at(&file, &buffer[..len], offset as u64).with_context(what)?;
+            progress::set_share(&bar, offset as f64 / self.region_bytes as f64);
+            Ok(())
+        })?;
+        file.sync_all().with_context(what)?;
+        // Its pages would be charged to this process and not to who maps them.
+        let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+        bar.finish_and_clear();
+        Ok(file)
+    }
+
+    /// A copy in a file or on a device, past the page cache.
+    ///
+    /// # Errors
+    /// When the path cannot be opened or created, or whatever else the file system says.
+    pub fn copy_to_path(&self, path: &Path, create: bool, interrupt: &Interrupt) -> Result<()> {
+        let what = || format!("{} cannot be written", path.display());
+        let file = if create { DirectFile::create(path) } else { DirectFile::open(path) }.with_context(what)?;
+        let bar = progress::share(&format!("{}: writing {}", self.workload, path.display()));
+        self.steps(interrupt, |offset, len| {
+            let mut done = 0;
+            while done < len {
+                match file.write_at((offset + done) as u64, &self.arena, offset + done, len - done) {
+                    // Past the page cache only whole blocks go.
+                    Ok(n) if n >= 4096 => done += n & !4095,
+                    Ok(_) => return Err(std::io::Error::from(std::io::ErrorKind::WriteZero)).with_context(what),
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                    Err(e) => return Err(e).with_context(what),
+                }
+            }
+            progress::set_share(&bar, offset as f64 / self.region_bytes as f64);
+            Ok(())
+        })?;
+        file.sync_all().with_context(what)?;
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+/// Plain memory of one's own with the same contents, in base pages.
+pub fn private_copy(image: &Image) -> Result<PlainMemory> {
+    let memory = PlainMemory::new(Backed::HugePages)?;
+    Arena::copy(image.arena(), 0, memory.arena(), 0, usize::try_from(image.region_bytes)?);
+    Ok(memory)
+}

@@ -1,0 +1,298 @@
+//! `bench live`: workloads in all configurations, interleaved, each as a share of dram-only.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use fulgurite_workloads::Params;
+
+use super::calibrate::{self, Plan};
+use super::image::Image;
+use super::rounds::{self, Contestant, Ran};
+use super::session::{Session, Way};
+use crate::args::LiveArgs;
+use crate::bad_input::bad_input;
+use crate::checks;
+use crate::child::protocol::Outcome;
+use crate::interrupt::Interrupted;
+use crate::progress;
+use crate::report::charts::{Axis, Bar, Bars, Curve, Curves, nines, percentile_axis, stack};
+use crate::report::rows::{LiveRow, Percentiles, Spread, Variant};
+use crate::report::{self, Report, table};
+use crate::values::{Config, workloads};
+
+/// Runs it.
+pub fn run(args: &LiveArgs) -> Result<()> {
+    checks::outputs(&args.output)?;
+    let quick = args.output.quick;
+    let names = workloads(&args.workload);
+    let data_bytes = args.data.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
+    let rounds = args.rounds.unwrap_or(if quick { 3 } else { 5 });
+    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 60 } else { 1000 }));
+    if names.contains(&"search") && args.input.is_none() {
+        bad_input!("the search workload needs --input DIR: a directory with text");
+    }
+    if let Some(input) = &args.input {
+        checks::input(input)?;
+    }
+    // dram-only is the denominator, whether it was named or not.
+    let mut configs = vec![Config::DramOnly];
+    configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
+    let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
+    let swap_ways = Way::all(Config::OsSwap, 1, clusters).len() as u64;
+    let mut session = Session::start(&args.flash, data_bytes, &mut configs, swap_ways)?;
+    report::print(&args.output, &session.machine.line())?;
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    let mut interrupted = false;
+    for name in &names {
+        let params =
+            Params { bytes: data_bytes, zipf: args.work.zipf.unwrap_or(0.99), seed: args.output.seed, input: args.input.clone() };
+        match one(&mut session, args, name, &params, &configs, clusters, rounds, round_time) {
+            Ok((mut these, ran)) => {
+                rows.append(&mut these);
+                failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
+                interrupted |= ran.interrupted;
+            }
+            Err(e) if e.is::<Interrupted>() => interrupted = true,
+            Err(e) => failed.push(format!("{name}: {e:#}")),
+        }
+        if interrupted {
+            break;
+        }
+    }
+    let _ = session.helper.swap_off();
+    report::print(&args.output, &table::live(&rows))?;
+    report::print(&args.output, &summary(&rows))?;
+    for note in &session.notes {
+        report::print(&args.output, note)?;
+    }
+    report::write_json(
+        &args.output,
+        &Report {
+            machine: &session.machine,
+            command: report::command_line(),
+            setting: session.setting(),
+            interrupted,
+            rows: &rows,
+        },
+    )?;
+    report::write_plot(&args.output, || plot(&rows))?;
+    if interrupted {
+        return Err(Interrupted.into());
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    Ok(())
+}
+
+/// One workload in all configurations.
+#[expect(clippy::too_many_arguments, reason = "the run's settings, each used once")]
+fn one(
+    session: &mut Session,
+    args: &LiveArgs,
+    name: &str,
+    params: &Params,
+    configs: &[Config],
+    clusters: &[u32],
+    rounds: u32,
+    round_time: Duration,
+) -> Result<(Vec<LiveRow>, Ran)> {
+    let mut image = Image::build(name, params, &session.interrupt)?;
+    let misses_matter = configs.iter().any(|c| c.capped());
+    let plan = calibrate::calibrate(session, &image, &args.work, round_time, misses_matter)?;
+    image.params.zipf = plan.calibration.zipf;
+    report::print(&args.output, &plan.sentence(name))?;
+    let ways: Vec<Way> = configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, clusters)).collect();
+    let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
+    if swapped > 0 {
+        session.helper.swap_on(&session.scratch.clone(), swapped * image.region_bytes + (64 << 20))?;
+    }
+    let bar = progress::steps(name, ways.len() as u64 * u64::from(rounds + 1));
+    let ran = rounds::run(session, &image, &plan, &ways, rounds, &bar);
+    bar.finish_and_clear();
+    if swapped > 0 {
+        session.helper.swap_off()?;
+    }
+    let ran = ran?;
+    let rows = rows(session, name, &plan, &ran.contestants);
+    Ok((rows, ran))
+}
+
+fn rate(outcome: &Outcome) -> f64 {
+    outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
+}
+
+/// Throughput round by round as a share of dram-only's.
+fn shares(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
+    let Some(dram_only) = dram_only else { return Vec::new() };
+    one.outcomes.iter().zip(&dram_only.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
+}
+
+/// One row for each configuration; of several ways, the best.
+fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestant]) -> Vec<LiveRow> {
+    let dram_only = contestants.iter().find(|c| c.way.config == Config::DramOnly);
+    let median_rate = |c: &Contestant| Spread::of(&c.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
+    let mut rows = Vec::new();
+    for config in Config::ALL {
+        let ways: Vec<&Contestant> =
+            contestants.iter().filter(|c| c.way.config == *config && !c.outcomes.is_empty()).collect();
+        // The best of those that ran to the end, else of all.
+        let ended = ways.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
+        let best = ways.iter().filter(|c| c.outcomes.len() == ended).max_by(|a, b| median_rate(a).total_cmp(&median_rate(b)));
+        let Some(best) = best else { continue };
+        let mut row = row(session, workload, plan, best, dram_only);
+        if ways.len() > 1 {
+            row.variants = ways.iter().map(|c| variant(c, dram_only, median_rate(c))).collect();
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+fn variant(one: &Contestant, dram_only: Option<&Contestant>, ops_per_s: f64) -> Variant {
+    let mut latency = Percentiles::new();
+    one.outcomes.iter().for_each(|o| latency.add(&o.latency));
+    Variant {
+        threads: one.way.threads,
+        page_cluster: one.way.page_cluster,
+        rounds: one.outcomes.len(),
+        ops_per_s,
+        share_of_dram_only: Spread::of(&shares(one, dram_only)),
+        p99_us: latency.us(99.0),
+    }
+}
+
+fn row(
+    session: &Session,
+    workload: &str,
+    plan: &Plan,
+    one: &Contestant,
+    dram_only: Option<&Contestant>,
+) -> LiveRow {
+    let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
+    let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
+    let (requests, misses, accesses) = (sum(|o| o.requests), sum(|o| o.misses), sum(|o| o.accesses));
+    let (elapsed_s, reads, writes) = (sum(|o| o.elapsed_ns) / 1e9, sum(|o| o.device_reads), sum(|o| o.device_writes));
+    let dram_ns_per_op = dram_only.map_or(0.0, |d| {
+        let rates: Vec<f64> = d.outcomes.iter().map(rate).collect();
+        per(1e9 * f64::from(session.flash.workers), Spread::of(&rates).median)
+    });
+    let mut latency = Percentiles::new();
+    one.outcomes.iter().for_each(|o| latency.add(&o.latency));
+    let guarded = one.way.config.guarded();
+    LiveRow {
+        workload: workload.to_owned(),
+        config: one.way.config.to_string(),
+        flash: one.flash.clone(),
+        workers: session.flash.workers,
+        fibers_or_threads: if guarded { session.flash.fibers as usize } else { one.way.threads },
+        page_cluster: one.way.page_cluster,
+        dram_bytes: one.dram_bytes,
+        data_bytes: session.data_bytes,
+        rounds: one.outcomes.len(),
+        requests: requests as u64,
+        ops_per_s: Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median,
+        share_of_dram_only: Spread::of(&shares(one, dram_only)),
+        misses_per_s: per(misses, elapsed_s),
+        work_us_per_miss: per(dram_ns_per_op * requests / 1000.0, misses),
+        accesses_per_miss: per(accesses, misses),
+        miss_ratio: per(misses, accesses),
+        misses_per_op: per(misses, requests),
+        p50_us: latency.us(50.0),
+        p99_us: latency.us(99.0),
+        p999_us: latency.us(99.9),
+        cpu_us_per_op: per(sum(|o| o.cpu_ns) / 1000.0, requests),
+        device_cpu_us_per_op: per(sum(|o| o.device_cpu_ns) / 1000.0, requests),
+        device_reads: reads as u64,
+        device_writes: writes as u64,
+        device_late: sum(|o| o.device_late) as u64,
+        device_lateness_us: Spread::of(&one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>()).median,
+        work_hash: one.work_hash().map(|hash| format!("{hash:016x}")),
+        cgroup_limit_bytes: one.limit_bytes,
+        cgroup_peak_bytes: one.peak_bytes,
+        calibration: plan.calibration,
+        cores: session.cores.clone(),
+        device_core: session.device_core.filter(|_| guarded),
+        variants: Vec::new(),
+        curve: latency.curve(),
+    }
+}
+
+/// Averages over the workloads.
+fn summary(rows: &[LiveRow]) -> String {
+    let of = |config: &Config| {
+        let shares: Vec<f64> =
+            rows.iter().filter(|r| r.config == config.name()).map(|r| r.share_of_dram_only.median).collect();
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        (shares.len() > 1).then(|| format!("{config} {} (lowest {})", table::percent(mean), table::percent(least)))
+    };
+    let all: Vec<String> = Config::ALL.iter().filter(|c| **c != Config::DramOnly).filter_map(of).collect();
+    if all.is_empty() { String::new() } else { format!("Mean share of dram-only: {}", all.join(", ")) }
+}
+
+/// Bars of shares, and a latency curve for each workload.
+pub fn plot(rows: &[LiveRow]) -> String {
+    let mut charts = vec![share_bars(rows).draw()];
+    for name in names_of(rows) {
+        charts.push(latency_curves(rows, &name).draw());
+    }
+    stack(&charts)
+}
+
+fn names_of(rows: &[LiveRow]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for row in rows {
+        if names.last() != Some(&row.workload) {
+            names.push(row.workload.clone());
+        }
+    }
+    names
+}
+
+/// Throughput as a share of dram-only.
+pub fn share_bars(rows: &[LiveRow]) -> Bars {
+    let groups = names_of(rows);
+    let series: Vec<String> = Config::ALL
+        .iter()
+        .map(|c| c.to_string())
+        .filter(|c| c != "dram-only" && rows.iter().any(|r| r.config == *c))
+        .collect();
+    let bar = |workload: &String, config: &String| {
+        let row = rows.iter().find(|r| r.workload == *workload && r.config == *config)?;
+        let share = row.share_of_dram_only;
+        let tip = format!("{workload}, {config}: {} of dram-only, {} requests/s", table::percent(share.median), table::number(row.ops_per_s));
+        Some(Bar { value: share.median * 100.0, spread: Some((share.min * 100.0, share.max * 100.0)), tip })
+    };
+    let subtitle = rows.first().map_or(String::new(), |row| {
+        let (dram, data) = (rows.iter().find(|r| r.config == "fulgurite").map_or(row.dram_bytes, |r| r.dram_bytes), row.data_bytes);
+        let every = row.calibration.miss_every_ns.map_or(String::new(), |ns| format!(", a miss every {} µs", ns as f64 / 1000.0));
+        format!("{} of data, {} of DRAM{every}; lines: lowest and highest round", fulgurite_format::format_bytes(data), fulgurite_format::format_bytes(dram))
+    });
+    Bars {
+        title: "Throughput as a share of DRAM-only".to_owned(),
+        subtitle,
+        unit: "% of dram-only".to_owned(),
+        bars: groups.iter().map(|g| series.iter().map(|s| bar(g, s)).collect()).collect(),
+        groups,
+        series,
+        mark: Some((100.0, "dram-only".to_owned())),
+    }
+}
+
+/// Latency by percentile.
+pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
+    let of = |row: &LiveRow| Curve {
+        name: row.config.clone(),
+        points: row.curve.iter().map(|(p, us)| (nines(*p), us.max(0.01))).collect(),
+    };
+    Curves {
+        title: format!("Latency of a request: {workload}"),
+        subtitle: "closed loop, from start to end".to_owned(),
+        x: percentile_axis(),
+        y: Axis::logarithmic("µs"),
+        curves: rows.iter().filter(|r| r.workload == workload).map(of).collect(),
+        dots: false,
+    }
+}

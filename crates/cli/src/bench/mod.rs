@@ -1,0 +1,11 @@
+//! The commands that measure.
+
+mod calibrate;
+pub mod demo;
+mod image;
+pub mod live;
+pub mod micro;
+pub mod policies;
+mod rounds;
+mod session;
+pub mod tail;

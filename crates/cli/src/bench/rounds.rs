@@ -1,0 +1,215 @@
+//! Rounds: every configuration executes the same requests, one after the other, in an order that turns from round to
+//! round, while the others sleep.
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+
+use super::calibrate::Plan;
+use super::image::Image;
+use super::session::{Running, Session, Way};
+use crate::child::protocol::{Load, Outcome};
+use crate::interrupt::Interrupted;
+use crate::values::Config;
+
+/// One configuration, in one of its ways, and what it did.
+#[derive(Debug)]
+pub struct Contestant {
+    /// The way it runs.
+    pub way: Way,
+    /// Its process, until it has ended.
+    pub running: Option<Running>,
+    /// One for each round that it ran in.
+    pub outcomes: Vec<Outcome>,
+    /// Hash of all requests executed, of the warm-up too.
+    pub request_hash: u64,
+    /// The workload's invariant in the end.
+    pub invariant: Option<u64>,
+    /// Highest use of its cgroup.
+    pub peak_bytes: Option<u64>,
+    /// What it runs on, in a line.
+    pub flash: String,
+    /// Its DRAM.
+    pub dram_bytes: u64,
+    /// Limit of its cgroup.
+    pub limit_bytes: Option<u64>,
+}
+
+/// All that ran, and what went wrong.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// The contestants, in the order they were named.
+    pub contestants: Vec<Contestant>,
+    /// Sentences about configurations that failed or disagree.
+    pub failed: Vec<String>,
+    /// Whether somebody pressed Ctrl-C.
+    pub interrupted: bool,
+}
+
+/// A way that is slower than this share of its configuration's best in the first round is run no more.
+const WORTH_GOING_ON: f64 = 0.8;
+
+/// Starts everything, runs the warm-up and the rounds, checks the results, ends everything.
+///
+/// # Errors
+/// Only what makes the whole run pointless; the failure of one configuration is in [`Ran::failed`].
+pub fn run(session: &mut Session, image: &Image, plan: &Plan, ways: &[Way], rounds: u32, bar: &ProgressBar) -> Result<Ran> {
+    let mut ran = Ran::default();
+    let result = run_all(session, image, plan, ways, rounds, bar, &mut ran);
+    // Whatever happened: end what runs, keep what was measured.
+    for one in &mut ran.contestants {
+        if let Some(running) = one.running.take() {
+            match session.end(running) {
+                Ok(peak) => one.peak_bytes = peak,
+                Err(e) => ran.failed.push(format!("{e:#}")),
+            }
+        }
+    }
+    match result {
+        Err(e) if e.is::<Interrupted>() => {
+            ran.interrupted = true;
+            Ok(ran)
+        }
+        Err(e) => Err(e),
+        Ok(()) => Ok(ran),
+    }
+}
+
+fn run_all(
+    session: &mut Session,
+    image: &Image,
+    plan: &Plan,
+    ways: &[Way],
+    rounds: u32,
+    bar: &ProgressBar,
+    ran: &mut Ran,
+) -> Result<()> {
+    for way in ways {
+        bar.set_message(format!("{}: starting", name(*way)));
+        match session.spawn(image, *way) {
+            Ok(running) => ran.contestants.push(Contestant {
+                way: *way,
+                outcomes: Vec::new(),
+                request_hash: 0,
+                invariant: None,
+                peak_bytes: None,
+                flash: running.opened.flash.clone(),
+                dram_bytes: running.dram_bytes,
+                limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
+                running: Some(running),
+            }),
+            Err(e) if e.is::<Interrupted>() => return Err(e),
+            Err(e) => ran.failed.push(format!("{}: {e:#}", name(*way))),
+        }
+    }
+    let mut first = 0;
+    for round in 0..=rounds {
+        let (warm_up, count) = (round == 0, if round == 0 { plan.warm_up } else { plan.count });
+        let batch = plan.batch(image.params.seed, first, count, Load::Closed);
+        first += count;
+        let order = ran.contestants.len();
+        for turn in 0..order {
+            let one = &mut ran.contestants[(turn + round as usize) % order];
+            let Some(running) = &mut one.running else { continue };
+            bar.set_message(format!("{}, {}", name(one.way), if warm_up { "warm-up".into() } else { format!("round {round}") }));
+            if let Some(cluster) = one.way.page_cluster {
+                session.helper.page_cluster(cluster)?;
+            }
+            match running.child.run(&batch) {
+                Ok(outcome) => {
+                    one.request_hash = one.request_hash.wrapping_add(outcome.request_hash);
+                    if !warm_up {
+                        one.outcomes.push(outcome);
+                    }
+                }
+                Err(e) if e.is::<Interrupted>() => return Err(e),
+                Err(e) => {
+                    ran.failed.push(format!("{}: {e:#}", name(one.way)));
+                    fail(session, one, &mut ran.failed);
+                }
+            }
+            bar.inc(1);
+        }
+        if round == 1 {
+            let dropped = drop_slow(session, &mut ran.contestants)?;
+            bar.inc(dropped * u64::from(rounds - 1));
+        }
+    }
+    check(session, ran, bar)
+}
+
+/// Ends a configuration that has failed.
+fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
+    if let Some(running) = one.running.take()
+        && let Err(e) = session.end(running)
+    {
+        failed.push(format!("{e:#}"));
+    }
+}
+
+/// Ends the ways that are clearly slower than another way of their configuration. Returns how many.
+fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u64> {
+    let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, |o| o.requests as f64 / o.elapsed_ns.max(1) as f64);
+    let best = |config: Config, all: &[Contestant]| {
+        all.iter().filter(|c| c.way.config == config).map(rate).fold(0.0, f64::max)
+    };
+    let mut dropped = 0;
+    for i in 0..contestants.len() {
+        if rate(&contestants[i]) < best(contestants[i].way.config, contestants) * WORTH_GOING_ON
+            && let Some(running) = contestants[i].running.take()
+        {
+            contestants[i].peak_bytes = session.end(running)?;
+            dropped += 1;
+        }
+    }
+    Ok(dropped)
+}
+
+/// Has everybody check its data, and compares: all have executed the same requests.
+fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> {
+    for one in &mut ran.contestants {
+        let Some(running) = &mut one.running else { continue };
+        bar.set_message(format!("{}: checking", name(one.way)));
+        if let Some(cluster) = one.way.page_cluster {
+            session.helper.page_cluster(cluster)?;
+        }
+        match running.child.check() {
+            Ok(invariant) => one.invariant = Some(invariant),
+            Err(e) if e.is::<Interrupted>() => return Err(e),
+            Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
+        }
+        // What it holds is no longer needed: the next one has the memory.
+        let running = one.running.take().expect("seen above");
+        match session.end(running) {
+            Ok(peak) => one.peak_bytes = peak,
+            Err(e) => ran.failed.push(format!("{e:#}")),
+        }
+    }
+    let hashes: Vec<_> = ran.contestants.iter().filter_map(|c| Some((c.way, c.work_hash()?))).collect();
+    if let Some(((reference, expected), rest)) = hashes.split_first() {
+        for (way, hash) in rest.iter().filter(|(_, hash)| hash != expected) {
+            ran.failed.push(format!(
+                "{} did other work than {}: its work hash is {hash:016x} and not {expected:016x}; the results are not comparable",
+                name(*way),
+                name(*reference)
+            ));
+        }
+    }
+    Ok(())
+}
+
+impl Contestant {
+    /// Hash of the requests executed and of the final invariant, once it was checked.
+    pub fn work_hash(&self) -> Option<u64> {
+        let invariant = self.invariant?;
+        Some(fulgurite_workloads::mix(self.request_hash ^ fulgurite_workloads::mix(invariant)))
+    }
+}
+
+/// The name of a way.
+pub fn name(way: Way) -> String {
+    match (way.config.needs_cgroup(), way.page_cluster) {
+        (false, _) => way.config.to_string(),
+        (true, None) => format!("{}, {} threads", way.config, way.threads),
+        (true, Some(cluster)) => format!("{}, {} threads, page-cluster {cluster}", way.config, way.threads),
+    }
+}

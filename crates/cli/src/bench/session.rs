@@ -1,0 +1,363 @@
+//! What all configurations of a run have in common: cores, flash, the helper; and how one of them is started.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use fulgurite_format::format_bytes;
+use fulgurite_sys::{Arena, affinity};
+use std::os::fd::AsFd;
+
+use super::image::Image;
+use crate::args::FlashArgs;
+use crate::bad_input::bad_input;
+use crate::checks::{self, FlashPath};
+use crate::child::ChildHandle;
+use crate::child::protocol::{DataSource, Guarded, Opened, Spec};
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::privileged::{Capabilities, Helper};
+use crate::values::{Config, FlashChoice};
+
+/// What a cgroup gets beyond the budget: the process itself, its kernel page tables, its binary (peers.md's rule: the same
+/// for everybody).
+pub const CGROUP_ALLOWANCE_BYTES: u64 = 64 << 20;
+
+/// Everything that is the same for all configurations of a run.
+#[derive(Debug)]
+pub struct Session {
+    /// The machine.
+    pub machine: Machine,
+    /// Ctrl-C.
+    pub interrupt: Interrupt,
+    /// The flash and the memory in front of it.
+    pub flash: FlashArgs,
+    /// Bytes of data.
+    pub data_bytes: u64,
+    /// The DRAM budget.
+    pub dram_bytes: u64,
+    /// Cores of the workers.
+    pub cores: Vec<usize>,
+    /// Core of the emulated device.
+    pub device_core: Option<usize>,
+    /// Where swap files and mapped files lie.
+    pub scratch: PathBuf,
+    /// What can be had of cgroups and swap.
+    pub capabilities: Capabilities,
+    /// Sentences about what is skipped or weaker than it should be.
+    pub notes: Vec<String>,
+    /// The helper.
+    pub helper: Helper,
+    flash_path: Option<FlashPath>,
+    flash_path_taken: bool,
+    cgroups_made: u32,
+}
+
+/// One way to run a configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// The configuration.
+    pub config: Config,
+    /// Threads, for plain memory.
+    pub threads: usize,
+    /// `vm.page-cluster`, for swap.
+    pub page_cluster: Option<u32>,
+}
+
+/// A configuration that runs.
+#[derive(Debug)]
+pub struct Running {
+    /// Which.
+    pub way: Way,
+    /// Its process.
+    pub child: ChildHandle,
+    /// What it said of itself.
+    pub opened: Opened,
+    /// Its cgroup and that one's limit.
+    pub cgroup: Option<(String, u64)>,
+    /// Its DRAM.
+    pub dram_bytes: u64,
+    /// What must live as long as it.
+    _data: Data,
+}
+
+/// What holds a configuration's data in this process.
+#[derive(Debug)]
+enum Data {
+    None,
+    Memory(#[expect(dead_code, reason = "held, not used")] Arena),
+    File(#[expect(dead_code, reason = "held, not used")] File),
+    Path(PathBuf),
+}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        if let Data::Path(path) = self {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+impl Session {
+    /// Checks everything that can be checked, then starts the helper. `configs` are adjusted: what cannot be run is left
+    /// out, with a sentence in `notes`.
+    ///
+    /// # Errors
+    /// [`crate::bad_input::BadInput`], before anything was created.
+    pub fn start(flash: &FlashArgs, data_bytes: u64, configs: &mut Vec<Config>, swap_ways: u64) -> Result<Session> {
+        let machine = Machine::describe();
+        checks::workers(flash.workers, &machine)?;
+        let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
+        let scratch = checks::scratch(flash)?;
+        let on_flash = configs.iter().filter(|c| c.guarded()).count() as u64;
+        let flash_path = match &flash.flash {
+            FlashChoice::File(path) => Some(checks::flash_path(path, flash.create, data_bytes, on_flash)?),
+            _ if flash.create => bad_input!("--create needs --flash FILE"),
+            _ => None,
+        };
+        if flash_path == Some(FlashPath::Device) && on_flash > 1 {
+            bad_input!("--flash names a device, which one configuration at a time can use; choose for example --config fulgurite");
+        }
+        let named = configs.clone();
+        let has = |config: Config| u64::from(named.contains(&config));
+        let copies = if flash_path.is_some() { 0 } else { on_flash };
+        // The image, the copies that play flash, and the two configurations that hold everything in DRAM.
+        let whole = 1 + copies + has(Config::DramOnly) + has(Config::Resident);
+        checks::memory(data_bytes.saturating_mul(whole) + dram_bytes * configs.len() as u64, data_bytes, &machine)?;
+
+        let interrupt = Interrupt::catch()?;
+        let mut helper = Helper::start()?;
+        let capabilities = helper.probe(&scratch)?;
+        let mut notes = Vec::new();
+        configs.retain(|config| {
+            let missing = match config {
+                Config::OsSwap => capabilities.cgroup_missing.as_ref().or(capabilities.swap_missing.as_ref()),
+                Config::Mmap => capabilities.cgroup_missing.as_ref(),
+                _ => None,
+            };
+            if let Some(missing) = missing {
+                notes.push(format!("{config} is skipped: {missing}."));
+            }
+            missing.is_none()
+        });
+        if let Some(missing) = &capabilities.cgroup_missing {
+            notes.push(format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}."));
+        }
+        let disk_bytes = data_bytes * (has(Config::OsSwap) * swap_ways + has(Config::Mmap) * 3);
+        let wants_disk = configs.iter().any(|c| c.needs_cgroup());
+        if wants_disk {
+            checks::space("os-swap and mmap", &scratch, disk_bytes)?;
+        }
+        let allowed = affinity::cores();
+        let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
+        let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
+        if device_core.is_none() && flash.flash == FlashChoice::Emulated && on_flash > 0 {
+            notes.push("No core is left for the emulated device: it shares one with a worker, so its latencies are longer.".into());
+        }
+        Ok(Session {
+            machine,
+            interrupt,
+            flash: flash.clone(),
+            data_bytes,
+            dram_bytes,
+            cores,
+            device_core,
+            scratch,
+            capabilities,
+            notes,
+            helper,
+            flash_path,
+            flash_path_taken: false,
+            cgroups_made: 0,
+        })
+    }
+
+    /// What the numbers are of, for JSON.
+    pub fn setting(&self) -> serde_json::Value {
+        serde_json::json!({
+            "flash": self.flash.flash.to_string(),
+            "read_latency_us": self.flash.read_latency.as_secs_f64() * 1e6,
+            "write_latency_us": self.flash.write_latency.as_secs_f64() * 1e6,
+            "planes": self.flash.planes,
+            "fibers": self.flash.fibers,
+            "replacement": self.flash.replacement,
+            "prefetch": self.flash.prefetch,
+            "worker_cores": self.cores,
+            "device_core": self.device_core,
+            "cgroup_allowance_bytes": CGROUP_ALLOWANCE_BYTES,
+            "zswap": self.capabilities.zswap,
+            "notes": self.notes,
+        })
+    }
+
+    /// DRAM of a configuration.
+    fn dram_of(&self, config: Config, region_bytes: u64) -> u64 {
+        let fibers = u64::from(self.flash.fibers) * u64::from(self.flash.workers);
+        match config {
+            Config::DramOnly => region_bytes,
+            // Everything in frames, whichever worker brings it in, with room for tables and stacks.
+            Config::Resident => {
+                region_bytes * u64::from(self.flash.workers) / 50 * 51 + fibers * (64 << 10) + (32 << 20)
+            }
+            _ => self.dram_bytes,
+        }
+    }
+
+    /// Starts a configuration on a copy of the image.
+    ///
+    /// # Errors
+    /// When anything it needs cannot be had.
+    pub fn spawn(&mut self, image: &Image, way: Way) -> Result<Running> {
+        let config = way.config;
+        let dram_bytes = self.dram_of(config, image.region_bytes);
+        let (source, data) = self.data(image, config)?;
+        let mut child = ChildHandle::start(&self.interrupt)?;
+        let cgroup = if config.capped() && self.capabilities.cgroup_version.is_some() {
+            self.cgroups_made += 1;
+            let name = format!("{}-{}", self.cgroups_made, config.name());
+            let limit = dram_bytes + CGROUP_ALLOWANCE_BYTES;
+            // Who caps itself must not be helped by swap.
+            self.helper.cgroup(&name, limit, config != Config::OsSwap)?;
+            self.helper.join(&name, child.pid())?;
+            Some((name, limit))
+        } else {
+            None
+        };
+        if let Some(cluster) = way.page_cluster {
+            self.helper.page_cluster(cluster)?;
+        }
+        let opened = child.open(Spec {
+            config,
+            workload: image.workload.clone(),
+            data_bytes: image.params.bytes,
+            region_bytes: image.region_bytes,
+            zipf: image.params.zipf,
+            seed: image.params.seed,
+            input: image.params.input.clone(),
+            data: source,
+            cores: self.cores.clone(),
+            device_core: self.device_core,
+            threads: way.threads,
+            guarded: Guarded {
+                dram_bytes,
+                fibers: self.flash.fibers as usize,
+                replacement: self.flash.replacement,
+                prefetch: self.flash.prefetch,
+            },
+        })?;
+        for warning in &opened.warnings {
+            if !self.notes.contains(warning) {
+                self.notes.push(warning.clone());
+            }
+        }
+        Ok(Running { way, child, opened, cgroup, dram_bytes, _data: data })
+    }
+
+    fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
+        let shared = crate::child::shared_path;
+        let memfd = |arena: &Arena| shared(arena.file().expect("a memfd"));
+        Ok(match (config, &self.flash.flash) {
+            (Config::DramOnly | Config::OsSwap, _) => {
+                let source = DataSource::Anonymous { image: memfd(image.arena()), huge: config == Config::DramOnly };
+                (source, Data::None)
+            }
+            (Config::Mmap, _) => {
+                let file = image.copy_to_unnamed(&self.scratch, &self.interrupt)?;
+                (DataSource::Mapped { file: shared(file.as_fd()) }, Data::File(file))
+            }
+            (_, FlashChoice::Emulated) => {
+                let copy = image.copy_to_memory(&self.interrupt)?;
+                let source = DataSource::Emulated {
+                    storage: memfd(&copy),
+                    read_ns: self.flash.read_latency.as_nanos() as u64,
+                    write_ns: self.flash.write_latency.as_nanos() as u64,
+                    planes: self.flash.planes as usize,
+                };
+                (source, Data::Memory(copy))
+            }
+            (_, FlashChoice::Memory) => {
+                let copy = image.copy_to_memory(&self.interrupt)?;
+                (DataSource::Memory { storage: memfd(&copy) }, Data::Memory(copy))
+            }
+            (_, FlashChoice::File(path)) => {
+                let path = path.clone();
+                self.flash_file(image, &path, config)?
+            }
+        })
+    }
+
+    /// The file of a configuration: the one that was named for the first, others beside it.
+    fn flash_file(&mut self, image: &Image, path: &Path, config: Config) -> Result<(DataSource, Data)> {
+        let named = !self.flash_path_taken;
+        let own = if named { path.to_owned() } else { beside(path, config, self.cgroups_made) };
+        let create = !named || self.flash_path == Some(FlashPath::New);
+        self.flash_path_taken = true;
+        let data = if create {
+            self.helper.adopt(&own)?;
+            Data::Path(own.clone())
+        } else {
+            Data::None
+        };
+        image.copy_to_path(&own, create, &self.interrupt)?;
+        Ok((DataSource::File { path: own }, data))
+    }
+
+    /// Ends a configuration; returns the highest use of its cgroup, and fails when the kernel killed it.
+    ///
+    /// # Errors
+    /// When the kernel killed it for want of memory.
+    pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
+        let Running { way, child, cgroup, _data: data, .. } = running;
+        let peak = match &cgroup {
+            Some((name, _)) => self.helper.peak(name).ok(),
+            None => None,
+        };
+        drop(child);
+        if way.config.guarded() && matches!(self.flash.flash, FlashChoice::File(_)) {
+            let named = !matches!(data, Data::Path(_)) || self.flash_path == Some(FlashPath::New);
+            // The named file is free for the next configuration.
+            self.flash_path_taken &= !named;
+        }
+        drop(data);
+        if let Some((name, limit)) = cgroup {
+            self.helper.drop_cgroup(&name)?;
+            if let Some((_, 1..)) = peak {
+                anyhow::bail!("{} was killed: it needed more than its {}", way.config, format_bytes(limit));
+            }
+        }
+        Ok(peak.map(|(bytes, _)| bytes))
+    }
+}
+
+/// A file beside the one that was named, for another configuration.
+fn beside(path: &Path, config: Config, number: u32) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".fulgurite-{}-{number}-{config}", std::process::id()));
+    path.with_file_name(name)
+}
+
+impl Way {
+    /// The ways to run a configuration. `workers` are the threads of dram-only; kernel paging tries several.
+    pub fn all(config: Config, workers: u32, clusters: &[u32]) -> Vec<Way> {
+        let way = |threads, page_cluster| Way { config, threads, page_cluster };
+        match config {
+            Config::OsSwap => {
+                clusters.iter().flat_map(|c| [1, 8, 32].map(|threads| way(threads, Some(*c)))).collect()
+            }
+            Config::Mmap => [1, 8, 32].map(|threads| way(threads, None)).to_vec(),
+            _ => vec![way(workers as usize, None)],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernel_paging_is_tried_in_several_ways() {
+        assert_eq!(Way::all(Config::OsSwap, 1, &[0, 3]).len(), 6);
+        assert_eq!(Way::all(Config::Mmap, 1, &[0, 3]).len(), 3);
+        assert_eq!(Way::all(Config::DramOnly, 2, &[0]), [Way { config: Config::DramOnly, threads: 2, page_cluster: None }]);
+    }
+}

@@ -1,0 +1,282 @@
+//! What has to hold before anything is created: sizes against this machine, paths, cores. Each failure is one sentence
+//! ([`BadInput`], exit code 2).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use fulgurite_format::format_bytes;
+
+use crate::args::{FlashArgs, OutputArgs};
+use crate::bad_input::bad_input;
+use crate::machine::Machine;
+use crate::values::{FlashChoice, Output, Size};
+
+/// Files for results can be written.
+pub fn outputs(args: &OutputArgs) -> Result<()> {
+    if let Some(Output::File(path)) = &args.json {
+        writable("--json", path)?;
+    }
+    if let Some(path) = &args.plot {
+        if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg")) {
+            bad_input!("--plot {} does not end in .svg; SVG is what is drawn", path.display());
+        }
+        writable("--plot", path)?;
+    }
+    Ok(())
+}
+
+/// A file can be written at `path`, as far as can be seen without writing it.
+pub fn writable(option: &str, path: &Path) -> Result<()> {
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => bad_input!("{option} {} is no file name", path.display()),
+    };
+    if path.is_dir() {
+        bad_input!("{option} {} is a directory; name a file", path.display());
+    }
+    if !parent.is_dir() {
+        bad_input!("{option} {}: the directory {} does not exist", path.display(), parent.display());
+    }
+    let what = if path.exists() { path } else { parent };
+    if rustix::fs::access(what, rustix::fs::Access::WRITE_OK).is_err() {
+        bad_input!("{option} {} cannot be written; choose another path", path.display());
+    }
+    Ok(())
+}
+
+/// Workers have cores, each its own.
+pub fn workers(workers: u32, machine: &Machine) -> Result<()> {
+    if workers as usize > machine.cores {
+        let cores = machine.cores;
+        bad_input!("--workers {workers} is more than the {cores} cores that this process may use; choose at most {cores}");
+    }
+    Ok(())
+}
+
+/// Metadata that the guarded path needs for so much data, so many workers and fibers: residency words, stacks, rings, and
+/// a few frames to go on with.
+pub fn least_dram(data_bytes: u64, workers: u32, fibers: u32) -> u64 {
+    let residency = data_bytes / 4096 * 8;
+    let fibers = u64::from(workers) * u64::from(fibers);
+    // A fiber holds a stack (32 KiB touched at most) and the frames of its pins; a frame costs 4 KiB and its words.
+    residency + fibers * (32 << 10) + fibers * 4 * 4096 + (1 << 20)
+}
+
+/// The DRAM budget: within the machine, above the metadata.
+pub fn dram(args: &FlashArgs, data_bytes: u64, machine: &Machine) -> Result<u64> {
+    if let Size::Bytes(bytes) = args.dram
+        && bytes > machine.memory_bytes
+    {
+        let has = format_bytes(machine.memory_bytes);
+        bad_input!("--dram {} is more than this machine has ({has}); choose less", format_bytes(bytes));
+    }
+    let bytes = args.dram.of(data_bytes);
+    let least = least_dram(data_bytes, args.workers, args.fibers);
+    if bytes < least {
+        bad_input!(
+            "--dram {} is too little: {} of data, {} workers and {} fibers need at least {} for tables, stacks and a few \
+             frames; give more, or use fewer --fibers",
+            format_bytes(bytes),
+            format_bytes(data_bytes),
+            args.workers,
+            args.fibers,
+            format_bytes(least)
+        );
+    }
+    Ok(bytes)
+}
+
+/// The machine's memory holds what will be in it at once.
+pub fn memory(needed_bytes: u64, data_bytes: u64, machine: &Machine) -> Result<()> {
+    // A tenth is left for everybody else.
+    if needed_bytes > machine.available_bytes / 10 * 9 {
+        bad_input!(
+            "{} of data in these configurations needs about {} of memory at once, and {} is available; choose less --data or \
+             fewer --config",
+            format_bytes(data_bytes),
+            format_bytes(needed_bytes),
+            format_bytes(machine.available_bytes)
+        );
+    }
+    Ok(())
+}
+
+/// What a flash path is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlashPath {
+    /// A regular file that exists.
+    File,
+    /// A block device.
+    Device,
+    /// Nothing yet; it will be created.
+    New,
+}
+
+/// The flash path can be used for `bytes` in `copies` files beside each other (a device: one after the other on it).
+pub fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
+    let shown = path.display();
+    let metadata = match fs::symlink_metadata(path) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            if !create {
+                bad_input!("--flash {shown} does not exist; name an existing file or block device, or add --create");
+            }
+            let parent = parent_of(path);
+            if !parent.is_dir() {
+                bad_input!("--flash {shown}: the directory {} does not exist", parent.display());
+            }
+            if rustix::fs::access(&parent, rustix::fs::Access::WRITE_OK).is_err() {
+                bad_input!("--flash {shown} cannot be created: no right to write in {}", parent.display());
+            }
+            space("--flash", &parent, bytes.saturating_mul(copies))?;
+            return Ok(FlashPath::New);
+        }
+        Err(e) => bad_input!("--flash {shown} cannot be looked at: {e}"),
+        Ok(metadata) => metadata,
+    };
+    let kind = metadata.file_type();
+    if kind.is_symlink() {
+        bad_input!("--flash {shown} is a symbolic link; name what it points to");
+    }
+    if kind.is_dir() {
+        bad_input!("--flash {shown} is a directory; flash needs a regular file or a block device");
+    }
+    if !kind.is_file() && !kind.is_block_device() {
+        bad_input!("--flash {shown} is neither a regular file nor a block device");
+    }
+    if create {
+        bad_input!("--create: {shown} exists and is not overwritten; name another path, or leave --create out");
+    }
+    // Root may write to files that nobody may write to: take the owner's word.
+    let read_only = kind.is_file() && metadata.permissions().readonly();
+    if read_only || rustix::fs::access(path, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_err() {
+        bad_input!("--flash {shown} is read-only or not yours; change its permissions, or choose another path");
+    }
+    let file = match fulgurite_sys::DirectFile::open(path) {
+        Ok(file) => file,
+        Err(e) => bad_input!("--flash {shown} cannot be opened: {e}"),
+    };
+    match file.lock() {
+        Ok(true) => {}
+        Ok(false) => bad_input!("--flash {shown} is in use by another process; stop that one, or choose another path"),
+        Err(e) => bad_input!("--flash {shown} cannot be locked: {e}"),
+    }
+    let has = file.bytes()?;
+    if has < bytes {
+        let (has, needed) = (format_bytes(has), format_bytes(bytes));
+        bad_input!("--flash {shown} has {has} and {needed} are needed; make it larger, or choose less --data");
+    }
+    if kind.is_block_device() {
+        return Ok(FlashPath::Device);
+    }
+    space("--flash", &parent_of(path), bytes.saturating_mul(copies.saturating_sub(1)))?;
+    Ok(FlashPath::File)
+}
+
+/// The directory that a path lies in.
+pub fn parent_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
+/// A directory's file system has room.
+pub fn space(option: &str, directory: &Path, bytes: u64) -> Result<()> {
+    let free = fulgurite_sys::DirectFile::free_bytes(directory)?;
+    if free < bytes {
+        let (needed, free, directory) = (format_bytes(bytes), format_bytes(free), directory.display());
+        bad_input!("{option}: {needed} are needed in {directory}, where {free} are free; free some, or ask for less");
+    }
+    Ok(())
+}
+
+/// Where swap files and mapped files lie.
+pub fn scratch(args: &FlashArgs) -> Result<PathBuf> {
+    let directory = match (&args.scratch, &args.flash) {
+        (Some(directory), _) => directory.clone(),
+        (None, FlashChoice::File(path)) if !path.starts_with("/dev") => parent_of(path),
+        _ => std::env::temp_dir(),
+    };
+    if !directory.is_dir() {
+        bad_input!("--scratch {} is not a directory", directory.display());
+    }
+    Ok(directory)
+}
+
+/// A directory with at least one file of text.
+pub fn input(directory: &Path) -> Result<()> {
+    let shown = directory.display();
+    if !directory.exists() {
+        bad_input!("--input {shown} does not exist; name a directory with text");
+    }
+    if !directory.is_dir() {
+        bad_input!("--input {shown} is not a directory; name the directory that it is in");
+    }
+    if !has_text(directory) {
+        bad_input!("--input {shown} holds no readable text; name another directory");
+    }
+    Ok(())
+}
+
+/// Whether a file of text lies under this directory. Symbolic links are not followed.
+fn has_text(directory: &Path) -> bool {
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        let Ok(entries) = fs::read_dir(directory) else { continue };
+        for entry in entries.flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => directories.push(entry.path()),
+                Ok(kind) if kind.is_file() && is_text(&entry.path()) => return true,
+                _ => {}
+            }
+        }
+    }
+    false
+}
+
+/// Whether the beginning of a file is text with a word in it: UTF-8 without control characters.
+fn is_text(path: &Path) -> bool {
+    use io::Read;
+    let mut head = Vec::new();
+    let Ok(file) = fs::File::open(path) else { return false };
+    if file.take(4096).read_to_end(&mut head).is_err() {
+        return false;
+    }
+    let text = match std::str::from_utf8(&head) {
+        Ok(text) => text,
+        // Cut inside a character.
+        Err(e) if e.error_len().is_none() => std::str::from_utf8(&head[..e.valid_up_to()]).unwrap_or_default(),
+        Err(_) => return false,
+    };
+    text.chars().any(char::is_alphanumeric) && !text.chars().any(|c| c.is_control() && !c.is_whitespace())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_told_from_noise() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str, bytes: &[u8]| {
+            let path = directory.path().join(name);
+            fs::write(&path, bytes).unwrap();
+            path
+        };
+        assert!(is_text(&at("a", b"some words\n")));
+        assert!(is_text(&at("b", "é".repeat(3000).as_bytes())));
+        assert!(!is_text(&at("c", b"\x7fELF\x02\x01\x00")));
+        assert!(!is_text(&at("d", b"")));
+        assert!(!is_text(&at("e", &[0xff, 0xfe, 65])));
+    }
+    #[test]
+    fn more_of_anything_needs_more_dram() {
+        let least = least_dram(1 << 30, 1, 64);
+        assert!(least_dram(2 << 30, 1, 64) > least && least_dram(1 << 30, 2, 64) > least);
+        assert!(least < (1 << 30) * 3 / 100);
+    }
+}

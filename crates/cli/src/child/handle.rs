@@ -1,0 +1,137 @@
+//! The program's end of a process under measurement.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+
+use anyhow::{Context, Result, bail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
+use crate::interrupt::Interrupt;
+
+/// A process under measurement. Dropped, it is ended.
+#[derive(Debug)]
+pub struct ChildHandle {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    interrupt: Interrupt,
+}
+
+/// Where another process of this program finds an open file of this one: no descriptor has to be passed on.
+pub fn shared_path(file: BorrowedFd<'_>) -> PathBuf {
+    format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd()).into()
+}
+
+/// Opens what [`shared_path`] named, for reading and writing.
+pub fn open_shared(path: &Path) -> Result<File> {
+    OpenOptions::new().read(true).write(true).open(path).with_context(|| format!("{} cannot be opened", path.display()))
+}
+
+impl ChildHandle {
+    /// Starts a process. It has allocated next to nothing yet: put it into its cgroup now.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    pub fn start(interrupt: &Interrupt) -> Result<ChildHandle> {
+        // A process group of its own: Ctrl-C at the terminal is the program's affair.
+        let mut process = std::process::Command::new("/proc/self/exe")
+            .arg("__child")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .context("the process to be measured could not be started")?;
+        let input = process.stdin.take().context("it has no input")?;
+        let output = BufReader::new(process.stdout.take().context("it has no output")?);
+        Ok(ChildHandle { process, input, output, interrupt: interrupt.clone() })
+    }
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    fn ask(&mut self, command: &Command) -> Result<Reply> {
+        let mut line = serde_json::to_string(command)?;
+        line.push('\n');
+        let sent = self.input.write_all(line.as_bytes());
+        let quarter = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+        while sent.is_ok() {
+            // One answer to each command: nothing is in the buffer while one is waited for.
+            let mut fds = [PollFd::from_borrowed_fd(self.output.get_ref().as_fd(), PollFlags::IN)];
+            if !matches!(poll(&mut fds, Some(&quarter)), Ok(0) | Err(rustix::io::Errno::INTR)) {
+                break;
+            }
+            self.interrupt.check()?;
+        }
+        line.clear();
+        let read = self.output.read_line(&mut line);
+        self.interrupt.check()?;
+        if sent.is_err() || !matches!(read, Ok(1..)) {
+            let status = self.process.wait();
+            bail!("the process under measurement ended by itself ({})", status.map_or("?".into(), |s| s.to_string()));
+        }
+        match serde_json::from_str(&line).context("the process under measurement made no sense")? {
+            Reply::Failed(sentence) => bail!(sentence),
+            reply => Ok(reply),
+        }
+    }
+    /// Has it take hold of the data.
+    ///
+    /// # Errors
+    /// What it said, or that it ended.
+    pub fn open(&mut self, spec: Spec) -> Result<Opened> {
+        match self.ask(&Command::Open(Box::new(spec)))? {
+            Reply::Opened(opened) => Ok(opened),
+            reply => bail!("unexpected answer {reply:?}"),
+        }
+    }
+    /// Changes the Zipf exponent.
+    ///
+    /// # Errors
+    /// What it said, or that it ended.
+    pub fn zipf(&mut self, exponent: f64) -> Result<()> {
+        self.ask(&Command::Zipf(exponent)).map(|_| ())
+    }
+    /// Has it execute requests.
+    ///
+    /// # Errors
+    /// What it said, or that it ended.
+    pub fn run(&mut self, batch: &Batch) -> Result<Outcome> {
+        match self.ask(&Command::Run(batch.clone()))? {
+            Reply::Ran(outcome) => Ok(*outcome),
+            reply => bail!("unexpected answer {reply:?}"),
+        }
+    }
+    /// Has it check its data.
+    ///
+    /// # Errors
+    /// What it said, or that it ended.
+    pub fn check(&mut self) -> Result<u64> {
+        match self.ask(&Command::Check)? {
+            Reply::Checked { invariant } => Ok(invariant),
+            reply => bail!("unexpected answer {reply:?}"),
+        }
+    }
+    /// How long so many iterations of added work take there, in nanoseconds.
+    ///
+    /// # Errors
+    /// That it ended.
+    pub fn time_work(&mut self, iterations: u64) -> Result<u64> {
+        match self.ask(&Command::TimeWork { iterations })? {
+            Reply::Took { ns } => Ok(ns),
+            reply => bail!("unexpected answer {reply:?}"),
+        }
+    }
+}
+
+impl Drop for ChildHandle {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

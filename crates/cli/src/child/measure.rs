@@ -1,0 +1,91 @@
+//! What is measured around a batch: latencies, CPU time, faults and kernel I/O of this process.
+
+use std::fs;
+
+use fulgurite_sys::clock;
+use fulgurite_workloads::{Workload, mix};
+use hdrhistogram::Histogram;
+
+use super::protocol::Batch;
+
+/// Latencies of one thread, to 1 part in 1000, up to two minutes.
+#[derive(Debug)]
+pub struct Latencies(Histogram<u64>);
+
+const LONGEST_NS: u64 = 120_000_000_000;
+
+impl Latencies {
+    /// None yet.
+    pub fn new() -> Latencies {
+        Latencies(Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("valid bounds"))
+    }
+    /// Counts one.
+    #[inline]
+    pub fn record(&mut self, ns: u64) {
+        self.0.saturating_record(ns.max(1));
+    }
+    /// Adds those of another thread.
+    pub fn add(&mut self, other: &Latencies) {
+        self.0.add(&other.0).expect("the same bounds");
+    }
+    /// For the way to the program.
+    pub fn pairs(&self) -> Vec<(u64, u64)> {
+        self.0.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+    }
+}
+
+/// A share of all requests whose content goes into the hash as well as their number.
+const SAMPLED: u64 = 256;
+
+/// A hash of the requests of a batch: of all their numbers, and of the content of some.
+pub fn request_hash<W: Workload>(workload: &W, batch: &Batch) -> u64 {
+    let end = batch.first + batch.count;
+    let numbers = (batch.first..end).fold(0u64, |sum, n| sum.wrapping_add(mix(batch.seed ^ mix(n))));
+    let step = (batch.count / SAMPLED).max(1) as usize;
+    (batch.first..end).step_by(step).fold(numbers, |sum, n| {
+        let text = format!("{:?}", workload.request(batch.seed, n));
+        sum.wrapping_add(text.bytes().fold(n, |hash, byte| mix(hash ^ u64::from(byte))))
+    })
+}
+
+/// Counters of this process, of which only differences mean anything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Usage {
+    /// CPU time of all threads, user and kernel.
+    pub cpu_ns: u64,
+    /// Page faults that needed I/O.
+    pub major_faults: u64,
+    /// 4 KiB blocks that this process has caused to be read.
+    pub blocks_read: u64,
+    /// Written: its own, and what the machine has swapped out.
+    pub blocks_written: u64,
+}
+
+impl Usage {
+    /// Now.
+    pub fn now() -> Usage {
+        let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
+        // proc_pid_stat(5): `majflt` is field 12, the tenth after the name in parentheses.
+        let faults = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().nth(9)?.parse().ok());
+        let io = fs::read_to_string("/proc/self/io").unwrap_or_default();
+        let vm = fs::read_to_string("/proc/vmstat").unwrap_or_default();
+        let number = |text: &str, key: &str| -> u64 {
+            text.lines().find_map(|l| l.strip_prefix(key)?.trim().parse().ok()).unwrap_or(0)
+        };
+        Usage {
+            cpu_ns: clock::process_cpu().as_nanos() as u64,
+            major_faults: faults.unwrap_or(0),
+            blocks_read: number(&io, "read_bytes:") / 4096,
+            blocks_written: number(&io, "write_bytes:") / 4096 + number(&vm, "pswpout "),
+        }
+    }
+    /// What was used since `before`.
+    pub fn since(self, before: Usage) -> Usage {
+        Usage {
+            cpu_ns: self.cpu_ns.saturating_sub(before.cpu_ns),
+            major_faults: self.major_faults.saturating_sub(before.major_faults),
+            blocks_read: self.blocks_read.saturating_sub(before.blocks_read),
+            blocks_written: self.blocks_written.saturating_sub(before.blocks_written),
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! The process under measurement: one configuration of one workload, driven by the program over a pipe.
+//!
+//! It opens the workload in its own memory, then executes batches of requests as it is told, and sleeps in between. It is a
+//! process of its own so that a memory cgroup can hold it and so that its CPU time, faults and huge pages are its own.
+//! Invariant: it ends when the program ends.
+
+mod added_work;
+mod arrivals;
+mod guarded;
+mod handle;
+mod measure;
+mod plain;
+pub mod protocol;
+
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use fulgurite_memory::{Address, NoLatch, Region, VersionLatch};
+use fulgurite_workloads::{Params, Visitor, Workload};
+
+pub use handle::{ChildHandle, shared_path};
+use protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
+
+/// A configuration that is open.
+trait Runner {
+    /// What it is.
+    fn opened(&self) -> Opened;
+    /// Opens the workload again with another Zipf exponent.
+    fn zipf(&mut self, exponent: f64) -> Result<()>;
+    /// Executes requests.
+    fn run(&mut self, batch: &Batch) -> Result<Outcome>;
+    /// The workload's invariant.
+    fn check(&mut self) -> Result<u64>;
+}
+
+/// Serves until standard input closes.
+pub fn run() -> ExitCode {
+    // Nothing of the program survives it, whichever way it ends.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let (input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    let mut runner: Option<Box<dyn Runner>> = None;
+    for line in input.lines() {
+        let Ok(line) = line else { break };
+        let reply = match serde_json::from_str(&line) {
+            Ok(command) => serve(&mut runner, command).unwrap_or_else(|e| Reply::Failed(format!("{e:#}"))),
+            Err(e) => Reply::Failed(format!("not a command: {e}")),
+        };
+        let mut line = serde_json::to_string(&reply).expect("replies are plain data");
+        line.push('\n');
+        if output.write_all(line.as_bytes()).and_then(|()| output.flush()).is_err() {
+            break;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<Reply> {
+    if let Command::Open(spec) = command {
+        if runner.is_some() {
+            bail!("a configuration is open already");
+        }
+        let opened = runner.insert(open(*spec)?);
+        return Ok(Reply::Opened(opened.opened()));
+    }
+    if let Command::TimeWork { iterations } = command {
+        return Ok(Reply::Took { ns: added_work::time(iterations) });
+    }
+    let runner = runner.as_mut().context("no configuration is open yet")?;
+    Ok(match command {
+        Command::Open(_) | Command::TimeWork { .. } => unreachable!("handled above"),
+        Command::Zipf(exponent) => {
+            runner.zipf(exponent)?;
+            Reply::Opened(runner.opened())
+        }
+        Command::Run(batch) => Reply::Ran(Box::new(runner.run(&batch)?)),
+        Command::Check => Reply::Checked { invariant: runner.check()? },
+    })
+}
+
+/// Opens a configuration: from a workload's name to its type, with the latch that its callers need.
+fn open(spec: Spec) -> Result<Box<dyn Runner>> {
+    let name = spec.workload.clone();
+    // One thread that never waits needs no latch; fibers and several threads do.
+    let alone = !spec.config.guarded() && spec.threads == 1;
+    let opened = if alone {
+        fulgurite_workloads::dispatch::<NoLatch, _>(&name, Open(spec))?
+    } else {
+        fulgurite_workloads::dispatch::<VersionLatch, _>(&name, Open(spec))?
+    };
+    opened.with_context(|| format!("{name} could not be opened"))
+}
+
+struct Open(Spec);
+
+impl Visitor for Open {
+    type Output = Result<Box<dyn Runner>>;
+    fn visit<W: Workload>(self) -> Self::Output {
+        if self.0.config.guarded() { guarded::open::<W>(self.0) } else { plain::open::<W>(self.0) }
+    }
+}
+
+impl Spec {
+    fn region(&self) -> Region {
+        Region::new(Address::from_linear(0), self.region_bytes)
+    }
+    fn params(&self) -> Params {
+        Params { bytes: self.data_bytes, zipf: self.zipf, seed: self.seed, input: self.input.clone() }
+    }
+}

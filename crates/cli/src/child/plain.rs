@@ -1,0 +1,195 @@
+//! A workload in plain memory: `dram-only`, `os-swap` and `mmap` differ only in what lies behind the addresses.
+//!
+//! With one thread it is the plainest loop there is: make a request, execute it, note the time. With more, threads take
+//! chunks of the batch from a counter.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, bail};
+use fulgurite_memory::PlainMemory;
+use fulgurite_sys::{Arena, Backed, Clock, affinity};
+use fulgurite_workloads::Workload;
+
+use super::arrivals::Arrivals;
+use super::measure::{Latencies, Usage, request_hash};
+use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
+use super::{Runner, added_work};
+use crate::kernel;
+
+struct Plain<W> {
+    spec: Spec,
+    memory: PlainMemory,
+    workload: Arc<W>,
+}
+
+/// Takes hold of the data and opens the workload.
+pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
+    affinity::pin_to(&spec.cores).context("the worker's core cannot be had")?;
+    let bytes = usize::try_from(spec.region_bytes)?;
+    let mut memory = match &spec.data {
+        DataSource::Anonymous { image, huge } => {
+            let memory = PlainMemory::new(if *huge { Backed::HugePages } else { Backed::BasePages })?;
+            let image = Arena::shared(super::handle::open_shared(image)?)?;
+            if image.len() < bytes {
+                bail!("the image has {} bytes and not {bytes}", image.len());
+            }
+            Arena::copy(&image, 0, memory.arena(), 0, bytes);
+            memory
+        }
+        DataSource::Mapped { file } => {
+            let memory = PlainMemory::new(Backed::BasePages)?;
+            let file: File = super::handle::open_shared(file)?;
+            kernel::map_over(memory.arena(), &file, bytes).context("the file cannot be mapped")?;
+            memory
+        }
+        other => bail!("plain memory cannot lie in {other:?}"),
+    };
+    let workload = Arc::new(W::open(&mut memory, spec.region(), &spec.params())?);
+    Ok(Box::new(Plain { spec, memory, workload }))
+}
+
+impl<W: Workload> Runner for Plain<W> {
+    fn opened(&self) -> Opened {
+        Opened { flash: "none".to_owned(), workload_bytes: self.workload.dram_bytes(), ..Opened::default() }
+    }
+    fn zipf(&mut self, exponent: f64) -> Result<()> {
+        self.spec.zipf = exponent;
+        self.workload = Arc::new(W::open(&mut self.memory, self.spec.region(), &self.spec.params())?);
+        Ok(())
+    }
+    fn run(&mut self, batch: &Batch) -> Result<Outcome> {
+        let before = Usage::now();
+        let start = Clock::get().now_ns();
+        let taken = if self.spec.threads == 1 {
+            affinity::pin_to(&self.spec.cores)?;
+            let all = Share { next: AtomicU64::new(0), chunk: u64::MAX };
+            vec![one_thread(&mut self.memory.clone(), &*self.workload, batch, &all, start, 0, 1)?]
+        } else {
+            self.threads(batch, start)?
+        };
+        let elapsed_ns = taken.iter().map(|t| t.end_ns).max().unwrap_or(start) - start;
+        let used = Usage::now().since(before);
+        let (mut latency, mut service) = (Latencies::new(), Latencies::new());
+        for thread in &taken {
+            latency.add(&thread.latency);
+            service.add(&thread.service);
+        }
+        Ok(Outcome {
+            elapsed_ns,
+            requests: taken.iter().map(|t| t.requests).sum(),
+            request_hash: request_hash(&*self.workload, batch),
+            latency: latency.pairs(),
+            service: service.pairs(),
+            cpu_ns: used.cpu_ns,
+            misses: used.major_faults,
+            device_reads: used.blocks_read,
+            device_writes: used.blocks_written,
+            ..Outcome::default()
+        })
+    }
+    fn check(&mut self) -> Result<u64> {
+        Ok(self.workload.check(&mut self.memory)?)
+    }
+}
+
+impl<W: Workload> Plain<W> {
+    fn threads(&self, batch: &Batch, start_ns: u64) -> Result<Vec<Taken>> {
+        let threads = self.spec.threads as u64;
+        // Large enough that nobody fights for the counter, small enough that all end at about the same time.
+        let share = Share { next: AtomicU64::new(0), chunk: (batch.count / threads / 64).clamp(1, 64) };
+        let (cores, workload) = (&self.spec.cores, &*self.workload);
+        std::thread::scope(|scope| {
+            let one = |thread: u64| {
+                let (share, mut memory) = (&share, self.memory.clone());
+                move || -> Result<Taken> {
+                    // As many threads as cores: each its own. More: all cores for all of them.
+                    let own = cores.get(thread as usize).copied().filter(|_| threads == cores.len() as u64);
+                    affinity::pin_to(own.as_ref().map_or(cores.as_slice(), std::slice::from_ref))?;
+                    one_thread(&mut memory, workload, batch, share, start_ns, thread, threads)
+                }
+            };
+            let running: Vec<_> = (0..threads).map(|thread| scope.spawn(one(thread))).collect();
+            running
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread of the workload panicked")))
+                .collect()
+        })
+    }
+}
+
+/// The requests of a batch, taken in chunks.
+struct Share {
+    next: AtomicU64,
+    chunk: u64,
+}
+
+impl Share {
+    /// The next chunk, as offsets from the first request; empty when there are no more.
+    fn take(&self, count: u64) -> std::ops::Range<u64> {
+        if self.chunk == u64::MAX {
+            // One thread: everything at once.
+            return self.next.swap(count, Ordering::Relaxed)..count;
+        }
+        let start = self.next.fetch_add(self.chunk, Ordering::Relaxed).min(count);
+        start..(start + self.chunk).min(count)
+    }
+}
+
+/// What one thread did.
+struct Taken {
+    requests: u64,
+    end_ns: u64,
+    latency: Latencies,
+    service: Latencies,
+}
+
+fn one_thread<W: Workload>(
+    memory: &mut PlainMemory,
+    workload: &W,
+    batch: &Batch,
+    share: &Share,
+    start_ns: u64,
+    thread: u64,
+    threads: u64,
+) -> Result<Taken> {
+    let clock = Clock::get();
+    let mut arrivals = match batch.load {
+        Load::Closed => None,
+        Load::Poisson { per_second } => {
+            Some(Arrivals::new(batch.seed ^ batch.first, thread, per_second / threads as f64, start_ns))
+        }
+    };
+    let mut taken = Taken { requests: 0, end_ns: start_ns, latency: Latencies::new(), service: Latencies::new() };
+    let mut now = clock.now_ns();
+    loop {
+        let chunk = share.take(batch.count);
+        if chunk.is_empty() {
+            return Ok(taken);
+        }
+        for offset in chunk {
+            let arrival = match &mut arrivals {
+                None => now,
+                Some(arrivals) => {
+                    let arrival = arrivals.next_ns();
+                    arrivals.advance();
+                    while now < arrival {
+                        fulgurite_sys::arch::relax();
+                        now = clock.now_ns();
+                    }
+                    arrival
+                }
+            };
+            let request = workload.request(batch.seed, batch.first + offset);
+            std::hint::black_box(workload.execute(memory, &request)?);
+            added_work::compute(batch.work_iterations);
+            let end = clock.now_ns();
+            taken.latency.record(end - arrival);
+            taken.service.record(end - now);
+            taken.requests += 1;
+            taken.end_ns = end;
+            now = end;
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What the program and a process under measurement say to each other: one JSON object a line, one answer to each command.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::values::{Config, Prefetch, Replacement};
+
+/// What the program asks for.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Command {
+    /// Take hold of the data and open the workload in it. First of all, once.
+    Open(Box<Spec>),
+    /// Open the workload again, with keys drawn with this Zipf exponent.
+    Zipf(f64),
+    /// Execute requests.
+    Run(Batch),
+    /// Walk the data, check every invariant.
+    Check,
+    /// A span of nanoseconds measured: how long `iterations` of added work take. For calibration.
+    TimeWork {
+        /// How many.
+        iterations: u64,
+    },
+}
+
+/// One configuration.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Which.
+    pub config: Config,
+    /// The workload's name.
+    pub workload: String,
+    /// Bytes that it was built with.
+    pub data_bytes: u64,
+    /// Bytes of its region, which starts at address 0.
+    pub region_bytes: u64,
+    /// Zipf exponent of its keys.
+    pub zipf: f64,
+    /// Its seed.
+    pub seed: u64,
+    /// Directory of text that it was built from.
+    pub input: Option<PathBuf>,
+    /// Where the data lies.
+    pub data: DataSource,
+    /// Cores of the workers.
+    pub cores: Vec<usize>,
+    /// Core of an emulated device.
+    pub device_core: Option<usize>,
+    /// Threads that execute requests, on the workers' cores (plain memory).
+    pub threads: usize,
+    /// How the guarded path is set up.
+    pub guarded: Guarded,
+}
+
+/// Settings of the guarded path.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Guarded {
+    /// The DRAM budget.
+    pub dram_bytes: u64,
+    /// Fibers of each worker.
+    pub fibers: usize,
+    /// What leaves.
+    pub replacement: Replacement,
+    /// What is read ahead.
+    pub prefetch: Prefetch,
+}
+
+/// Where a configuration's data comes from and lies.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum DataSource {
+    /// Anonymous memory, filled from the image.
+    Anonymous {
+        /// The image.
+        image: PathBuf,
+        /// In huge pages or base pages.
+        huge: bool,
+    },
+    /// This file, mapped.
+    Mapped {
+        /// The file, written from the image.
+        file: PathBuf,
+    },
+    /// An emulated device over this memory, written from the image.
+    Emulated {
+        /// The memory.
+        storage: PathBuf,
+        /// Latency of a read.
+        read_ns: u64,
+        /// Latency of a write.
+        write_ns: u64,
+        /// Planes.
+        planes: usize,
+    },
+    /// Plain memory as flash: completes at once.
+    Memory {
+        /// The memory.
+        storage: PathBuf,
+    },
+    /// A file or block device as flash, written from the image.
+    File {
+        /// Its path.
+        path: PathBuf,
+    },
+}
+
+/// Requests to execute.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Batch {
+    /// Seed of the stream of requests.
+    pub seed: u64,
+    /// The first request's number.
+    pub first: u64,
+    /// How many.
+    pub count: u64,
+    /// Iterations of added work in each.
+    pub work_iterations: u64,
+    /// When they come.
+    pub load: Load,
+}
+
+/// When requests come.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Load {
+    /// The next when there is somebody to take it.
+    Closed,
+    /// By themselves, independently of each other (Poisson); latency counts from then.
+    Poisson {
+        /// Mean rate, over all workers.
+        per_second: f64,
+    },
+}
+
+/// A configuration's answer.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub enum Reply {
+    /// To [`Command::Open`] and [`Command::Zipf`].
+    Opened(Opened),
+    /// To [`Command::Run`].
+    Ran(Box<Outcome>),
+    /// To [`Command::Check`]: the workload's order-free invariant.
+    Checked {
+        /// The number.
+        invariant: u64,
+    },
+    /// To [`Command::TimeWork`].
+    Took {
+        /// Nanoseconds.
+        ns: u64,
+    },
+    /// It could not be done; the sentence says why.
+    Failed(String),
+}
+
+/// What was opened.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Opened {
+    /// The flash, in a line.
+    pub flash: String,
+    /// DRAM that the workload itself uses.
+    pub workload_bytes: u64,
+    /// Frames there are.
+    pub frames: u64,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// What executing a batch took.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// From the first request's start to the last one's end.
+    pub elapsed_ns: u64,
+    /// Requests executed.
+    pub requests: u64,
+    /// A hash of the requests executed, free of their order.
+    pub request_hash: u64,
+    /// From arrival to end, in nanoseconds: values and how often they were seen.
+    pub latency: Vec<(u64, u64)>,
+    /// From start to end.
+    pub service: Vec<(u64, u64)>,
+    /// CPU time of the process, all threads and their kernel side.
+    pub cpu_ns: u64,
+    /// Of that, the emulated device's thread.
+    pub device_cpu_ns: u64,
+    /// Misses (plain memory: major faults).
+    pub misses: u64,
+    /// Guarded accesses.
+    pub accesses: u64,
+    /// Subpages read from the device.
+    pub device_reads: u64,
+    /// Subpages written to it.
+    pub device_writes: u64,
+    /// Completions of an emulated device that were more than 5 µs late.
+    pub device_late: u64,
+    /// Mean lateness of its completions.
+    pub device_lateness_ns: u64,
+}

@@ -1,0 +1,86 @@
+//! The three kernel calls that only this program makes, made safe to call: swap on, swap off, and a file mapped over a
+//! range of an arena.
+//!
+//! Invariant: a function of this module cannot break memory safety whatever it is given. It decides nothing.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use fulgurite_sys::Arena;
+
+/// `SWAP_FLAG_PREFER` with priority 100 (swapon(2)): before whatever swap the machine has of its own.
+const PREFERRED: libc::c_int = 0x8000 | 100;
+
+/// Lets the kernel swap to this file, before any other swap space.
+///
+/// # Errors
+/// The kernel's: `EPERM` without `CAP_SYS_ADMIN`, `EINVAL` when the file has holes or no swap header.
+pub fn swap_on(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: the path is a string that ends in zero and outlives the call.
+    if unsafe { libc::swapon(path.as_ptr(), PREFERRED) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Takes the file back; returns when all that was swapped to it is in memory again.
+///
+/// # Errors
+/// The kernel's: `EINVAL` when it is no swap space, `ENOMEM` when memory does not suffice.
+pub fn swap_off(path: &Path) -> io::Result<()> {
+    let path = CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: as above.
+    if unsafe { libc::swapoff(path.as_ptr()) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Maps `bytes` of the file, shared and writable, over the beginning of the arena, and tells the kernel that the accesses
+/// will be random (no read-ahead).
+///
+/// # Errors
+/// The kernel's.
+///
+/// # Panics
+/// When the arena is shorter than that, or `bytes` is not a multiple of 4096.
+pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {
+    assert!(bytes <= arena.len() && bytes.is_multiple_of(4096), "{bytes} bytes over an arena of {}", arena.len());
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_FIXED);
+    // SAFETY: the range lies inside the arena's own mapping (asserted), whose bytes are never borrowed but reached as
+    // atomics and opaque copies, to which the change of backing is one more concurrent store. The arena unmaps the whole
+    // range when it is dropped. The caller's file is unlinked or ours, so nobody truncates it.
+    let at =
+        unsafe { libc::mmap(arena.base().as_ptr().cast(), bytes, protection, flags, file.as_raw_fd(), 0) };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the range was mapped just now; the advice changes no bytes.
+    match unsafe { libc::madvise(at, bytes, libc::MADV_RANDOM) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_sys::Backed;
+
+    #[test]
+    fn a_file_lies_over_an_arena() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(8192).unwrap();
+        let arena = Arena::anonymous(16_384, Backed::BasePages).unwrap();
+        map_over(&arena, &file, 8192).unwrap();
+        arena.write(4096, &[7; 8192]);
+        let mut got = vec![0; 8192];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut got, 0).unwrap();
+        assert!(got[..4096].iter().all(|b| *b == 0) && got[4096..].iter().all(|b| *b == 7));
+    }
+    #[test]
+    fn what_is_no_swap_space_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(swap_on(file.path()).is_err() && swap_off(file.path()).is_err());
+        assert!(swap_on(Path::new("with\0zero")).is_err());
+    }
+}

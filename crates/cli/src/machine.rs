@@ -1,0 +1,101 @@
+//! What this machine is: printed above every table and carried in every JSON object, as numbers mean nothing without it.
+
+use std::fs;
+
+use serde::Serialize;
+
+/// The machine, as far as it bears on the numbers.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Machine {
+    /// Processor model.
+    pub cpu: String,
+    /// Cores that this process may run on.
+    pub cores: usize,
+    /// Kernel release.
+    pub kernel: String,
+    /// Main memory.
+    pub memory_bytes: u64,
+    /// Memory that is free or can be made so.
+    pub available_bytes: u64,
+    /// Transparent huge pages: always, madvise or never.
+    pub thp: String,
+    /// Versions of mounted cgroup hierarchies.
+    pub cgroup: String,
+    /// The hypervisor, if there is one.
+    pub virtualised: Option<String>,
+    /// Operating system.
+    pub os: String,
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The value of a line `key<separator>value`.
+fn field<'a>(text: &'a str, key: &str, separator: char) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(separator)?;
+        (name.trim() == key).then(|| value.trim())
+    })
+}
+
+/// A line of /proc/meminfo, in bytes.
+fn memory(text: &str, key: &str) -> u64 {
+    let kib = field(text, key, ':').and_then(|v| v.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+impl Machine {
+    /// Looks at this machine.
+    pub fn describe() -> Machine {
+        let cpuinfo = read("/proc/cpuinfo");
+        let meminfo = read("/proc/meminfo");
+        let thp = read("/sys/kernel/mm/transparent_hugepage/enabled");
+        let mounts = read("/proc/mounts");
+        let mounted = |kind: &str| mounts.lines().any(|line| line.split(' ').nth(2) == Some(kind));
+        let cgroup = match (mounted("cgroup"), mounted("cgroup2")) {
+            (true, true) => "v1 and v2",
+            (true, false) => "v1",
+            (false, true) => "v2",
+            (false, false) => "none",
+        };
+        let hypervisor = field(&cpuinfo, "flags", ':').is_some_and(|f| f.split(' ').any(|f| f == "hypervisor"));
+        let product = read("/sys/class/dmi/id/sys_vendor");
+        let vendor = if product.trim().is_empty() { "yes" } else { product.trim() };
+        Machine {
+            cpu: field(&cpuinfo, "model name", ':').unwrap_or("unknown").to_owned(),
+            cores: fulgurite_sys::affinity::cores().len(),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            memory_bytes: memory(&meminfo, "MemTotal"),
+            available_bytes: memory(&meminfo, "MemAvailable"),
+            thp: thp.split(['[', ']']).nth(1).unwrap_or("absent").to_owned(),
+            cgroup: cgroup.to_owned(),
+            virtualised: hypervisor.then(|| vendor.to_owned()),
+            os: field(&read("/etc/os-release"), "PRETTY_NAME", '=').unwrap_or("Linux").trim_matches('"').to_owned(),
+        }
+    }
+    /// One line for people.
+    pub fn line(&self) -> String {
+        let memory = fulgurite_format::format_bytes(self.memory_bytes);
+        let virtualised = if self.virtualised.is_some() { ", virtual machine" } else { "" };
+        let (cpu, cores, kernel, thp, cgroup) = (&self.cpu, self.cores, &self.kernel, &self.thp, &self.cgroup);
+        format!("{cpu}, {cores} cores, {memory}, Linux {kernel}{virtualised}, huge pages {thp}, cgroup {cgroup}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_has_cores_and_memory() {
+        let machine = Machine::describe();
+        assert!(machine.cores > 0 && machine.memory_bytes > machine.available_bytes / 2, "{machine:?}");
+        assert!(machine.line().contains("cores"));
+    }
+    #[test]
+    fn fields_are_found() {
+        assert_eq!(memory("MemTotal:       24683520 kB\nMemFree: 1 kB\n", "MemTotal"), 24_683_520 * 1024);
+        assert_eq!(field("a : 1\nmodel name\t: X Y\n", "model name", ':'), Some("X Y"));
+    }
+}

@@ -1,0 +1,194 @@
+//! What a helper has made, on disk: written before each thing is made, so that what a killed helper leaves can be found.
+//!
+//! One file per helper, in a directory that belongs to the user: `/run/fulgurite` for root, else a private directory below
+//! the temporary one. Invariant: a record is acted upon only when it belongs to this user and its helper has ended.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::Hierarchy;
+use super::swap;
+
+/// All that one helper has made or changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Record {
+    /// The helper.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: a process id alone may be used again.
+    pub started: u64,
+    /// Cgroups.
+    pub cgroups: Vec<String>,
+    /// Swap files.
+    pub swap: Vec<PathBuf>,
+    /// Other files.
+    pub files: Vec<PathBuf>,
+    /// `vm.page-cluster` as it was found, once it was changed.
+    pub page_cluster: Option<u32>,
+}
+
+/// The kernel's setting of read-ahead from swap.
+pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
+
+/// The directory of records.
+fn directory() -> PathBuf {
+    let user = rustix::process::geteuid();
+    if user.is_root() { "/run/fulgurite".into() } else { std::env::temp_dir().join(format!("fulgurite-{}", user.as_raw())) }
+}
+
+/// Ticks since boot at which a process started; none when there is no such process.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // proc_pid_stat(5): the name, in parentheses, may hold anything; `starttime` is field 22, the 20th after it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+impl Record {
+    /// An empty record of this process.
+    pub fn mine() -> Record {
+        let pid = std::process::id();
+        Record { pid, started: started(pid).unwrap_or(0), ..Record::default() }
+    }
+    fn path(&self) -> PathBuf {
+        directory().join(format!("helper-{}.json", self.pid))
+    }
+    /// Writes the record, whole or not at all.
+    ///
+    /// # Errors
+    /// The kernel's, or when the directory belongs to somebody else.
+    pub fn save(&self) -> io::Result<()> {
+        let directory = directory();
+        match fs::DirBuilder::new().mode(0o700).create(&directory) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => owned(&directory)?,
+        }
+        let next = self.path().with_extension("new");
+        fs::write(&next, serde_json::to_vec(self)?)?;
+        fs::rename(next, self.path())
+    }
+    /// Whether the helper still runs.
+    pub fn alive(&self) -> bool {
+        started(self.pid) == Some(self.started)
+    }
+    /// Removes everything recorded, then the record. Goes on after an error; returns a sentence for each.
+    pub fn remove_all(&self) -> Vec<String> {
+        let mut failed = Vec::new();
+        let mut note = |what: String, result: io::Result<()>| {
+            if let Err(e) = result {
+                failed.push(format!("{what} could not be removed: {e}"));
+            }
+        };
+        let hierarchy = fs::read_to_string("/proc/mounts").ok().and_then(|mounts| Hierarchy::in_mounts(&mounts));
+        // Groups first: with their processes gone, nothing has to be read back from swap.
+        if let Some(hierarchy) = hierarchy {
+            for name in self.cgroups.iter().filter(|name| name.starts_with("fulgurite-")) {
+                note(format!("cgroup {name}"), hierarchy.remove(name));
+            }
+        }
+        for path in &self.swap {
+            note(format!("swap file {}", path.display()), swap::remove(path));
+        }
+        for path in &self.files {
+            let result = fs::remove_file(path);
+            note(path.display().to_string(), result.or_else(|e| match e.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(e),
+            }));
+        }
+        if let Some(value) = self.page_cluster {
+            note(format!("the setting of {PAGE_CLUSTER}"), fs::write(PAGE_CLUSTER, value.to_string()));
+        }
+        if failed.is_empty() {
+            let _ = fs::remove_file(self.path());
+        }
+        failed
+    }
+}
+
+/// Whether a directory is a real one of this user.
+fn owned(directory: &Path) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(directory)?;
+    if metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw() {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("{} belongs to somebody else; remove it", directory.display())))
+}
+
+/// Records of helpers, running and ended.
+fn records() -> Vec<Record> {
+    let directory = directory();
+    if owned(&directory).is_err() {
+        return Vec::new();
+    }
+    let Ok(entries) = fs::read_dir(&directory) else { return Vec::new() };
+    let read = |entry: io::Result<fs::DirEntry>| {
+        let path = entry.ok()?.path();
+        if path.extension()? == "json" { serde_json::from_slice(&fs::read(path).ok()?).ok() } else { None }
+    };
+    entries.filter_map(read).collect()
+}
+
+/// What `fulgurite cleanup` did.
+#[derive(Debug, Default)]
+pub struct Cleaned {
+    /// Sentences about what was removed.
+    pub removed: Vec<String>,
+    /// Sentences about what is in use by a run that goes on.
+    pub in_use: Vec<String>,
+    /// Sentences about what could not be removed.
+    pub failed: Vec<String>,
+}
+
+/// Removes what ended helpers have left. What a running helper has made is not touched.
+pub fn clean() -> Cleaned {
+    let mut cleaned = Cleaned::default();
+    let (alive, ended): (Vec<Record>, Vec<Record>) = records().into_iter().partition(Record::alive);
+    for record in &alive {
+        cleaned.in_use.push(format!("helper {} is running; what it has made is left alone", record.pid));
+    }
+    for record in &ended {
+        cleaned.failed.extend(record.remove_all());
+        let made = record.cgroups.iter().cloned().chain(record.swap.iter().chain(&record.files).map(|p| p.display().to_string()));
+        cleaned.removed.extend(made);
+    }
+    // Groups without a record: whose helper has ended, by the process id in their name.
+    let hierarchy = fs::read_to_string("/proc/mounts").ok().and_then(|mounts| Hierarchy::in_mounts(&mounts));
+    if let Some(hierarchy) = hierarchy {
+        for name in hierarchy.ours() {
+            let pid: Option<u32> = name.split('-').nth(1).and_then(|pid| pid.parse().ok());
+            if pid.is_none_or(|pid| started(pid).is_some()) {
+                continue;
+            }
+            match hierarchy.remove(&name) {
+                Ok(()) => cleaned.removed.push(format!("cgroup {name}")),
+                Err(e) => cleaned.failed.push(format!("cgroup {name} could not be removed: {e}")),
+            }
+        }
+    }
+    cleaned
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start() {
+        let mut record = Record::mine();
+        assert!(record.alive());
+        record.started += 1;
+        assert!(!record.alive());
+    }
+    #[test]
+    fn files_of_a_record_go_and_absent_ones_are_fine() {
+        let scratch = tempfile::tempdir().unwrap();
+        let file = scratch.path().join("a");
+        fs::write(&file, "x").unwrap();
+        let record = Record { files: vec![file.clone(), scratch.path().join("b")], ..Record::default() };
+        assert_eq!(record.remove_all(), Vec::<String>::new());
+        assert!(!file.exists());
+    }
+}

@@ -1,0 +1,288 @@
+//! The kinds of charts that the reports need: grouped bars, and curves over one or two logarithmic axes.
+
+use super::svg::{Anchor, Canvas, PALETTE, Scale, tick_label};
+
+/// One bar: its height and, where there were rounds, how far they spread.
+#[derive(Clone, Debug, Default)]
+pub struct Bar {
+    /// Height.
+    pub value: f64,
+    /// Smallest and largest round.
+    pub spread: Option<(f64, f64)>,
+    /// What a reader who points at it sees.
+    pub tip: String,
+}
+
+/// Bars in groups: one group a workload, one bar a configuration.
+#[derive(Clone, Debug, Default)]
+pub struct Bars {
+    /// Heading.
+    pub title: String,
+    /// A line below it.
+    pub subtitle: String,
+    /// What the heights are.
+    pub unit: String,
+    /// Names of the groups.
+    pub groups: Vec<String>,
+    /// Names of the series.
+    pub series: Vec<String>,
+    /// `bars[group][series]`; none where it was not run.
+    pub bars: Vec<Vec<Option<Bar>>>,
+    /// A horizontal mark, with its label.
+    pub mark: Option<(f64, String)>,
+}
+
+/// The colour of a series: a configuration has the same one in all charts.
+pub fn colour(name: &str, index: usize) -> &'static str {
+    let known = ["dram-only", "fulgurite", "resident", "priority-aging", "fifo", "flash-sync", "mmap", "os-swap"];
+    // In the palette's order: grey for the denominator, green for ours, red for swap.
+    let shades = [0usize, 1, 3, 6, 4, 5, 2, 7];
+    known.iter().position(|k| *k == name).map_or(PALETTE[(index + 1) % PALETTE.len()], |i| PALETTE[shades[i]])
+}
+
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 20.0;
+
+/// Draws the legend in rows from `y` on; returns where it ends.
+fn legend(canvas: &mut Canvas, names: &[String], y: f64, width: f64) -> f64 {
+    let (mut x, mut y) = (LEFT, y);
+    for (i, name) in names.iter().enumerate() {
+        // About 6.6 points a character at 12 px.
+        let wide = 24.0 + name.chars().count() as f64 * 6.8;
+        if x + wide > width - RIGHT && x > LEFT {
+            x = LEFT;
+            y += 18.0;
+        }
+        canvas.bar(x, y - 9.0, 11.0, 11.0, colour(name, i), name);
+        canvas.text(x + 16.0, y + 1.0, Anchor::Start, "label", name);
+        x += wide + 8.0;
+    }
+    y + 12.0
+}
+
+fn headings(canvas: &mut Canvas, title: &str, subtitle: &str, series: &[String], width: f64) -> f64 {
+    canvas.text(16.0, 26.0, Anchor::Start, "title", title);
+    canvas.text(16.0, 45.0, Anchor::Start, "sub", subtitle);
+    legend(canvas, series, 70.0, width)
+}
+
+fn value_axis(canvas: &mut Canvas, scale: &Scale, count: usize, width: f64, unit: &str, middle: f64) {
+    for tick in scale.ticks(count) {
+        let y = scale.at(tick);
+        canvas.line((LEFT, y), (width - RIGHT, y), "grid");
+        canvas.text(LEFT - 7.0, y + 4.0, Anchor::End, "tick", &tick_label(tick));
+    }
+    canvas.text_up(17.0, middle, "sub", unit);
+}
+
+impl Bars {
+    /// Draws it.
+    pub fn draw(&self) -> Canvas {
+        let bar = if self.groups.len() * self.series.len() > 40 { 13.0 } else { 20.0 };
+        let group = self.series.len() as f64 * (bar + 2.0) + 22.0;
+        let width = (LEFT + RIGHT + group * self.groups.len() as f64).max(620.0);
+        let group = (width - LEFT - RIGHT) / self.groups.len().max(1) as f64;
+        let mut canvas = Canvas::new(width, 430.0);
+        let top = headings(&mut canvas, &self.title, &self.subtitle, &self.series, width) + 18.0;
+        let bottom = 392.0;
+        let reach = |b: &Bar| b.spread.map_or(b.value, |(_, max)| max.max(b.value));
+        let highest = self.bars.iter().flatten().flatten().map(reach).fold(0.0, f64::max);
+        let highest = self.mark.as_ref().map_or(highest, |(mark, _)| highest.max(*mark));
+        let scale = Scale::linear(0.0, highest * 1.06, bottom, top);
+        value_axis(&mut canvas, &scale, 6, width, &self.unit, f64::midpoint(top, bottom));
+        for (g, (name, bars)) in self.groups.iter().zip(&self.bars).enumerate() {
+            let left = LEFT + group * g as f64;
+            let start = left + (group - self.series.len() as f64 * (bar + 2.0)) / 2.0;
+            canvas.text(left + group / 2.0, bottom + 20.0, Anchor::Middle, "label", name);
+            for (s, one) in bars.iter().enumerate() {
+                let Some(one) = one else { continue };
+                let x = start + s as f64 * (bar + 2.0);
+                let y = scale.at(one.value);
+                canvas.bar(x, y, bar, (bottom - y).max(0.5), colour(&self.series[s], s), &one.tip);
+                if let Some((min, max)) = one.spread {
+                    canvas.line((x + bar / 2.0, scale.at(min)), (x + bar / 2.0, scale.at(max)), "whisker");
+                }
+                let above = one.spread.map_or(y, |(_, max)| scale.at(max).min(y));
+                if bar > 15.0 || one.value < highest * 0.3 {
+                    canvas.text(x + bar / 2.0, above - 4.0, Anchor::Middle, "value", &format!("{:.0}", one.value));
+                }
+            }
+        }
+        canvas.line((LEFT, bottom), (width - RIGHT, bottom), "axis");
+        if let Some((mark, label)) = &self.mark {
+            let y = scale.at(*mark);
+            canvas.line((LEFT, y), (width - RIGHT, y), "mark");
+            canvas.text(width - RIGHT, y - 5.0, Anchor::End, "tick", label);
+        }
+        canvas
+    }
+}
+
+/// An axis of [`Curves`].
+#[derive(Clone, Debug)]
+pub struct Axis {
+    /// What it measures.
+    pub label: String,
+    /// Its range; none: what the points need.
+    pub range: Option<(f64, f64)>,
+    /// Even ratios at even distances.
+    pub logarithmic: bool,
+    /// Labelled values; empty: round ones.
+    pub ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// Linear, with this label.
+    pub fn linear(label: &str) -> Axis {
+        Axis { label: label.to_owned(), range: None, logarithmic: false, ticks: Vec::new() }
+    }
+    /// Logarithmic, with this label.
+    pub fn logarithmic(label: &str) -> Axis {
+        Axis { logarithmic: true, ..Axis::linear(label) }
+    }
+}
+
+/// One curve.
+#[derive(Clone, Debug, Default)]
+pub struct Curve {
+    /// Its name.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// Curves over common axes.
+#[derive(Clone, Debug)]
+pub struct Curves {
+    /// Heading.
+    pub title: String,
+    /// A line below it.
+    pub subtitle: String,
+    /// Across.
+    pub x: Axis,
+    /// Upwards.
+    pub y: Axis,
+    /// The curves.
+    pub curves: Vec<Curve>,
+    /// Dots at the points.
+    pub dots: bool,
+}
+
+impl Curves {
+    fn scale(&self, axis: &Axis, of: impl Fn(&(f64, f64)) -> f64, from: f64, to: f64) -> Scale {
+        let values = || self.curves.iter().flat_map(|c| &c.points).map(&of);
+        let (low, high) = axis.range.unwrap_or_else(|| {
+            let least = values().filter(|v| !axis.logarithmic || *v > 0.0).fold(f64::INFINITY, f64::min);
+            let most = values().fold(f64::NEG_INFINITY, f64::max);
+            if !least.is_finite() || !most.is_finite() {
+                (1.0, 10.0)
+            } else if axis.logarithmic {
+                (least * 0.9, most * 1.1)
+            } else {
+                (least.min(0.0), most * 1.05)
+            }
+        });
+        if axis.logarithmic { Scale::logarithmic(low, high, from, to) } else { Scale::linear(low, high, from, to) }
+    }
+
+    /// Draws it.
+    pub fn draw(&self) -> Canvas {
+        let (width, height) = (660.0, 430.0);
+        let mut canvas = Canvas::new(width, height);
+        let names: Vec<String> = self.curves.iter().map(|c| c.name.clone()).collect();
+        let top = headings(&mut canvas, &self.title, &self.subtitle, &names, width) + 10.0;
+        let bottom = height - 54.0;
+        let x = self.scale(&self.x, |p| p.0, LEFT, width - RIGHT);
+        let y = self.scale(&self.y, |p| p.1, bottom, top);
+        value_axis(&mut canvas, &y, 6, width, &self.y.label, f64::midpoint(top, bottom));
+        let ticks = if self.x.ticks.is_empty() {
+            x.ticks(8).into_iter().map(|t| (t, tick_label(t))).collect()
+        } else {
+            self.x.ticks.clone()
+        };
+        for (value, label) in ticks {
+            let at = x.at(value);
+            canvas.line((at, bottom), (at, bottom + 4.0), "axis");
+            canvas.text(at, bottom + 18.0, Anchor::Middle, "tick", &label);
+        }
+        canvas.line((LEFT, bottom), (width - RIGHT, bottom), "axis");
+        canvas.text(f64::midpoint(LEFT, width - RIGHT), bottom + 40.0, Anchor::Middle, "sub", &self.x.label);
+        for (i, curve) in self.curves.iter().enumerate() {
+            let shade = colour(&curve.name, i);
+            let points: Vec<_> = curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
+            canvas.curve(&points, shade, curve.name == "dram-only");
+            if self.dots {
+                for ((px, py), (a, b)) in points.iter().zip(&curve.points) {
+                    canvas.dot(*px, *py, shade, &format!("{}: {} at {}", curve.name, trim(*b), trim(*a)));
+                }
+            }
+        }
+        canvas
+    }
+}
+
+fn trim(value: f64) -> String {
+    super::table::number(value)
+}
+
+/// An x axis of percentiles whose tail has room: 0, 90, 99, 99.9 at even distances.
+pub fn percentile_axis() -> Axis {
+    let ticks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99];
+    Axis {
+        label: "percentile".to_owned(),
+        range: Some((0.0, 4.0)),
+        logarithmic: false,
+        ticks: ticks.iter().map(|p| (nines(*p), format!("{p}%"))).collect(),
+    }
+}
+
+/// Where a percentile lies on [`percentile_axis`]: the number of nines.
+pub fn nines(percentile: f64) -> f64 {
+    -(1.0 - percentile / 100.0).max(1e-9).log10()
+}
+
+/// Drawings below each other, in one file.
+pub fn stack(charts: &[Canvas]) -> String {
+    let width = charts.iter().map(|c| c.size().0).fold(0.0, f64::max);
+    let height: f64 = charts.iter().map(|c| c.size().1).sum();
+    let mut all = Canvas::new(width, height);
+    let mut y = 0.0;
+    for chart in charts {
+        all.place(0.0, y, chart);
+        y += chart.size().1;
+    }
+    all.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn charts_of_nothing_are_drawn() {
+        assert!(Bars::default().draw().finish().contains("<svg"));
+        let empty = Curves {
+            title: String::new(),
+            subtitle: String::new(),
+            x: percentile_axis(),
+            y: Axis::logarithmic("µs"),
+            curves: vec![Curve::default()],
+            dots: true,
+        };
+        assert!(!empty.draw().finish().contains("NaN"));
+    }
+    #[test]
+    fn every_bar_and_point_is_there() {
+        let bar = |value| Some(Bar { value, spread: Some((value - 1.0, value + 1.0)), tip: "tip".into() });
+        let bars = Bars {
+            groups: vec!["a".into(), "b".into()],
+            series: vec!["dram-only".into(), "fulgurite".into()],
+            bars: vec![vec![bar(100.0), bar(95.0)], vec![bar(100.0), None]],
+            ..Bars::default()
+        };
+        let drawn = bars.draw().finish();
+        // Three bars, two squares of the legend, the ground.
+        assert_eq!(drawn.matches("<rect").count(), 6);
+        assert!(!drawn.contains("NaN"));
+    }
+}

@@ -1,0 +1,100 @@
+//! Tables for people.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+
+use super::rows::LiveRow;
+
+/// A table with a heading; all columns after the first `left` are aligned to the right.
+pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(heading.iter().copied());
+    for row in rows {
+        table.add_row(row);
+    }
+    for column in table.column_iter_mut().skip(left) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table.to_string()
+}
+
+/// A number with as many digits as mean something.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        v if v == 0.0 => "0".to_owned(),
+        v if v < 10.0 => format!("{value:.2}"),
+        v if v < 100.0 => format!("{value:.1}"),
+        _ => thousands(value.round() as i64),
+    }
+}
+
+/// Groups of three digits.
+pub fn thousands(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0 { format!("-{text}") } else { text }
+}
+
+/// A share in percent.
+pub fn percent(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
+/// The table of `bench live`.
+pub fn live(rows: &[LiveRow]) -> String {
+    let heading = [
+        "workload", "config", "ops/s", "of DRAM", "min", "max", "misses/s", "acc/miss", "work µs/miss", "p50 µs", "p99 µs",
+        "p99.9 µs", "CPU µs/op", "reads", "writes", "cgroup peak",
+    ];
+    let mut last = String::new();
+    let cells = rows.iter().map(|row| {
+        // A workload is named once.
+        let workload = if row.workload == last { String::new() } else { row.workload.clone() };
+        last.clone_from(&row.workload);
+        let per_miss = |value: f64| if value > 0.0 { number(value) } else { "-".to_owned() };
+        let config = match (row.variants.is_empty(), row.page_cluster) {
+            (true, _) => row.config.clone(),
+            (false, None) => format!("{} ({} threads)", row.config, row.fibers_or_threads),
+            (false, Some(cluster)) => {
+                format!("{} ({} threads, cluster {cluster})", row.config, row.fibers_or_threads)
+            }
+        };
+        let share = row.share_of_dram_only;
+        vec![
+            workload,
+            config,
+            number(row.ops_per_s),
+            percent(share.median),
+            percent(share.min),
+            percent(share.max),
+            number(row.misses_per_s),
+            per_miss(row.accesses_per_miss),
+            per_miss(row.work_us_per_miss),
+            number(row.p50_us),
+            number(row.p99_us),
+            number(row.p999_us),
+            number(row.cpu_us_per_op),
+            thousands(row.device_reads.cast_signed()),
+            thousands(row.device_writes.cast_signed()),
+            row.cgroup_peak_bytes.map_or("-".to_owned(), fulgurite_format::format_bytes),
+        ]
+    });
+    table(&heading, 2, cells)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_people_read() {
+        assert_eq!(number(1_234_567.8), "1,234,568");
+        assert_eq!((number(1.234), number(12.34), number(0.0), thousands(-1000)), ("1.23".into(), "12.3".into(), "0".into(), "-1,000".into()));
+    }
+}

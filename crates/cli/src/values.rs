@@ -1,0 +1,368 @@
+//! The values that options take: their types, and how each is read from text. Slips get the nearest name suggested.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use fulgurite_format::{format_bytes, parse_bytes, parse_duration};
+
+/// Where JSON goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Output {
+    /// Standard output; tables go to standard error then.
+    Stdout,
+    /// A file.
+    File(PathBuf),
+}
+
+/// Reads [`Output`]: `-` is standard output.
+pub fn output(text: &str) -> Result<Output, String> {
+    match text {
+        "" => Err("an empty name; write - for standard output".to_owned()),
+        "-" => Ok(Output::Stdout),
+        path => Ok(Output::File(path.into())),
+    }
+}
+
+/// What plays the flash.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FlashChoice {
+    /// A device thread on another core.
+    Emulated,
+    /// Plain memory: completes at once.
+    Memory,
+    /// A file or block device.
+    File(PathBuf),
+}
+
+impl fmt::Display for FlashChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FlashChoice::Emulated => f.write_str("emulated"),
+            FlashChoice::Memory => f.write_str("memory"),
+            FlashChoice::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Reads [`FlashChoice`]. A bare word that is nearly `emulated` or `memory`, and no path, is taken for a slip.
+pub fn flash(text: &str) -> Result<FlashChoice, String> {
+    match text {
+        "" => Err("an empty name; write emulated, memory, or the path of a file or block device".to_owned()),
+        "emulated" => Ok(FlashChoice::Emulated),
+        "memory" => Ok(FlashChoice::Memory),
+        path => {
+            let slip = !path.contains(['/', '.']) && !std::path::Path::new(path).exists();
+            match nearest(path, ["emulated", "memory"].into_iter()) {
+                Some(word) if slip && strsim::damerau_levenshtein(path, word) <= 3 => {
+                    Err(format!("no such file; did you mean \"{word}\"?"))
+                }
+                _ => Ok(FlashChoice::File(path.into())),
+            }
+        }
+    }
+}
+
+/// A size, or a share of the data.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Size {
+    /// So many bytes.
+    Bytes(u64),
+    /// So many percent.
+    Percent(f64),
+}
+
+impl Size {
+    /// In bytes, rounded down to whole subpages.
+    pub fn of(self, data_bytes: u64) -> u64 {
+        let bytes = match self {
+            Size::Bytes(bytes) => bytes,
+            Size::Percent(percent) => (data_bytes as f64 * percent / 100.0) as u64,
+        };
+        bytes & !4095
+    }
+}
+
+impl fmt::Display for Size {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Size::Bytes(bytes) => f.write_str(&format_bytes(*bytes)),
+            Size::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// Reads a size that must not be zero.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text).map_err(|e| e.to_string())? {
+        0 => Err("a size of zero; write for example 64M or 2G".to_owned()),
+        bytes if bytes < 4096 => Err("less than one subpage of 4 KiB; write for example 64M or 2G".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Reads [`Size`].
+pub fn size(text: &str) -> Result<Size, String> {
+    match text.trim().strip_suffix('%') {
+        Some(number) => percent(number).map(Size::Percent),
+        None => bytes(text).map(Size::Bytes),
+    }
+}
+
+/// Reads a percentage above 0, at most 100; the sign may follow.
+pub fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%');
+    match number.parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
+        Ok(_) => Err("a share must be above 0% and at most 100%".to_owned()),
+        Err(_) => Err(format!("\"{number}\" is not a number; write for example 3%")),
+    }
+}
+
+/// Reads a load in percent, up to 200.
+pub fn load(text: &str) -> Result<f64, String> {
+    match text.trim().trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 200.0 => Ok(percent),
+        Ok(_) => Err("a load must be above 0% and at most 200% of dram-only's highest".to_owned()),
+        Err(_) => Err("not a number; write for example 30,60,90".to_owned()),
+    }
+}
+
+/// Reads a time, at most an hour.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    match parse_duration(text).map_err(|e| e.to_string())? {
+        long if long > Duration::from_secs(3600) => Err("more than an hour".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// Reads a time that must not be zero.
+pub fn non_zero_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("a time of zero; write for example 10us".to_owned()),
+        time => Ok(time),
+    }
+}
+
+/// Reads a Zipf exponent.
+pub fn zipf(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(exponent) if (0.0..=4.0).contains(&exponent) => Ok(exponent),
+        Ok(_) => Err("the exponent must be 0 (uniform) to 4".to_owned()),
+        Err(_) => Err("not a number; write for example 0.99".to_owned()),
+    }
+}
+
+/// The name most like `text`.
+pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known.min_by_key(|name| strsim::damerau_levenshtein(&text.to_lowercase(), name))
+}
+
+fn unknown<'a>(kind: &str, text: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+    let all = known.clone().collect::<Vec<_>>().join(", ");
+    let nearest = nearest(text, known).unwrap_or_default();
+    format!("there is no {kind} \"{text}\"; did you mean \"{nearest}\"? All of them: {all}")
+}
+
+/// A set of named values.
+macro_rules! named {
+    ($(#[$doc:meta])* $kind:ident, $what:literal, $read:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+        pub enum $kind { $($(#[$variant_doc])* #[serde(rename = $name)] $variant,)* }
+
+        impl $kind {
+            /// All of them.
+            pub const ALL: &[$kind] = &[$($kind::$variant),*];
+            /// Its name on the command line and in results.
+            pub const fn name(self) -> &'static str {
+                match self { $($kind::$variant => $name,)* }
+            }
+        }
+        impl fmt::Display for $kind {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+        #[doc = concat!("Reads the name of a ", $what, ".")]
+        pub fn $read(text: &str) -> Result<$kind, String> {
+            $kind::ALL.iter().copied().find(|k| k.name() == text)
+                .ok_or_else(|| unknown($what, text, $kind::ALL.iter().map(|k| k.name())))
+        }
+    };
+}
+
+named! {
+    /// What lies behind a workload's memory.
+    Config, "configuration", config {
+        /// Plain references in huge pages: the denominator.
+        DramOnly = "dram-only",
+        /// The guarded path with all data in frames.
+        Resident = "resident",
+        /// The guarded path.
+        Fulgurite = "fulgurite",
+        /// The guarded path with AstriFlash's scheduling.
+        PriorityAging = "priority-aging",
+        /// The guarded path, first come first served.
+        Fifo = "fifo",
+        /// The guarded path, waiting for every miss.
+        FlashSync = "flash-sync",
+        /// Plain memory under kernel swap.
+        OsSwap = "os-swap",
+        /// Plain memory mapped from a file.
+        Mmap = "mmap",
+    }
+}
+
+impl Config {
+    /// Whether the data is reached through guarded pointers.
+    pub const fn guarded(self) -> bool {
+        !matches!(self, Config::DramOnly | Config::OsSwap | Config::Mmap)
+    }
+    /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
+    pub const fn capped(self) -> bool {
+        !matches!(self, Config::DramOnly | Config::Resident)
+    }
+    /// Whether it makes no sense without a memory cgroup.
+    pub const fn needs_cgroup(self) -> bool {
+        matches!(self, Config::OsSwap | Config::Mmap)
+    }
+}
+
+named! {
+    /// Replacement policies of the guarded path.
+    Replacement, "replacement policy", replacement {
+        /// Second chance.
+        Clock = "clock",
+        /// Small, main and ghost queue.
+        S3Fifo = "s3-fifo",
+        /// Least recently used.
+        Lru = "lru",
+    }
+}
+
+/// Sequential prefetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize, serde::Deserialize)]
+pub enum Prefetch {
+    /// None.
+    Off,
+    /// On where it pays.
+    Adaptive,
+    /// Always so many subpages.
+    Window(u8),
+}
+
+/// Reads [`Prefetch`].
+pub fn prefetch(text: &str) -> Result<Prefetch, String> {
+    match text {
+        "off" | "0" => Ok(Prefetch::Off),
+        "adaptive" => Ok(Prefetch::Adaptive),
+        number => match number.parse::<u8>() {
+            Ok(window) if window <= 16 => Ok(Prefetch::Window(window)),
+            Ok(_) => Err("a window of at most 16 subpages".to_owned()),
+            Err(_) => Err(unknown("prefetch", text, ["off", "adaptive"].into_iter()) + ", or a window of 1 to 16"),
+        },
+    }
+}
+
+/// A workload that exists, all of the seven, or none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WorkloadName {
+    /// AstriFlash's seven.
+    All,
+    /// None.
+    None,
+    /// This one.
+    One(&'static str),
+}
+
+fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<WorkloadName, String> {
+    let known = || extra.iter().copied().chain(fulgurite_workloads::names().iter().copied());
+    match known().find(|name| *name == text) {
+        Some("all") => Ok(WorkloadName::All),
+        Some("none") => Ok(WorkloadName::None),
+        Some(name) => Ok(WorkloadName::One(name)),
+        None => Err(unknown("workload", text, known())),
+    }
+}
+
+/// Reads a workload or `all`.
+pub fn workload(text: &str) -> Result<WorkloadName, String> {
+    workload_among(text, &["all"])
+}
+
+/// Reads a workload, `all` or `none`.
+pub fn workload_or_none(text: &str) -> Result<WorkloadName, String> {
+    workload_among(text, &["all", "none"])
+}
+
+/// Reads one workload.
+pub fn one_workload(text: &str) -> Result<WorkloadName, String> {
+    workload_among(text, &[])
+}
+
+/// The workloads that a list names, each once, in the list's order.
+pub fn workloads(list: &[WorkloadName]) -> Vec<&'static str> {
+    let mut names: Vec<&'static str> = Vec::new();
+    for item in list {
+        let these: &[&'static str] = match item {
+            WorkloadName::All => &fulgurite_workloads::THE_SEVEN,
+            WorkloadName::None => &[],
+            WorkloadName::One(name) => std::slice::from_ref(name),
+        };
+        for name in these {
+            if !names.contains(name) && fulgurite_workloads::names().contains(name) {
+                names.push(name);
+            }
+        }
+    }
+    names
+}
+
+/// Where traces lie. Only a directory that was asked for must exist.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct CacheTraces {
+    /// The directory.
+    pub directory: PathBuf,
+}
+
+/// Reads [`CacheTraces`].
+pub fn traces(text: &str) -> Result<CacheTraces, String> {
+    if text.is_empty() { Err("an empty name".to_owned()) } else { Ok(CacheTraces { directory: text.into() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_and_shares() {
+        assert_eq!(size("64M"), Ok(Size::Bytes(64 << 20)));
+        assert_eq!(size("3%").unwrap().of(1 << 30), ((1u64 << 30) * 3 / 100) & !4095);
+        for bad in ["0", "-1M", "0%", "-3%", "101%", "x%", "", "1e30T", "12"] {
+            assert!(size(bad).is_err(), "{bad}");
+        }
+    }
+    #[test]
+    fn slips_are_understood() {
+        assert!(config("fulgurit").unwrap_err().contains("\"fulgurite\""));
+        assert!(replacement("s3fifo").unwrap_err().contains("\"s3-fifo\""));
+        assert!(prefetch("adaptiv").unwrap_err().contains("\"adaptive\""));
+        assert!(flash("emulate").unwrap_err().contains("\"emulated\""));
+        assert_eq!(flash("./emulate"), Ok(FlashChoice::File("./emulate".into())));
+        assert!(workload("aray-swap").unwrap_err().contains("\"array-swap\""));
+        assert!(prefetch("17").is_err() && prefetch("16") == Ok(Prefetch::Window(16)));
+    }
+    #[test]
+    fn lists_name_each_workload_once() {
+        let list = [WorkloadName::One("array-swap"), WorkloadName::All, WorkloadName::One("array-swap")];
+        assert_eq!(workloads(&list)[0], "array-swap");
+        assert_eq!(workloads(&list).iter().filter(|n| **n == "array-swap").count(), 1);
+        assert!(workloads(&[WorkloadName::None]).is_empty());
+    }
+    #[test]
+    fn every_name_reads_back() {
+        assert!(Config::ALL.iter().all(|c| config(c.name()) == Ok(*c)));
+        assert!(Replacement::ALL.iter().all(|c| replacement(c.name()) == Ok(*c)));
+    }
+}
