@@ -1,8 +1,8 @@
 //! Building: reads a corpus once and writes the index into its region, front to back, each subpage once.
 //!
-//! While it runs it needs, in DRAM, about 20 bytes for each (word, document) pair and 100 for each distinct word: for source
-//! code and manuals less than half as much as the text. Files that changed since the corpus was scanned are indexed as
-//! they are now, or left out when they are no longer text. Invariant: the header is written last.
+//! While it runs it needs, in DRAM, about 20 bytes for each (word, document) pair and 100 for each distinct word: for
+//! source code and manuals less than half as much as the text. Files that changed since the corpus was scanned are
+//! indexed as they are now, or left out when they are no longer text. Invariant: the header is written last.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +16,7 @@ use super::layout::{
     Document, ENTRY_BYTES_MAX, Entry, Header, ListHeader, MAGIC, Posting, SkipEntry, encode_block, home_bucket, impact,
     tag,
 };
-use super::sample::{QUERIES_MAX, Query, draw_queries};
+use super::sample::{PASSAGES_MAX, Passage, draw_passages};
 use super::word::{DocumentWords, WordTable, hash_bytes};
 use super::{Search, unusable};
 use crate::WorkloadError;
@@ -25,8 +25,8 @@ use crate::WorkloadError;
 const BUCKET_FILL: f64 = 0.85;
 const PAGE: u64 = SUBPAGE_BYTES as u64;
 
-/// Bytes of region that an index of the corpus needs, from above: texts and tables exactly, postings and dictionary as if
-/// every number and word were as long as it can be, with what blocks leave free at the end of subpages.
+/// Bytes of region that an index of the corpus needs, from above: texts and tables exactly, postings and dictionary as
+/// if every number and word were as long as it can be, with what blocks leave free at the end of subpages.
 fn bytes_needed(corpus: &Corpus) -> u64 {
     let files = corpus.files();
     let leb_bytes = |largest: u64| u64::from(largest.max(1).ilog2() / 7 + 1);
@@ -41,8 +41,8 @@ fn bytes_needed(corpus: &Corpus) -> u64 {
     // A tenth: full blocks are about 600 bytes, and half of one stays free in each subpage. Skip entries are far fewer.
     let postings = postings + postings / 10;
     let dictionary = ((BUCKET_SLOT_BYTES + ENTRY_BYTES_MAX) as f64 * words as f64 / BUCKET_FILL) as u64;
-    let queries = (QUERIES_MAX * size_of::<Query>()) as u64;
-    [PAGE, documents, texts, postings, dictionary, queries].iter().map(|b| b.next_multiple_of(PAGE) + PAGE).sum()
+    let passages = (PASSAGES_MAX * size_of::<Passage>()) as u64;
+    [PAGE, documents, texts, postings, dictionary, passages].iter().map(|b| b.next_multiple_of(PAGE) + PAGE).sum()
 }
 
 /// Occurrences in one document are counted no further: BM25 grows by less than a 255th after that.
@@ -130,12 +130,12 @@ pub(super) fn build<M: Memory>(
     let dictionary_at = postings.finish()?;
     let mut dictionary = Writer::new(memory, region, dictionary_at, needed);
     let (home_buckets, buckets) = write_dictionary(&mut dictionary, &words, &df, &lists)?;
-    let queries_at = dictionary.finish()?;
+    let passages_at = dictionary.finish()?;
     progress(0.95);
 
-    let queries = draw_queries(memory, region, &documents, &words, &df, seed)?;
-    let mut writer = Writer::new(memory, region, queries_at, needed);
-    queries.iter().try_for_each(|q| writer.write(q.as_bytes()))?;
+    let passages = draw_passages(memory, region, &documents, &words, &df, seed)?;
+    let mut writer = Writer::new(memory, region, passages_at, needed);
+    passages.iter().try_for_each(|p| writer.write(p.as_bytes()))?;
     let used_bytes = writer.finish()?;
 
     let mut header = Header {
@@ -148,8 +148,8 @@ pub(super) fn build<M: Memory>(
         dictionary_at,
         home_buckets,
         buckets,
-        queries_at,
-        queries: queries.len() as u64,
+        passages_at,
+        passages: passages.len() as u64,
         used_bytes,
         words: df.len() as u64,
         postings: pairs.len() as u64,
@@ -376,7 +376,8 @@ impl<'m, M: Memory> Writer<'m, M> {
 }
 
 impl<L> Search<L> {
-    /// Bytes of region that an index of `corpus` needs, from above (about 1.2 times the text, where files are many and small).
+    /// Bytes of region that an index of `corpus` needs, from above (about 1.2 times the text, where files are many and
+    /// small).
     #[must_use]
     pub fn bytes_needed(corpus: &Corpus) -> u64 {
         bytes_needed(corpus)

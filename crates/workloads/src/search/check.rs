@@ -1,9 +1,9 @@
 //! The check: the index says of the texts exactly what the texts say.
 //!
-//! Two walks, each front to back, so that it is fast through a small cache too. The first reads every document and counts its
-//! words anew; the second reads the dictionary and every list. Both sum up the same hash of (word, document, impact, first
-//! occurrence), and the sums and counts must be equal. Besides, each list's order, counts and skip entries are checked, and
-//! that each word is found where readers look for it.
+//! Two walks, each front to back, so that it is fast through a small cache too. The first reads every document and
+//! counts its words anew; the second reads the dictionary and every list. Both sum up the same hash of (word, document,
+//! impact, first occurrence), and the sums and counts must be equal. Besides, each list's order, counts and skip
+//! entries are checked, and that each word is found where readers look for it.
 
 use fulgurite_memory::{Memory, Ptr, SUBPAGE_BYTES};
 

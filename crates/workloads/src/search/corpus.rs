@@ -1,9 +1,9 @@
 //! The corpus: which text files under a directory are indexed, in which order.
 //!
-//! Scanning reads every file once, to tell text from data and to find duplicates, and keeps paths, sizes and hashes, never
-//! the text. Invariants: the order is that of a depth-first walk sorted by name, so the same tree gives the same corpus;
-//! each inode and each content is there once. It follows no symlinks and enters no pseudo file systems and no directories
-//! for temporary files (other than the directory it was given).
+//! Scanning reads every file once, to tell text from data and to find duplicates, and keeps paths, sizes and hashes,
+//! never the text. Invariants: the order is that of a depth-first walk sorted by name, so the same tree gives the same
+//! corpus; each inode and each content is there once. It follows no symlinks and enters no pseudo file systems and no
+//! directories for temporary files (other than the directory it was given).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -54,7 +54,10 @@ const PSEUDO: [&str; 20] = [
 #[non_exhaustive]
 pub enum CorpusError {
     /// The directory cannot be opened.
-    #[error("cannot read the directory {dir}: {source}; name one that exists and that you may read", dir = .dir.display())]
+    #[error(
+        "cannot read the directory {dir}: {source}; name one that exists and that you may read",
+        dir = .dir.display()
+    )]
     Unreadable {
         /// Which directory.
         dir: PathBuf,
@@ -69,8 +72,8 @@ pub enum CorpusError {
     },
     /// No text in it.
     #[error(
-        "no text under {dir} ({files} files: {binary} not UTF-8 text, {large} larger than 8 MiB, {unreadable} not readable); \
-         name a directory with text files",
+        "no text under {dir} ({files} files: {binary} not UTF-8 text, {large} larger than 8 MiB, {unreadable} not \
+         readable); name a directory with text files",
         dir = .dir.display(), files = .skipped.total(), binary = .skipped.binary, large = .skipped.large,
         unreadable = .skipped.unreadable
     )]
@@ -130,8 +133,8 @@ impl Corpus {
     /// `progress` is called with the number of files and bytes of text found so far, after each file taken.
     ///
     /// # Errors
-    /// When `dir` is not a directory that can be read, or holds no text. Files inside that cannot be read are counted in
-    /// [`Corpus::skipped`].
+    /// When `dir` is not a directory that can be read, or holds no text. Files inside that cannot be read are counted
+    /// in [`Corpus::skipped`].
     pub fn scan(dir: &Path, limit: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<Corpus, CorpusError> {
         let unreadable = |source| CorpusError::Unreadable { dir: dir.to_owned(), source };
         // The directory itself may be a symlink; below it none is followed.
@@ -244,8 +247,8 @@ fn walk(root: &Path) -> ignore::Walk {
         .build()
 }
 
-/// Where file systems without files are mounted, from the text of `/proc/self/mountinfo` (proc(5)): the fifth field is the
-/// mount point, with odd bytes as three octal digits, and the type is the first field after a lone `-`.
+/// Where file systems without files are mounted, from the text of `/proc/self/mountinfo` (proc(5)): the fifth field is
+/// the mount point, with odd bytes as three octal digits, and the type is the first field after a lone `-`.
 fn pseudo_mounts(mountinfo: &str) -> HashSet<PathBuf> {
     let mount_point = |line: &str| {
         let (mount, kind) = line.split_once(" - ")?;

@@ -1,10 +1,10 @@
 //! The index's layout in its region: every structure, byte by byte. It knows bytes, not memories.
 //!
 //! ```text
-//!  region   +--------+-----------+------------------------+----------+------------+---------+
-//!           | header | documents | texts, path before text | postings | dictionary | queries |
-//!           +--------+-----------+------------------------+----------+------------+---------+
-//!             4096 B   32 B each   raw bytes, no gaps       blocks     buckets      72 B each      each from a new subpage
+//!  region   +--------+-----------+-------------------------+----------+------------+----------+
+//!           | header | documents | texts, path before text | postings | dictionary | passages |
+//!           +--------+-----------+-------------------------+----------+------------+----------+
+//!             4096 B   32 B each   raw bytes, no gaps        blocks     buckets      72 B each   (each from a subpage)
 //!
 //!  document   0          8         16          20       24            28
 //!             +----------+---------+-----------+--------+-------------+----------+
@@ -34,13 +34,13 @@
 //!             +-------+------------+-------+-----------------------+--------------------+-------------------+
 //! ```
 //!
-//! Places are bytes from the start of the region. Blocks are never across a subpage boundary, typed records are aligned to
-//! their size, and a bucket is a subpage, so only texts straddle; they are raw bytes. A word belongs in the bucket that
-//! its hash selects, and, while buckets from there on say that they overflow, maybe in the next one.
+//! Places are bytes from the start of the region. Blocks are never across a subpage boundary, typed records are aligned
+//! to their size, and a bucket is a subpage, so only texts and passages straddle; they are raw bytes. A word belongs in
+//! the bucket that its hash selects, and, while buckets from there on say that they overflow, maybe in the next one.
 //!
-//! An *impact* is what a posting adds to its document's BM25 score, without the word's weight, in 255ths of the most it can
-//! be (Anh and Moffat, "Pruned query evaluation using pre-computed impacts", 2006): so ranking needs no table of document
-//! lengths. Invariant: an impact is at least 1.
+//! An *impact* is what a posting adds to its document's BM25 score, without the word's weight, in 255ths of the most it
+//! can be (Anh and Moffat, "Pruned query evaluation using pre-computed impacts", 2006): so ranking needs no table of
+//! document lengths. Invariant: an impact is at least 1.
 
 use fulgurite_memory::SUBPAGE_BYTES;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -81,8 +81,8 @@ pub(super) struct Header {
     pub home_buckets: u64,
     /// And those that only take what overflows, after them.
     pub buckets: u64,
-    pub queries_at: u64,
-    pub queries: u64,
+    pub passages_at: u64,
+    pub passages: u64,
     /// Bytes of the region in use.
     pub used_bytes: u64,
     /// Distinct words.
@@ -186,8 +186,8 @@ pub(super) const WEIGHT_ONE: f64 = 1024.0;
 /// The most that a posting's part of the score can be, without the weight; impacts are 255ths of it.
 pub(super) const PART_MAX: f64 = K1 + 1.0;
 
-/// What `count` occurrences in a document of `words` words add to its score: see the module. Sums and quotients only, so the
-/// same on every machine.
+/// What `count` occurrences in a document of `words` words add to its score: see the module. Sums and quotients only,
+/// so the same on every machine.
 pub(super) fn impact(count: u32, words: u32, average_words: u64) -> u8 {
     let count = f64::from(count);
     let length = 1.0 - B + B * f64::from(words) / average_words as f64;

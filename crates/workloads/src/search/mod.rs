@@ -1,12 +1,13 @@
 //! Search: an inverted index built from the real files under a directory, served with queries drawn from their text.
 //!
-//! The index holds the texts themselves (once), so that snippets come from flash memory; the lists of documents that have each
-//! word, compressed; and a dictionary. It is built in one pass, read only afterwards, and lies in one [`Region`], in the
-//! layout that `layout` draws. A request ([`Query`]) looks two or three words up, intersects their lists, ranks by BM25 and
-//! reads the snippets of the three best. Since nothing changes, requests need no latch: [`Search`] is generic over one
-//! only to be used like the other workloads.
+//! The index holds the texts themselves (once), so that snippets come from flash memory; the lists of documents that
+//! have each word, compressed; and a dictionary. It is built in one pass, read only afterwards, and lies in one
+//! [`Region`], in the layout that `layout` draws. A request ([`Query`]) looks two or three words up, intersects their
+//! lists, ranks by BM25 and reads the snippets of the three best. Since nothing changes, requests need no latch:
+//! [`Search`] is generic over one only to be used like the other workloads.
 //!
-//! It does not rank by where words stand to each other, does not stem, and takes no update: a new corpus is a new index.
+//! It does not rank by where words stand to each other, does not stem, and takes no update: a new corpus is a new
+//! index.
 
 mod build;
 mod check;
@@ -28,7 +29,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use self::index::{Index, corrupt};
 use self::layout::{Header, MAGIC, PART_MAX, WEIGHT_ONE};
 use self::query::SNIPPET_BYTES;
-use self::sample::QUERIES_MAX;
+use self::sample::{PASSAGES_MAX, Passage};
 use self::word::{for_each_word, mix};
 use crate::{Params, Workload, WorkloadError};
 
@@ -74,19 +75,19 @@ pub struct IndexSummary {
     pub postings: u64,
 }
 
-/// The search workload, opened: where the index is, and the sample of queries.
+/// The search workload, opened: where the index is, and the sample that queries are drawn from.
 #[derive(Debug)]
 pub struct Search<L> {
     index: Index,
-    queries: Box<[Query]>,
-    /// By rank: the share of requests, in 2^64ths, for this query and all before it.
+    passages: Box<[Passage]>,
+    /// By rank: the share of requests, in 2^64ths, for this passage and all before it.
     popularity: Box<[u64]>,
     latch: PhantomData<fn() -> L>,
 }
 
 impl<L: Latch> Search<L> {
-    /// Builds the index of `corpus`, which needs [`Search::bytes_needed`] bytes at most. `seed` draws the queries.
-    /// `progress` is called now and then with the share done, 0 to 1.
+    /// Builds the index of `corpus`, which needs [`Search::bytes_needed`] bytes at most. `seed` draws the passages that
+    /// requests are made of. `progress` is called now and then with the share done, 0 to 1.
     ///
     /// # Errors
     /// When the region is too small, no file of the corpus is text any more, or an access fails.
@@ -216,20 +217,20 @@ impl<L: Latch> Workload for Search<L> {
         if header.magic != MAGIC || header.checksum != header.checksum() || header.used_bytes > region.bytes {
             return Err(no_index());
         }
-        if header.queries == 0 || header.queries > QUERIES_MAX as u64 {
+        if header.passages == 0 || header.passages > PASSAGES_MAX as u64 {
             return Err(no_index());
         }
         let index = Index { region, header };
-        let mut queries = vec![Query::new_zeroed(); header.queries as usize].into_boxed_slice();
-        memory.read_bytes(index.at(header.queries_at), queries.as_mut_bytes())?;
-        let popularity = zipf_shares(queries.len(), params.zipf);
-        Ok(Search { index, queries, popularity, latch: PhantomData })
+        let mut passages = vec![Passage::new_zeroed(); header.passages as usize].into_boxed_slice();
+        memory.read_bytes(index.at(header.passages_at), passages.as_mut_bytes())?;
+        let popularity = zipf_shares(passages.len(), params.zipf);
+        Ok(Search { index, passages, popularity, latch: PhantomData })
     }
 
     fn request(&self, seed: u64, number: u64) -> Query {
         let random = mix(seed, number);
         let rank = self.popularity.partition_point(|&share| share <= random);
-        self.queries[rank.min(self.queries.len() - 1)]
+        self.passages[rank.min(self.passages.len() - 1)].query(mix(random, number))
     }
 
     fn execute<M: Memory>(&self, memory: &mut M, request: &Query) -> Result<u64, AccessError> {
@@ -241,7 +242,7 @@ impl<L: Latch> Workload for Search<L> {
     }
 
     fn dram_bytes(&self) -> u64 {
-        (size_of_val(&*self.queries) + size_of_val(&*self.popularity)) as u64
+        (size_of_val(&*self.passages) + size_of_val(&*self.popularity)) as u64
     }
 }
 

@@ -1,10 +1,11 @@
-//! Queries: what a request asks for, and the sample of them that is drawn from the text when the index is built.
+//! Queries: what a request asks for, and the sample of passages that they are drawn from.
 //!
-//! A query is two or three words that stand near each other at a random place of a random document, so that it has an answer
-//! and words are asked for about as they occur; words that almost every document has, or only one, are left out. The sample
-//! lies at the end of the index and is loaded into DRAM when it is opened (counted in `dram_bytes`): a user's query comes from
-//! the network, so reading it must not cost flash accesses. Requests pick from it by Zipf's law, in an order that has
-//! nothing to do with where documents lie.
+//! A query is two or three words that stand near each other at a random place of a random document, so that it has an
+//! answer and words are asked for about as they occur; words that very many documents have, or only one, are left out.
+//! When the index is built, passages of the text are drawn and some words of each are kept at the end of the index.
+//! They are loaded into DRAM when it is opened (counted in `dram_bytes`): a user's query comes from the network, so
+//! reading it must not cost flash accesses. A request picks a passage by Zipf's law, in an order that has nothing to do
+//! with where documents lie, and two or three of its words: about a million different queries.
 
 use fulgurite_memory::{Memory, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -15,11 +16,16 @@ use crate::WorkloadError;
 
 /// Words of a query at most.
 pub(super) const QUERY_WORDS: usize = 3;
-/// Queries in the sample: with their popularity, just under 1 MiB of DRAM.
-pub(super) const QUERIES_MAX: usize = 12 * 1024;
-/// Bytes of text from which a query's words are taken: about a paragraph.
+/// Passages in the sample: with their popularity, just under 1 MiB of DRAM.
+pub(super) const PASSAGES_MAX: usize = 12 * 1024;
+/// Bytes of a passage as it is kept: about eight words.
+const PASSAGE_BYTES: usize = 72;
+/// Words of a passage at most, and how many end the search for a better one.
+const PASSAGE_WORDS: usize = 8;
+const PASSAGE_WORDS_ENOUGH: usize = 6;
+/// Bytes of text from which a passage's words are taken: about a paragraph.
 const WINDOW_BYTES: usize = 512;
-/// Places tried before a query takes what it gets.
+/// Places tried before a passage takes what it gets.
 const TRIES: u64 = 16;
 /// A word that more than one document in so many has is too common to be asked for,
 const COMMON_SHARE: u64 = 8;
@@ -47,63 +53,106 @@ impl Query {
     }
 }
 
+/// Words that stand near each other in the text: each its length, a byte, and its bytes, without gaps; then zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(transparent)]
+pub(super) struct Passage([u8; PASSAGE_BYTES]);
+
+impl Passage {
+    /// As many of the words as fit.
+    fn of(words: &[Word]) -> Passage {
+        let mut bytes = [0; PASSAGE_BYTES];
+        let mut at = 0;
+        for word in words.iter().take(PASSAGE_WORDS).map(Word::as_bytes) {
+            if at + 1 + word.len() <= PASSAGE_BYTES {
+                bytes[at] = word.len() as u8;
+                bytes[at + 1..at + 1 + word.len()].copy_from_slice(word);
+                at += 1 + word.len();
+            }
+        }
+        Passage(bytes)
+    }
+    /// Its words, and how many; those that cannot be words end it.
+    fn words(&self) -> ([Word; PASSAGE_WORDS], usize) {
+        let mut words = [Word::default(); PASSAGE_WORDS];
+        let (mut at, mut count) = (0, 0);
+        while count < PASSAGE_WORDS && at < PASSAGE_BYTES && self.0[at] != 0 {
+            let len = usize::from(self.0[at]);
+            let Some(word) = self.0.get(at + 1..at + 1 + len).and_then(Word::from_bytes) else { break };
+            words[count] = word;
+            (at, count) = (at + 1 + len, count + 1);
+        }
+        (words, count)
+    }
+    /// Two or three of its words, or all when it has fewer.
+    pub(super) fn query(&self, random: u64) -> Query {
+        let (mut words, count) = self.words();
+        let wanted = (2 + (random & 1) as usize).min(count);
+        let mut query = Query::default();
+        for taken in 0..wanted {
+            let left = (count - taken) as u64;
+            words.swap(taken, taken + below(mix(random, taken as u64), left) as usize);
+            query.push(words[taken]);
+        }
+        query
+    }
+}
+
 /// A number below `limit` that depends on all of `random`.
 pub(super) fn below(random: u64, limit: u64) -> u64 {
     ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
 /// Draws the sample. `documents` and their texts lie in the region; `words` and `df` (by number) are the index's.
-pub(super) fn draw_queries<M: Memory>(
+pub(super) fn draw_passages<M: Memory>(
     memory: &mut M,
     region: Region,
     documents: &[Document],
     words: &WordTable,
     df: &[u32],
     seed: u64,
-) -> Result<Vec<Query>, WorkloadError> {
+) -> Result<Vec<Passage>, WorkloadError> {
     let common = (documents.len() as u64 / COMMON_SHARE).clamp(8, COMMON_MAX);
-    let mut queries = Vec::with_capacity(QUERIES_MAX);
+    let mut passages = Vec::with_capacity(PASSAGES_MAX);
     let mut window = [0; WINDOW_BYTES];
-    for number in 0..QUERIES_MAX as u64 {
-        let mut best = Query::default();
+    for number in 0..PASSAGES_MAX as u64 {
+        let mut best: Vec<Word> = Vec::new();
         for attempt in 0..TRIES {
             let random = mix(mix(seed, number), attempt);
-            let wanted = 2 + (random & 1) as usize;
             let document = documents[below(random, documents.len() as u64) as usize];
             let last = u64::from(document.text_bytes).saturating_sub(WINDOW_BYTES as u64 / 2).max(1);
             let start = below(mix(random, 1), last);
             let len = WINDOW_BYTES.min((u64::from(document.text_bytes) - start) as usize);
             let text_at = region.base.add(document.place + u64::from(document.path_bytes));
             memory.read_bytes(text_at.add(start), &mut window[..len])?;
-            let found = eligible(&window[..len], start == 0, |word| {
+            let mut found = eligible(&window[..len], start == 0, |word| {
                 let df = words.find(word).map_or(0, |n| u64::from(df[n as usize]));
                 // The last tries take any word: a small corpus has no others.
                 df > 0 && (attempt >= TRIES / 2 || (2..=common).contains(&df))
             });
-            let mut query = Query::default();
-            for pick in 0..wanted as u64 * 2 {
-                if query.words().len() < wanted && !found.is_empty() {
-                    query.push(found[below(mix(random, 2 + pick), found.len() as u64) as usize]);
-                }
+            found.sort_unstable();
+            found.dedup();
+            for taken in 0..found.len().min(PASSAGE_WORDS) {
+                let left = (found.len() - taken) as u64;
+                found.swap(taken, taken + below(mix(random, 2 + taken as u64), left) as usize);
             }
-            if query.words().len() > best.words().len() {
-                best = query;
+            if found.len() > best.len() {
+                best = found;
             }
-            if best.words().len() >= wanted {
+            // A small corpus may have no more than two or three such words at a place; enough for a query.
+            if best.len() >= PASSAGE_WORDS_ENOUGH || (attempt >= TRIES / 2 - 1 && best.len() >= QUERY_WORDS) {
                 break;
             }
         }
-        if !best.words().is_empty() {
-            queries.push(best);
+        if !best.is_empty() {
+            passages.push(Passage::of(&best));
         }
     }
-    if queries.is_empty() {
+    if passages.is_empty() {
         // No place tried had a word (a few words in a sea of blanks): ask for the first there is.
-        let mut query = Query::default();
-        words.words().iter().take(1).for_each(|w| query.push(*w));
-        queries.push(query);
+        passages.push(Passage::of(&words.words()[..1]));
     }
-    Ok(queries)
+    Ok(passages)
 }
 
 /// The words that lie whole in the window and that `accept` takes.
@@ -137,6 +186,28 @@ mod tests {
             query.push(Word::from_bytes(name.as_bytes()).unwrap());
         }
         assert_eq!(query.words().iter().map(Word::as_bytes).collect::<Vec<_>>(), [b"two", b"one", b"six"]);
+    }
+    #[test]
+    fn a_passage_gives_queries_of_its_words() {
+        let words: Vec<Word> = (0..9).map(|i| Word::from_bytes(format!("w{i}").as_bytes()).unwrap()).collect();
+        for count in [0, 1, 2, 3, 8, 9] {
+            let passage = Passage::of(&words[..count]);
+            let mut queries = std::collections::HashSet::new();
+            for random in 0..4000 {
+                let query = passage.query(mix(random, 1));
+                let len = query.words().len();
+                assert!(len <= count && len <= 3 && (len >= 2 || len == count));
+                assert!(query.words().iter().all(|w| words[..count.min(PASSAGE_WORDS)].contains(w)));
+                let mut sorted = query.words().to_vec();
+                sorted.sort_unstable();
+                queries.insert(sorted);
+            }
+            // Of eight words: 28 pairs and 56 triples.
+            assert_eq!(queries.len(), [1, 1, 1, 4, 0, 0, 0, 0, 84, 84][count]);
+        }
+        let long = Word::from_bytes(&[b'x'; 24]).unwrap();
+        assert_eq!(Passage::of(&[long; 4]).words().1, 2);
+        assert_eq!(Passage([0xFF; PASSAGE_BYTES]).query(1), Query::default());
     }
     #[test]
     fn words_cut_by_the_window_are_not_taken() {

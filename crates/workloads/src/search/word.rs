@@ -1,9 +1,9 @@
 //! Words: what the index calls a word, how words are hashed, and a table that numbers them.
 //!
-//! A word is a run of letters and digits, folded to lower case, 2 to [`WORD_BYTES_MAX`] bytes long as UTF-8. Runs that start
-//! with a digit count only up to [`NUMBER_BYTES_MAX`] bytes, and longer runs not at all: they are hashes, hex dumps and
-//! base64, which nobody types and which would be most of the dictionary. There is no stemming and no list of stop words,
-//! and text without spaces between words (Chinese, Japanese) is found by whole runs only.
+//! A word is a run of letters and digits, folded to lower case, 2 to [`WORD_BYTES_MAX`] bytes long as UTF-8. Runs that
+//! start with a digit count only up to [`NUMBER_BYTES_MAX`] bytes, and longer runs not at all: they are hashes, hex
+//! dumps and base64, which nobody types and which would be most of the dictionary. There is no stemming and no list of
+//! stop words, and text without spaces between words (Chinese, Japanese) is found by whole runs only.
 //!
 //! Invariant: the hashes here are part of the index's layout; changing them changes [`super::layout::MAGIC`].
 
@@ -41,7 +41,7 @@ impl Word {
     #[inline]
     pub(super) fn hash(&self) -> u64 {
         let part = |i: usize| u64::from_le_bytes(self.0[i * 8..i * 8 + 8].try_into().expect("eight bytes"));
-        fold(fold(fold(part(0) ^ K[0], K[1]) ^ part(1), K[2]) ^ part(2), K[3])
+        mix(fold(part(0) ^ K[0], K[1]) ^ part(1), part(2))
     }
 }
 
@@ -61,10 +61,10 @@ pub(super) fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Mixes two numbers into one.
+/// Mixes two numbers into one. Each goes through two products: after one, inputs that differ little still look alike.
 #[inline(always)]
 pub(super) fn mix(a: u64, b: u64) -> u64 {
-    fold(fold(a ^ K[0], K[1]) ^ b, K[2])
+    fold(fold(a ^ K[0], K[1]) ^ fold(b ^ K[2], K[3]), K[1])
 }
 
 /// A hash of any bytes; tells contents apart, and is not meant to withstand an adversary.
