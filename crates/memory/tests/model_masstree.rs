@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use common::{FaultyMemory, Random};
+use common::{FaultyMemory, Random, interleave};
 use fulgurite_memory::{
     AccessError, Address, Heap, Latch, Masstree, MasstreeRoot, Memory, NoLatch, PlainMemory, Region, VersionLatch,
 };
@@ -192,6 +192,7 @@ fn every_access_may_fail_and_nothing_changes() {
                 }),
             };
             memory.heal();
+            assert!(memory.take_most_pins() <= 2, "a change pins a node and its parent at most");
             if good % 4 == 0 || done.is_ok() {
                 assert_equal(&trie, &mut memory, &model);
             }
@@ -202,6 +203,94 @@ fn every_access_may_fail_and_nothing_changes() {
         }
     }
     assert!(failures > 3000, "{failures}");
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Operation {
+    Get(u64),
+    Insert(u64, u64),
+    Remove(u64),
+    Update(u64, u64),
+    /// The first key at or after this one; the value alone is compared.
+    First(u64),
+}
+
+/// Twenty-seven keys: one to three parts of eight bytes, or with a short end, so that layers come and go.
+fn numbered(number: u64) -> Vec<u8> {
+    let mut key = Vec::new();
+    for digit in [number % 3, number / 3 % 3, number / 9 % 3] {
+        match digit {
+            0 => break,
+            1 => key.extend_from_slice(b"one part"),
+            _ => key.extend_from_slice(b"other"),
+        }
+    }
+    key.push(number as u8);
+    key
+}
+
+#[test]
+fn another_fiber_may_run_at_any_access() {
+    for latches in [1, 4, 1024] {
+        let mut memory = memory();
+        let heap = heap(&mut memory);
+        let trie = Masstree::<VersionLatch>::create(&mut memory, heap, latches).unwrap();
+        fn run<L: Latch, M: Memory>(
+            trie: &Masstree<L>,
+            memory: &mut M,
+            operation: Operation,
+        ) -> Result<Option<u64>, AccessError> {
+            match operation {
+                Operation::Get(key) => trie.get(memory, &numbered(key)),
+                Operation::Insert(key, value) => trie.insert(memory, &numbered(key), value),
+                Operation::Remove(key) => trie.remove(memory, &numbered(key)),
+                Operation::Update(key, value) => {
+                    let mut old = None;
+                    trie.update(memory, &numbered(key), |now| old = Some(std::mem::replace(now, value)))?;
+                    Ok(old)
+                }
+                Operation::First(key) => {
+                    let mut first = None;
+                    trie.scan(memory, &numbered(key), 1, |_, value| {
+                        first = Some(value);
+                        ControlFlow::Continue(())
+                    })?;
+                    Ok(first)
+                }
+            }
+        }
+        interleave(
+            9000,
+            12,
+            &memory,
+            Random::seeded("masstree interleaved", 21),
+            Model::new(),
+            |random| {
+                let (key, value) = (random.below(54), random.next());
+                match random.below(6) {
+                    0 => Operation::Get(key),
+                    1 => Operation::Update(key, value),
+                    2 => Operation::First(key),
+                    3 => Operation::Insert(key, value),
+                    4 => Operation::Insert(key % 27, value),
+                    _ => Operation::Remove(key),
+                }
+            },
+            |model: &mut Model, operation| match operation {
+                Operation::Get(key) => model.get(&numbered(key)).copied(),
+                Operation::Insert(key, value) => model.insert(numbered(key), value),
+                Operation::Remove(key) => model.remove(&numbered(key)),
+                Operation::Update(key, value) => model.get_mut(&numbered(key)).map(|now| std::mem::replace(now, value)),
+                Operation::First(key) => model.range(numbered(key)..).next().map(|(_, &value)| value),
+            },
+            |memory, operation| run(&trie, memory, operation),
+            |memory, operation| run(&trie, memory, operation),
+            |memory| {
+                trie.check(memory).unwrap();
+                contents(&trie, memory, &[], usize::MAX).into_iter().collect()
+            },
+        );
+    }
 }
 
 #[test]
