@@ -50,13 +50,19 @@ impl Pinned for PinnedFrame {
         PinnedFrame::address(self)
     }
     fn view(&self, offset: usize, len: usize) -> View<'_> {
-        assert!(offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset, "bytes {offset}..+{len} are outside a subpage");
+        assert!(
+            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
+            "bytes {offset}..+{len} are outside a subpage"
+        );
         // SAFETY: the frame is pinned for as long as `self` lives, the range is inside it (checked), and shared regions are
         // reached as atomics only.
         unsafe { View::from_raw(self.base().add(offset), len) }
     }
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
-        assert!(offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset, "bytes {offset}..+{len} are outside a subpage");
+        assert!(
+            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
+            "bytes {offset}..+{len} are outside a subpage"
+        );
         self.mark_dirty();
         // SAFETY: as in `view`; the subpage was marked dirty before anything is written.
         unsafe { ViewMut::from_raw(self.base().add(offset), len) }

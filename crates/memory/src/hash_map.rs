@@ -248,15 +248,15 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let mut blocks = 0u64;
         loop {
             let view = memory.view(at, Self::BLOCK_BYTES)?;
-            let mut hits = zero_bytes(view.load_aligned::<u64>(TAGS) ^ tags_wanted) & Self::ALL_SLOTS;
+            let mut hits = zero_bytes(view.load::<u64>(TAGS) ^ tags_wanted) & Self::ALL_SLOTS;
             while hits != 0 {
                 let slot = hits.trailing_zeros() as usize / 8;
-                if view.load_aligned::<K>(Self::entry(slot)) == *key {
+                if view.load::<K>(Self::entry(slot)) == *key {
                     return Ok(Some(found(view, Place { block: at, slot })));
                 }
                 hits &= hits - 1;
             }
-            let next = view.load_aligned::<Address>(NEXT);
+            let next = view.load::<Address>(NEXT);
             if next.is_null() {
                 return Ok(None);
             }
@@ -282,12 +282,12 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let mut blocks = 0u64;
         loop {
             let view = memory.view(at, Self::BLOCK_BYTES)?;
-            let tags = view.load_aligned::<u64>(TAGS);
-            let next = view.load_aligned::<Address>(NEXT);
+            let tags = view.load::<u64>(TAGS);
+            let next = view.load::<Address>(NEXT);
             let mut hits = zero_bytes(tags ^ tags_wanted) & Self::ALL_SLOTS;
             while hits != 0 {
                 let slot = hits.trailing_zeros() as usize / 8;
-                if view.load_aligned::<K>(Self::entry(slot)) == *key {
+                if view.load::<K>(Self::entry(slot)) == *key {
                     scan.found = Some(Place { block: at, slot });
                     (scan.tags, scan.next) = (tags, next);
                     return Ok(scan);
@@ -319,9 +319,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let hash = key.key_hash();
         let latch = self.latch(self.bucket_of(hash));
         optimistic::read(latch, memory, |memory, still| {
-            self.find(memory, key, hash, still, |view, place| {
-                view.load_aligned::<V>(Self::entry(place.slot) + Self::VALUE_AT)
-            })
+            self.find(memory, key, hash, still, |view, place| view.load::<V>(Self::entry(place.slot) + Self::VALUE_AT))
         })
     }
 
@@ -354,9 +352,9 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         let Some((place, _held)) = plan else { return Ok(None) };
         let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
         let at = Self::entry(place.slot) + Self::VALUE_AT;
-        let mut value = view.load_aligned::<V>(at);
+        let mut value = view.load::<V>(at);
         let result = change(&mut value);
-        view.store_aligned(at, value);
+        view.store(at, value);
         Ok(Some(result))
     }
 
@@ -403,14 +401,14 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         if let Some(place) = scan.found {
             let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
             let at = Self::entry(place.slot) + Self::VALUE_AT;
-            let old = view.load_aligned::<V>(at);
-            view.store_aligned(at, value);
+            let old = view.load::<V>(at);
+            view.store(at, value);
             return Ok(Some(old));
         }
         if let Some(place) = scan.free {
             let view = memory.view_mut(place.block, Self::BLOCK_BYTES)?;
-            view.store_aligned(Self::entry(place.slot), *key);
-            view.store_aligned(Self::entry(place.slot) + Self::VALUE_AT, value);
+            view.store(Self::entry(place.slot), *key);
+            view.store(Self::entry(place.slot) + Self::VALUE_AT, value);
             Self::change_tags(&view, |tags| tags | Self::tag(hash) << (8 * place.slot));
             return Ok(None);
         }
@@ -427,7 +425,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
 
     #[inline(always)]
     fn change_tags(view: &ViewMut<'_>, change: impl FnOnce(u64) -> u64) {
-        view.store_aligned(TAGS, change(view.load_aligned::<u64>(TAGS)));
+        view.store(TAGS, change(view.load::<u64>(TAGS)));
     }
 
     /// Removes `key`, and returns the value it had.
@@ -441,7 +439,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             let scan = self.scan(memory, key, hash, still)?;
             let Some(place) = scan.found else { return Ok(None) };
             let at = place.block.add((Self::entry(place.slot) + Self::VALUE_AT) as u64);
-            let value = memory.view(at, size_of::<V>())?.load_aligned::<V>(0);
+            let value = memory.view(at, size_of::<V>())?.load::<V>(0);
             Ok(Some((scan, place, value)))
         })?;
         let Some(((scan, place, value), held)) = plan else { return Ok(None) };
@@ -476,13 +474,13 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             let mut blocks = 0u64;
             loop {
                 let view = memory.view(at, Self::BLOCK_BYTES)?;
-                let mut used = !zero_bytes(view.load_aligned::<u64>(TAGS)) & Self::ALL_SLOTS;
+                let mut used = !zero_bytes(view.load::<u64>(TAGS)) & Self::ALL_SLOTS;
                 while used != 0 {
                     let entry = Self::entry(used.trailing_zeros() as usize / 8);
-                    into.push((view.load_aligned(entry), view.load_aligned(entry + Self::VALUE_AT)));
+                    into.push((view.load(entry), view.load(entry + Self::VALUE_AT)));
                     used &= used - 1;
                 }
-                let next = view.load_aligned::<Address>(NEXT);
+                let next = view.load::<Address>(NEXT);
                 if next.is_null() {
                     return Ok(());
                 }
@@ -539,7 +537,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
             for block in 0u64.. {
                 let corrupt = |what, expected, got| Err(AccessError::Corrupt { what, at, expected, got });
                 let view = memory.view(at, Self::BLOCK_BYTES)?;
-                let tags = view.load_aligned::<u64>(TAGS);
+                let tags = view.load::<u64>(TAGS);
                 if tags & !(Self::ALL_SLOTS | (Self::ALL_SLOTS - (Self::ALL_SLOTS >> 7))) != 0 {
                     return corrupt("hash map tags beyond the slots", 0, tags);
                 }
@@ -551,7 +549,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
                     if tag == 0 {
                         continue;
                     }
-                    let key = view.load_aligned::<K>(Self::entry(slot));
+                    let key = view.load::<K>(Self::entry(slot));
                     let hash = key.key_hash();
                     if self.bucket_of(hash) != bucket {
                         return corrupt("hash map entry in the wrong bucket", self.bucket_of(hash), bucket);
@@ -565,7 +563,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
                     keys.push(key);
                     len += 1;
                 }
-                let next = view.load_aligned::<Address>(NEXT);
+                let next = view.load::<Address>(NEXT);
                 if next.is_null() {
                     break;
                 }

@@ -59,6 +59,7 @@ impl<T: Plain> Ptr<T> {
     /// The address and size of the value, if it is aligned and inside one subpage.
     #[inline(always)]
     pub(crate) fn checked(self) -> Result<(Address, usize), AccessError> {
+        const { assert!(align_of::<T>() <= SUBPAGE_BYTES, "nothing is aligned to more than a subpage") };
         let size = size_of::<T>();
         let aligned = (self.0.bits() as usize).is_multiple_of(align_of::<T>());
         // A value whose size is its alignment cannot straddle once it is aligned.

@@ -186,12 +186,12 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
             }
             let node = self.bounds.node(at)?;
             let view = memory.view(node, KEY_AT + size_of::<K>())?;
-            let side = match key.cmp(&view.load_aligned::<K>(KEY_AT)) {
+            let side = match key.cmp(&view.load::<K>(KEY_AT)) {
                 Ordering::Equal => return Ok(Some(node)),
                 Ordering::Less => Side::Left,
                 Ordering::Greater => Side::Right,
             };
-            at = view.load_aligned::<Links>(0).child(side);
+            at = view.load::<Links>(0).child(side);
             passed(node, side)?;
         }
         Err(corrupt("red-black tree depth", at))
@@ -260,9 +260,9 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<R, AccessError> {
         let view = memory.view_mut(node.add(Self::VALUE_AT as u64), size_of::<V>())?;
-        let mut value = view.load_aligned::<V>(0);
+        let mut value = view.load::<V>(0);
         let result = change(&mut value);
-        view.store_aligned(0, value);
+        view.store(0, value);
         Ok(result)
     }
 
@@ -423,8 +423,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
                 }
                 let node = self.bounds.node(at)?;
                 let view = memory.view(node, KEY_AT + size_of::<K>())?;
-                let key = view.load_aligned::<K>(KEY_AT);
-                let links = view.load_aligned::<Links>(0);
+                let key = view.load::<K>(KEY_AT);
+                let links = view.load::<Links>(0);
                 let before = match from {
                     Bound::Included(from) => key < *from,
                     Bound::Excluded(from) => key <= *from,
@@ -450,8 +450,8 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
             height -= 1;
             let node = above[height];
             let view = memory.view(node, KEY_AT + size_of::<K>())?;
-            let key = view.load_aligned::<K>(KEY_AT);
-            at = view.load_aligned::<Links>(0).child(Side::Right);
+            let key = view.load::<K>(KEY_AT);
+            at = view.load::<Links>(0).child(Side::Right);
             let beyond = match to {
                 Bound::Included(to) => key > *to,
                 Bound::Excluded(to) => key >= *to,
@@ -513,7 +513,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         }
         let node = self.bounds.node(at)?;
         let view = memory.view(node, Self::NODE_BYTES)?;
-        let (links, key) = (view.load_aligned::<Links>(0), view.load_aligned::<K>(KEY_AT));
+        let (links, key) = (view.load::<Links>(0), view.load::<K>(KEY_AT));
         if links.is_red() && parent_is_red {
             return Err(corrupt("red-black tree: red root, or red below red", node));
         }
@@ -576,9 +576,9 @@ impl<K: Plain + Ord> Builder<K> {
         let links = Links::new(left, right, depth == self.red_depth && depth > 0);
         let value_at = (KEY_AT + size_of::<K>()).next_multiple_of(align_of::<V>());
         let view = memory.view_mut(node, value_at + size_of::<V>())?;
-        view.store_aligned(0, links);
-        view.store_aligned(KEY_AT, key);
-        view.store_aligned(value_at, value);
+        view.store(0, links);
+        view.store(KEY_AT, key);
+        view.store(value_at, value);
         self.subtree(memory, rank + 1, to, depth + 1, sorted)?;
         Ok(node)
     }

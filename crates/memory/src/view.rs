@@ -73,12 +73,16 @@ impl<'a> View<'a> {
     #[must_use]
     pub fn load<T: Plain>(&self, offset: usize) -> T {
         self.check_typed::<T>(offset);
-        self.load_aligned(offset)
+        // SAFETY: checked just now.
+        unsafe { self.load_unchecked(offset) }
     }
 
     /// As [`View::load`] where the caller has checked place and alignment.
+    ///
+    /// # Safety
+    /// The value must be inside the view and aligned.
     #[inline(always)]
-    pub(crate) fn load_aligned<T: Plain>(&self, offset: usize) -> T {
+    pub(crate) unsafe fn load_unchecked<T: Plain>(&self, offset: usize) -> T {
         debug_assert!(offset + size_of::<T>() <= self.len);
         let mut value = MaybeUninit::<T>::uninit();
         // SAFETY: in bounds (asserted by the callers).
@@ -149,12 +153,16 @@ impl<'a> ViewMut<'a> {
     #[inline(always)]
     pub fn store<T: Plain>(&self, offset: usize, value: T) {
         self.0.check_typed::<T>(offset);
-        self.store_aligned(offset, value);
+        // SAFETY: checked just now.
+        unsafe { self.store_unchecked(offset, value) }
     }
 
     /// As [`ViewMut::store`] where the caller has checked place and alignment.
+    ///
+    /// # Safety
+    /// The value must be inside the view and aligned.
     #[inline(always)]
-    pub(crate) fn store_aligned<T: Plain>(&self, offset: usize, value: T) {
+    pub(crate) unsafe fn store_unchecked<T: Plain>(&self, offset: usize, value: T) {
         debug_assert!(offset + size_of::<T>() <= self.0.len);
         // SAFETY: in bounds (asserted by the callers).
         let (from, to) = ((&raw const value).cast::<u8>(), unsafe { self.0.base.as_ptr().add(offset) });

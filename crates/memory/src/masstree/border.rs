@@ -61,11 +61,11 @@ impl Entry {
     #[inline(always)]
     pub fn read(view: &View<'_>, index: usize) -> Entry {
         Entry {
-            slice: view.load_aligned(SLICES + 8 * index),
-            kind: view.load_aligned(KINDS + index),
-            value: view.load_aligned(VALUES + 8 * index),
-            start: view.load_aligned(STARTS + index),
-            length: view.load_aligned(LENGTHS + index),
+            slice: view.load(SLICES + 8 * index),
+            kind: view.load(KINDS + index),
+            value: view.load(VALUES + 8 * index),
+            start: view.load(STARTS + index),
+            length: view.load(LENGTHS + index),
         }
     }
     /// Its place among the entries of its slice.
@@ -111,7 +111,7 @@ pub(super) fn position(view: &View<'_>, count: usize, slice: u64, rank: u8) -> u
 
 /// Sets the value of the entry at `index`.
 pub(super) fn set_value(view: &ViewMut<'_>, index: usize, value: u64) {
-    view.store_aligned(VALUES + 8 * index, value);
+    view.store(VALUES + 8 * index, value);
 }
 
 /// A border node taken apart.

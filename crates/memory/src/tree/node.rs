@@ -50,7 +50,7 @@ impl Head {
     /// The head of the node in `view`, unless those bytes are no node.
     #[inline(always)]
     pub fn of(view: &View<'_>) -> Option<Head> {
-        Head::from_bits(view.load_aligned(0))
+        Head::from_bits(view.load(0))
     }
 }
 
@@ -79,11 +79,11 @@ impl Shape {
 
     #[inline(always)]
     pub fn key(&self, view: &View<'_>, index: usize) -> u64 {
-        view.load_aligned(self.keys + 8 * index)
+        view.load(self.keys + 8 * index)
     }
     #[inline(always)]
     pub fn value<V: Plain>(&self, view: &View<'_>, index: usize) -> V {
-        view.load_aligned(self.values + size_of::<V>() * index)
+        view.load(self.values + size_of::<V>() * index)
     }
 
     /// How many of the `count` keys are less than `key`.
@@ -104,16 +104,16 @@ impl Shape {
 
     #[inline]
     pub fn set_value<V: Plain>(&self, view: &ViewMut<'_>, index: usize, value: V) {
-        view.store_aligned(self.values + size_of::<V>() * index, value);
+        view.store(self.values + size_of::<V>() * index, value);
     }
     /// Puts a key and its value at `index` of a leaf that has `count` of them, fewer than its capacity.
     pub fn insert<V: Plain>(&self, view: &ViewMut<'_>, count: usize, index: usize, key: u64, value: V) {
         assert!(index <= count && count < self.capacity, "key {index} of {count} put into {}", self.capacity);
         for i in (index..count).rev() {
-            view.store_aligned(self.keys + 8 * (i + 1), self.key(view, i));
+            view.store(self.keys + 8 * (i + 1), self.key(view, i));
             self.set_value::<V>(view, i + 1, self.value(view, i));
         }
-        view.store_aligned(self.keys + 8 * index, key);
+        view.store(self.keys + 8 * index, key);
         self.set_value(view, index, value);
         self.finish(view, Head { level: 0, count: count + 1 }, index);
     }
@@ -121,7 +121,7 @@ impl Shape {
     pub fn remove<V: Plain>(&self, view: &ViewMut<'_>, count: usize, index: usize) {
         assert!(index < count && count <= self.capacity, "key {index} of {count} taken out of {}", self.capacity);
         for i in index + 1..count {
-            view.store_aligned(self.keys + 8 * (i - 1), self.key(view, i));
+            view.store(self.keys + 8 * (i - 1), self.key(view, i));
             self.set_value::<V>(view, i - 1, self.value(view, i));
         }
         self.finish(view, Head { level: 0, count: count - 1 }, index);
@@ -130,9 +130,9 @@ impl Shape {
     fn finish(&self, view: &ViewMut<'_>, head: Head, changed: usize) {
         for sample in changed.saturating_sub(1) / STRIDE..head.count.saturating_sub(1) / STRIDE {
             let key = self.key(view, STRIDE * (sample + 1));
-            view.store_aligned(HEADER_BYTES + 8 * sample, key);
+            view.store(HEADER_BYTES + 8 * sample, key);
         }
-        view.store_aligned(0, head.to_bits());
+        view.store(0, head.to_bits());
     }
 }
 
@@ -145,16 +145,16 @@ pub(crate) fn partition(view: &View<'_>, at: usize, mut len: usize, before: impl
     let mut base = 0;
     while len > 1 {
         let middle = base + len / 2;
-        base = select_unpredictable(before(view.load_aligned(at + 8 * middle)), middle, base);
+        base = select_unpredictable(before(view.load(at + 8 * middle)), middle, base);
         len -= len / 2;
     }
-    base + usize::from(before(view.load_aligned(at + 8 * base)))
+    base + usize::from(before(view.load(at + 8 * base)))
 }
 
 /// The address of the leaf after this one, whatever kind of leaf it is.
 #[inline(always)]
 pub(crate) fn next(view: &View<'_>) -> Address {
-    Address::from_bits(view.load_aligned(NEXT))
+    Address::from_bits(view.load(NEXT))
 }
 
 /// A node taken apart in DRAM, for the changes that are rare: splits, merges, loading, checking.
@@ -207,7 +207,7 @@ impl<T: Plain> Image<T> {
     /// Whether the samples in `view` agree with the keys.
     pub fn samples_agree(&self, view: &View<'_>) -> bool {
         let samples = self.keys.iter().skip(STRIDE).step_by(STRIDE).enumerate();
-        samples.into_iter().all(|(j, &key)| view.load_aligned::<u64>(HEADER_BYTES + 8 * j) == key)
+        samples.into_iter().all(|(j, &key)| view.load::<u64>(HEADER_BYTES + 8 * j) == key)
     }
 }
 
