@@ -294,6 +294,6 @@ fn ycsb_agrees() {
 
 #[test]
 fn tpcc_agrees() {
-    agree::<SiloTpcc<NoLatch>, SiloTpcc<VersionLatch>>(2 << 20, 0.0, 4000, 38);
+    agree::<SiloTpcc<NoLatch>, SiloTpcc<VersionLatch>>(1 << 20, 0.0, 4000, 38);
     agree::<SiloTpcc<NoLatch>, SiloTpcc<VersionLatch>>(4 << 20, 1.2, 4000, 39);
 }

@@ -19,12 +19,16 @@ const LATCHES: usize = 1 << 10;
 /// Keys that a leaf holds at least when it is filled (each takes 16 bytes, and a node has a head).
 const KEYS_PER_LEAF: u64 = 250;
 
-/// Bytes of a heap that has room for indexes with so many keys altogether, and for what they lose when they are changed.
-pub(super) fn heap_bytes(keys: u64, changing: u64) -> u64 {
-    let nodes = |keys: u64| keys.div_ceil(KEYS_PER_LEAF) * 102 / 100 + 16;
-    // Nodes of an index under change are half full at worst; and what a heap was not told to save is lost when it is opened.
-    let nodes = nodes(keys) + 3 * nodes(changing) + 64 + (keys / KEYS_PER_LEAF) / 64;
-    (nodes + 48) * SUBPAGE_BYTES as u64
+/// Subpages of a heap that are no nodes: its header, and what it has cut off in advance.
+const HEAP_SUBPAGES: u64 = 2 + 16;
+
+/// Bytes of a heap with room for `trees` indexes with `keys` keys altogether, and one with `changing` keys that come and go.
+pub(super) fn heap_bytes(trees: u64, keys: u64, changing: u64) -> u64 {
+    // Leaves, inner nodes for each 250 of them, and for each tree a leaf that is not full and two inner nodes.
+    let nodes = |keys: u64, trees: u64| keys.div_ceil(KEYS_PER_LEAF) * 102 / 100 + 3 * trees;
+    // Nodes of an index under change are half full at worst. And some for what a heap loses that was not saved.
+    let under_change = if changing == 0 { 0 } else { 3 * nodes(changing, 1) + keys / KEYS_PER_LEAF / 64 };
+    (nodes(keys, trees) + under_change + HEAP_SUBPAGES) * SUBPAGE_BYTES as u64
 }
 
 /// Makes the index of a table: key `keys(i)` for record `i`. Keys ascend.

@@ -48,8 +48,7 @@ impl Tables {
     fn heap_bytes(shape: &Shape) -> u64 {
         let customers = shape.districts() * shape.customers;
         let fixed = shape.items + shape.warehouses + shape.districts() + customers + shape.warehouses * shape.items;
-        // Six trees, and what is not a full leaf of each.
-        index::heap_bytes(fixed + 6 * 256, shape.districts() * shape.ring())
+        index::heap_bytes(5, fixed, shape.districts() * shape.ring())
     }
     fn table_bytes(shape: &Shape) -> u64 {
         Rows::<u32>::bytes(1)
@@ -144,7 +143,7 @@ impl<L: Latch> Workload for SiloTpcc<L> {
         let (at, data) = header::split(Self::NAME, region, params.bytes, SUBPAGE_BYTES as u64)?;
         let shape = Shape::fitting(data.bytes, Tables::bytes).ok_or_else(|| WorkloadError::Unusable {
             workload: Self::NAME,
-            what: "not even two small warehouses fit; give it at least 2 MiB".to_owned(),
+            what: "not even two small warehouses fit; give it at least 1 MiB".to_owned(),
         })?;
         let (heap, tables) = Tables::new(shape, data);
         memory.store(tables.epoch, FIRST_EPOCH)?;

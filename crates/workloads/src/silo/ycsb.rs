@@ -53,7 +53,7 @@ const FIRST_EPOCH: u32 = 1;
 
 /// Bytes of the indexes' heap, the epoch and the records.
 fn bytes_of(count: u64) -> u64 {
-    index::heap_bytes(count, 0) + Rows::<u32>::bytes(1) + Rows::<Record<Row>>::bytes(count)
+    index::heap_bytes(1, count, 0) + Rows::<u32>::bytes(1) + Rows::<Record<Row>>::bytes(count)
 }
 
 /// What the header keeps.
@@ -99,7 +99,7 @@ impl<L: Latch> Workload for SiloYcsb<L> {
     ) -> Result<(), WorkloadError> {
         let (at, data) = header::split(Self::NAME, region, params.bytes, bytes_of(1))?;
         let count = header::most(data.bytes, bytes_of);
-        let heap_bytes = index::heap_bytes(count, 0);
+        let heap_bytes = index::heap_bytes(1, count, 0);
         let (heap, mut rest) = data.split(heap_bytes);
         memory.store(Rows::take(&mut rest, 1).at(0), FIRST_EPOCH)?;
         let rows = Rows::<Record<Row>>::take(&mut rest, count);

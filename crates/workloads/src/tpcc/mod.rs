@@ -44,13 +44,13 @@ struct Root {
 
 /// What both workloads are.
 #[derive(Debug)]
-struct Open<L> {
+struct Core<L> {
     database: Database<L>,
     skew: Skew,
     seed: u64,
 }
 
-impl<L: Latch> Open<L> {
+impl<L: Latch> Core<L> {
     fn build<M: Memory>(
         name: &'static str,
         memory: &mut M,
@@ -76,7 +76,7 @@ impl<L: Latch> Open<L> {
             let what = "its tables do not fit in this region; open all of the region it was built in".to_owned();
             return Err(WorkloadError::Unusable { workload: name, what });
         }
-        Ok(Open {
+        Ok(Core {
             database: Database::new(Tables::new(root.shape, data)),
             skew: Skew::new(name, root.shape, params.zipf)?,
             seed: root.seed,
@@ -91,7 +91,7 @@ fn too_small(workload: &'static str) -> WorkloadError {
 
 /// TPC-C's new-order transaction; one of a hundred is rolled back.
 #[derive(Debug)]
-pub struct Tpcc<L>(Open<L>);
+pub struct Tpcc<L>(Core<L>);
 
 impl<L: Latch> Workload for Tpcc<L> {
     const NAME: &'static str = "tpcc";
@@ -104,10 +104,10 @@ impl<L: Latch> Workload for Tpcc<L> {
         params: &Params,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError> {
-        Open::<L>::build(Self::NAME, memory, region, params, progress)
+        Core::<L>::build(Self::NAME, memory, region, params, progress)
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
-        Ok(Tpcc(Open::open(Self::NAME, memory, region, params)?))
+        Ok(Tpcc(Core::open(Self::NAME, memory, region, params)?))
     }
     #[inline]
     fn request(&self, seed: u64, number: u64) -> NewOrder {
@@ -127,7 +127,7 @@ impl<L: Latch> Workload for Tpcc<L> {
 
 /// TPC-C's five transactions: 45% new orders, 43% payments, 4% each of order-status, delivery and stock-level.
 #[derive(Debug)]
-pub struct TpccMix<L>(Open<L>);
+pub struct TpccMix<L>(Core<L>);
 
 impl<L: Latch> Workload for TpccMix<L> {
     const NAME: &'static str = "tpcc-mix";
@@ -143,10 +143,10 @@ impl<L: Latch> Workload for TpccMix<L> {
         params: &Params,
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError> {
-        Open::<L>::build(Self::NAME, memory, region, params, progress)
+        Core::<L>::build(Self::NAME, memory, region, params, progress)
     }
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
-        Ok(TpccMix(Open::open(Self::NAME, memory, region, params)?))
+        Ok(TpccMix(Core::open(Self::NAME, memory, region, params)?))
     }
     #[inline]
     fn request(&self, seed: u64, number: u64) -> MixRequest {
@@ -168,5 +168,110 @@ impl<L: Latch> Workload for TpccMix<L> {
     }
     fn dram_bytes(&self) -> u64 {
         self.0.database.latch_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::schema::{CustomerHead, DISTRICTS, StockCounts, last_name};
+    use super::*;
+    use fulgurite_memory::{Address, NoLatch, PlainMemory};
+    use fulgurite_sys::Backed;
+
+    /// What the requests say, by the simplest means.
+    #[derive(Default)]
+    struct Model {
+        /// Quantity, orders and remote orders of each row of stock.
+        stock: BTreeMap<(u16, u32), (u32, u32, u32)>,
+        /// Orders of each district.
+        orders: BTreeMap<u64, u32>,
+        /// Payments of each customer.
+        paid: BTreeMap<u64, (u32, u64)>,
+    }
+
+    impl Model {
+        fn new_order(&mut self, order: &NewOrder) {
+            let lines = &order.lines[..usize::from(order.line_count)];
+            if lines.iter().any(|line| line.item == request::NO_ITEM) {
+                return;
+            }
+            let district = u64::from(order.warehouse) * DISTRICTS + u64::from(order.district);
+            *self.orders.entry(district).or_default() += 1;
+            for line in lines {
+                let row = self.stock.entry((line.supply, line.item)).or_default();
+                row.0 += u32::from(line.quantity);
+                row.1 += 1;
+                row.2 += u32::from(line.supply != order.warehouse);
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_what_the_requests_say() {
+        let seed = 41;
+        println!("seed {seed}");
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let region = Region::new(Address::from_linear(0), 3 << 20);
+        let params = Params { bytes: 3 << 20, zipf: 0.0, seed, input: None };
+        TpccMix::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        let workload = TpccMix::<NoLatch>::open(&mut memory, region, &params).unwrap();
+        let (tables, shape) = (workload.0.database.tables, *workload.0.database.shape());
+        let first: Vec<StockCounts> =
+            (0..tables.stock.count()).map(|i| memory.load(tables.stock.at(i).cast()).unwrap()).collect();
+        let heads = |memory: &mut PlainMemory| -> Vec<CustomerHead> {
+            (0..tables.customers.count()).map(|i| memory.load(tables.customers.at(i).cast()).unwrap()).collect()
+        };
+        let customers = heads(&mut memory);
+
+        let (mut model, mut delivered) = (Model::default(), 0);
+        for number in 0..3000 {
+            let request = workload.request(seed, number);
+            let result = workload.execute(&mut memory, &request).unwrap();
+            match request {
+                MixRequest::NewOrder(order) => model.new_order(&order),
+                MixRequest::Payment(payment) => {
+                    let home = u64::from(payment.customer_warehouse) * DISTRICTS + u64::from(payment.customer_district);
+                    let all = home * shape.customers..(home + 1) * shape.customers;
+                    let payer = match payment.who {
+                        Who::Number(number) => all.start + u64::from(number),
+                        Who::Name(name) => {
+                            let name = last_name(u64::from(name));
+                            let mut same: Vec<u64> = all.filter(|&c| customers[c as usize].last == name).collect();
+                            same.sort_by_key(|&c| customers[c as usize].first);
+                            same[same.len().div_ceil(2) - 1]
+                        }
+                    };
+                    let paid = model.paid.entry(payer).or_default();
+                    paid.0 += 1;
+                    paid.1 += u64::from(payment.amount_cents);
+                }
+                MixRequest::Delivery(_) => delivered += result,
+                MixRequest::OrderStatus(_) | MixRequest::StockLevel(_) => (),
+            }
+        }
+
+        for (i, first) in first.iter().enumerate() {
+            let (warehouse, item) = (i as u64 / shape.items, i as u64 % shape.items);
+            let now: StockCounts = memory.load(tables.stock.at(i as u64).cast()).unwrap();
+            let (sold, orders, remote) = model.stock.remove(&(warehouse as u16, item as u32)).unwrap_or_default();
+            assert_eq!((now.ytd, now.order_count, now.remote_count), (sold, orders, remote), "stock row {i}");
+            assert!(check::consistent(&now, first));
+        }
+        let mut queue = 0;
+        for district in 0..shape.districts() {
+            let row = memory.load(tables.district(district)).unwrap();
+            let orders = model.orders.get(&district).copied().unwrap_or_default();
+            assert_eq!(row.next_order, shape.ring() as u32 + 1 + orders, "district {district}");
+            queue += u64::from(row.first_undelivered) - shape.delivered() - 1 - u64::from(row.retired_undelivered);
+        }
+        assert_eq!(queue, delivered, "what left the queues was delivered or retired");
+        for (i, (now, first)) in heads(&mut memory).iter().zip(&customers).enumerate() {
+            let (count, sum) = model.paid.get(&(i as u64)).copied().unwrap_or_default();
+            let now = (now.payment_count - first.payment_count, now.ytd_payment_cents - first.ytd_payment_cents);
+            assert_eq!(now, (count, sum), "customer {i}");
+        }
+        workload.check(&mut memory).unwrap();
     }
 }
