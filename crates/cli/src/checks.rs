@@ -60,10 +60,12 @@ pub fn workers(workers: u32, machine: &Machine) -> Result<()> {
 /// Metadata that the guarded path needs for so much data, so many workers and fibers: residency words, stacks, rings, and
 /// a few frames to go on with.
 pub fn least_dram(data_bytes: u64, workers: u32, fibers: u32) -> u64 {
-    let residency = data_bytes / 4096 * 8;
-    let fibers = u64::from(workers) * u64::from(fibers);
-    // A fiber holds a stack (32 KiB touched at most) and the frames of its pins; a frame costs 4 KiB and its words.
-    residency + fibers * (32 << 10) + fibers * 4 * 4096 + (1 << 20)
+    let (workers, fibers) = (u64::from(workers), u64::from(fibers));
+    // The runtime refuses what does not hold its tables (4 bytes a subpage), stacks (32 KiB and a little a fiber), queues and
+    // histograms; to go on well, each fiber needs the frames of a request beside that.
+    let residency = data_bytes / 4096 * 4;
+    let depth = (fibers + 192).next_power_of_two().min(16_384);
+    residency + workers * (fibers * (38 << 10) + depth * 200 + (256 << 10)) + workers * fibers * 4 * 4200 + (512 << 10)
 }
 
 /// The DRAM budget: within the machine, above the metadata.

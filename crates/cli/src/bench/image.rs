@@ -10,8 +10,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use fulgurite_memory::{Address, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES};
-use fulgurite_sys::{Arena, Backed, DirectFile};
-use fulgurite_workloads::{Params, Visitor, Workload, WorkloadError};
+use fulgurite_sys::{Arena, DirectFile};
+use fulgurite_workloads::{Corpus, IndexSummary, Params, Search, Visitor, Workload, WorkloadError};
 
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;
@@ -67,6 +67,27 @@ impl Image {
         bar.finish_and_clear();
         interrupt.check()?;
         Ok(Image { workload: workload.to_owned(), params: params.clone(), region_bytes, arena })
+    }
+
+    /// Indexes a corpus of text: the search workload. Its data is the index as it came out, not what was reserved.
+    ///
+    /// # Errors
+    /// When no file of the corpus is text any more, or there is no memory.
+    pub fn index(corpus: &Corpus, params: &Params, interrupt: &Interrupt) -> Result<(Image, IndexSummary)> {
+        let reserved = Search::<NoLatch>::bytes_needed(corpus).next_multiple_of(PAGE_BYTES as u64);
+        let arena = Arc::new(Arena::memfd("fulgurite-image", RESERVED_BYTES)?);
+        let bar = progress::share("indexing");
+        let mut memory = PlainMemory::over(arena.clone());
+        let region = Region::new(Address::from_linear(0), reserved);
+        Search::<NoLatch>::build_from(&mut memory, region, corpus, params.seed, &mut |share| {
+            progress::set_share(&bar, share);
+        })?;
+        bar.finish_and_clear();
+        interrupt.check()?;
+        let summary = Search::<NoLatch>::open(&mut memory, region, params)?.summary();
+        let region_bytes = summary.index_bytes.next_multiple_of(PAGE_BYTES as u64);
+        let params = Params { bytes: region_bytes, ..params.clone() };
+        Ok((Image { workload: Search::<NoLatch>::NAME.to_owned(), params, region_bytes, arena }, summary))
     }
 
     /// The memory that the image lies in.
@@ -146,11 +167,4 @@ impl Image {
         bar.finish_and_clear();
         Ok(())
     }
-}
-
-/// Plain memory of one's own with the same contents, in base pages.
-pub fn private_copy(image: &Image) -> Result<PlainMemory> {
-    let memory = PlainMemory::new(Backed::HugePages)?;
-    Arena::copy(image.arena(), 0, memory.arena(), 0, usize::try_from(image.region_bytes)?);
-    Ok(memory)
 }

@@ -9,7 +9,7 @@ use super::calibrate::{self, Plan};
 use super::image::Image;
 use super::rounds::{self, Contestant, Ran};
 use super::session::{Session, Way};
-use crate::args::LiveArgs;
+use crate::args::{LiveArgs, OutputArgs, WorkArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::protocol::Outcome;
@@ -44,10 +44,13 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     let mut interrupted = false;
+    let how = Measure { configs: &configs, clusters, rounds, round_time, work: &args.work, output: &args.output };
     for name in &names {
-        let params =
-            Params { bytes: data_bytes, zipf: args.work.zipf.unwrap_or(0.99), seed: args.output.seed, input: args.input.clone() };
-        match one(&mut session, args, name, &params, &configs, clusters, rounds, round_time) {
+        let zipf = args.work.zipf.unwrap_or(0.99);
+        let params = Params { bytes: data_bytes, zipf, seed: args.output.seed, input: args.input.clone() };
+        let measured = Image::build(name, &params, &session.interrupt)
+            .and_then(|mut image| measure(&mut session, &mut image, &how));
+        match measured {
             Ok((mut these, ran)) => {
                 rows.append(&mut these);
                 failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
@@ -86,36 +89,46 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     Ok(())
 }
 
+/// How a workload is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure<'m> {
+    /// Configurations.
+    pub configs: &'m [Config],
+    /// Values of `vm.page-cluster` for os-swap.
+    pub clusters: &'m [u32],
+    /// Rounds.
+    pub rounds: u32,
+    /// How long dram-only takes in one.
+    pub round_time: Duration,
+    /// What requests cost.
+    pub work: &'m WorkArgs,
+    /// Where text goes.
+    pub output: &'m OutputArgs,
+}
+
 /// One workload in all configurations.
-#[expect(clippy::too_many_arguments, reason = "the run's settings, each used once")]
-fn one(
-    session: &mut Session,
-    args: &LiveArgs,
-    name: &str,
-    params: &Params,
-    configs: &[Config],
-    clusters: &[u32],
-    rounds: u32,
-    round_time: Duration,
-) -> Result<(Vec<LiveRow>, Ran)> {
-    let mut image = Image::build(name, params, &session.interrupt)?;
-    let misses_matter = configs.iter().any(|c| c.capped());
-    let plan = calibrate::calibrate(session, &image, &args.work, round_time, misses_matter)?;
+///
+/// # Errors
+/// When it cannot be measured at all; what failed in part is in [`Ran`].
+pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<(Vec<LiveRow>, Ran)> {
+    let name = image.workload.clone();
+    let misses_matter = how.configs.iter().any(|c| c.capped());
+    let plan = calibrate::calibrate(session, image, how.work, how.round_time, misses_matter)?;
     image.params.zipf = plan.calibration.zipf;
-    report::print(&args.output, &plan.sentence(name))?;
-    let ways: Vec<Way> = configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, clusters)).collect();
+    report::print(how.output, &plan.sentence(&name))?;
+    let ways: Vec<Way> = how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters)).collect();
     let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
     if swapped > 0 {
         session.helper.swap_on(&session.scratch.clone(), swapped * image.region_bytes + (64 << 20))?;
     }
-    let bar = progress::steps(name, ways.len() as u64 * u64::from(rounds + 1));
-    let ran = rounds::run(session, &image, &plan, &ways, rounds, &bar);
+    let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
+    let ran = rounds::run(session, image, &plan, &ways, how.rounds, &bar);
     bar.finish_and_clear();
     if swapped > 0 {
         session.helper.swap_off()?;
     }
     let ran = ran?;
-    let rows = rows(session, name, &plan, &ran.contestants);
+    let rows = rows(session, &name, &plan, &ran.contestants);
     Ok((rows, ran))
 }
 

@@ -212,7 +212,9 @@ impl Session {
         let dram_bytes = self.dram_of(config, image.region_bytes);
         let (source, data) = self.data(image, config)?;
         let mut child = ChildHandle::start(&self.interrupt)?;
-        let cgroup = if config.capped() && self.capabilities.cgroup_version.is_some() {
+        // Plain memory as flash is the process's own, so there a limit would hold the data as well.
+        let limited = config.capped() && !(config.guarded() && self.flash.flash == FlashChoice::Memory);
+        let cgroup = if limited && self.capabilities.cgroup_version.is_some() {
             self.cgroups_made += 1;
             let name = format!("{}-{}", self.cgroups_made, config.name());
             let limit = dram_bytes + CGROUP_ALLOWANCE_BYTES;

@@ -1,12 +1,324 @@
-//! A workload on the guarded path.
+//! A workload on the guarded path: `fulgurite` and its relatives differ in scheduling, fibers and DRAM only.
+//!
+//! Requests are generated inside the workers ([`Requests`] is a [`Service`]): closed loop, or as a Poisson process whose
+//! latencies count from arrival.
 
-use anyhow::{Result, bail};
-use fulgurite_workloads::Workload;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::Runner;
-use super::protocol::Spec;
+use anyhow::{Context as _, Result, anyhow, bail};
+use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash};
+use fulgurite_memory::{AccessError, SUBPAGE_BYTES};
+use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
+use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
+use fulgurite_sys::{Arena, Clock};
+use fulgurite_workloads::{Workload, WorkloadError};
+
+use super::arrivals::Arrivals;
+use super::handle::open_shared;
+use super::measure::{Latencies, Usage, request_hash};
+use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
+use super::{Runner, added_work};
+use crate::values::{Config, Prefetch, Replacement};
+
+struct Guarded<W> {
+    spec: Spec,
+    runtime: Runtime,
+    flash: Arc<dyn Flash>,
+    file: Option<Arc<FileFlash>>,
+    workload: Arc<W>,
+}
+
+/// A job that walks all data takes this long at most before it is reported as one that never gives way.
+const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a runtime over the flash and opens the workload in it.
 pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
-    bail!("{} is not available in this build", spec.config)
+    let (flash, file) = flash(&spec)?;
+    let (fibers, scheduling) = match spec.config {
+        // One fiber: nobody else runs while it waits.
+        Config::FlashSync => (1, SchedulingPolicy::ArrivedFirst),
+        Config::PriorityAging => (spec.guarded.fibers, SchedulingPolicy::PriorityAging),
+        Config::Fifo => (spec.guarded.fibers, SchedulingPolicy::Fifo),
+        _ => (spec.guarded.fibers, SchedulingPolicy::ArrivedFirst),
+    };
+    let mut builder = Runtime::builder(flash.clone())
+        .dram(spec.guarded.dram_bytes)
+        .pool(spec.region_bytes)
+        .existing(spec.region_bytes)
+        .workers(spec.cores.len())
+        .cores(&spec.cores)
+        .fibers(fibers)
+        .scheduling(scheduling)
+        .replacement(spec.guarded.replacement.policy())
+        .prefetch(spec.guarded.prefetch.policy())
+        .run_limit(RUN_LIMIT);
+    if file.is_some() {
+        // A hand-over is a system call: worth gathering a few requests for.
+        builder = builder.submit_batch(4);
+    }
+    let runtime = builder.build()?;
+    let workload = opened::<W>(&runtime, &spec)?;
+    Ok(Box::new(Guarded { spec, runtime, flash, file, workload }))
+}
+
+fn opened<W: Workload>(runtime: &Runtime, spec: &Spec) -> Result<Arc<W>> {
+    let (region, params) = (spec.region(), spec.params());
+    Ok(Arc::new(job(runtime, "open", move |context| W::open(context, region, &params))?))
+}
+
+/// Runs code on a worker, and waits for it.
+pub fn job<T: Send + 'static>(
+    runtime: &Runtime,
+    name: &'static str,
+    code: impl FnOnce(&mut Context) -> Result<T, WorkloadError> + Send + 'static,
+) -> Result<T> {
+    let handle = runtime.submit_with(&JobOptions::new().name(name), code)?;
+    match handle.wait() {
+        Ok(result) => Ok(result?),
+        Err(JobError::Panicked { message, .. }) => bail!("{name} panicked: {message}"),
+        Err(error) => Err(error.into()),
+    }
+}
+
+type Medium = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
+
+/// The medium that the data lies on.
+fn flash(spec: &Spec) -> Result<Medium> {
+    let subpages = u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
+    Ok(match &spec.data {
+        DataSource::Emulated { storage, read_ns, write_ns, planes } => {
+            let flash = EmulatedFlash::new(EmulatedConfig {
+                read_latency: Duration::from_nanos(*read_ns),
+                write_latency: Duration::from_nanos(*write_ns),
+                planes: *planes,
+                core: spec.device_core,
+                storage: Some(Arc::new(Arena::shared(open_shared(storage)?)?)),
+                ..EmulatedConfig::new(subpages)
+            })?;
+            (Arc::new(flash), None)
+        }
+        DataSource::Memory { storage } => {
+            let flash = MemoryFlash::new(subpages)?;
+            let image = Arena::shared(open_shared(storage)?)?;
+            Arena::copy(&image, 0, flash.storage(), 0, usize::try_from(spec.region_bytes)?);
+            (Arc::new(flash), None)
+        }
+        DataSource::File { path } => {
+            let mode = FileMode::Existing { bytes: Some(spec.region_bytes) };
+            let file = Arc::new(FileFlash::open(&FileConfig { mode, ..FileConfig::existing(path) })?);
+            (file.clone(), Some(file))
+        }
+        other => bail!("the guarded path cannot lie in {other:?}"),
+    })
+}
+
+impl Replacement {
+    /// The runtime's name for it.
+    pub fn policy(self) -> ReplacementPolicy {
+        match self {
+            Replacement::Clock => ReplacementPolicy::Clock,
+            Replacement::S3Fifo => ReplacementPolicy::S3Fifo,
+            Replacement::Lru => ReplacementPolicy::Lru,
+        }
+    }
+}
+
+impl Prefetch {
+    /// The runtime's name for it.
+    pub fn policy(self) -> PrefetchPolicy {
+        match self {
+            Prefetch::Off | Prefetch::Window(0) => PrefetchPolicy::Off,
+            Prefetch::Adaptive => PrefetchPolicy::Adaptive,
+            Prefetch::Window(subpages) => PrefetchPolicy::Fixed(subpages),
+        }
+    }
+}
+
+impl<W: Workload> Runner for Guarded<W> {
+    fn opened(&self) -> Opened {
+        Opened {
+            flash: self.flash.describe(),
+            workload_bytes: self.workload.dram_bytes(),
+            frames: self.runtime.statistics().total().counts.frames,
+            warnings: self.file.as_ref().map(|file| file.warnings()).unwrap_or_default(),
+        }
+    }
+    fn zipf(&mut self, exponent: f64) -> Result<()> {
+        self.spec.zipf = exponent;
+        self.workload = opened(&self.runtime, &self.spec)?;
+        Ok(())
+    }
+    fn run(&mut self, batch: &Batch) -> Result<Outcome> {
+        let before = (Usage::now(), self.runtime.statistics());
+        let share = Arc::new(Shares {
+            next: AtomicU64::new(0),
+            chunk: if self.spec.cores.len() == 1 { batch.count } else { 64 },
+            taken: Mutex::default(),
+        });
+        let start_ns = Clock::get().now_ns();
+        let workers = self.spec.cores.len();
+        let (workload, for_workers, batch_of) = (self.workload.clone(), share.clone(), batch.clone());
+        self.runtime.serve(move |worker| {
+            Requests::new(workload.clone(), batch_of.clone(), for_workers.clone(), worker, workers, start_ns)
+        })?;
+        let after = (self.runtime.statistics(), Usage::now());
+        let taken = std::mem::take(&mut *share.taken.lock().map_err(|_| anyhow!("a worker died"))?);
+        if let Some(error) = taken.iter().find_map(|t| t.failed) {
+            return Err(error).context("a request failed");
+        }
+        let requests: u64 = taken.iter().map(|t| t.requests).sum();
+        if requests != batch.count {
+            bail!("{requests} requests were executed and not {}", batch.count);
+        }
+        let (mut latency, mut service) = (Latencies::new(), Latencies::new());
+        for one in &taken {
+            latency.add(&one.latency);
+            service.add(&one.service);
+        }
+        let (counts_before, counts) = (before.1.total().counts, after.0.total().counts);
+        let (device_before, device) = (before.1.device, after.0.device);
+        let completed = |d: &fulgurite_flash::DeviceCounters| d.reads + d.writes + d.flushes + d.errors;
+        let completions = completed(&device).saturating_sub(completed(&device_before)).max(1);
+        Ok(Outcome {
+            elapsed_ns: taken.iter().map(|t| t.end_ns).max().unwrap_or(start_ns).saturating_sub(start_ns),
+            requests,
+            request_hash: request_hash(&*self.workload, batch),
+            latency: latency.pairs(),
+            service: service.pairs(),
+            cpu_ns: after.1.since(before.0).cpu_ns,
+            device_cpu_ns: device.device_cpu_ns.saturating_sub(device_before.device_cpu_ns),
+            misses: counts.misses - counts_before.misses,
+            accesses: counts.accesses - counts_before.accesses,
+            device_reads: device.reads - device_before.reads,
+            device_writes: device.writes - device_before.writes,
+            device_late: device.late - device_before.late,
+            device_lateness_ns: (device.lateness_ns_total - device_before.lateness_ns_total) / completions,
+        })
+    }
+    fn check(&mut self) -> Result<u64> {
+        let workload = self.workload.clone();
+        job(&self.runtime, "check", move |context| workload.check(context))
+    }
+}
+
+/// The requests of a batch, shared by the workers.
+struct Shares {
+    next: AtomicU64,
+    chunk: u64,
+    taken: Mutex<Vec<Taken>>,
+}
+
+/// What one worker did.
+struct Taken {
+    requests: u64,
+    end_ns: u64,
+    latency: Latencies,
+    service: Latencies,
+    failed: Option<AccessError>,
+}
+
+/// One worker's source of requests.
+struct Requests<W> {
+    workload: Arc<W>,
+    batch: Batch,
+    share: Arc<Shares>,
+    clock: Clock,
+    /// Requests of this worker that were not begun yet.
+    chunk: RefCell<Range<u64>>,
+    arrivals: Option<RefCell<Arrivals>>,
+    taken: RefCell<Taken>,
+}
+
+impl<W: Workload> Requests<W> {
+    fn new(workload: Arc<W>, batch: Batch, share: Arc<Shares>, worker: usize, workers: usize, start_ns: u64) -> Self {
+        let arrivals = match batch.load {
+            Load::Closed => None,
+            Load::Poisson { per_second } => {
+                let rate = per_second / workers as f64;
+                Some(RefCell::new(Arrivals::new(batch.seed ^ batch.first, worker as u64, rate, start_ns)))
+            }
+        };
+        let (latency, service) = (Latencies::new(), Latencies::new());
+        let taken = Taken { requests: 0, end_ns: start_ns, latency, service, failed: None };
+        Requests {
+            workload,
+            batch,
+            share,
+            clock: Clock::get(),
+            chunk: RefCell::new(0..0),
+            arrivals,
+            taken: RefCell::new(taken),
+        }
+    }
+}
+
+impl<W: Workload> Service for Requests<W> {
+    #[inline]
+    fn next(&self) -> Next {
+        let mut chunk = self.chunk.borrow_mut();
+        if chunk.is_empty() {
+            let start = self.share.next.fetch_add(self.share.chunk, Ordering::Relaxed).min(self.batch.count);
+            *chunk = start..(start + self.share.chunk).min(self.batch.count);
+            if chunk.is_empty() {
+                return Next::Finished;
+            }
+        }
+        match &self.arrivals {
+            None => Next::Ready,
+            Some(arrivals) => {
+                let at = arrivals.borrow().next_ns();
+                if at <= self.clock.now_ns() { Next::Ready } else { Next::At(at) }
+            }
+        }
+    }
+
+    fn run(&self, context: &mut Context) {
+        let Some(offset) = self.chunk.borrow_mut().next() else { return };
+        let start = self.clock.now_ns();
+        let arrival = self.arrivals.as_ref().map_or(start, |arrivals| {
+            let mut arrivals = arrivals.borrow_mut();
+            let at = arrivals.next_ns();
+            arrivals.advance();
+            at
+        });
+        let request = self.workload.request(self.batch.seed, self.batch.first + offset);
+        let result = self.workload.execute(context, &request);
+        added_work::compute(self.batch.work_iterations);
+        let end = self.clock.now_ns();
+        let mut taken = self.taken.borrow_mut();
+        taken.latency.record(end.saturating_sub(arrival));
+        taken.service.record(end.saturating_sub(start));
+        taken.requests += 1;
+        taken.end_ns = end;
+        match result {
+            Ok(found) => {
+                std::hint::black_box(found);
+            }
+            Err(error) => taken.failed = Some(error),
+        }
+    }
+
+    fn pins(&self) -> u32 {
+        W::PINS
+    }
+}
+
+impl<W> Drop for Requests<W> {
+    fn drop(&mut self) {
+        let nothing = Taken {
+            requests: 0,
+            end_ns: 0,
+            latency: Latencies::new(),
+            service: Latencies::new(),
+            failed: None,
+        };
+        let taken = self.taken.replace(nothing);
+        if let Ok(mut all) = self.share.taken.lock() {
+            all.push(taken);
+        }
+    }
 }
