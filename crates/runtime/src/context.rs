@@ -28,12 +28,31 @@ use crate::residency;
 use crate::shared::Shared;
 use crate::worker::{Worker, wake};
 
+/// What a fiber waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitsFor {
+    /// Its subpage.
+    Flash,
+    /// A frame, or room for a request.
+    Frame,
+    /// Another fiber or thread that holds a latch.
+    Latch,
+    /// A time or a future: nothing that the runtime can hasten.
+    Outside,
+}
+
 /// What a fiber and its worker tell each other. Both are on one thread; cells are enough.
 #[derive(Debug)]
 pub(crate) struct FiberState {
     pub index: u32,
     /// The fiber waits for a wake-up.
     pub waiting: Cell<bool>,
+    /// Counts its waits, from 1: a wake-up that names an earlier one comes too late.
+    pub ticket: Cell<u32>,
+    /// What it waits for.
+    pub waits_for: Cell<WaitsFor>,
+    /// It waited for a frame and was told of one: it goes before those that come now.
+    pub frame_turn: Cell<bool>,
     /// The last wake-up.
     pub wake: Cell<Wake>,
     /// When its request arrived: its age, to the scheduler.
@@ -55,6 +74,9 @@ impl FiberState {
         FiberState {
             index,
             waiting: Cell::new(false),
+            ticket: Cell::new(0),
+            waits_for: Cell::new(WaitsFor::Outside),
+            frame_turn: Cell::new(false),
             wake: Cell::new(Wake::Retry),
             request_ns: Cell::new(0),
             missed_ns: Cell::new(0),
@@ -77,6 +99,14 @@ impl FiberState {
         if self.bounded.replace(false) {
             *self.control.borrow_mut() = None;
         }
+    }
+    /// The fiber begins to wait. Returns the ticket of this wait.
+    pub(crate) fn begin_wait(&self, waits_for: WaitsFor) -> u32 {
+        let ticket = self.ticket.get().wrapping_add(1).max(1);
+        self.ticket.set(ticket);
+        self.waits_for.set(waits_for);
+        self.waiting.set(true);
+        ticket
     }
     /// Gives back what a fiber held that died without unwinding.
     pub(crate) fn release_lost_pins(&self, shared: &Shared) {
@@ -108,7 +138,10 @@ const BASE_SUBPAGE: u64 = Address::from_linear(0).bits() >> SUBPAGE_SHIFT;
 
 impl Context {
     pub(crate) fn new(
-        worker: *mut Worker, shared: &Arc<Shared>, state: Rc<FiberState>, suspender: &Suspender,
+        worker: *mut Worker,
+        shared: &Arc<Shared>,
+        state: Rc<FiberState>,
+        suspender: &Suspender,
     ) -> Context {
         // SAFETY: made on the worker's thread, by its loop; the id never changes.
         let id = unsafe { (*worker).id } as usize;
@@ -233,6 +266,7 @@ impl Context {
                 }
                 Wake::Failed(source) => return Err(AccessError::Flash { at, source }),
                 Wake::OutOfFrames => return Err(AccessError::OutOfFrames),
+                Wake::ShutDown => return Err(AccessError::ShuttingDown),
             }
         }
     }
@@ -265,7 +299,12 @@ impl Context {
         self.shared.frames.pins(frame).fetch_add(1, Ordering::AcqRel);
         self.state.pins_held.set(held + 1);
         self.state.pinned.borrow_mut().push(frame);
-        Ok(PinnedFrame { shared: self.shared.clone(), state: self.state.clone(), frame, address: at.subpage().address() })
+        Ok(PinnedFrame {
+            shared: self.shared.clone(),
+            state: self.state.clone(),
+            frame,
+            address: at.subpage().address(),
+        })
     }
 
     /// Starts to bring the subpage of `at` in, if there is room. Never waits.
@@ -292,36 +331,52 @@ impl Context {
     /// Waits for `time`, while others run.
     ///
     /// # Errors
-    /// When the job was cancelled or its deadline has passed.
+    /// When the job was cancelled, its deadline has passed, or the runtime is dropped.
     pub fn sleep(&mut self, time: Duration) -> Result<(), AccessError> {
         self.verdict()?;
-        let until = self.shared.clock.now_ns().saturating_add(time.as_nanos() as u64);
+        let until = self.shared.clock.now_ns().saturating_add(crate::nanos(time));
         // SAFETY: as in `access_slow`.
-        unsafe { self.worker.as_mut() }.will_sleep(self.state.index, until);
+        let worker = unsafe { self.worker.as_mut() };
+        if worker.stopping() {
+            return Err(AccessError::ShuttingDown);
+        }
+        worker.will_sleep(self.state.index, until);
         self.suspend();
-        self.verdict()
+        self.after_wait()
     }
 
     /// Waits until [`Context::unpark_all`] is called with the same key. Returns at once when `still` is false, which is
     /// asked under the lock that `unpark_all` takes. May return early.
     ///
     /// # Errors
-    /// When the job was cancelled or its deadline has passed.
+    /// When the job was cancelled or its deadline has passed, or when the runtime was dropped long ago and nobody has woken
+    /// the fiber since.
     pub fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
         self.verdict()?;
         let index = self.state.index;
-        {
+        let ticket = {
             let mut parked = PARKED[shard(key)].lock();
             if !still() {
                 return Ok(());
             }
             // SAFETY: as in `access_slow`.
             let worker = unsafe { self.worker.as_mut() };
-            parked.push(Parked { key, shared: self.shared.clone(), worker: worker.id, fiber: index });
-            worker.will_wait(index, false);
-        }
+            let ticket = worker.will_wait(index, WaitsFor::Latch);
+            parked.push(Parked { key, shared: self.shared.clone(), worker: worker.id, fiber: index, ticket });
+            ticket
+        };
         self.suspend();
-        self.verdict()
+        if self.state.wake.get() == Wake::ShutDown {
+            let mine = |p: &Parked| p.fiber == index && p.ticket == ticket && Arc::ptr_eq(&p.shared, &self.shared);
+            let worker = self.worker() as u32;
+            PARKED[shard(key)].lock().retain(|p| p.worker != worker || !mine(p));
+        }
+        self.after_wait()
+    }
+
+    /// What a wait for something other than flash ends in.
+    fn after_wait(&self) -> Result<(), AccessError> {
+        if self.state.wake.get() == Wake::ShutDown { Err(AccessError::ShuttingDown) } else { self.verdict() }
     }
 
     /// Wakes all fibers that are parked under `key`, of any runtime, from any thread.
@@ -335,20 +390,25 @@ impl Context {
                 if parked[i].key == key { woken.push(parked.remove(i)) } else { i += 1 }
             }
         }
-        for Parked { shared, worker, fiber, .. } in woken {
-            wake(&shared, worker, fiber, Wake::Retry);
+        for Parked { shared, worker, fiber, ticket, .. } in woken {
+            wake(&shared, worker, fiber, ticket);
         }
     }
 
     /// Runs a future to its end on this fiber; others run while it waits.
     ///
     /// # Errors
-    /// When the job was cancelled or its deadline has passed while it waited.
+    /// When the job was cancelled, its deadline has passed, or the runtime was dropped while it waited.
     pub fn await_future<F: Future>(&mut self, future: F) -> Result<F::Output, AccessError> {
         let mut future = std::pin::pin!(future);
         // SAFETY: as in `access_slow`.
         let worker = unsafe { self.worker.as_ref() }.id;
-        let alarm = Arc::new(Alarm { woken: Mutex::new(false), shared: self.shared.clone(), worker, fiber: self.state.index });
+        let alarm = Arc::new(Alarm {
+            state: Mutex::new(AlarmState { woken: false, ticket: None }),
+            shared: self.shared.clone(),
+            worker,
+            fiber: self.state.index,
+        });
         let waker = Waker::from(alarm.clone());
         loop {
             let poll = FuturePin::as_mut(&mut future).poll(&mut std::task::Context::from_waker(&waker));
@@ -356,16 +416,23 @@ impl Context {
                 return Ok(output);
             }
             {
-                let mut woken = alarm.woken.lock();
-                if std::mem::take(&mut *woken) {
+                let mut state = alarm.state.lock();
+                if std::mem::take(&mut state.woken) {
+                    drop(state);
+                    // A future that wakes itself yields by it: others get their turn.
+                    self.yield_now()?;
                     continue;
                 }
                 // SAFETY: as in `access_slow`. Under the lock: a wake-up finds the fiber waiting or sets the flag.
-                unsafe { self.worker.as_mut() }.will_wait(self.state.index, false);
+                let worker = unsafe { self.worker.as_mut() };
+                if worker.stopping() {
+                    return Err(AccessError::ShuttingDown);
+                }
+                state.ticket = Some(worker.will_wait(self.state.index, WaitsFor::Outside));
             }
             self.suspend();
-            *alarm.woken.lock() = false;
-            self.verdict()?;
+            *alarm.state.lock() = AlarmState { woken: false, ticket: None };
+            self.after_wait()?;
         }
     }
 
@@ -385,6 +452,10 @@ impl Context {
     /// Why the job must not go on, if it must not.
     #[inline]
     fn verdict(&self) -> Result<(), AccessError> {
+        // A fiber that unwinds must not switch: whether a thread panics is the thread's state, not the fiber's.
+        if std::thread::panicking() {
+            return Err(AccessError::Cancelled);
+        }
         if !self.state.bounded.get() {
             return Ok(());
         }
@@ -462,6 +533,7 @@ struct Parked {
     shared: Arc<Shared>,
     worker: u32,
     fiber: u32,
+    ticket: u32,
 }
 
 /// Those who wait, by key. Few do at any time: a list each.
@@ -473,15 +545,27 @@ fn shard(key: usize) -> usize {
 
 /// Wakes the fiber that awaits a future.
 struct Alarm {
-    woken: Mutex<bool>,
+    state: Mutex<AlarmState>,
     shared: Arc<Shared>,
     worker: u32,
     fiber: u32,
 }
 
+struct AlarmState {
+    woken: bool,
+    /// The wait that a wake-up ends. Wakers outlive futures and jobs: without it they would end some later wait.
+    ticket: Option<u32>,
+}
+
 impl WakeTrait for Alarm {
     fn wake(self: Arc<Self>) {
-        *self.woken.lock() = true;
-        wake(&self.shared, self.worker, self.fiber, Wake::Retry);
+        let ticket = {
+            let mut state = self.state.lock();
+            state.woken = true;
+            state.ticket.take()
+        };
+        if let Some(ticket) = ticket {
+            wake(&self.shared, self.worker, self.fiber, ticket);
+        }
     }
 }

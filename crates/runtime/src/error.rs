@@ -78,4 +78,10 @@ pub enum AccessError {
     /// The runtime is shutting down.
     #[error("the runtime is shutting down")]
     ShuttingDown,
+    /// The job was turned away at once: the runtime has more work than it can do in time.
+    #[error("overloaded: the oldest job has waited {} µs; ask for less, or later", .wait_ns / 1000)]
+    Overloaded {
+        /// How long, in nanoseconds.
+        wait_ns: u64,
+    },
 }

@@ -51,12 +51,17 @@ impl Worker {
         if self.beyond > 0 {
             self.shrink();
         }
-        if self.free.len() < self.low_water && self.free.len() + self.writing < 2 * self.low_water {
+        if self.free.len() < self.low_water
+            && self.free.len() + self.writing < 2 * self.low_water
+            && (self.write_failure.is_none() || self.shared.clock.now_ns() >= self.retry_ns)
+        {
             self.evict((2 * self.low_water - self.free.len() - self.writing).min(BATCH));
         }
         if !self.frame_waiters.is_empty() {
             if self.free.is_empty() {
-                self.evict(self.frame_waiters.len().min(BATCH));
+                // What is being written already is on its way to somebody.
+                let coming = self.writing.saturating_sub(self.late);
+                self.evict(self.frame_waiters.len().saturating_sub(coming));
             }
             let now = self.shared.clock.now_ns();
             self.wake_frame_waiters(now);
@@ -66,6 +71,9 @@ impl Worker {
 
     /// Frees up to `want` frames, or starts to.
     pub(crate) fn evict(&mut self, want: usize) {
+        if want == 0 {
+            return;
+        }
         let mut batch = [Victim::default(); BATCH];
         let mut count = 0;
         let shared = self.shared.clone();
@@ -84,10 +92,14 @@ impl Worker {
     fn shrink(&mut self) {
         let mut batch = [Victim::default(); BATCH];
         let mut count = 0;
-        for local in self.frame_limit..self.held.len() as u32 {
+        // A few at a time, and round: some may be pinned for long.
+        let (limit, end) = (self.frame_limit, self.held.len() as u32);
+        for _ in 0..(end - limit).min(16 * BATCH as u32) {
             if count == BATCH {
                 break;
             }
+            let local = self.shrink_at.clamp(limit, end - 1);
+            self.shrink_at = if local + 1 == end { limit } else { local + 1 };
             let linked = self.held[local as usize].linked;
             if linked && self.shared.frames.pins(self.first_frame + local).load(Ordering::Relaxed) == 0 {
                 self.replacement.removed(index(local));
@@ -176,21 +188,46 @@ impl Worker {
         }
         for _ in 0..self.free.len() {
             let Some(fiber) = self.frame_waiters.pop_front() else { break };
+            self.stuck_since_ns = 0;
+            self.fibers[fiber as usize].state.frame_turn.set(true);
             self.wake_local(fiber, Wake::Retry, now_ns);
         }
     }
 
-    /// When nothing that runs, reads or writes could ever free a frame, those who wait for one are told so.
+    /// A write-back that would have given somebody a frame has failed: the first who waits for one is told.
+    pub(crate) fn fail_first_frame_waiter(&mut self, now_ns: u64) {
+        if let Some(error) = self.write_failure
+            && self.free.is_empty()
+            && let Some(fiber) = self.frame_waiters.pop_front()
+        {
+            self.stuck_since_ns = 0;
+            self.wake_local(fiber, Wake::Failed(error), now_ns);
+        }
+    }
+
+    /// When nothing that runs, reads or writes could ever free a frame, those who wait for one are told so. Where all fibers of
+    /// the only worker wait for frames, that is certain; where others may give one back (a worker that uses or pins a frame of
+    /// this one, a job that sleeps with a pin), they are given as long as the medium is.
     pub(crate) fn fail_frame_waiters_if_stuck(&mut self, now_ns: u64) {
-        if self.frame_waiters.is_empty() || !self.free.is_empty() || self.scheduler.has_runnable() {
+        let moving = !self.free.is_empty() && self.has_room() || self.scheduler.has_runnable();
+        if self.frame_waiters.is_empty() || moving || self.queue.in_flight() > self.late {
+            self.stuck_since_ns = 0;
             return;
         }
+        let certain = self.shared.slots.len() == 1 && self.scheduler.pending() == self.frame_waiters.len();
+        if !certain {
+            if self.stuck_since_ns == 0 {
+                self.stuck_since_ns = now_ns;
+            }
+            if now_ns - self.stuck_since_ns < crate::nanos(self.shared.config.device_timeout) {
+                return;
+            }
+        }
+        self.stuck_since_ns = 0;
         let wake = match self.write_failure {
             Some(error) => Wake::Failed(error),
-            None if self.queue.in_flight() == 0 && self.scheduler.pending() == self.frame_waiters.len() => {
-                Wake::OutOfFrames
-            }
-            None => return,
+            None if self.late > 0 => Wake::Failed(FlashError::TimedOut),
+            None => Wake::OutOfFrames,
         };
         while let Some(fiber) = self.frame_waiters.pop_front() {
             self.wake_local(fiber, wake, now_ns);
@@ -242,7 +279,8 @@ impl Worker {
             self.wait_for_medium()?;
         }
         self.flush_result = None;
-        self.submit(Op::Flush, 0, self.first_frame, Purpose::Flush);
+        self.flush_number = self.flush_number.wrapping_add(1);
+        self.submit(Op::Flush, self.flush_number, self.first_frame, Purpose::Flush);
         loop {
             self.wait_for_medium()?;
             if let Some(result) = self.flush_result.take() {
@@ -251,8 +289,11 @@ impl Worker {
         }
     }
 
-    pub(crate) fn flushed(&mut self, result: Result<(), FlashError>) {
-        self.flush_result = Some(result);
+    /// A flush has ended; only that of the latest counts.
+    pub(crate) fn flushed(&mut self, number: u32, result: Result<(), FlashError>) {
+        if number == self.flush_number {
+            self.flush_result = Some(result);
+        }
     }
 
     /// Waits for a completion, no longer than the medium may take.

@@ -217,7 +217,11 @@ impl<T: Send> JobHandle<T> {
     ///
     /// # Errors
     /// Why it gave no result.
+    ///
+    /// # Panics
+    /// Inside a job, whose worker could never run the other one.
     pub fn wait(self) -> Result<T, JobError> {
+        crate::worker::assert_foreign("wait for a job");
         let mut state = self.slot.state.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -288,7 +292,7 @@ where
     F: FnOnce(&mut Context) -> T + Send + 'static,
 {
     let slot = Arc::new(Slot { state: Mutex::new(SlotState { result: None, waker: None }), ready: Condvar::new() });
-    let deadline_ns = options.deadline.map_or(u64::MAX, |d| now_ns.saturating_add(d.as_nanos() as u64));
+    let deadline_ns = options.deadline.map_or(u64::MAX, |d| now_ns.saturating_add(crate::nanos(d)));
     let control = Arc::new(Control {
         name: options.name,
         cancelled: AtomicBool::new(false),
@@ -299,6 +303,14 @@ where
     });
     let job = Box::new(TypedJob { code, slot: slot.clone(), control: control.clone() });
     (job, JobHandle { slot, control })
+}
+
+/// Fails a job that has not begun. Its closure is its owner's: a panic in dropping it stays here.
+pub(crate) fn refuse(job: Box<dyn ErasedJob>, error: impl FnOnce(&'static str) -> JobError) {
+    let _ = catch_unwind(AssertUnwindSafe(move || {
+        job.finish().fail(error(job.control().name));
+        drop(job);
+    }));
 }
 
 /// The text of a panic.

@@ -41,3 +41,8 @@ pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use stats::{Counts, Statistics, WorkerStatistics};
+
+/// A time in nanoseconds; what does not fit is 584 years.
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

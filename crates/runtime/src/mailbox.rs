@@ -23,14 +23,16 @@ pub(crate) enum Wake {
     Failed(FlashError),
     /// There is no frame for it, and there will be none.
     OutOfFrames,
+    /// The runtime stops, and what the fiber waits for may never come.
+    ShutDown,
 }
 
 /// What can be said to a worker.
 pub(crate) enum Message {
     /// Somebody wants a subpage that this worker has begun to read or to write back.
     Join { subpage: u32, waiter: Waiter },
-    /// A fiber of this worker may go on.
-    Wake { fiber: u32, wake: Wake },
+    /// A fiber of this worker may go on: from the wait with this ticket, or from whatever wait it is in if that is 0.
+    Wake { fiber: u32, ticket: u32, wake: Wake },
     /// A job for this worker alone.
     Job(Box<dyn ErasedJob>),
     /// Serve requests that are generated inside the worker.
@@ -41,6 +43,8 @@ pub(crate) enum Message {
     Statistics { reset: bool, reply: std::sync::mpsc::Sender<WorkerStatistics> },
     /// Write all dirty frames back and flush the medium.
     WriteBack(std::sync::mpsc::Sender<Result<(), FlashError>>),
+    /// Begin no more jobs; end when those that have begun have ended, on all workers.
+    Stop,
 }
 
 /// One worker's mail.
@@ -48,6 +52,8 @@ pub(crate) struct Mailbox {
     queue: SegQueue<Message>,
     has_mail: AtomicBool,
     sleeping: AtomicBool,
+    /// It sleeps, and would begin a job that any worker may run.
+    open: AtomicBool,
     notifier: Arc<Notifier>,
 }
 
@@ -57,6 +63,7 @@ impl Mailbox {
             queue: SegQueue::new(),
             has_mail: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
+            open: AtomicBool::new(false),
             notifier: Arc::new(Notifier::new()?),
         })
     }
@@ -95,16 +102,24 @@ impl Mailbox {
         }
         late
     }
-    /// Announces that the worker is about to sleep. Returns whether it may (there is no mail).
-    pub(crate) fn doze(&self) -> bool {
+    /// Announces that the worker is about to sleep, and whether it would take a job of the common queue. Returns whether it
+    /// may sleep (there is no mail).
+    pub(crate) fn doze(&self, open: bool) -> bool {
         self.sleeping.store(true, Ordering::Relaxed);
+        self.open.store(open, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         !self.has_mail() && self.queue.is_empty()
     }
     pub(crate) fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
+        self.open.store(false, Ordering::Relaxed);
     }
-    pub(crate) fn is_sleeping(&self) -> bool {
-        self.sleeping.load(Ordering::Relaxed)
+    /// Wakes the worker if it sleeps and would take a job, each sleep once. Returns whether it did.
+    pub(crate) fn call(&self) -> bool {
+        let called = self.open.load(Ordering::Relaxed) && self.open.swap(false, Ordering::Relaxed);
+        if called {
+            self.notifier.notify();
+        }
+        called
     }
 }

@@ -8,11 +8,16 @@ use fulgurite_flash::{Completion, FlashError, Op};
 use fulgurite_format::SubpageIndex;
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
+use crate::context::WaitsFor;
 use crate::frames::index;
 use crate::mailbox::{Message, Wake};
 use crate::primitive::Ordering;
 use crate::residency::{self, State};
 use crate::worker::{Held, Worker, pack};
+
+/// After a write-back failed, how long none is tried ahead of demand: a medium that fails for good must not keep the
+/// worker busy.
+const RETRY_NS: u64 = 10_000_000;
 
 /// A request in flight.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +27,8 @@ pub(crate) struct Request {
     /// When it was submitted; 0 if the slot is not in use.
     since_ns: u64,
     purpose: Purpose,
+    /// It has been given up on once, and may never come back.
+    late: bool,
 }
 
 /// What a request is for.
@@ -66,12 +73,12 @@ impl Worker {
                 self.statistics.counts.misses_joined += 1;
                 let joined = self.misses.join(SubpageIndex(subpage), pack(self.id, fiber));
                 assert!(joined.is_ok(), "a subpage that this worker is busy with is not in its miss table: {joined:?}");
-                self.will_wait(fiber, true);
+                self.will_wait(fiber, WaitsFor::Flash);
                 Step::Wait
             }
             State::Busy(owner) => {
                 self.statistics.counts.misses_joined += 1;
-                self.will_wait(fiber, true);
+                self.will_wait(fiber, WaitsFor::Flash);
                 let waiter = pack(self.id, fiber);
                 shared.mailboxes[owner as usize].send(Message::Join { subpage, waiter });
                 Step::Wait
@@ -81,10 +88,17 @@ impl Worker {
     }
 
     fn begin_read(&mut self, subpage: u32, fiber: u32) -> Step {
-        let Some(frame) = self.take_frame() else {
+        let turn = self.fibers[fiber as usize].state.frame_turn.replace(false);
+        // Who comes while others wait for a frame goes behind them, or one job could keep a single frame for ever.
+        let taken = if turn || self.frame_waiters.is_empty() { self.take_frame() } else { None };
+        let Some(frame) = taken else {
             self.statistics.counts.frame_waits += 1;
-            self.frame_waiters.push_back(fiber);
-            self.will_wait(fiber, false);
+            if turn {
+                self.frame_waiters.push_front(fiber);
+            } else {
+                self.frame_waiters.push_back(fiber);
+            }
+            self.will_wait(fiber, WaitsFor::Frame);
             return Step::Wait;
         };
         let word = &self.shared.words()[subpage as usize];
@@ -101,14 +115,14 @@ impl Worker {
             }
             Ok(_) => {
                 self.statistics.counts.misses += 1;
-                self.misses
-                    .begin(SubpageIndex(subpage), index(frame), MissKind::Read)
-                    .expect("a subpage that was absent is not in the miss table, which is as large as the queue is deep");
+                self.misses.begin(SubpageIndex(subpage), index(frame), MissKind::Read).expect(
+                    "a subpage that was absent is not in the miss table, which is as large as the queue is deep",
+                );
                 self.misses
                     .join(SubpageIndex(subpage), pack(self.id, fiber))
                     .expect("the miss table has room for every fiber");
                 self.submit(Op::Read, subpage, frame, Purpose::Read);
-                self.will_wait(fiber, true);
+                self.will_wait(fiber, WaitsFor::Flash);
                 let ahead = self.prefetcher.missed(SubpageIndex(subpage));
                 self.read_ahead(ahead);
                 Step::Wait
@@ -165,9 +179,9 @@ impl Worker {
         match residency::begin(word, self.id) {
             Ok(State::Absent) => {
                 self.statistics.counts.prefetched += 1;
-                self.misses
-                    .begin(SubpageIndex(subpage), index(frame), MissKind::Prefetch)
-                    .expect("a subpage that was absent is not in the miss table, which is as large as the queue is deep");
+                self.misses.begin(SubpageIndex(subpage), index(frame), MissKind::Prefetch).expect(
+                    "a subpage that was absent is not in the miss table, which is as large as the queue is deep",
+                );
                 self.submit(Op::Read, subpage, frame, Purpose::Read);
             }
             Ok(was) => {
@@ -182,7 +196,7 @@ impl Worker {
     pub(crate) fn submit(&mut self, op: Op, subpage: u32, frame: u32, purpose: Purpose) {
         let slot = self.requests_free.pop().expect("asked for room before");
         let since_ns = self.shared.clock.now_ns();
-        self.requests[slot as usize] = Request { subpage, frame, since_ns, purpose };
+        self.requests[slot as usize] = Request { subpage, frame, since_ns, purpose, late: false };
         let request =
             fulgurite_flash::Request { tag: slot.into(), op, subpage: SubpageIndex(subpage), frame: index(frame) };
         self.queue.submit(request).expect("as many request slots as the queue is deep");
@@ -215,12 +229,13 @@ impl Worker {
 
     fn complete(&mut self, completion: Completion, now_ns: u64) {
         let slot = completion.tag as u32;
-        let Request { subpage, frame, since_ns, purpose } = std::mem::take(&mut self.requests[slot as usize]);
+        let Request { subpage, frame, since_ns, purpose, late } = std::mem::take(&mut self.requests[slot as usize]);
         assert!(since_ns != 0, "the medium completed a request twice");
         self.requests_free.push(slot);
+        self.late -= usize::from(late);
         match purpose {
             Purpose::Abandoned => self.release_frame(frame),
-            Purpose::Flush => self.flushed(completion.result),
+            Purpose::Flush => self.flushed(subpage, completion.result),
             Purpose::Read => self.read_done(subpage, frame, completion.result, now_ns),
             Purpose::WriteBack => self.write_done(subpage, frame, completion.result, now_ns),
         }
@@ -259,6 +274,8 @@ impl Worker {
         if result.is_err() {
             self.statistics.counts.write_errors += 1;
             self.shared.frames.marks(frame).dirty.store(1, Ordering::Relaxed);
+            self.retry_ns = now_ns + RETRY_NS;
+            self.fail_first_frame_waiter(now_ns);
         }
         self.shared.frames.pins(frame).fetch_add(waiters, Ordering::Relaxed);
         self.install(subpage, frame, false, State::Resident(frame));
@@ -302,11 +319,16 @@ impl Worker {
 
     /// Tells the waiters of requests that the medium has not answered for too long.
     pub(crate) fn give_up_late_requests(&mut self, now_ns: u64) {
-        let limit = self.shared.config.device_timeout.as_nanos() as u64;
+        let limit = crate::nanos(self.shared.config.device_timeout);
+        let limit = limit.max(1);
         for slot in 0..self.requests.len() {
-            let Request { subpage, since_ns, purpose, .. } = self.requests[slot];
+            let Request { subpage, since_ns, purpose, late, .. } = self.requests[slot];
             if since_ns == 0 || now_ns.saturating_sub(since_ns) <= limit {
                 continue;
+            }
+            if !late {
+                self.late += 1;
+                self.requests[slot].late = true;
             }
             match purpose {
                 Purpose::Read => {
@@ -320,14 +342,16 @@ impl Worker {
                 Purpose::WriteBack => {
                     self.statistics.counts.timeouts += 1;
                     self.write_failure = Some(FlashError::TimedOut);
+                    self.fail_first_frame_waiter(now_ns);
                     self.requests[slot].since_ns = now_ns;
                     let frame = self.requests[slot].frame;
                     self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), now_ns);
-                    self.misses
-                        .begin(SubpageIndex(subpage), index(frame), MissKind::Write)
-                        .expect("ended just now");
+                    self.misses.begin(SubpageIndex(subpage), index(frame), MissKind::Write).expect("ended just now");
                 }
-                Purpose::Flush => self.flushed(Err(FlashError::TimedOut)),
+                Purpose::Flush => {
+                    self.requests[slot].since_ns = now_ns;
+                    self.flushed(subpage, Err(FlashError::TimedOut));
+                }
                 Purpose::Abandoned => {}
             }
         }

@@ -81,7 +81,8 @@ pub fn encode(state: State) -> u32 {
 pub fn hit(word: &AtomicU32, slot: &AtomicU32) -> Option<u32> {
     let seen = word.load(Ordering::Acquire);
     if (seen as i32) < 0 {
-        slot.store(seen, Ordering::Relaxed);
+        // Release: what was stored through the last reference is seen before the slot that lets go of it.
+        slot.store(seen, Ordering::Release);
         light_barrier();
         if word.load(Ordering::Acquire) == seen {
             return Some(seen);

@@ -69,6 +69,7 @@ impl Runtime {
                     .and_then(|()| Worker::new(id as u32, shared));
                 match worker {
                     Ok(worker) => {
+                        worker.shared.active.fetch_add(1, Ordering::AcqRel);
                         let _ = ready.send(Ok(()));
                         worker.run();
                     }
@@ -82,9 +83,8 @@ impl Runtime {
         }
         let (stop, stopped) = mpsc::channel();
         let watched = shared.clone();
-        let watchdog = std::thread::Builder::new()
-            .name("fulgurite-watch".into())
-            .spawn(move || watch(&watched, &stopped))?;
+        let watchdog =
+            std::thread::Builder::new().name("fulgurite-watch".into()).spawn(move || watch(&watched, &stopped))?;
         runtime.watchdog = Some((stop, watchdog));
         Ok(runtime)
     }
@@ -152,13 +152,16 @@ impl Runtime {
     /// What `code` returned, or why it did not run (as [`AccessError::ShuttingDown`] and the like).
     ///
     /// # Panics
-    /// With the panic of `code`.
+    /// With the panic of `code`, and inside a job.
     pub fn run<T, F>(&self, code: F) -> Result<T, AccessError>
     where
         T: Send + 'static,
         F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
     {
-        let handle = self.submit(code).map_err(|_| AccessError::ShuttingDown)?;
+        let handle = self.submit(code).map_err(|error| match error {
+            SubmitError::Overloaded { wait_ns } => AccessError::Overloaded { wait_ns },
+            _ => AccessError::ShuttingDown,
+        })?;
         match handle.wait() {
             Ok(result) => result,
             Err(crate::JobError::Panicked { message, .. }) => std::panic::panic_any(message),
@@ -172,20 +175,25 @@ impl Runtime {
     /// Serves requests that are generated inside the workers: `make(worker)` makes each worker's source, on its thread.
     /// Blocks until all have finished.
     ///
+    /// A second call while one is served waits for its end.
+    ///
     /// # Errors
     /// [`ServeError`] of the first worker that failed.
+    ///
+    /// # Panics
+    /// Inside a job.
     pub fn serve<S, F>(&self, make: F) -> Result<(), ServeError>
     where
         S: Service + 'static,
         F: Fn(usize) -> S + Send + Sync + 'static,
     {
+        crate::worker::assert_foreign("serve");
         let make = Arc::new(make);
         let waits: Vec<_> = (0..self.shared.mailboxes.len())
             .map(|worker| {
                 let (done, is_done) = mpsc::channel();
                 let make = make.clone();
-                let factory =
-                    ServiceFactory { make: Box::new(move || Rc::new(make(worker)) as Rc<dyn Service>), done };
+                let factory = ServiceFactory { make: Box::new(move || Rc::new(make(worker)) as Rc<dyn Service>), done };
                 self.shared.mailboxes[worker].send(Message::Serve(factory));
                 is_done
             })
@@ -269,7 +277,11 @@ impl Runtime {
     ///
     /// # Errors
     /// The medium's.
+    ///
+    /// # Panics
+    /// Inside a job.
     pub fn write_back(&self) -> Result<(), FlashError> {
+        crate::worker::assert_foreign("write everything back");
         let answers: Vec<_> = self
             .shared
             .mailboxes
@@ -320,11 +332,9 @@ impl Runtime {
 
 fn reserve(next: &std::sync::atomic::AtomicU64, bytes: u64, end: u64) -> Result<Address, AccessError> {
     let rounded = bytes.checked_next_multiple_of(SUBPAGE_BYTES as u64);
-    next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| {
-        at.checked_add(rounded?).filter(|&after| after <= end)
-    })
-    .map(Address::from_linear)
-    .map_err(|at| AccessError::NoSpace { requested: bytes, free: end.saturating_sub(at) })
+    next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |at| at.checked_add(rounded?).filter(|&after| after <= end))
+        .map(Address::from_linear)
+        .map_err(|at| AccessError::NoSpace { requested: bytes, free: end.saturating_sub(at) })
 }
 
 /// Reports, by name, a job that does not give its core back.
@@ -355,12 +365,13 @@ fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
-        for mailbox in &self.shared.mailboxes {
-            // Any message wakes; the flag is seen at the next scheduling point.
-            mailbox.notifier().notify();
-        }
+        self.shared.mailboxes.iter().for_each(|m| m.send(Message::Stop));
+        let me = std::thread::current().id();
         for thread in self.threads.drain(..) {
-            let _ = thread.join();
+            // A job that dropped the last handle cannot wait for its own worker, which ends after it.
+            if thread.thread().id() != me {
+                let _ = thread.join();
+            }
         }
         self.shared.injector.fail_all();
         if let Some((stop, thread)) = self.watchdog.take() {

@@ -31,6 +31,8 @@ pub(crate) struct Shared {
     pub clock: Clock,
     pub config: Builder,
     pub stopping: AtomicBool,
+    /// Workers that may still have fibers: while there is one, all of them serve each other.
+    pub active: AtomicUsize,
     pub dram_bytes: AtomicU64,
     pub admission: Mutex<Admission>,
     /// What each worker runs now, for the watchdog.
@@ -77,6 +79,7 @@ impl Shared {
             clock: Clock::get(),
             config: config.clone(),
             stopping: AtomicBool::new(false),
+            active: AtomicUsize::new(0),
             dram_bytes: AtomicU64::new(config.dram_bytes),
             admission: Mutex::new(Admission::new(config.admission)),
             running: (0..workers).map(|_| CachePadded::new(Running::default())).collect(),
@@ -109,9 +112,18 @@ impl Shared {
     /// Hands a job that any worker may run to one that sleeps, if one does.
     pub(crate) fn inject(&self, job: Box<dyn ErasedJob>) {
         self.injector.push(job);
+        self.call_one();
+    }
+    /// Wakes one worker that sleeps and would take a job of the common queue.
+    pub(crate) fn call_one(&self) {
+        // Against `Mailbox::doze`: either we see that it sleeps, or it sees the job.
         std::sync::atomic::fence(Ordering::SeqCst);
-        if let Some(sleeper) = self.mailboxes.iter().find(|m| m.is_sleeping()) {
-            sleeper.nudge();
+        let _ = self.mailboxes.iter().any(Mailbox::call);
+    }
+    /// A worker has no fibers any more, and will have none.
+    pub(crate) fn leave(&self) {
+        if self.active.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.mailboxes.iter().for_each(|m| m.notifier().notify());
         }
     }
 }
@@ -203,10 +215,14 @@ impl Injector {
         if self.is_empty() { 0 } else { now_ns.saturating_sub(self.oldest_ns.load(Ordering::Relaxed)) }
     }
     pub(crate) fn fail_all(&self) {
-        for queued in self.heap.lock().drain() {
-            let name = queued.job.control().name;
-            queued.job.finish().fail(JobError::ShutDown { name });
+        // Not under the lock: dropping a job runs code of its owner.
+        let queued = {
+            let mut heap = self.heap.lock();
+            self.count.store(0, Ordering::Release);
+            std::mem::take(&mut *heap)
+        };
+        for Queued { job, .. } in queued {
+            crate::job::refuse(job, |name| JobError::ShutDown { name });
         }
-        self.count.store(0, Ordering::Release);
     }
 }

@@ -142,10 +142,8 @@ impl Statistics {
                 let histogram = if of == 0 { &w.miss_ns } else { &w.job_ns };
                 for q in [0.5, 0.99, 0.999] {
                     let seconds = histogram.value_at_quantile(q) as f64 / 1e9;
-                    let _ = writeln!(
-                        out,
-                        "fulgurite_{name}_seconds{{worker=\"{worker}\",quantile=\"{q}\"}} {seconds:.9}"
-                    );
+                    let _ =
+                        writeln!(out, "fulgurite_{name}_seconds{{worker=\"{worker}\",quantile=\"{q}\"}} {seconds:.9}");
                 }
                 let sum = histogram.mean() * histogram.len() as f64 / 1e9;
                 let _ = writeln!(out, "fulgurite_{name}_seconds_sum{{worker=\"{worker}\"}} {sum:.9}");
@@ -153,9 +151,7 @@ impl Statistics {
             }
         }
         let d = &self.device;
-        for (name, value) in
-            [("device_reads", d.reads), ("device_writes", d.writes), ("device_errors", d.errors)]
-        {
+        for (name, value) in [("device_reads", d.reads), ("device_writes", d.writes), ("device_errors", d.errors)] {
             let _ = writeln!(out, "# TYPE fulgurite_{name}_total counter\nfulgurite_{name}_total {value}");
         }
         let _ = writeln!(out, "# TYPE fulgurite_dram_bytes gauge\nfulgurite_dram_bytes {}", self.dram_bytes);

@@ -26,8 +26,8 @@ use fulgurite_flash::{Completion, Queue};
 use fulgurite_policy::{AnyReplacement, Choice, FiberIndex, MissTable, Point, Prefetcher, Scheduler, Waiter};
 
 use crate::config::BuildError;
-use crate::context::{Context, FiberState};
-use crate::job::{Control, ErasedJob, Finish, JobError, panic_text};
+use crate::context::{Context, FiberState, WaitsFor};
+use crate::job::{Control, ErasedJob, Finish, JobError, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Request;
 use crate::service::{Next, Service, ServiceFactory};
@@ -36,6 +36,10 @@ use crate::stats::WorkerStatistics;
 
 /// How often the rarely needed is looked at: time-outs of the medium.
 const CHECK_NS: u64 = 50_000_000;
+/// At one in how many scheduling points the clock is read for that, while there is always something to run.
+const CHECK_POINTS: u32 = 64;
+/// How often a worker that lacks frames looks whether others have let go of some.
+const STARVED_NS: u64 = 500_000;
 
 pub(crate) struct Worker {
     pub(crate) id: u32,
@@ -66,6 +70,16 @@ pub(crate) struct Worker {
     pub(crate) frame_waiters: VecDeque<u32>,
     /// The last write-back's error, while no write-back has succeeded since.
     pub(crate) write_failure: Option<fulgurite_flash::FlashError>,
+    /// When write-backs ahead of demand may be tried again after a failure.
+    pub(crate) retry_ns: u64,
+    /// Requests that have been given up on and may never come back.
+    pub(crate) late: usize,
+    /// Since when those who wait for a frame wait for others than the medium; 0 when they do not.
+    pub(crate) stuck_since_ns: u64,
+    /// Where the evictor goes on looking for frames beyond the limit.
+    pub(crate) shrink_at: u32,
+    /// Numbers flushes, so that a late one is not taken for the latest.
+    pub(crate) flush_number: u32,
     pub(crate) flush_result: Option<Result<(), fulgurite_flash::FlashError>>,
     pub(crate) low_water: usize,
 
@@ -77,6 +91,8 @@ pub(crate) struct Worker {
     jobs: BinaryHeap<Queued>,
     jobs_sequence: u64,
     service: Option<Serving>,
+    /// Services that wait for their turn.
+    services: VecDeque<ServiceFactory>,
     timers: BinaryHeap<std::cmp::Reverse<(u64, u32)>>,
     /// A fiber that has ended its job asks what is next; it could begin a job itself.
     at_rest: bool,
@@ -84,6 +100,12 @@ pub(crate) struct Worker {
     decided: Option<Choice>,
     next_arrival_ns: u64,
     next_check_ns: u64,
+    /// Scheduling points, for what is done at few of them.
+    points: u32,
+    /// Since when the runtime stops; 0 before.
+    stopping_ns: u64,
+    /// It has told the others that it has no fibers any more.
+    left: bool,
     pub(crate) write_back_requests: Vec<std::sync::mpsc::Sender<Result<(), fulgurite_flash::FlashError>>>,
     pub(crate) statistics: WorkerStatistics,
 }
@@ -102,6 +124,7 @@ pub(crate) struct Held {
 
 struct Serving {
     service: Rc<dyn Service>,
+    pins: u32,
     done: std::sync::mpsc::Sender<Result<(), String>>,
     running: u32,
     died: Option<String>,
@@ -121,15 +144,26 @@ thread_local! {
     static CURRENT: std::cell::Cell<*mut Worker> = const { std::cell::Cell::new(std::ptr::null_mut()) };
 }
 
-/// Makes a fiber of `worker` runnable, from any thread.
-pub(crate) fn wake(shared: &Arc<Shared>, worker: u32, fiber: u32, wake: Wake) {
+/// Refuses what would make a worker wait for itself.
+///
+/// # Panics
+/// On a thread that runs a worker.
+pub(crate) fn assert_foreign(what: &str) {
+    assert!(
+        CURRENT.get().is_null(),
+        "a job must not {what}: its worker would wait for itself; do it from another thread"
+    );
+}
+
+/// Ends the wait with this ticket of a fiber of `worker`, from any thread.
+pub(crate) fn wake(shared: &Arc<Shared>, worker: u32, fiber: u32, ticket: u32) {
     let here = CURRENT.get();
     // SAFETY: non-null means that this thread runs that worker, which lives until its loop ends; nobody holds a reference
     // to it here (see the module's doc).
     let local = unsafe { here.as_mut() }.filter(|w| w.id == worker && Arc::ptr_eq(&w.shared, shared));
     match local {
-        Some(local) => local.wake_local(fiber, wake, local.shared.clock.now_ns()),
-        None => shared.mailboxes[worker as usize].send(Message::Wake { fiber, wake }),
+        Some(local) => local.wake_ticket(fiber, ticket, Wake::Retry),
+        None => shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket, wake: Wake::Retry }),
     }
 }
 
@@ -174,6 +208,11 @@ impl Worker {
             writing: 0,
             frame_waiters: VecDeque::with_capacity(config.fibers),
             write_failure: None,
+            retry_ns: 0,
+            late: 0,
+            stuck_since_ns: 0,
+            shrink_at: 0,
+            flush_number: 0,
             flush_result: None,
             low_water: 0,
             fibers,
@@ -183,10 +222,14 @@ impl Worker {
             jobs: BinaryHeap::new(),
             jobs_sequence: 0,
             service: None,
+            services: VecDeque::new(),
             timers: BinaryHeap::new(),
             decided: None,
             next_arrival_ns: u64::MAX,
             next_check_ns: 0,
+            points: 0,
+            stopping_ns: 0,
+            left: false,
             write_back_requests: Vec::new(),
             statistics: WorkerStatistics::new(),
             shared,
@@ -197,6 +240,17 @@ impl Worker {
 
     /// Runs until the runtime stops and nothing is left to run.
     pub(crate) fn run(mut self) {
+        /// A worker that dies must not keep the others from ending.
+        struct Leave(Arc<Shared>);
+        impl Drop for Leave {
+            fn drop(&mut self) {
+                CURRENT.set(std::ptr::null_mut());
+                if std::thread::panicking() {
+                    self.0.leave();
+                }
+            }
+        }
+        let _leave = Leave(self.shared.clone());
         let worker: *mut Worker = &raw mut self;
         CURRENT.set(worker);
         let mut point = Point::Idle;
@@ -213,7 +267,7 @@ impl Worker {
                         None => point = (*worker).wait(),
                     },
                     Choice::WaitFor(_) | Choice::Wait => {
-                        if (*worker).may_stop() {
+                        if (*worker).stopping() && (*worker).may_end() {
                             break;
                         }
                         point = (*worker).wait();
@@ -224,7 +278,6 @@ impl Worker {
             }
             (*worker).end();
         }
-        CURRENT.set(std::ptr::null_mut());
     }
 
     /// Runs a fiber until it comes back, and says why it did.
@@ -256,6 +309,7 @@ impl Worker {
 
     fn after_resume(&mut self, index: u32, resumed: Resumed) -> Point {
         self.shared.running[self.id as usize].busy.store(false, Ordering::Relaxed);
+        self.publish_nothing();
         match resumed {
             Resumed::Suspended if self.fibers[index as usize].state.waiting.get() => Point::Missed,
             Resumed::Suspended => Point::Finished,
@@ -297,14 +351,28 @@ impl Worker {
         if let Some(pins) = self.shared.injector.head_pins() {
             return self.fits(pins);
         }
-        let Some(serving) = &self.service else { return false };
-        match serving.service.next() {
-            Next::Ready => self.fits(serving.service.pins()),
+        let Some((next, pins)) = self.ask_service() else { return false };
+        match next {
+            Next::Ready => self.fits(pins),
             Next::At(ns) => {
                 self.next_arrival_ns = ns;
                 false
             }
             Next::Finished => false,
+        }
+    }
+
+    /// What the service has to do next, and how many pins its requests may hold. `None` when there is no service, or it has
+    /// died; its panic stays here.
+    #[inline]
+    fn ask_service(&mut self) -> Option<(Next, u32)> {
+        let serving = self.service.as_mut().filter(|s| s.died.is_none())?;
+        match catch_unwind(AssertUnwindSafe(|| serving.service.next())) {
+            Ok(next) => Some((next, serving.pins)),
+            Err(panic) => {
+                serving.died = Some(panic_text(&*panic));
+                None
+            }
         }
     }
 
@@ -321,18 +389,18 @@ impl Worker {
             None => self.shared.injector.pop(|pins| self.fits(pins)),
         };
         if let Some(job) = job {
+            if !self.shared.injector.is_empty() && self.shared.mailboxes.len() > 1 {
+                self.shared.call_one();
+            }
             return self.begin_job(index, job);
         }
-        let serving = self.service.as_ref()?;
-        if serving.service.next() != Next::Ready {
+        let (next, pins) = self.ask_service()?;
+        if next != Next::Ready || !self.fits(pins) {
             return None;
         }
-        let pins = serving.service.pins();
+        let serving = self.service.as_mut()?;
+        serving.running += 1;
         let service = serving.service.clone();
-        if !self.fits(pins) {
-            return None;
-        }
-        self.service.as_mut()?.running += 1;
         self.pins_promised += pins;
         self.statistics.counts.jobs_started += 1;
         let slot = &mut self.fibers[index as usize];
@@ -348,11 +416,11 @@ impl Worker {
         match control.verdict(|| self.shared.clock.now_ns()) {
             Ok(()) => {}
             Err(crate::AccessError::Cancelled) => {
-                job.finish().fail(JobError::Cancelled { name });
+                refuse(job, |name| JobError::Cancelled { name });
                 return None;
             }
             Err(_) => {
-                job.finish().fail(JobError::DeadlineExceeded { name });
+                refuse(job, |name| JobError::DeadlineExceeded { name });
                 return None;
             }
         }
@@ -395,6 +463,8 @@ impl Worker {
     /// Ends a fiber's task and decides whether it begins the next one itself, which spares two switches.
     fn task_done(&mut self, index: u32, accesses: u64, died: Option<String>) -> bool {
         self.end_task(index, accesses, died, false);
+        // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
+        self.publish_nothing();
         if self.queue.in_flight() > 0 {
             self.poll();
         }
@@ -402,6 +472,8 @@ impl Worker {
             && self.free.len() >= self.low_water
             && self.timers.is_empty()
             && self.frame_waiters.is_empty()
+            // The rest of the scheduling point must not wait for ever either.
+            && !(self.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
         {
             self.at_rest = true;
             let choice = self.decide(Point::Finished);
@@ -410,7 +482,8 @@ impl Worker {
                 self.shared.running[self.id as usize].turn();
                 return true;
             }
-            self.decided = Some(choice);
+            // Anything else is asked for again: the scheduling point in between may bring something to run.
+            self.decided = Some(choice).filter(|c| matches!(c, Choice::Resume(_)));
         }
         self.idle.push(index);
         false
@@ -442,10 +515,36 @@ impl Worker {
             self.ring_timers();
         }
         self.make_room();
+        self.points = self.points.wrapping_add(1);
         if self.unflushed >= self.shared.config.submit_batch {
             self.hand_over();
+        } else if self.points.is_multiple_of(CHECK_POINTS) {
+            // Fewer than a batch, and no more to come, perhaps.
+            self.hand_over();
+        }
+        if self.points.is_multiple_of(CHECK_POINTS) {
+            self.check_late(self.shared.clock.now_ns());
         }
         self.end_service();
+    }
+
+    /// Gives up what has been waited for too long; does nothing when it was asked a moment ago.
+    fn check_late(&mut self, now_ns: u64) {
+        if now_ns < self.next_check_ns {
+            return;
+        }
+        self.next_check_ns = now_ns + CHECK_NS;
+        self.give_up_late_requests(now_ns);
+        let patience_ns = crate::nanos(self.shared.config.device_timeout);
+        if self.stopping() && now_ns.saturating_sub(self.stopping_ns) > patience_ns {
+            self.wake_all(WaitsFor::Latch, now_ns);
+        }
+    }
+
+    /// The fiber that ran has no unpinned reference any more.
+    #[inline(always)]
+    fn publish_nothing(&self) {
+        self.shared.slots[self.id as usize].store(crate::residency::NOTHING, Ordering::Release);
     }
 
     fn read_mail(&mut self) {
@@ -453,14 +552,15 @@ impl Worker {
         while let Some(message) = shared.mailboxes[self.id as usize].next() {
             match message {
                 Message::Join { subpage, waiter } => self.join_from_outside(subpage, waiter),
-                Message::Wake { fiber, wake } => self.wake_local(fiber, wake, shared.clock.now_ns()),
+                Message::Wake { fiber, ticket: 0, wake } => self.wake_local(fiber, wake, shared.clock.now_ns()),
+                Message::Wake { fiber, ticket, wake } => self.wake_ticket(fiber, ticket, wake),
+                Message::Job(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
+                Message::Stop => self.begin_stop(),
                 Message::Job(job) => {
                     self.jobs.push(Queued { job, sequence: self.jobs_sequence });
                     self.jobs_sequence += 1;
                 }
-                Message::Serve(ServiceFactory { make, done }) => {
-                    self.service = Some(Serving { service: make(), done, running: 0, died: None });
-                }
+                Message::Serve(factory) => self.services.push_back(factory),
                 Message::SetFrames(count) => self.set_frames(count),
                 Message::Statistics { reset, reply } => {
                     self.statistics.counts.frames = u64::from(self.frame_limit);
@@ -495,23 +595,46 @@ impl Worker {
         }
     }
 
+    /// Ends the wait with this ticket, if the fiber is still in it.
+    fn wake_ticket(&mut self, fiber: u32, ticket: u32, wake: Wake) {
+        let state = &self.fibers[fiber as usize].state;
+        if state.waiting.get() && state.ticket.get() == ticket {
+            self.wake_local(fiber, wake, self.shared.clock.now_ns());
+        }
+    }
+
+    /// Tells all fibers that wait for this that the runtime stops.
+    fn wake_all(&mut self, waits_for: WaitsFor, now_ns: u64) {
+        for fiber in 0..self.fibers.len() {
+            let state = &self.fibers[fiber].state;
+            if state.waiting.get() && state.waits_for.get() == waits_for {
+                self.wake_local(fiber as u32, Wake::ShutDown, now_ns);
+            }
+        }
+    }
+
     /// Delivers to a waiter, here or on another worker.
     pub(crate) fn deliver(&mut self, waiter: Waiter, wake: Wake, now_ns: u64) {
         let (worker, fiber) = unpack(waiter);
         if worker == self.id {
             self.wake_local(fiber, wake, now_ns);
         } else {
-            self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, wake });
+            self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket: 0, wake });
         }
     }
 
-    /// Notes that a fiber is about to wait for a wake-up.
-    pub(crate) fn will_wait(&mut self, fiber: u32, missed: bool) {
+    /// Notes that a fiber is about to wait for a wake-up. Returns the ticket of this wait.
+    pub(crate) fn will_wait(&mut self, fiber: u32, waits_for: WaitsFor) -> u32 {
         let now = self.shared.clock.now_ns();
         let state = &self.fibers[fiber as usize].state;
-        state.waiting.set(true);
+        let (missed, age) = (waits_for == WaitsFor::Flash, state.request_ns.get());
         state.missed_ns.set(if missed { now } else { 0 });
-        self.scheduler.missed(FiberIndex(fiber), state.request_ns.get(), now);
+        if missed {
+            self.scheduler.missed(FiberIndex(fiber), age, now);
+        } else {
+            self.scheduler.blocked(FiberIndex(fiber), age, now);
+        }
+        state.begin_wait(waits_for)
     }
 
     /// Notes that a fiber is about to give way.
@@ -524,7 +647,7 @@ impl Worker {
 
     /// Notes that a fiber is about to sleep until `ns`.
     pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) {
-        self.will_wait(fiber, false);
+        self.will_wait(fiber, WaitsFor::Outside);
         self.timers.push(std::cmp::Reverse((until_ns, fiber)));
     }
 
@@ -552,6 +675,9 @@ impl Worker {
             return Point::Idle;
         }
         let spin_ns = self.shared.config.spin.as_nanos() as u64;
+        // Whether a job of the common queue could begin here; nothing but a wake-up changes that.
+        let open = self.scheduler.may_start() && !self.idle.is_empty() && self.jobs.is_empty();
+        let job_waits = |this: &Self| open && this.shared.injector.head_pins().is_some_and(|pins| this.fits(pins));
         // Waiting for flash, or for an arrival that is nearer than a sleep is long: poll.
         let poll_until = begin.saturating_add(spin_ns);
         while self.queue.in_flight() > 0 || wanted < poll_until {
@@ -559,7 +685,7 @@ impl Worker {
                 return Point::Idle;
             }
             now = clock.now_ns();
-            if now >= wanted || self.shared.mailboxes[self.id as usize].has_mail() || !self.shared.injector.is_empty() {
+            if now >= wanted || self.shared.mailboxes[self.id as usize].has_mail() || job_waits(self) {
                 return Point::Idle;
             }
             if now >= poll_until {
@@ -567,45 +693,97 @@ impl Worker {
             }
             fulgurite_sys::arch::relax();
         }
-        if now >= self.next_check_ns {
-            self.next_check_ns = now + CHECK_NS;
-            self.give_up_late_requests(now);
+        self.check_late(now);
+        if self.scheduler.has_runnable() {
+            return Point::Idle;
         }
         let mut timeout = wanted.saturating_sub(now);
-        if self.queue.in_flight() > 0 {
+        if self.queue.in_flight() > 0 || self.stopping() || self.beyond > 0 {
             timeout = timeout.min(CHECK_NS);
         }
-        let mailbox = &self.shared.mailboxes[self.id as usize];
-        if mailbox.doze() && self.shared.injector.is_empty() && !self.shared.stopping.load(Ordering::Relaxed) {
-            self.statistics.counts.sleeps += 1;
-            self.queue.wait((timeout != u64::MAX - now && timeout < u64::MAX / 2).then(|| Duration::from_nanos(timeout)));
+        if !self.frame_waiters.is_empty() {
+            // Another worker's use of a frame ends without a word.
+            timeout = timeout.min(STARVED_NS);
         }
+        let mailbox = &self.shared.mailboxes[self.id as usize];
+        if mailbox.doze(open) && !job_waits(self) && !(self.left && self.shared.active.load(Ordering::Acquire) == 0) {
+            self.statistics.counts.sleeps += 1;
+            self.queue.wait((timeout < u64::MAX / 2).then(|| Duration::from_nanos(timeout)));
+        }
+        let mailbox = &self.shared.mailboxes[self.id as usize];
         mailbox.awake();
         Point::Idle
     }
 
+    /// Ends a service that has finished, and begins the next.
     fn end_service(&mut self) {
-        let Some(serving) = &self.service else { return };
-        if serving.running == 0 && (serving.died.is_some() || serving.service.next() == Next::Finished) {
-            let Serving { done, died, .. } = self.service.take().expect("looked at above");
-            let _ = done.send(died.map_or(Ok(()), Err));
+        if self.service.is_none() && self.services.is_empty() {
+            return;
+        }
+        if self.service.as_ref().is_some_and(|s| s.running == 0) {
+            let finished = self.ask_service().is_none_or(|(next, _)| next == Next::Finished);
+            if finished && let Some(Serving { service, done, died, .. }) = self.service.take() {
+                let dropped = catch_unwind(AssertUnwindSafe(move || drop(service)));
+                let died = died.or_else(|| dropped.err().map(|panic| panic_text(&*panic)));
+                let _ = done.send(died.map_or(Ok(()), Err));
+            }
+        }
+        while self.service.is_none()
+            && let Some(ServiceFactory { make, done }) = self.services.pop_front()
+        {
+            let made = catch_unwind(AssertUnwindSafe(move || {
+                let service = make();
+                let pins = service.pins();
+                (service, pins)
+            }));
+            match made {
+                Ok((service, pins)) => self.service = Some(Serving { service, pins, done, running: 0, died: None }),
+                Err(panic) => {
+                    let _ = done.send(Err(panic_text(&*panic)));
+                }
+            }
         }
     }
 
-    fn may_stop(&self) -> bool {
-        self.shared.stopping.load(Ordering::Relaxed)
-            && self.scheduler.pending() == 0
+    /// Whether the runtime stops.
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping_ns != 0
+    }
+
+    /// The runtime stops: what has not begun never does, and nobody waits for a time or a future any more.
+    fn begin_stop(&mut self) {
+        let now = self.shared.clock.now_ns();
+        self.stopping_ns = now.max(1);
+        for queued in std::mem::take(&mut self.jobs) {
+            refuse(queued.job, |name| JobError::ShutDown { name });
+        }
+        self.shared.injector.fail_all();
+        self.timers.clear();
+        self.wake_all(WaitsFor::Outside, now);
+    }
+
+    /// Whether this worker, which stops and has nothing to run, may end: when no worker has fibers. Before that it still serves
+    /// the others, who may want what it reads or writes, and may change what lies in its frames.
+    fn may_end(&mut self) -> bool {
+        let quiet = self.scheduler.pending() == 0
             && !self.scheduler.has_runnable()
-            && self.jobs.is_empty()
             && self.service.is_none()
-            && self.writing == 0
-            && !self.shared.mailboxes[self.id as usize].has_mail()
+            && self.services.is_empty()
+            && !self.shared.mailboxes[self.id as usize].has_mail();
+        if quiet && !std::mem::replace(&mut self.left, true) {
+            self.shared.leave();
+        }
+        quiet && self.shared.active.load(Ordering::Acquire) == 0
     }
 
     /// Last words: fibers unwind, what is dirty goes back to flash.
     fn end(&mut self) {
         for slot in &mut self.fibers {
             slot.fiber = None;
+        }
+        // No job is left on any worker: a pin that still counts was forgotten, and must not keep its data from flash.
+        for local in 0..self.held.len() as u32 {
+            self.shared.frames.pins(self.first_frame + local).store(0, Ordering::Relaxed);
         }
         if let Err(error) = self.write_back_all() {
             eprintln!("fulgurite: worker {} could not write all of its dirty frames back: {error}", self.id);
@@ -668,7 +846,10 @@ fn new_fiber(worker: *mut Worker, shared: Arc<Shared>, state: Rc<FiberState>, st
             // the worker; the reference ends with the call.
             let task = unsafe { &mut *worker }.take_task(index);
             let died = match task {
-                Some(Task::Job(job)) => job.run(&mut context).then(String::new),
+                // It catches its own panics; what is left are those of wakers and of results that nobody waits for.
+                Some(Task::Job(job)) => {
+                    catch_unwind(AssertUnwindSafe(|| job.run(&mut context))).unwrap_or(true).then(String::new)
+                }
                 Some(Task::Service(service)) => {
                     catch_unwind(AssertUnwindSafe(|| service.run(&mut context))).err().map(|p| panic_text(&*p))
                 }
