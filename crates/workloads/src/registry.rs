@@ -60,7 +60,12 @@ workloads! {
     "hash-table" crate::HashTable<L>, true, "looks keys up in a chained hash table, updates one in ten";
     "tatp" crate::Tatp<L>, false, "TATP's update of subscriber data: a row in each of two tables";
     "tatp-mix" crate::TatpMix<L>, false, "TATP's seven transactions by the standard's shares";
+    "tpcc" crate::Tpcc<L>, false, "TPC-C's new order";
+    "tpcc-mix" crate::TpccMix<L>, false, "TPC-C's five transactions by the standard's shares";
+    "silo" crate::SiloYcsb<L>, false, "YCSB transactions under optimistic concurrency control";
+    "silo-tpcc" crate::SiloTpcc<L>, false, "TPC-C's new order under optimistic concurrency control";
     "masstree" crate::MasstreeStore<L>, true, "gets, and one put in twenty, of string keys in a trie of B+-trees";
+    "search" crate::Search<L>, true, "ranks the files that hold two or three words, and shows the best with snippets";
 }
 
 /// All workloads.
@@ -106,6 +111,10 @@ mod tests {
             assert_eq!(dispatch::<NoLatch, _>(listing.name, Name), Ok(listing.name));
         }
         assert_eq!(names().len(), all().len());
+    }
+    #[test]
+    fn the_seven_are_there() {
+        assert!(THE_SEVEN.iter().all(|name| names().contains(name)));
     }
     #[test]
     fn a_slip_is_understood() {
