@@ -29,8 +29,12 @@ use super::Tid;
 pub const WRITES_MAX: usize = 24;
 /// Commits of a thread between two advances of the epoch (Silo advances every 40 ms; nothing here has a clock).
 const COMMITS_PER_EPOCH: u32 = 4096;
+/// Transactions that are expected to be under way at once.
+const TRANSACTIONS: usize = 64;
+/// What the buffers of a transaction of [`WRITES_MAX`] writes take, about.
+const BUFFER_BYTES: usize = 4096;
 /// Conflicts after which a run waits for its turn.
-const PATIENCE: u32 = 12;
+const PATIENCE: u64 = 12;
 
 /// A record: who wrote it last, and what. Rows need an alignment of at most 8, and must leave no padding at their end.
 #[derive(Clone, Copy, Debug)]
@@ -107,10 +111,10 @@ impl<L: Latch> Silo<L> {
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }
-    /// DRAM that it uses.
+    /// DRAM that it uses, with the buffers of as many transactions as a worker has under way by default.
     #[must_use]
     pub fn dram_bytes(&self) -> u64 {
-        self.latches.bytes() as u64
+        (self.latches.bytes() + TRANSACTIONS * BUFFER_BYTES) as u64
     }
 
     /// Begins the next epoch.
@@ -149,8 +153,9 @@ impl<L: Latch> Silo<L> {
             self.advance_epoch(memory)?;
             COMMITS.set(0);
         }
-        let mut turn = None;
-        for conflicts in 1.. {
+        let mut conflicts = 0u64;
+        let mut _turn = None;
+        loop {
             let mut transaction = self.begin();
             let result = body(&mut transaction, memory);
             match result.and_then(|result| transaction.commit(memory).map(|_| result)) {
@@ -158,13 +163,12 @@ impl<L: Latch> Silo<L> {
                 Err(Stop::Access(error)) => return Err(error),
                 Err(Stop::Conflict) => (),
             }
+            conflicts += 1;
             if conflicts == PATIENCE {
-                turn = Some(self.turn.lock(memory)?);
+                _turn = Some(self.turn.lock(memory)?);
             }
             memory.yield_now()?;
         }
-        drop(turn);
-        unreachable!("numbers do not end")
     }
 }
 
