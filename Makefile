@@ -1,0 +1,31 @@
+# What one does with the tree. `make help` lists it. The scripts say what a machine lacks, and install it where they may.
+
+TOOLS := scripts/with-tools
+
+.PHONY: help demo test bench soak fmt clean
+
+help:
+	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM"
+	@echo "make test    everything that must hold: format, lints, tests, models, sanitizer, documents, quick benchmarks"
+	@echo "make bench   the figures, into docs/results/ (about an hour; root for the comparison with swap)"
+	@echo "make soak    the randomised tests with ever new seeds, for MINUTES (60)"
+	@echo "make fmt     format the sources"
+	@echo "make clean   remove what was built"
+
+demo:
+	@$(TOOLS) cargo run --quiet --release -p fulgurite-cli -- demo $(ARGS)
+
+test:
+	@$(TOOLS) scripts/test
+
+bench:
+	@$(TOOLS) scripts/bench
+
+soak:
+	@$(TOOLS) scripts/soak
+
+fmt:
+	@$(TOOLS) cargo fmt --all
+
+clean:
+	@$(TOOLS) cargo clean

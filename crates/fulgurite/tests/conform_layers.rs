@@ -1,0 +1,217 @@
+//! Goal: arrows between crates point down only, unsafe code stays where it is allowed, and the documents that say so are
+//! true.
+//! Method: read the order and the rules from the table in `crates/README.md`, so that document and check cannot differ;
+//! compare them with every manifest and source file; compare the manifests with `docs/dependencies.md`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A line of the table in `crates/README.md`.
+struct Layer {
+    name: String,
+    rule: Unsafe,
+}
+
+/// What the table says of unsafe code.
+#[derive(PartialEq)]
+enum Unsafe {
+    Forbidden,
+    Allowed,
+    OnlyIn(String),
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
+}
+
+fn read(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The cells of the rows of the first table in a document, without its head.
+fn table(text: &str) -> Vec<Vec<String>> {
+    let rows = text.lines().skip_while(|l| !l.starts_with('|')).take_while(|l| l.starts_with('|'));
+    rows.skip(2).map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
+}
+
+/// The layers, lowest first.
+fn layers() -> Vec<Layer> {
+    let rows = table(&read(&root().join("crates/README.md")));
+    let layers: Vec<Layer> = rows
+        .into_iter()
+        .map(|cells| {
+            let rule = match cells[2].as_str() {
+                "forbidden" => Unsafe::Forbidden,
+                "allowed" => Unsafe::Allowed,
+                other => match other.strip_prefix("only in ") {
+                    Some(file) => Unsafe::OnlyIn(file.to_owned()),
+                    None => panic!("{}: \"{other}\" is neither forbidden, allowed nor only in a file", cells[0]),
+                },
+            };
+            Layer { name: cells[0].clone(), rule }
+        })
+        .collect();
+    assert!(layers.len() >= 10, "the table of layers in crates/README.md was not found");
+    layers
+}
+
+/// The names under all the dependency sections of a manifest: normal, for tests, for builds, for one platform.
+fn dependencies(manifest: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut inside = false;
+    for line in manifest.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            inside = section.trim_end_matches(']').ends_with("dependencies");
+        } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
+            names.push(name.trim().trim_end_matches(".workspace").to_owned());
+        }
+    }
+    names
+}
+
+/// The manifest of each crate, by the name of its directory.
+fn manifests() -> BTreeMap<String, String> {
+    let entries = fs::read_dir(root().join("crates")).expect("crates/ exists").map(|e| e.expect("crates/ can be read"));
+    let found: BTreeMap<String, String> = entries
+        .map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path().join("Cargo.toml")))
+        .filter(|(_, manifest)| manifest.is_file())
+        .map(|(name, manifest)| (name, read(&manifest)))
+        .collect();
+    assert!(!found.is_empty());
+    found
+}
+
+/// The directory of one of our packages.
+fn ours(package: &str) -> Option<&str> {
+    if package == "fulgurite" { Some(package) } else { package.strip_prefix("fulgurite-") }
+}
+
+fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
+        let path = entry.expect("a directory can be read").path();
+        if path.is_dir() {
+            sources(&path, into);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            into.push(path);
+        }
+    }
+}
+
+fn sources_of(name: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    sources(&root().join("crates").join(name).join("src"), &mut files);
+    files
+}
+
+#[test]
+fn every_crate_has_its_place() {
+    let listed: Vec<String> = layers().into_iter().map(|l| l.name).collect();
+    for name in manifests().keys() {
+        assert!(listed.contains(name), "crates/{name} is not in the table of crates/README.md");
+    }
+    for name in &listed {
+        assert!(manifests().contains_key(name), "crates/README.md lists {name}, which does not exist");
+    }
+}
+
+#[test]
+fn arrows_point_down_only() {
+    let order: Vec<String> = layers().into_iter().map(|l| l.name).collect();
+    let rank = |name: &str| order.iter().position(|n| n == name);
+    let mut upward = Vec::new();
+    for (name, manifest) in manifests() {
+        for dependency in dependencies(&manifest) {
+            if let Some(used) = ours(&dependency)
+                && rank(used) >= rank(&name)
+            {
+                upward.push(format!("{name} uses {used}, which is not below it"));
+            }
+        }
+    }
+    assert!(upward.is_empty(), "{}", upward.join("\n"));
+}
+
+#[test]
+fn every_crate_has_the_common_lints() {
+    for (name, manifest) in manifests() {
+        assert!(
+            manifest.contains("[lints]\nworkspace = true"),
+            "crates/{name}/Cargo.toml does not say [lints] workspace = true"
+        );
+    }
+}
+
+#[test]
+fn unsafe_code_is_where_it_is_allowed() {
+    for Layer { name, rule } in layers() {
+        let source = root().join("crates").join(&name).join("src");
+        let head = ["lib.rs", "main.rs"].map(|f| source.join(f)).into_iter().find(|f| f.is_file());
+        let head = read(&head.unwrap_or_else(|| panic!("crates/{name} has neither lib.rs nor main.rs")));
+        let forbids = head.lines().any(|l| l.trim() == "#![forbid(unsafe_code)]");
+        match rule {
+            Unsafe::Forbidden => assert!(forbids, "crates/{name} does not forbid unsafe code"),
+            Unsafe::Allowed => assert!(!forbids, "crates/{name} forbids unsafe code; say so in crates/README.md"),
+            Unsafe::OnlyIn(only) => {
+                for path in sources_of(&name).iter().filter(|p| !p.ends_with(&only)) {
+                    let code = read(path);
+                    let found = code.lines().find(|l| {
+                        let l = l.trim();
+                        !l.starts_with("//") && ["unsafe {", "unsafe impl", "unsafe fn"].iter().any(|u| l.contains(u))
+                    });
+                    assert!(found.is_none(), "{}: unsafe code outside {only}: {found:?}", path.display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn policy_has_no_io_clock_or_threads() {
+    let outside = ["std::fs", "std::net", "std::io", "std::thread", "std::process", "time::Instant", "SystemTime"];
+    for path in sources_of("policy") {
+        for word in outside {
+            assert!(!read(&path).contains(word), "{}: {word}", path.display());
+        }
+    }
+}
+
+#[test]
+fn every_dependency_is_explained() {
+    let document = read(&root().join("docs/dependencies.md"));
+    let explained: Vec<String> = table(&document).into_iter().map(|cells| cells[0].clone()).collect();
+    let mut used: Vec<String> = manifests().values().flat_map(|m| dependencies(m)).collect();
+    used.sort();
+    used.dedup();
+    used.retain(|name| ours(name).is_none());
+    for name in &used {
+        assert!(explained.contains(name), "{name} has no line in docs/dependencies.md");
+    }
+    for name in &explained {
+        assert!(used.contains(name), "docs/dependencies.md explains {name}, which nothing uses");
+    }
+}
+
+#[test]
+fn every_dependency_is_used() {
+    let mut idle = Vec::new();
+    for (name, manifest) in manifests() {
+        let mut files = Vec::new();
+        sources(&root().join("crates").join(&name), &mut files);
+        let code: String = files.iter().map(|f| read(f)).collect();
+        for dependency in dependencies(&manifest) {
+            let word = dependency.replace('-', "_");
+            if ![format!("{word}::"), format!("use {word};")].iter().any(|w| code.contains(w.as_str())) {
+                idle.push(format!("crates/{name}/Cargo.toml: {dependency} is not used"));
+            }
+        }
+    }
+    let manifest = read(&root().join("Cargo.toml"));
+    let named: Vec<String> = manifests().values().flat_map(|m| dependencies(m)).collect();
+    for dependency in dependencies(&manifest) {
+        if ours(&dependency).is_none() && !named.contains(&dependency) {
+            idle.push(format!("Cargo.toml: {dependency} is in no crate's manifest"));
+        }
+    }
+    assert!(idle.is_empty(), "{}", idle.join("\n"));
+}

@@ -1,0 +1,251 @@
+//! Goal: the house's rules hold in every file, also in the one written last.
+//! Method: read every text file of the tree and look for what the rules exclude: files that are too long, unsafe code
+//! without its reason, work left open, files that do not say what they hold, tests without goal and method, paths of one
+//! machine, figures without the command that makes them, documents that name functions or files that are gone. Each test
+//! lists all offenders at once.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From here on a file is asked which second idea moved in; beyond the second number the test fails.
+const LONG_LINES: usize = 600;
+const TOO_LONG_LINES: usize = 900;
+
+struct File {
+    /// Relative to the root of the tree.
+    path: String,
+    text: String,
+}
+
+impl File {
+    fn is(&self, extension: &str) -> bool {
+        self.path.ends_with(extension)
+    }
+    fn is_test(&self) -> bool {
+        self.path.contains("/tests/")
+    }
+    /// The lines with their numbers, up to the unit tests at the foot of a source file.
+    fn product_lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        let foot = |line: &str| line.starts_with("#[cfg(test)]") || line.starts_with("#[cfg(all(test");
+        self.text.lines().enumerate().take_while(move |(_, line)| !foot(line)).map(|(i, line)| (i + 1, line))
+    }
+    fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+}
+
+fn walk(root: &Path, directory: &Path, into: &mut Vec<File>) {
+    for entry in fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
+        let path = entry.expect("a directory can be read").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !matches!(name.as_str(), ".git" | "target" | ".venv") {
+                walk(root, &path, into);
+            }
+            continue;
+        }
+        let wanted = [".rs", ".md", ".toml", ".sh"].iter().any(|e| name.ends_with(e))
+            || name == "Makefile"
+            || directory.ends_with("scripts")
+            || directory.ends_with(".ci");
+        if let (true, Ok(text)) = (wanted, fs::read_to_string(&path)) {
+            let path = path.strip_prefix(root).expect("below the root").to_string_lossy().into_owned();
+            into.push(File { path, text });
+        }
+    }
+}
+
+/// All text files of the tree, in order.
+fn files() -> Vec<File> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists");
+    let mut found = Vec::new();
+    walk(&root, &PathBuf::from(&root), &mut found);
+    found.sort_by(|a, b| a.path.cmp(&b.path));
+    assert!(found.iter().any(|f| f.path == "README.md"), "the tree was not found");
+    found
+}
+
+fn none(what: &str, offenders: &[String]) {
+    assert!(offenders.is_empty(), "{what}:\n  {}", offenders.join("\n  "));
+}
+
+#[test]
+fn no_file_is_too_long() {
+    let mut offenders = Vec::new();
+    for file in files().iter().filter(|f| f.is(".rs")) {
+        let lines = file.text.lines().count();
+        if lines > TOO_LONG_LINES {
+            offenders.push(format!("{}: {lines} lines", file.path));
+        } else if lines > LONG_LINES {
+            println!("{}: {lines} lines: which second idea moved in?", file.path);
+        }
+    }
+    none("files of more than 900 lines", &offenders);
+}
+
+#[test]
+fn every_unsafe_block_has_its_reason() {
+    let mut offenders = Vec::new();
+    for file in files().iter().filter(|f| f.is(".rs")) {
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            let code = line.trim();
+            let at = code.find("unsafe {").or_else(|| code.find("unsafe impl"));
+            // Not in a comment, nor inside quotes.
+            if code.starts_with("//") || at.is_none_or(|at| code[..at].matches('"').count() % 2 == 1) {
+                continue;
+            }
+            // Within three lines above, or in the comment that ends there.
+            let mut top = i.saturating_sub(3);
+            while top > 0 && lines[top].trim().starts_with("//") && !lines[top].contains("SAFETY:") {
+                top -= 1;
+            }
+            if !lines[top..=i].iter().any(|l| l.contains("// SAFETY:")) {
+                offenders.push(format!("{}:{}: {code}", file.path, i + 1));
+            }
+        }
+    }
+    none("unsafe code without `// SAFETY:` close above", &offenders);
+}
+
+#[test]
+fn no_work_is_left_open() {
+    // In pieces, so that this file does not offend.
+    let words = [["TO", "DO"], ["FIX", "ME"], ["todo", "!("], ["unimplemented", "!("], ["dbg", "!("], ["XX", "X "]];
+    let words = words.map(|w| w.concat());
+    let mut offenders = Vec::new();
+    for file in files() {
+        for (i, line) in file.text.lines().enumerate() {
+            if words.iter().any(|w| line.contains(w.as_str())) {
+                offenders.push(format!("{}:{}: {}", file.path, i + 1, line.trim()));
+            }
+        }
+    }
+    none("work left open", &offenders);
+}
+
+#[test]
+fn every_file_says_what_it_holds() {
+    let offenders: Vec<String> = files()
+        .into_iter()
+        .filter(|f| f.is(".rs") && !f.text.starts_with("//!"))
+        .map(|f| format!("{} does not begin with `//!`", f.path))
+        .collect();
+    none("files that do not say what they hold", &offenders);
+}
+
+#[test]
+fn every_test_says_its_goal_and_method() {
+    let kinds = ["crash_", "fault_", "model_", "conform_", "regression_", "loom_"];
+    let mut offenders = Vec::new();
+    // What lies deeper is material that tests share.
+    let is_a_test =
+        |f: &&File| f.is(".rs") && f.path.split_once("/tests/").is_some_and(|(_, rest)| !rest.contains('/'));
+    for file in files().iter().filter(is_a_test) {
+        if !kinds.iter().any(|k| file.name().starts_with(k)) {
+            offenders.push(format!("{}: its name begins with none of {kinds:?}", file.path));
+        }
+        let head: String = file.text.lines().take_while(|l| l.starts_with("//!")).collect();
+        if !head.starts_with("//! Goal:") || !head.contains("Method:") {
+            offenders.push(format!("{} does not open with Goal and Method", file.path));
+        }
+    }
+    none("tests that do not say what they are for", &offenders);
+}
+
+#[test]
+fn no_path_of_one_machine() {
+    let places = ["/work/", "/tmp/", "/home/", "/root/"];
+    let mut offenders = Vec::new();
+    for file in
+        files().iter().filter(|f| !f.is_test() && !f.path.starts_with("scripts/") && !f.path.starts_with(".ci/"))
+    {
+        for (i, line) in file.product_lines() {
+            if places.iter().any(|p| line.contains(p)) {
+                offenders.push(format!("{}:{i}: {}", file.path, line.trim()));
+            }
+        }
+    }
+    none("paths of one machine", &offenders);
+}
+
+/// Whether a line states a measurement: a number with a unit of time or rate, or a share.
+fn states_a_figure(line: &str) -> bool {
+    let units = ["ns", "µs", "us", "ms", "ops/s", "requests/s", "%"];
+    let mut words = line.split(|c: char| c.is_whitespace() || "|,;()".contains(c)).peekable();
+    while let Some(word) = words.next() {
+        let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let unit = &word[digits.len()..];
+        let number = !digits.is_empty() && digits.starts_with(|c: char| c.is_ascii_digit());
+        if number && (units.contains(&unit) || unit.is_empty() && words.peek().is_some_and(|w| units.contains(w))) {
+            return true;
+        }
+    }
+    false
+}
+
+#[test]
+fn every_figure_names_its_command() {
+    assert!(states_a_figure("| hit | 1.5 ns |") && states_a_figure("at 95% of") && !states_a_figure("4 KiB, 2 files"));
+    let mut offenders = Vec::new();
+    for file in files().iter().filter(|f| f.path == "README.md") {
+        let mut code = false;
+        let lines: Vec<&str> = file.text.lines().collect();
+        for (i, line) in lines.iter().enumerate() {
+            code ^= line.starts_with("```");
+            // A command stands in the same paragraph or table row.
+            let row = line.starts_with('|');
+            let names = |l: &str| ["`fulgurite ", "`make ", "`cargo "].iter().any(|c| l.contains(c));
+            let paragraph = || {
+                let above = lines[..i].iter().rev().take_while(|l| !l.trim().is_empty());
+                let below = lines[i..].iter().take_while(|l| !l.trim().is_empty());
+                above.chain(below).any(|l| names(l))
+            };
+            if !code && states_a_figure(line) && !(names(line) || !row && paragraph()) {
+                offenders.push(format!("README.md:{}: {line}", i + 1));
+            }
+        }
+    }
+    none("figures without the command that makes them", &offenders);
+}
+
+#[test]
+fn documents_name_what_exists() {
+    let files = files();
+    let code: String = files.iter().filter(|f| f.is(".rs")).map(|f| f.text.as_str()).collect();
+    let mut offenders = Vec::new();
+    for file in files.iter().filter(|f| f.is(".md")) {
+        for (i, line) in file.text.lines().enumerate() {
+            for quoted in line.split('`').skip(1).step_by(2) {
+                let gone = if let Some(call) = quoted.strip_suffix("()") {
+                    let name = call.rsplit("::").next().unwrap_or(call);
+                    !code.contains(&format!("fn {name}(")) && !code.contains(&format!("fn {name}<"))
+                } else if quoted.ends_with(".rs") || quoted.ends_with(".md") {
+                    !files.iter().any(|f| f.path == quoted || f.path.ends_with(&format!("/{quoted}")))
+                } else {
+                    false
+                };
+                if gone {
+                    offenders.push(format!("{}:{}: {quoted}", file.path, i + 1));
+                }
+            }
+        }
+    }
+    none("functions and files that documents name and that do not exist", &offenders);
+}
+
+#[test]
+fn the_first_program_of_the_readme_is_the_one_that_is_compiled() {
+    let files = files();
+    let text = |path: &str| &files.iter().find(|f| f.path == path).unwrap_or_else(|| panic!("{path}")).text;
+    let block = |lines: Vec<&str>| -> Vec<String> {
+        let inside =
+            lines.into_iter().skip_while(|l| !l.starts_with("```")).skip(1).take_while(|l| !l.starts_with("```"));
+        inside.map(|l| l.trim_start_matches("# ").trim().to_owned()).collect()
+    };
+    let shown = block(text("README.md").lines().collect());
+    let source = text("crates/fulgurite/src/lib.rs").lines().filter_map(|l| l.strip_prefix("//!"));
+    let compiled = block(source.map(|l| l.strip_prefix(' ').unwrap_or(l)).collect());
+    assert!(!shown.is_empty());
+    assert_eq!(shown, compiled, "README.md and the doc test of crates/fulgurite differ");
+}
