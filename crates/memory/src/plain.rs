@@ -20,10 +20,12 @@ const RESERVED_BYTES: usize = (1 << 44) + SUBPAGE_BYTES;
 #[derive(Clone, Debug)]
 pub struct PlainMemory {
     base: NonNull<u8>,
-    arena: Arc<Arena>,
+    /// Keeps the bytes mapped; none when they are for good.
+    arena: Option<Arc<Arena>>,
 }
 
-// SAFETY: `base` points into `arena`, which is Send and Sync, and its bytes are reached as atomics only.
+// SAFETY: `base` points into an arena that is kept or was leaked; arenas are Send and Sync, and the bytes are reached as
+// atomics only.
 unsafe impl Send for PlainMemory {}
 
 impl PlainMemory {
@@ -42,13 +44,24 @@ impl PlainMemory {
     #[must_use]
     pub fn over(arena: Arc<Arena>) -> PlainMemory {
         assert!(arena.len() >= RESERVED_BYTES, "plain memory needs the whole address space reserved");
-        PlainMemory { base: arena.base(), arena }
+        PlainMemory { base: arena.base(), arena: Some(arena) }
+    }
+
+    /// Keeps the bytes mapped until the process ends, so that a pin need not count who uses them: what a program's own
+    /// data would cost. For processes that measure.
+    #[must_use]
+    pub fn forever(mut self) -> PlainMemory {
+        std::mem::forget(self.arena.take());
+        self
     }
 
     /// The arena behind it; linear address 0 is its first byte.
+    ///
+    /// # Panics
+    /// After [`PlainMemory::forever`], which gave it up.
     #[must_use]
     pub fn arena(&self) -> &Arc<Arena> {
-        &self.arena
+        self.arena.as_ref().expect("memory that is kept forever has no arena to show")
     }
 
     #[inline(always)]
@@ -115,12 +128,18 @@ impl Pinned for PlainPin {
         self.address
     }
     fn view(&self, offset: usize, len: usize) -> View<'_> {
-        assert!(offset + len <= SUBPAGE_BYTES, "bytes {offset}..+{len} are outside a subpage");
+        assert!(
+            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
+            "bytes {offset}..+{len} are outside a subpage"
+        );
         // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as atomics only.
         unsafe { View::from_raw(self.memory.at(self.address.add(offset as u64)), len) }
     }
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
-        assert!(offset + len <= SUBPAGE_BYTES, "bytes {offset}..+{len} are outside a subpage");
+        assert!(
+            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
+            "bytes {offset}..+{len} are outside a subpage"
+        );
         // SAFETY: as in `view`; the mapping is writable.
         unsafe { ViewMut::from_raw(self.memory.at(self.address.add(offset as u64)), len) }
     }
