@@ -1,9 +1,238 @@
-//! `demo`.
-use crate::args::DemoArgs;
-use anyhow::Result;
+//! `demo`: index the text of this machine into flash memory and search it, with a few percent of the index in DRAM.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use fulgurite_format::format_bytes;
+use fulgurite_workloads::{Corpus, IndexSummary, Params};
+
+use super::image::Image;
+use super::live::{Measure, latency_curves, measure, share_bars};
+use super::session::Session;
+use crate::args::{DemoArgs, WorkArgs};
+use crate::bad_input::{BadInput, bad_input};
+use crate::checks;
+use crate::interrupt::Interrupted;
+use crate::machine::Machine;
+use crate::progress;
+use crate::report::html::Page;
+use crate::report::rows::LiveRow;
+use crate::report::{self, Report, table};
+use crate::values::{Config, Size};
+
+/// Text to index at most: what is indexed and served three ways within three minutes.
+const TEXT_BYTES_MAX: u64 = 1 << 30;
+/// The same with `--quick`.
+const QUICK_TEXT_BYTES_MAX: u64 = 24 << 20;
+
+/// Prices of a gigabyte, in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters to the comparison.
+const DRAM_DOLLARS_PER_GB: f64 = 3.0;
+const FLASH_DOLLARS_PER_GB: f64 = 0.06;
 
 /// Runs it.
 pub fn run(args: &DemoArgs) -> Result<()> {
-    crate::checks::outputs(&args.output)?;
-    anyhow::bail!("not available in this build")
+    checks::outputs(&args.output)?;
+    checks::writable("--report", &args.report)?;
+    if let Some(input) = &args.input {
+        checks::input(input)?;
+    }
+    let start = Instant::now();
+    let quick = args.output.quick;
+    let machine = Machine::describe();
+    // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
+    let limit = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
+    let corpus = scan(args.input.as_deref(), limit)?;
+    let text = format!(
+        "{} of text in {} files under {}",
+        format_bytes(corpus.text_bytes()),
+        table::thousands(corpus.files().len() as i64),
+        corpus.dir().display()
+    );
+    report::print(&args.output, &format!("{}\nIndexing {text}", machine.line()))?;
+
+    let mut configs = vec![Config::DramOnly, Config::Fulgurite, Config::FlashSync, Config::OsSwap];
+    let least = checks::least_dram(corpus.text_bytes() * 2, args.flash.workers, args.flash.fibers);
+    let mut flash = args.flash.clone();
+    let mut notes = Vec::new();
+    if matches!(flash.dram, Size::Percent(_)) && flash.dram.of(corpus.text_bytes()) < least {
+        flash.dram = Size::Bytes(least.next_multiple_of(4096));
+        notes.push(format!(
+            "So little text: DRAM is {}, the least that the runtime's tables, stacks and frames need, and not {}.",
+            format_bytes(least),
+            args.flash.dram
+        ));
+    }
+    // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.
+    let mut session = Session::start(&flash, corpus.text_bytes() / 5 * 6, &mut configs, 3)?;
+    let params = Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
+    let (mut image, summary) = Image::index(&corpus, &params, &session.interrupt)?;
+    session.data_bytes = image.region_bytes;
+    session.dram_bytes = flash.dram.of(image.region_bytes).max(least);
+    report::print(
+        &args.output,
+        &format!(
+            "The index has {} ({} words, {} postings, the texts themselves once); DRAM for it: {} ({:.1}%); {:.0} s",
+            format_bytes(summary.index_bytes),
+            table::thousands(summary.words.cast_signed()),
+            table::thousands(summary.postings.cast_signed()),
+            format_bytes(session.dram_bytes),
+            session.dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
+            start.elapsed().as_secs_f64(),
+        ),
+    )?;
+    let work = WorkArgs { miss_every: None, work: None, zipf: None };
+    let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1500)) };
+    let how = Measure { configs: &configs, clusters: &[0], rounds, round_time, work: &work, output: &args.output };
+    let (rows, ran) = measure(&mut session, &mut image, &how)?;
+    notes.extend(session.notes.iter().cloned());
+    let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
+    report::print(&args.output, &table::table(&HEADING, 1, lines.iter().cloned()))?;
+    for note in &notes {
+        report::print(&args.output, note)?;
+    }
+    let mut setting = session.setting();
+    setting["text_bytes"] = corpus.text_bytes().into();
+    setting["index_bytes"] = summary.index_bytes.into();
+    setting["documents"] = summary.documents.into();
+    setting["dollars_per_gb"] = serde_json::json!({ "dram": DRAM_DOLLARS_PER_GB, "flash": FLASH_DOLLARS_PER_GB });
+    let command = report::command_line();
+    let (machine, interrupted) = (&session.machine, ran.interrupted);
+    report::write_json(&args.output, &Report { machine, command, setting, interrupted, rows: &rows })?;
+    report::write_plot(&args.output, || super::live::plot(&rows))?;
+    let page = page(&session, &text, &summary, &rows, &lines, &notes);
+    report::write_file(&args.report, page.as_bytes())?;
+    report::print(
+        &args.output,
+        &format!("The report is in {}; {:.0} s in all", args.report.display(), start.elapsed().as_secs_f64()),
+    )?;
+    if interrupted {
+        return Err(Interrupted.into());
+    }
+    if !ran.failed.is_empty() {
+        bail!("{}", ran.failed.join("; "));
+    }
+    Ok(())
+}
+
+fn scan(input: Option<&Path>, limit: u64) -> Result<Corpus> {
+    let waiting = progress::waiting("looking for text");
+    let mut found = |files: u64, bytes: u64| {
+        if files.is_multiple_of(256) {
+            waiting.set_message(format!("looking for text: {} files, {}", table::thousands(files as i64), format_bytes(bytes)));
+        }
+    };
+    let corpus = match input {
+        Some(directory) => Corpus::scan(directory, limit, &mut found),
+        None => Corpus::of_this_machine(limit, &mut found),
+    };
+    waiting.finish_and_clear();
+    let corpus = corpus.map_err(|e| BadInput(e.to_string()))?;
+    if corpus.files().is_empty() {
+        bad_input!("{} holds no text that fits in {}; name another directory", corpus.dir().display(), format_bytes(limit));
+    }
+    Ok(corpus)
+}
+
+const HEADING: [&str; 9] =
+    ["config", "queries/s", "of DRAM-only", "p50 µs", "p99 µs", "p99.9 µs", "DRAM", "misses/query", "$ per GB of index"];
+
+/// Bytes of DRAM that a configuration has, and what a gigabyte of index costs so.
+fn cost(row: &LiveRow) -> f64 {
+    let dram = row.dram_bytes as f64 / row.data_bytes as f64;
+    let flash = if row.config == Config::DramOnly.name() { 0.0 } else { FLASH_DOLLARS_PER_GB };
+    dram * DRAM_DOLLARS_PER_GB + flash
+}
+
+fn line(row: &LiveRow) -> Vec<String> {
+    let config = if row.variants.is_empty() {
+        row.config.clone()
+    } else {
+        format!("{} ({} threads)", row.config, row.fibers_or_threads)
+    };
+    vec![
+        config,
+        table::number(row.ops_per_s),
+        table::percent(row.share_of_dram_only.median),
+        table::number(row.p50_us),
+        table::number(row.p99_us),
+        table::number(row.p999_us),
+        format_bytes(row.dram_bytes),
+        table::number(row.misses_per_op),
+        format!("{:.2}", cost(row)),
+    ]
+}
+
+/// The report.
+fn page(
+    session: &Session,
+    text: &str,
+    summary: &IndexSummary,
+    rows: &[LiveRow],
+    lines: &[Vec<String>],
+    notes: &[String],
+) -> String {
+    let mut page = Page::new("Fulgurite: search from flash at DRAM speed");
+    page.paragraph(&format!(
+        "An index over {text} lies in flash: {}, of which {:.1}% fits in the DRAM that it may use ({}). Each query looks two or \
+         three words up, ranks the files that hold them all and reads snippets of the best.",
+        format_bytes(summary.index_bytes),
+        session.dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
+        format_bytes(session.dram_bytes)
+    ));
+    let of = |config: Config| rows.iter().find(|r| r.config == config.name());
+    let mut figures = Vec::new();
+    if let Some(ours) = of(Config::Fulgurite) {
+        figures.push((table::percent(ours.share_of_dram_only.median), "of the throughput of DRAM-only".to_owned()));
+        figures.push((
+            format!("{:.1}%", ours.dram_bytes as f64 / ours.data_bytes as f64 * 100.0),
+            "of the index in DRAM, everything included".to_owned(),
+        ));
+        if let Some(dram) = of(Config::DramOnly) {
+            figures.push((format!("{:.0}x", cost(dram) / cost(ours)), "cheaper memory per gigabyte of index".to_owned()));
+        }
+        if let Some(sync) = of(Config::FlashSync) {
+            figures.push((
+                format!("{:.1}x", ours.ops_per_s / sync.ops_per_s.max(1e-9)),
+                "the throughput of waiting for every miss".to_owned(),
+            ));
+        }
+        if let Some(swap) = of(Config::OsSwap) {
+            figures.push((format!("{:.1}x", ours.ops_per_s / swap.ops_per_s.max(1e-9)), "the throughput of kernel swap, at its best".to_owned()));
+        }
+    }
+    page.figures(&figures);
+    page.heading("All configurations");
+    page.table(&HEADING, lines, |row| row.first().is_some_and(|c| c == Config::Fulgurite.name()));
+    page.paragraph(&format!(
+        "Cost: DRAM at ${DRAM_DOLLARS_PER_GB} and flash at ${FLASH_DOLLARS_PER_GB} a gigabyte; only their ratio matters. Every \
+         configuration executed the same queries and found the same index in the end ({}).",
+        rows.iter().find_map(|r| r.work_hash.clone()).map_or("not checked".to_owned(), |h| format!("work hash {h}"))
+    ));
+    page.heading("Throughput");
+    page.drawing(&share_bars(rows).draw().finish());
+    page.heading("Latency");
+    page.drawing(&latency_curves(rows, "search").draw().finish());
+    page.heading("How it was measured");
+    page.paragraph(&session.machine.line());
+    if let Some(ours) = of(Config::Fulgurite) {
+        page.paragraph(&format!("Flash: {}. Worker on core {:?}.", ours.flash, ours.cores));
+    }
+    for note in notes {
+        page.paragraph(note);
+    }
+    page.paragraph(&format!("Command: {}", report::command_line()));
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flash_is_what_makes_it_cheap() {
+        let row = |config: Config, dram_bytes| LiveRow { config: config.to_string(), dram_bytes, data_bytes: 1 << 30, ..LiveRow::default() };
+        let (dram, ours) = (cost(&row(Config::DramOnly, 1 << 30)), cost(&row(Config::Fulgurite, 1 << 25)));
+        assert!(dram / ours > 10.0, "{dram} {ours}");
+    }
 }

@@ -1,9 +1,373 @@
-//! `micro`.
-use crate::args::MicroArgs;
+//! `bench micro`: what a switch, a hit and a miss cost, and what a miss is made of.
+//!
+//! Every round measures everything once, so that whatever disturbs the machine disturbs all figures; the median of the
+//! rounds is reported, with the lowest and the highest.
+
+mod drawing;
+mod hit;
+mod miss;
+mod primitives;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use anyhow::Result;
+use fulgurite_format::format_bytes;
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::args::MicroArgs;
+use crate::checks;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::machine::Machine;
+use crate::progress;
+use crate::report::rows::Spread;
+use crate::report::{self, Report, table};
+use hit::Hits;
+use miss::{Measured, Misses, Phase, Sizes};
+
+/// One figure: the median of the rounds, and the rounds.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Figure {
+    /// Its key in the JSON.
+    pub name: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// Nanoseconds (`ns`), or a share (`share`).
+    pub unit: &'static str,
+    /// What it should not exceed.
+    pub target: Option<f64>,
+    /// Middle, lowest and highest round.
+    #[serde(flatten)]
+    pub spread: Spread,
+    /// Each round.
+    pub rounds: Vec<f64>,
+}
+
+/// All figures, in the order in which they are shown: name, unit, target, what it is.
+const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
+    ("switch_ns", "ns", Some(15.0), "one switch to a fiber or back"),
+    ("raw_load_ns", "ns", None, "a load from plain memory, resident and cached, independent of others"),
+    ("guarded_load_ns", "ns", None, "the same load, guarded"),
+    ("hit_overhead_ns", "ns", Some(2.0), "the difference: what a hit costs over a raw load"),
+    ("chained_raw_ns", "ns", None, "a load whose address is the previous load's value"),
+    ("chained_guarded_ns", "ns", None, "the same load, guarded"),
+    ("chained_overhead_ns", "ns", None, "the difference: what a guard adds to the latency of a load"),
+    ("job_ns", "ns", None, "an empty request of a service: started, ended, the next one chosen"),
+    ("submit_poll_ns", "ns", None, "a read of the emulated device, submitted and polled, in batches of 64"),
+    ("barrier_ns", "ns", None, "a barrier on all threads; several workers pay one for each batch of victims"),
+    ("hit_request_ns", "ns", None, "CPU of a request of the miss phases (2 µs of computing, one load) that hits"),
+    ("miss_cpu_ns", "ns", Some(300.0), "CPU that a miss adds to that request, eviction of a clean victim included"),
+    ("miss_cpu_write_ns", "ns", None, "the same for a store whose victim is dirty and is written back"),
+    ("miss_p50_ns", "ns", None, "from a miss to its fiber's being runnable again, median"),
+    ("miss_p99_ns", "ns", None, "the same, 99% of misses"),
+    ("crowded_share", "share", None, "misses left out because all fibers were busy, so that the worker may have polled"),
+    ("crowded_ns", "ns", None, "CPU of these, polling included, for each access of the phase"),
+];
+
+/// How much is done in a round.
+struct Amounts {
+    rounds: u32,
+    data_bytes: u64,
+    dram_bytes: u64,
+    switches: u64,
+    loads: u64,
+    jobs: u64,
+    batches: u64,
+    barriers: u64,
+    requests: u64,
+}
+
+impl Amounts {
+    fn of(args: &MicroArgs) -> Amounts {
+        if args.output.quick {
+            return Amounts {
+                rounds: args.rounds.unwrap_or(3),
+                data_bytes: 256 << 20,
+                dram_bytes: 8 << 20,
+                switches: 100_000,
+                loads: 10_000,
+                jobs: 50_000,
+                batches: 20,
+                barriers: 200,
+                requests: 20_000,
+            };
+        }
+        Amounts {
+            rounds: args.rounds.unwrap_or(9),
+            data_bytes: 2 << 30,
+            dram_bytes: 64 << 20,
+            switches: 3_000_000,
+            loads: 500_000,
+            jobs: 2_000_000,
+            batches: 100,
+            barriers: 2_000,
+            requests: 150_000,
+        }
+    }
+}
+
+/// What the rounds gave.
+#[derive(Default)]
+struct Collected {
+    rounds: BTreeMap<&'static str, Vec<f64>>,
+    latency: Option<Histogram<u64>>,
+    sleeps: u64,
+    wait_ns: Option<u64>,
+    evictions_in_use: u64,
+}
+
+impl Collected {
+    fn add(&mut self, name: &'static str, value: f64) {
+        self.rounds.entry(name).or_default().push(value);
+    }
+
+    /// What is the same for both kinds of miss phase.
+    fn add_misses(&mut self, measured: &Measured) {
+        self.sleeps += measured.counts.sleeps;
+        self.evictions_in_use += measured.counts.evict_in_use;
+        // Counted by the runtime, where it does.
+        if let Some((_, _, ns)) = measured.counts.each().find(|(name, ..)| *name == "wait_ns") {
+            *self.wait_ns.get_or_insert(0) += ns;
+        }
+    }
+
+    fn add_latencies(&mut self, measured: &Measured) {
+        let Some(statistics) = &measured.statistics else { return };
+        self.add("miss_p50_ns", statistics.miss_ns.value_at_quantile(0.5) as f64);
+        self.add("miss_p99_ns", statistics.miss_ns.value_at_quantile(0.99) as f64);
+        match &mut self.latency {
+            // Same bounds by construction.
+            Some(all) => all.add(&statistics.miss_ns).expect("histograms of the same bounds"),
+            None => self.latency = Some(statistics.miss_ns.clone()),
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let figure = |(name, unit, target, what): &(&'static str, &'static str, Option<f64>, &'static str)| {
+            let rounds = self.rounds.get(name)?.clone();
+            Some(Figure { name, what, unit, target: *target, spread: Spread::of(&rounds), rounds })
+        };
+        FIGURES.iter().filter_map(figure).collect()
+    }
+}
+
+/// The report, with a key for each figure beside the machine.
+#[derive(Serialize)]
+struct MicroReport<'r> {
+    #[serde(flatten)]
+    medians: BTreeMap<&'static str, f64>,
+    #[serde(flatten)]
+    report: Report<'r, Figure>,
+}
 
 /// Runs it.
 pub fn run(args: &MicroArgs) -> Result<()> {
-    crate::checks::outputs(&args.output)?;
-    anyhow::bail!("not available in this build")
+    checks::outputs(&args.output)?;
+    let amounts = Amounts::of(args);
+    let machine = Machine::describe();
+    // The flash, the frames, and those of the hits.
+    checks::memory(amounts.data_bytes + amounts.dram_bytes + (96 << 20), amounts.data_bytes, &machine)?;
+    let interrupt = Interrupt::catch()?;
+    let cores = fulgurite_sys::affinity::cores();
+    let (worker_core, device_core) = (cores[0], cores[cores.len() - 1]);
+    let load_before = load_average();
+    report::print(&args.output, &machine.line())?;
+
+    let bar = progress::share("filling the flash");
+    let sizes =
+        Sizes { data_bytes: amounts.data_bytes, dram_bytes: amounts.dram_bytes, worker_core, device_core };
+    let mut misses = Misses::start(sizes, &mut |share| progress::set_share(&bar, share))?;
+    bar.finish_and_clear();
+    let hits = Hits::start(worker_core)?;
+
+    let mut collected = Collected::default();
+    let bar = progress::steps("rounds", u64::from(amounts.rounds));
+    for _ in 0..amounts.rounds {
+        if interrupt.asked() {
+            break;
+        }
+        round(&amounts, worker_core, &hits, &mut misses, &mut collected)?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+
+    let figures = collected.figures();
+    let notes = notes(&figures, &collected, &cores, load_before);
+    let (data, dram) = (format_bytes(amounts.data_bytes), format_bytes(amounts.dram_bytes));
+    report::print(
+        &args.output,
+        &format!("{data} of data on emulated flash, {dram} of DRAM ({} frames), {} rounds", misses.frames(), amounts.rounds),
+    )?;
+    report::print(&args.output, &figures_table(&figures))?;
+    for note in &notes {
+        report::print(&args.output, note)?;
+    }
+    let interrupted = interrupt.asked();
+    let setting = serde_json::json!({
+        "rounds": amounts.rounds,
+        "data_bytes": amounts.data_bytes,
+        "dram_bytes": amounts.dram_bytes,
+        "frames": misses.frames(),
+        "work_iterations": misses.work_iterations(),
+        "requests_per_phase": amounts.requests,
+        "worker_core": worker_core,
+        "device_core": device_core,
+        "load_average": load_before,
+        "worker_sleeps": collected.sleeps,
+        "worker_wait_ns": collected.wait_ns,
+        "optimised": !cfg!(debug_assertions),
+        "notes": notes,
+    });
+    let medians = figures.iter().map(|f| (f.name, f.spread.median)).collect();
+    let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &figures };
+    report::write_json(&args.output, &MicroReport { medians, report })?;
+    report::write_plot(&args.output, || drawing::draw(&figures, &machine.line()))?;
+    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Everything once.
+fn round(amounts: &Amounts, core: usize, hits: &Hits, misses: &mut Misses, all: &mut Collected) -> Result<()> {
+    all.add("switch_ns", primitives::on_core(core, || primitives::switch(amounts.switches))?);
+
+    let costs = hits.round(amounts.loads)?;
+    all.add("raw_load_ns", costs.raw);
+    all.add("guarded_load_ns", costs.guarded);
+    all.add("hit_overhead_ns", costs.guarded - costs.raw);
+    all.add("chained_raw_ns", costs.chained_raw);
+    all.add("chained_guarded_ns", costs.chained_guarded);
+    all.add("chained_overhead_ns", costs.chained_guarded - costs.chained_raw);
+
+    all.add("job_ns", misses.phase(Phase::Empty, amounts.jobs)?.cpu_ns_each());
+    let flash = misses.flash();
+    let latency = Duration::from_micros(50);
+    let submit = primitives::on_core(core, || primitives::submit_and_poll(flash, latency, amounts.batches));
+    // On a machine without a core for the device every batch may be late; that is no reason to give up the rest.
+    if let Ok(ns) = submit {
+        all.add("submit_poll_ns", ns);
+    }
+    if let Some(ns) = primitives::on_core(core, || Ok(primitives::expedited_barrier(amounts.barriers)))? {
+        all.add("barrier_ns", ns);
+    }
+
+    // Hits before and after, so that a drift of the clock falls on both sides.
+    let before = misses.phase(Phase::Hit, amounts.requests)?.cpu_ns_each();
+    let miss = misses.phase(Phase::Miss, amounts.requests)?;
+    let dirty = misses.phase(Phase::MissDirty, amounts.requests)?;
+    let after = misses.phase(Phase::Hit, amounts.requests)?.cpu_ns_each();
+    let hit = f64::midpoint(before, after);
+    all.add("hit_request_ns", hit);
+    all.add("miss_cpu_ns", miss.cpu_ns_per_miss(hit));
+    all.add("miss_cpu_write_ns", dirty.cpu_ns_per_miss(hit));
+    all.add("crowded_share", miss.crowded_share());
+    all.add("crowded_ns", miss.crowded_ns_each());
+    all.add_latencies(&miss);
+    all.add_misses(&miss);
+    all.add_misses(&dirty);
+    Ok(())
+}
+
+/// Runnable threads of the machine, averaged over the last minute.
+fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or(0.0)
+}
+
+/// What the reader must know to believe the figures or not.
+fn notes(figures: &[Figure], collected: &Collected, cores: &[usize], load: f64) -> Vec<String> {
+    let mut notes = Vec::new();
+    let spread = |name: &str| figures.iter().find(|f| f.name == name).map(|f| f.spread);
+    if cfg!(debug_assertions) {
+        notes.push("This build is not optimised: the figures say nothing. Use a release build.".to_owned());
+    }
+    if cores.len() < 2 {
+        notes.push("There is one core: worker and device take turns on it, and misses cost far more.".to_owned());
+    }
+    if load > 2.0 {
+        notes.push(format!("The machine was busy (load average {load:.1}) before the start: repeat when it is idle."));
+    }
+    if let Some(hit) = spread("hit_request_ns")
+        && hit.max > hit.min * 1.1
+    {
+        let varied = table::percent(hit.max / hit.min - 1.0);
+        notes.push(format!("Requests that hit varied by {varied} between rounds: something else ran on the worker's core."));
+    }
+    if let Some(crowded) = spread("crowded_share") {
+        let share = table::percent(crowded.median);
+        notes.push(format!(
+            "All {} fibers were busy at {share} of the misses; these are left out, as the worker may have polled after them.",
+            miss::FIBERS
+        ));
+        if crowded.median > 0.1 {
+            notes.push("That is much: the device came late, or its core was taken.".to_owned());
+        }
+    }
+    if let Some(latency) = &collected.latency {
+        let us = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1000.0;
+        notes.push(format!(
+            "Latency of a miss over all rounds: p50 {:.1} µs, p99 {:.1} µs, p99.9 {:.1} µs; the worker slept {} times.",
+            us(0.5),
+            us(0.99),
+            us(0.999),
+            collected.sleeps
+        ));
+    }
+    if let Some(ns) = collected.wait_ns {
+        notes.push(format!("The worker waited for {:.1} ms in all miss phases.", ns as f64 / 1e6));
+    }
+    if collected.evictions_in_use > 0 {
+        notes.push(format!("{} victims turned out to be in use.", collected.evictions_in_use));
+    }
+    notes
+}
+
+fn figures_table(figures: &[Figure]) -> String {
+    let value = |figure: &Figure, value: f64| match figure.unit {
+        "share" => table::percent(value),
+        _ => table::number(value),
+    };
+    let line = |figure: &Figure| {
+        let target = figure.target.map_or(String::new(), |t| {
+            let met = if figure.spread.median <= t { "met" } else { "missed" };
+            format!("<= {}: {met}", value(figure, t))
+        });
+        let Spread { median, min, max } = figure.spread;
+        vec![
+            figure.name.to_owned(),
+            figure.what.to_owned(),
+            value(figure, median),
+            value(figure, min),
+            value(figure, max),
+            target,
+        ]
+    };
+    table::table(&["figure", "what", "median", "min", "max", "target"], 2, figures.iter().map(line))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_figure() {
+        let mut collected = Collected::default();
+        for (name, ..) in FIGURES {
+            for value in [3.0, 1.0, 2.0] {
+                collected.add(name, value);
+            }
+        }
+        let figures = collected.figures();
+        assert_eq!(figures.len(), FIGURES.len());
+        assert!(figures.iter().all(|f| f.spread == Spread { median: 2.0, min: 1.0, max: 3.0 }));
+        let table = figures_table(&figures);
+        assert!(table.contains("miss_cpu_ns") && table.contains("met") && !table.contains("missed"));
+        assert!(drawing::draw(&figures, "machine").contains("hit_overhead_ns"));
+    }
+    #[test]
+    fn a_disturbed_machine_is_told_of() {
+        let mut collected = Collected::default();
+        [100.0, 130.0].into_iter().for_each(|ns| collected.add("hit_request_ns", ns));
+        let notes = notes(&collected.figures(), &collected, &[0], 3.5).join("\n");
+        assert!(notes.contains("varied by 30.0%") && notes.contains("load average 3.5") && notes.contains("one core"));
+    }
 }

@@ -143,6 +143,12 @@ impl Session {
         if let Some(missing) = &capabilities.cgroup_missing {
             notes.push(format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}."));
         }
+        if configs.iter().any(|c| c.needs_cgroup()) {
+            let (limit, dram) = (format_bytes(dram_bytes + CGROUP_ALLOWANCE_BYTES), format_bytes(dram_bytes));
+            notes.push(format!(
+                "Kernel paging may use all of its cgroup's {limit} for data; the guarded path keeps within {dram}, all included."
+            ));
+        }
         let disk_bytes = data_bytes * (has(Config::OsSwap) * swap_ways + has(Config::Mmap) * 3);
         let wants_disk = configs.iter().any(|c| c.needs_cgroup());
         if wants_disk {

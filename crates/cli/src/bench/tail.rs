@@ -1,9 +1,386 @@
-//! `tail`.
+//! `bench tail`: tail latency against load, open loop (AstriFlash, figure 10).
+//!
+//! Requests arrive as a Poisson process, at rates that are shares of dram-only's highest throughput; latency counts from
+//! arrival. For each level of p99 that the guarded path reaches, the gap is the load at which dram-only has that p99 less
+//! the load at which the guarded path has it.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use fulgurite_workloads::Params;
+use serde::Serialize;
+
+use super::calibrate::{self, Plan};
+use super::floor;
+use super::image::Image;
+use super::session::{Running, Session, Way};
 use crate::args::TailArgs;
-use anyhow::Result;
+use crate::bad_input::bad_input;
+use crate::checks;
+use crate::child::protocol::{Load, Outcome};
+use crate::interrupt::Interrupted;
+use crate::progress;
+use crate::report::charts::{Axis, Curve, Curves, stack};
+use crate::report::rows::{Calibration, Percentiles, Spread};
+use crate::report::{self, Report, table};
+use crate::values::{Config, workloads};
+
+/// One configuration at one load.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Row {
+    workload: String,
+    config: String,
+    flash: String,
+    workers: u32,
+    dram_bytes: u64,
+    data_bytes: u64,
+    rounds: usize,
+    /// Load in percent of dram-only's highest throughput.
+    load_percent: f64,
+    offered_per_s: f64,
+    ops_per_s: f64,
+    /// Highest throughput of this configuration, closed loop.
+    max_ops_per_s: f64,
+    /// From arrival; medians of the rounds.
+    p50_us: f64,
+    p99_us: f64,
+    p999_us: f64,
+    /// Lowest and highest round.
+    p99_us_spread: Spread,
+    /// From start to end.
+    service_p50_us: f64,
+    service_p99_us: f64,
+    /// As a multiple of flash-sync's.
+    service_p99_of_flash_sync: Option<f64>,
+    /// What this multiple cannot fall below as long as requests are not preempted: simulated.
+    floor_service_p99_of_flash_sync: Option<f64>,
+    misses_per_op: f64,
+    accesses_per_miss: f64,
+    cpu_us_per_op: f64,
+    calibration: Calibration,
+}
+
+/// How far a configuration's curve lies behind dram-only's.
+#[derive(Clone, Debug, Serialize)]
+struct Gap {
+    config: String,
+    /// Points of dram-only's highest throughput, over levels of p99.
+    points: Spread,
+    /// Highest throughput as a share of dram-only's.
+    max_share: f64,
+}
+
+struct Server {
+    running: Running,
+    max_per_s: f64,
+    service_closed_p99_us: f64,
+    /// For each load, one outcome a round.
+    outcomes: Vec<Vec<Outcome>>,
+}
+
+/// A configuration is not offered more than this share of its own highest throughput: beyond, its queue only grows.
+const SATURATED: f64 = 0.985;
 
 /// Runs it.
 pub fn run(args: &TailArgs) -> Result<()> {
-    crate::checks::outputs(&args.output)?;
-    anyhow::bail!("not available in this build")
+    checks::outputs(&args.output)?;
+    let quick = args.output.quick;
+    let name = workloads(std::slice::from_ref(&args.workload))[0];
+    if name == "search" {
+        bad_input!("bench tail --workload search is not supported; use fulgurite demo, or bench live --input DIR");
+    }
+    let data_bytes = args.data.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
+    let rounds = args.rounds.unwrap_or(if quick { 1 } else { 5 });
+    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 150 } else { 1000 }));
+    if args.config.iter().any(|c| c.needs_cgroup()) {
+        bad_input!("bench tail compares dram-only and the guarded configurations; leave os-swap and mmap to bench live");
+    }
+    let mut configs = vec![Config::DramOnly];
+    configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
+    let mut loads = args.loads.clone();
+    loads.sort_by(f64::total_cmp);
+    loads.dedup();
+    let mut session = Session::start(&args.flash, data_bytes, &mut configs, 0)?;
+    report::print(&args.output, &session.machine.line())?;
+    let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: None };
+    let mut image = Image::build(name, &params, &session.interrupt)?;
+    let plan = calibrate::calibrate(&mut session, &image, &args.work, round_time, true)?;
+    image.params.zipf = plan.calibration.zipf;
+    report::print(&args.output, &plan.sentence(name))?;
+    let mut servers = Vec::new();
+    let result = serve(&mut session, &image, &plan, &configs, &loads, rounds, round_time, &mut servers);
+    let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
+    let rows = rows(&session, name, &plan, &servers, &loads);
+    let mut failed = Vec::new();
+    for server in servers {
+        if let Err(e) = session.end(server.running) {
+            failed.push(format!("{e:#}"));
+        }
+    }
+    if !interrupted {
+        result?;
+    }
+    let gaps = gaps(&rows);
+    report::print(&args.output, &show(&rows))?;
+    for gap in &gaps {
+        let (points, max) = (gap.points, table::percent(gap.max_share));
+        report::print(
+            &args.output,
+            &format!(
+                "{}: at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1}); highest throughput {max} of dram-only's",
+                gap.config, points.median, points.min, points.max
+            ),
+        )?;
+    }
+    for note in &session.notes {
+        report::print(&args.output, note)?;
+    }
+    let mut setting = session.setting();
+    setting["gaps"] = serde_json::to_value(&gaps)?;
+    let command = report::command_line();
+    report::write_json(&args.output, &Report { machine: &session.machine, command, setting, interrupted, rows: &rows })?;
+    report::write_plot(&args.output, || plot(&rows))?;
+    if interrupted {
+        return Err(Interrupted.into());
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    Ok(())
+}
+
+/// Starts all configurations, finds their highest throughput, then offers the loads, interleaved.
+#[expect(clippy::too_many_arguments, reason = "the run's settings, each used once")]
+fn serve(
+    session: &mut Session,
+    image: &Image,
+    plan: &Plan,
+    configs: &[Config],
+    loads: &[f64],
+    rounds: u32,
+    round_time: Duration,
+    servers: &mut Vec<Server>,
+) -> Result<()> {
+    let bar = progress::steps("tail", configs.len() as u64 * (1 + u64::from(rounds) * loads.len() as u64));
+    let seed = image.params.seed;
+    let mut first = 0;
+    for config in configs {
+        bar.set_message(format!("{config}: starting"));
+        let way = Way { config: *config, threads: session.flash.workers as usize, page_cluster: None };
+        let mut running = session.spawn(image, way)?;
+        running.child.run(&plan.batch(seed, first, plan.warm_up, Load::Closed))?;
+        let closed = running.child.run(&plan.batch(seed, first + plan.warm_up, plan.count / 2 + 1, Load::Closed))?;
+        let mut service = Percentiles::new();
+        service.add(&closed.service);
+        servers.push(Server {
+            running,
+            max_per_s: closed.requests as f64 * 1e9 / closed.elapsed_ns.max(1) as f64,
+            service_closed_p99_us: service.us(99.0),
+            outcomes: vec![Vec::new(); loads.len()],
+        });
+        bar.inc(1);
+    }
+    first += plan.warm_up + plan.count;
+    let highest = servers.first().context("dram-only did not run")?.max_per_s;
+    for round in 0..rounds as usize {
+        for (at, load) in loads.iter().enumerate() {
+            let per_second = highest * load / 100.0;
+            let count = (per_second * round_time.as_secs_f64()).max(32.0) as u64;
+            let batch = plan.batch(seed, first, count, Load::Poisson { per_second });
+            first += count;
+            for turn in 0..servers.len() {
+                let count = servers.len();
+                let server = &mut servers[(turn + round + at) % count];
+                bar.inc(1);
+                if per_second > server.max_per_s * SATURATED && server.running.way.config != Config::DramOnly {
+                    continue;
+                }
+                bar.set_message(format!("{} at {load}%", server.running.way.config));
+                server.outcomes[at].push(server.running.child.run(&batch)?);
+            }
+        }
+    }
+    bar.set_message("checking");
+    for server in servers {
+        server.running.child.check()?;
+    }
+    bar.finish_and_clear();
+    Ok(())
+}
+
+fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], loads: &[f64]) -> Vec<Row> {
+    let highest = servers.first().map_or(0.0, |s| s.max_per_s);
+    // With one request at a time its service time does not depend on the load.
+    let flash_sync = servers.iter().find(|s| s.running.way.config == Config::FlashSync).map(|s| s.service_closed_p99_us);
+    let mut rows = Vec::new();
+    for server in servers {
+        for (load, outcomes) in loads.iter().zip(&server.outcomes).filter(|(_, o)| !o.is_empty()) {
+            let each = |percentile: f64, of: fn(&Outcome) -> &Vec<(u64, u64)>| -> Vec<f64> {
+                let one = |outcome: &Outcome| {
+                    let mut all = Percentiles::new();
+                    all.add(of(outcome));
+                    all.us(percentile)
+                };
+                outcomes.iter().map(one).collect()
+            };
+            let latency = |percentile| Spread::of(&each(percentile, |o| &o.latency));
+            let service = |percentile| Spread::of(&each(percentile, |o| &o.service)).median;
+            let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>() as f64;
+            let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
+            let guarded = server.running.way.config.guarded();
+            let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
+            let switching = guarded && server.running.way.config != Config::FlashSync;
+            let floor = switching.then(|| floor::service_p99_ratio(&floor::Service {
+                work_us: (plan.calibration.own_work_ns + plan.calibration.added_work_ns) / 1000.0,
+                misses: plan.misses_per_op,
+                flash_us: session.flash.read_latency.as_secs_f64() * 1e6,
+                load: load / 100.0,
+            }));
+            rows.push(Row {
+                workload: workload.to_owned(),
+                config: server.running.way.config.to_string(),
+                flash: server.running.opened.flash.clone(),
+                workers: session.flash.workers,
+                dram_bytes: server.running.dram_bytes,
+                data_bytes: session.data_bytes,
+                rounds: outcomes.len(),
+                load_percent: *load,
+                offered_per_s: highest * load / 100.0,
+                ops_per_s: per(sum(|o| o.requests) * 1e9, sum(|o| o.elapsed_ns)),
+                max_ops_per_s: server.max_per_s,
+                p50_us: latency(50.0).median,
+                p99_us: latency(99.0).median,
+                p999_us: latency(99.9).median,
+                p99_us_spread: latency(99.0),
+                service_p50_us: service(50.0),
+                service_p99_us: service(99.0),
+                service_p99_of_flash_sync: of_sync(service(99.0)),
+                floor_service_p99_of_flash_sync: floor,
+                misses_per_op: per(sum(|o| o.misses), sum(|o| o.requests)),
+                accesses_per_miss: per(sum(|o| o.accesses), sum(|o| o.misses)),
+                cpu_us_per_op: per(sum(|o| o.cpu_ns) / 1000.0, sum(|o| o.requests)),
+                calibration: plan.calibration,
+            });
+        }
+    }
+    rows
+}
+
+/// Points (load, p99) of a configuration, by load.
+fn curve_of(rows: &[Row], config: &str) -> Vec<(f64, f64)> {
+    rows.iter().filter(|r| r.config == config).map(|r| (r.load_percent, r.p99_us)).collect()
+}
+
+/// The highest load at which a curve's p99 is at most `p99`, between points on a straight line of log p99. None below
+/// its first point.
+fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
+    let last = curve.iter().rposition(|(_, us)| *us <= p99)?;
+    let (load, us) = curve[last];
+    Some(match curve.get(last + 1) {
+        Some((next, higher)) if *higher > us => load + (next - load) * (p99 / us).ln() / (higher / us).ln(),
+        _ => load,
+    })
+}
+
+/// Levels of p99 at which curves are compared.
+const LEVELS: u32 = 20;
+
+fn gaps(rows: &[Row]) -> Vec<Gap> {
+    let dram_only = curve_of(rows, Config::DramOnly.name());
+    let highest = rows.iter().find(|r| r.config == Config::DramOnly.name()).map_or(0.0, |r| r.max_ops_per_s);
+    let mut gaps = Vec::new();
+    for config in Config::ALL.iter().filter(|c| **c != Config::DramOnly) {
+        let curve = curve_of(rows, config.name());
+        let lowest = curve.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
+        let most = curve.iter().map(|p| p.1).fold(0.0, f64::max);
+        if curve.len() < 2 || dram_only.len() < 2 || highest == 0.0 {
+            continue;
+        }
+        let level = |i: u32| lowest * (most / lowest).powf(f64::from(i) / f64::from(LEVELS - 1));
+        let points: Vec<f64> =
+            (0..LEVELS).map(level).filter_map(|p99| Some(load_at(&dram_only, p99)? - load_at(&curve, p99)?)).collect();
+        let max = rows.iter().find(|r| r.config == config.name()).map_or(0.0, |r| r.max_ops_per_s);
+        gaps.push(Gap { config: config.to_string(), points: Spread::of(&points), max_share: max / highest });
+    }
+    gaps
+}
+
+fn show(rows: &[Row]) -> String {
+    let heading = [
+        "config", "load", "ops/s", "p50 µs", "p99 µs", "p99.9 µs", "service p50", "service p99", "of flash-sync", "floor",
+        "CPU µs",
+    ];
+    let mut last = String::new();
+    let cells = rows.iter().map(|row| {
+        let config = if row.config == last { String::new() } else { row.config.clone() };
+        last.clone_from(&row.config);
+        let multiple = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}x"));
+        vec![
+            config,
+            format!("{}%", row.load_percent),
+            table::number(row.ops_per_s),
+            table::number(row.p50_us),
+            table::number(row.p99_us),
+            table::number(row.p999_us),
+            table::number(row.service_p50_us),
+            table::number(row.service_p99_us),
+            multiple(row.service_p99_of_flash_sync),
+            multiple(row.floor_service_p99_of_flash_sync),
+            table::number(row.cpu_us_per_op),
+        ]
+    });
+    table::table(&heading, 1, cells)
+}
+
+fn plot(rows: &[Row]) -> String {
+    let chart = |title: &str, subtitle: &str, of: fn(&Row) -> f64| {
+        let curve = |config: &Config| Curve {
+            name: config.to_string(),
+            points: rows.iter().filter(|r| r.config == config.name()).map(|r| (r.load_percent, of(r))).collect(),
+        };
+        Curves {
+            title: title.to_owned(),
+            subtitle: subtitle.to_owned(),
+            x: Axis { range: Some((0.0, 100.0)), ..Axis::linear("load, % of dram-only's highest throughput") },
+            y: Axis::logarithmic("µs"),
+            curves: Config::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect(),
+            dots: true,
+        }
+        .draw()
+    };
+    let name = rows.first().map_or("", |r| r.workload.as_str());
+    stack(&[
+        chart(&format!("p99 latency against load: {name}"), "Poisson arrivals, from arrival to end; median of the rounds", |r| r.p99_us),
+        chart(&format!("p99 service time against load: {name}"), "from start to end", |r| r.service_p99_us),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_are_found_between_points() {
+        let curve = [(10.0, 10.0), (50.0, 10.0), (90.0, 1000.0)];
+        assert_eq!(load_at(&curve, 5.0), None);
+        assert_eq!(load_at(&curve, 10.0), Some(50.0));
+        assert!((load_at(&curve, 100.0).unwrap() - 70.0).abs() < 1e-9);
+        assert_eq!(load_at(&curve, 5000.0), Some(90.0));
+    }
+    #[test]
+    fn a_shifted_curve_has_its_shift_as_gap() {
+        let row = |config: &str, load: f64, p99: f64| Row {
+            config: config.into(),
+            load_percent: load,
+            p99_us: p99,
+            max_ops_per_s: 100.0,
+            ..Row::default()
+        };
+        let p99 = |load: f64| 10.0 / (1.0 - load / 100.0);
+        let mut rows: Vec<Row> = (1..19).map(|i| f64::from(i) * 5.0).map(|l| row("dram-only", l, p99(l))).collect();
+        rows.extend((1..18).map(|i| f64::from(i) * 5.0).map(|l| row("fulgurite", l, p99(l + 5.0))));
+        let gaps = gaps(&rows);
+        assert_eq!(gaps.len(), 1);
+        assert!((gaps[0].points.median - 5.0).abs() < 0.2, "{gaps:?}");
+    }
 }

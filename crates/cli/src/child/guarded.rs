@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash};
-use fulgurite_memory::{AccessError, SUBPAGE_BYTES};
+use fulgurite_memory::{AccessError, Address, SUBPAGE_BYTES};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
 use fulgurite_sys::{Arena, Clock};
@@ -61,6 +61,9 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         builder = builder.submit_batch(4);
     }
     let runtime = builder.build()?;
+    if spec.config == Config::Resident {
+        bring_in(&runtime, spec.region_bytes)?;
+    }
     let workload = opened::<W>(&runtime, &spec)?;
     Ok(Box::new(Guarded { spec, runtime, flash, file, workload }))
 }
@@ -82,6 +85,23 @@ pub fn job<T: Send + 'static>(
         Err(JobError::Panicked { message, .. }) => bail!("{name} panicked: {message}"),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Touches all data once, so that nothing is missed afterwards.
+fn bring_in(runtime: &Runtime, bytes: u64) -> Result<()> {
+    // As many jobs as keep a device busy, each with a piece.
+    let piece = (bytes / 256).next_multiple_of(SUBPAGE_BYTES as u64).max(SUBPAGE_BYTES as u64);
+    let touch = |start: u64| {
+        runtime.submit(move |context| {
+            let range = start..(start + piece).min(bytes);
+            range.step_by(SUBPAGE_BYTES).try_for_each(|at| context.access(Address::from_linear(at)).map(|_| ()))
+        })
+    };
+    let jobs: Vec<_> = (0..bytes).step_by(piece as usize).map(touch).collect::<Result<_, _>>()?;
+    for job in jobs {
+        job.wait()??;
+    }
+    Ok(())
 }
 
 type Medium = (Arc<dyn Flash>, Option<Arc<FileFlash>>);

@@ -19,6 +19,7 @@ use anyhow::{Context, Result, bail};
 use fulgurite_memory::{Address, NoLatch, Region, VersionLatch};
 use fulgurite_workloads::{Params, Visitor, Workload};
 
+pub use added_work::{compute, time as time_work};
 pub use handle::{ChildHandle, shared_path};
 use protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
 

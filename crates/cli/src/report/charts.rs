@@ -41,7 +41,7 @@ pub fn colour(name: &str, index: usize) -> &'static str {
 }
 
 const LEFT: f64 = 62.0;
-const RIGHT: f64 = 20.0;
+const RIGHT: f64 = 30.0;
 
 /// Draws the legend in rows from `y` on; returns where it ends.
 fn legend(canvas: &mut Canvas, names: &[String], y: f64, width: f64) -> f64 {
@@ -80,7 +80,7 @@ impl Bars {
     pub fn draw(&self) -> Canvas {
         let bar = if self.groups.len() * self.series.len() > 40 { 13.0 } else { 20.0 };
         let group = self.series.len() as f64 * (bar + 2.0) + 22.0;
-        let width = (LEFT + RIGHT + group * self.groups.len() as f64).max(620.0);
+        let width = (LEFT + RIGHT + group * self.groups.len() as f64).max(660.0);
         let group = (width - LEFT - RIGHT) / self.groups.len().max(1) as f64;
         let mut canvas = Canvas::new(width, 430.0);
         let top = headings(&mut canvas, &self.title, &self.subtitle, &self.series, width) + 18.0;

@@ -1,13 +1,20 @@
 //! Tables for people.
 
-use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
+use comfy_table::{ContentLineStyle, LineStyle};
 
 use super::rows::LiveRow;
 
 /// A table with a heading; all columns after the first `left` are aligned to the right.
 pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(presets::UTF8_HORIZONTAL_ONLY).set_content_arrangement(ContentArrangement::Disabled);
+    let rule = LineStyle::none().fill('─').junction('─');
+    let style = TableStyle::new()
+        .header_lines(ContentLineStyle::none().junction(' '))
+        .header_separator(rule)
+        .content_lines(ContentLineStyle::none().junction(' '))
+        .bottom_border(rule);
+    table.load_style(style).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(heading.iter().copied());
     for row in rows {
         table.add_row(row);
@@ -49,8 +56,8 @@ pub fn percent(share: f64) -> String {
 /// The table of `bench live`.
 pub fn live(rows: &[LiveRow]) -> String {
     let heading = [
-        "workload", "config", "ops/s", "of DRAM", "min", "max", "misses/s", "acc/miss", "work µs/miss", "p50 µs", "p99 µs",
-        "p99.9 µs", "CPU µs/op", "reads", "writes", "cgroup peak",
+        "workload", "config", "ops/s", "of DRAM", "(lowest-highest)", "misses/s", "acc/miss", "µs/miss", "p50 µs", "p99 µs",
+        "p99.9 µs", "CPU µs", "reads", "writes", "peak",
     ];
     let mut last = String::new();
     let cells = rows.iter().map(|row| {
@@ -60,10 +67,8 @@ pub fn live(rows: &[LiveRow]) -> String {
         let per_miss = |value: f64| if value > 0.0 { number(value) } else { "-".to_owned() };
         let config = match (row.variants.is_empty(), row.page_cluster) {
             (true, _) => row.config.clone(),
-            (false, None) => format!("{} ({} threads)", row.config, row.fibers_or_threads),
-            (false, Some(cluster)) => {
-                format!("{} ({} threads, cluster {cluster})", row.config, row.fibers_or_threads)
-            }
+            (false, None) => format!("{} x{}", row.config, row.fibers_or_threads),
+            (false, Some(cluster)) => format!("{} x{} pc{cluster}", row.config, row.fibers_or_threads),
         };
         let share = row.share_of_dram_only;
         vec![
@@ -71,8 +76,7 @@ pub fn live(rows: &[LiveRow]) -> String {
             config,
             number(row.ops_per_s),
             percent(share.median),
-            percent(share.min),
-            percent(share.max),
+            format!("({}-{})", percent(share.min), percent(share.max)),
             number(row.misses_per_s),
             per_miss(row.accesses_per_miss),
             per_miss(row.work_us_per_miss),

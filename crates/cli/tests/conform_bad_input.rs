@@ -1,0 +1,176 @@
+//! Goal: every bad input gets one clear message and exit code 2, before anything is created.
+//! Method: run the program with each, in an empty directory; look at the code, at the message, and that the directory is
+//! still empty.
+
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn run(directory: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(words)
+        .current_dir(directory)
+        .env("TMPDIR", directory)
+        .output()
+        .expect("the program starts")
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        directory.read_dir().unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Refused with code 2 and a message that has all of `parts`, and nothing was created.
+fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {
+    let before = entries(directory);
+    let output = run(directory, words);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
+    for part in parts {
+        assert!(message.contains(part), "{words:?}: the message lacks \"{part}\": {message}");
+    }
+    assert_eq!(entries(directory), before, "{words:?} created something");
+    assert!(output.stdout.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn refused(words: &[&str], parts: &[&str]) {
+    refused_in(tempfile::tempdir().unwrap().path(), words, parts);
+}
+
+#[test]
+fn sizes() {
+    for (size, part) in [
+        ("0", "zero"),
+        ("-64M", "negative"),
+        ("99999999999T", "too large"),
+        ("many", "does not start with a number"),
+        ("64X", "unknown unit"),
+        ("", "does not start with a number"),
+    ] {
+        for option in ["--dram", "--data"] {
+            let word = format!("{option}={size}");
+            refused(&["bench", "live", "--quick", &word], &[option, part]);
+        }
+    }
+    refused(&["bench", "live", "--dram=0%"], &["above 0%"]);
+    refused(&["bench", "live", "--dram=101%"], &["at most 100%"]);
+    refused(&["bench", "live", "--data=1000"], &["less than one subpage"]);
+}
+
+#[test]
+fn counts_and_times() {
+    for option in ["--rounds=0", "--fibers=0", "--planes=0", "--workers=0", "--rounds=-1", "--seed=x"] {
+        refused(&["bench", "live", option], &[option.split('=').next().unwrap()]);
+    }
+    refused(&["bench", "live", "--miss-every=0"], &["time of zero"]);
+    refused(&["bench", "live", "--miss-every=-10us"], &["negative"]);
+    refused(&["bench", "live", "--miss-every=10"], &["unknown unit"]);
+    refused(&["bench", "live", "--miss-every=10us", "--work=0"], &["cannot be used with"]);
+    refused(&["bench", "live", "--zipf=5"], &["0 (uniform) to 4"]);
+    refused(&["bench", "live", "--read-latency=2s2"], &["--read-latency"]);
+    refused(&["bench", "tail", "--loads=0"], &["above 0%"]);
+}
+
+#[test]
+fn machine() {
+    refused(&["bench", "live", "--quick", "--dram=9000T"], &["more than this machine has"]);
+    refused(&["bench", "live", "--quick", "--data=9000T"], &["memory at once"]);
+    refused(&["bench", "live", "--quick", "--dram=64K"], &["too little", "tables"]);
+    refused(&["bench", "live", "--quick", "--dram=8M", "--fibers=4000"], &["too little", "--fibers"]);
+    refused(&["bench", "live", "--quick", "--workers=4096"], &["more than the", "cores"]);
+    refused(&["bench", "live", "--quick", "--scratch=nowhere"], &["--scratch", "not a directory"]);
+}
+
+#[test]
+fn names() {
+    refused(&["bench", "live", "--workload=tattp"], &["no workload \"tattp\"", "did you mean \"tatp\"", "masstree"]);
+    refused(&["bench", "live", "--workload=tatp,nope"], &["no workload \"nope\""]);
+    refused(&["bench", "live", "--config=fulgurit"], &["no configuration \"fulgurit\"", "did you mean \"fulgurite\""]);
+    refused(&["bench", "live", "--replacement=arc"], &["no replacement policy \"arc\"", "clock"]);
+    refused(&["bench", "live", "--prefetch=17"], &["at most 16"]);
+    refused(&["bench", "live", "--flash=emulate"], &["did you mean \"emulated\""]);
+    refused(&["bench", "tail", "--workload=tapt"], &["did you mean \"tatp\""]);
+    refused(&["bench", "tail", "--config=os-swap"], &["bench live"]);
+    refused(&["bench", "lve"], &["lve"]);
+    refused(&["bench", "live", "--workload=search"], &["--input DIR"]);
+}
+
+#[test]
+fn results() {
+    refused(&["bench", "live", "--quick", "--json", "no/such/file.json"], &["--json", "does not exist"]);
+    refused(&["bench", "live", "--quick", "--plot", "plot.png"], &[".svg"]);
+    refused(&["bench", "live", "--quick", "--plot", "no/such.svg"], &["--plot", "does not exist"]);
+    refused(&["demo", "--report", "no/such.html"], &["--report", "does not exist"]);
+    refused(&["man", "nowhere"], &["not a directory"]);
+}
+
+#[test]
+fn flash_paths() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let live = |path: &str, parts: &[&str]| {
+        let word = format!("--flash={path}");
+        refused_in(directory.path(), &["bench", "live", "--quick", "--data=16M", "--dram=8M", &word], parts);
+    };
+    live("./missing", &["does not exist", "--create"]);
+    std::fs::create_dir(at("folder")).unwrap();
+    live("./folder", &["is a directory"]);
+    std::fs::write(at("small"), vec![0; 4096]).unwrap();
+    live("./small", &["are needed", "--data"]);
+    symlink("small", at("link")).unwrap();
+    live("./link", &["symbolic link"]);
+    symlink("nowhere", at("dangling")).unwrap();
+    live("./dangling", &["symbolic link"]);
+    let large = std::fs::File::create(at("large")).unwrap();
+    large.set_len(64 << 20).unwrap();
+    let held = rustix::fs::flock(&large, rustix::fs::FlockOperation::LockExclusive);
+    assert!(held.is_ok());
+    live("./large", &["in use by another process"]);
+    drop(large);
+    std::fs::set_permissions(at("large"), std::fs::Permissions::from_mode(0o444)).unwrap();
+    live("./large", &["read-only"]);
+    let null = std::fs::metadata("/dev/null").unwrap();
+    assert!(null.file_type().is_char_device());
+    live("/dev/null", &["neither a regular file nor a block device"]);
+    let create = |path: &str, parts: &[&str]| {
+        let word = format!("--flash={path}");
+        let words = ["bench", "live", "--quick", "--data=16M", "--dram=8M", "--create", &word];
+        refused_in(directory.path(), &words, parts);
+    };
+    create("./small", &["exists and is not overwritten"]);
+    create("./no/such/file", &["does not exist"]);
+    refused(&["bench", "live", "--quick", "--create"], &["--create needs --flash FILE"]);
+}
+
+#[test]
+fn text() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::create_dir_all(at("empty/inside")).unwrap();
+    std::fs::create_dir(at("noise")).unwrap();
+    std::fs::write(at("noise/a.bin"), [0u8, 1, 2, 255]).unwrap();
+    std::fs::write(at("file"), "words").unwrap();
+    for (input, part) in
+        [("nowhere", "does not exist"), ("file", "not a directory"), ("empty", "no readable text"), ("noise", "no readable text")]
+    {
+        refused_in(directory.path(), &["demo", "--quick", "--input", input], &["--input", part]);
+    }
+    refused_in(directory.path(), &["bench", "policies", "--quick", "--traces", "nowhere"], &["--traces", "not a directory"]);
+}
+
+#[test]
+fn help_has_examples_and_ends_well() {
+    let directory = tempfile::tempdir().unwrap();
+    for words in [&["--help"][..], &["bench", "live", "--help"], &["bench", "tail", "--help"]] {
+        let output = run(directory.path(), words);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0));
+        assert!(text.contains("Examples:") && text.contains("fulgurite bench"), "{text}");
+    }
+    let output = run(directory.path(), &["completions", "bash"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
+    assert!(run(directory.path(), &["man", "."]).status.success());
+    assert!(directory.path().join("fulgurite.1").exists());
+}

@@ -1,0 +1,164 @@
+//! Goal: however the program ends, its swap files, cgroups and temporary files are gone.
+//! Method: hold a real helper by its pipe and close it; start a real benchmark and kill it while its swap file is in use;
+//! kill a helper itself and clean up. What needs root or a memory cgroup is skipped without, and says so.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
+
+struct Helper {
+    process: Child,
+}
+
+impl Helper {
+    fn start() -> Helper {
+        let process = Command::new(PROGRAM)
+            .arg("__privileged")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the helper starts");
+        Helper { process }
+    }
+    fn ask(&mut self, request: &serde_json::Value) -> serde_json::Value {
+        let input = self.process.stdin.as_mut().unwrap();
+        writeln!(input, "{request}").unwrap();
+        let mut line = String::new();
+        // One answer to each request: nothing is lost with the buffer.
+        BufReader::with_capacity(1, self.process.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+    /// Whether cgroups and swap can be had; says so when not.
+    fn able(&mut self, scratch: &Path) -> bool {
+        let reply = self.ask(&serde_json::json!({ "Probe": { "scratch": scratch } }));
+        let capabilities = &reply["Capabilities"];
+        let able = capabilities["cgroup_missing"].is_null() && capabilities["swap_missing"].is_null();
+        if !able {
+            eprintln!("SKIPPED: {capabilities}");
+        }
+        able
+    }
+}
+
+fn swaps_with(part: &str) -> bool {
+    std::fs::read_to_string("/proc/swaps").unwrap_or_default().contains(part)
+}
+
+fn groups_of(pid: u32) -> Vec<PathBuf> {
+    let prefix = format!("fulgurite-{pid}-");
+    let named = |root: &str| -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
+        let ours = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
+        entries.flatten().map(|e| e.path()).filter(ours).collect()
+    };
+    ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].into_iter().flat_map(named).collect()
+}
+
+fn within(patience: Duration, what: &str, mut done: impl FnMut() -> bool) {
+    let end = Instant::now() + patience;
+    while !done() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A directory on a real file system: the tests' own target directory.
+fn scratch() -> tempfile::TempDir {
+    tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap()
+}
+
+#[test]
+fn a_closed_pipe_removes_everything() {
+    let scratch = scratch();
+    let mut helper = Helper::start();
+    if !helper.able(scratch.path()) {
+        return;
+    }
+    let pid = helper.process.id();
+    let done = serde_json::json!("Done");
+    let cgroup = serde_json::json!({ "Cgroup": { "name": "a", "limit_bytes": 64 << 20, "no_swap": false } });
+    assert_eq!(helper.ask(&cgroup), done);
+    let mut sleeper = Command::new("sleep").arg("1000").spawn().unwrap();
+    assert_eq!(helper.ask(&serde_json::json!({ "Join": { "name": "a", "pid": sleeper.id() } })), done);
+    let swap = serde_json::json!({ "SwapOn": { "scratch": scratch.path(), "bytes": 8 << 20 } });
+    assert_eq!(helper.ask(&swap), done);
+    let kept = scratch.path().join("adopted");
+    std::fs::write(&kept, "x").unwrap();
+    assert_eq!(helper.ask(&serde_json::json!({ "Adopt": { "path": kept } })), done);
+    assert!(swaps_with(&format!("fulgurite-{pid}.swap")) && !groups_of(pid).is_empty());
+    // Not by a signal of the terminal.
+    let signal = rustix::process::Signal::INT;
+    rustix::process::kill_process(rustix::process::Pid::from_child(&helper.process), signal).unwrap();
+    assert!(helper.able(scratch.path()), "the helper outlives Ctrl-C");
+    drop(helper.process.stdin.take());
+    assert!(helper.process.wait().unwrap().success());
+    assert!(!swaps_with(&format!("fulgurite-{pid}.swap")) && groups_of(pid).is_empty());
+    assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
+    // Who was in the group has been ended.
+    assert!(!sleeper.wait().unwrap().success());
+}
+
+#[test]
+fn a_killed_benchmark_leaves_nothing() {
+    let scratch = scratch();
+    if !Helper::start().able(scratch.path()) {
+        return;
+    }
+    let mut program = Command::new(PROGRAM)
+        .args(["bench", "live", "--workload=array-swap", "--config=os-swap", "--data=64M", "--dram=16M", "--work=1us"])
+        .args(["--rounds=1000", "--round-time=200ms", "--scratch"])
+        .arg(scratch.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let here = scratch.path().to_string_lossy().into_owned();
+    within(PATIENCE, "the benchmark never swapped", || {
+        assert!(program.try_wait().unwrap().is_none(), "the benchmark ended by itself");
+        swaps_with(&here)
+    });
+    let groups = || {
+        let text = std::fs::read_dir("/sys/fs/cgroup/memory").or_else(|_| std::fs::read_dir("/sys/fs/cgroup"));
+        let ours = |name: &str| name.contains("os-swap");
+        text.unwrap().flatten().filter(|e| ours(&e.file_name().to_string_lossy())).map(|e| e.path()).collect::<Vec<_>>()
+    };
+    within(PATIENCE, "no cgroup was made", || !groups().is_empty());
+    let made = groups();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    within(PATIENCE, "the swap file is still in use", || !swaps_with(&here));
+    within(PATIENCE, "a cgroup is still there", || made.iter().all(|group| !group.exists()));
+    within(PATIENCE, "a file is still there", || scratch.path().read_dir().unwrap().count() == 0);
+}
+
+#[test]
+fn cleanup_finishes_what_a_killed_helper_left() {
+    let scratch = scratch();
+    let mut helper = Helper::start();
+    let kept = scratch.path().join("adopted");
+    std::fs::write(&kept, "x").unwrap();
+    assert_eq!(helper.ask(&serde_json::json!({ "Adopt": { "path": kept } })), serde_json::json!("Done"));
+    let able = helper.able(scratch.path());
+    let pid = helper.process.id();
+    if able {
+        let cgroup = serde_json::json!({ "Cgroup": { "name": "b", "limit_bytes": 64 << 20, "no_swap": true } });
+        assert_eq!(helper.ask(&cgroup), serde_json::json!("Done"));
+        let swap = serde_json::json!({ "SwapOn": { "scratch": scratch.path(), "bytes": 8 << 20 } });
+        assert_eq!(helper.ask(&swap), serde_json::json!("Done"));
+    }
+    // While it runs, cleanup keeps its hands off.
+    assert!(Command::new(PROGRAM).arg("cleanup").output().unwrap().status.success());
+    assert!(kept.exists());
+    helper.process.kill().unwrap();
+    helper.process.wait().unwrap();
+    assert!(kept.exists());
+    let output = Command::new(PROGRAM).arg("cleanup").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(!kept.exists() && groups_of(pid).is_empty() && !swaps_with(&format!("fulgurite-{pid}.swap")));
+    assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
+}
