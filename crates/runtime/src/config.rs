@@ -267,12 +267,15 @@ impl Builder {
         };
         // What a worker needs beside its frames: stacks, contexts and fiber slots, the miss table and requests (by their
         // own formulas, below 200 bytes each), histograms, the queue's rings.
-        let per_worker = (self.fibers * (self.stack_bytes + 4096 + 512) + depth * 200 + HISTOGRAM_BYTES) as u64;
-        let fixed = subpages * size_of::<u32>() as u64 + workers * per_worker + PROCESS_BYTES;
+        let per_fiber = (self.stack_bytes as u64).saturating_add(4096 + 512);
+        let per_worker =
+            (self.fibers as u64).saturating_mul(per_fiber).saturating_add((depth * 200 + HISTOGRAM_BYTES) as u64);
+        let fixed =
+            (subpages * size_of::<u32>() as u64 + PROCESS_BYTES).saturating_add(workers.saturating_mul(per_worker));
         let per_frame = (SUBPAGE_BYTES + frames::META_BYTES + 8 + bytes_per_frame(self.replacement)) as u64;
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
-        let fixed = fixed + meta_of_max;
-        let least = fixed + workers * per_frame;
+        let fixed = fixed.saturating_add(meta_of_max);
+        let least = fixed.saturating_add(workers * per_frame);
         if self.dram_bytes < least {
             return Err(BuildError::TooSmall { budget: self.dram_bytes, fixed, least });
         }

@@ -445,7 +445,9 @@ impl Worker {
         self.statistics.counts.jobs_died += u64::from(died.is_some() || overflowed);
         let slot = &mut self.fibers[index as usize];
         self.pins_promised -= std::mem::take(&mut slot.promised);
-        if let Some((_, control)) = slot.finish.take() {
+        if let Some((finish, control)) = slot.finish.take() {
+            // Nobody waits for it any more, perhaps: then the result goes here, and what its drop does is its owner's.
+            let _ = catch_unwind(AssertUnwindSafe(move || drop(finish)));
             let ns = self.shared.clock.now_ns().saturating_sub(control.submitted_ns);
             self.statistics.job_ns.saturating_record(ns.max(1));
         }
@@ -664,6 +666,10 @@ impl Worker {
 
     /// Nothing can run: waits for flash, mail, arrivals or timers; polling for a while, then asleep.
     fn wait(&mut self) -> Point {
+        if self.service_is_over() {
+            // Since the scheduling point, which tells its end.
+            return Point::Idle;
+        }
         self.hand_over();
         let clock = self.shared.clock;
         let next_timer = self.timers.peek().map_or(u64::MAX, |t| t.0.0);
@@ -715,18 +721,23 @@ impl Worker {
         Point::Idle
     }
 
+    /// Whether the service has finished or died, and none of its requests runs.
+    fn service_is_over(&mut self) -> bool {
+        self.service.as_ref().is_some_and(|s| s.running == 0)
+            && self.ask_service().is_none_or(|(next, _)| next == Next::Finished)
+    }
+
     /// Ends a service that has finished, and begins the next.
     fn end_service(&mut self) {
         if self.service.is_none() && self.services.is_empty() {
             return;
         }
-        if self.service.as_ref().is_some_and(|s| s.running == 0) {
-            let finished = self.ask_service().is_none_or(|(next, _)| next == Next::Finished);
-            if finished && let Some(Serving { service, done, died, .. }) = self.service.take() {
-                let dropped = catch_unwind(AssertUnwindSafe(move || drop(service)));
-                let died = died.or_else(|| dropped.err().map(|panic| panic_text(&*panic)));
-                let _ = done.send(died.map_or(Ok(()), Err));
-            }
+        if self.service_is_over()
+            && let Some(Serving { service, done, died, .. }) = self.service.take()
+        {
+            let dropped = catch_unwind(AssertUnwindSafe(move || drop(service)));
+            let died = died.or_else(|| dropped.err().map(|panic| panic_text(&*panic)));
+            let _ = done.send(died.map_or(Ok(()), Err));
         }
         while self.service.is_none()
             && let Some(ServiceFactory { make, done }) = self.services.pop_front()
