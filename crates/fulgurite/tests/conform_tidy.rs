@@ -135,7 +135,7 @@ fn every_file_says_what_it_holds() {
 
 #[test]
 fn every_test_says_its_goal_and_method() {
-    let kinds = ["crash_", "fault_", "model_", "conform_", "regression_", "loom_"];
+    let kinds = ["crash_", "fault_", "model_", "conform_", "regression_", "loom_", "compile_fail"];
     let mut offenders = Vec::new();
     // What lies deeper is material that tests share.
     let is_a_test =
