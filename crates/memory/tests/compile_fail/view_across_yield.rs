@@ -1,0 +1,11 @@
+//! A view does not survive giving way.
+use fulgurite_memory::{Address, Memory};
+use fulgurite_runtime::Context;
+
+fn job(context: &mut Context, a: Address) -> u64 {
+    let view = context.view(a, 8).unwrap();
+    context.yield_now().unwrap();
+    view.load::<u64>(0)
+}
+
+fn main() {}
