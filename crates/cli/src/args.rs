@@ -201,13 +201,13 @@ pub struct LiveArgs {
         default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap"
     )]
     pub config: Vec<Config>,
-    /// Bytes of data [default: 2G; --quick: 128M].
+    /// Bytes of data [default: 2G; --quick: 256M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
     /// Rounds, in each of which every configuration runs once [default: 5; --quick: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// How long dram-only takes in a round [default: 1s; --quick: 100ms].
+    /// How long dram-only takes in a round [default: 1s; --quick: 60ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
     /// Directory of text for the search workload.
@@ -239,16 +239,10 @@ pub struct TailArgs {
         default_value = "dram-only,fulgurite,priority-aging,fifo,flash-sync"
     )]
     pub config: Vec<Config>,
-    /// Loads in percent of dram-only's highest throughput, comma-separated.
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_parser = values::load,
-        default_value = "10,20,30,40,50,60,70,80,85,90,93,96,98"
-    )]
+    /// Loads in percent of dram-only's highest throughput, comma-separated [default: 10 to 98; --quick: 30,60,90].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::load)]
     pub loads: Vec<f64>,
-    /// Bytes of data [default: 2G; --quick: 128M].
+    /// Bytes of data [default: 2G; --quick: 256M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
     /// Rounds [default: 5; --quick: 1].

@@ -52,7 +52,9 @@ pub fn writable(option: &str, path: &Path) -> Result<()> {
 pub fn workers(workers: u32, machine: &Machine) -> Result<()> {
     if workers as usize > machine.cores {
         let cores = machine.cores;
-        bad_input!("--workers {workers} is more than the {cores} cores that this process may use; choose at most {cores}");
+        bad_input!(
+            "--workers {workers} is more than the {cores} cores that this process may use; choose at most {cores}"
+        );
     }
     Ok(())
 }

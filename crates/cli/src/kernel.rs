@@ -49,8 +49,7 @@ pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {
     // SAFETY: the range lies inside the arena's own mapping (asserted), whose bytes are never borrowed but reached as
     // atomics and opaque copies, to which the change of backing is one more concurrent store. The arena unmaps the whole
     // range when it is dropped. The caller's file is unlinked or ours, so nobody truncates it.
-    let at =
-        unsafe { libc::mmap(arena.base().as_ptr().cast(), bytes, protection, flags, file.as_raw_fd(), 0) };
+    let at = unsafe { libc::mmap(arena.base().as_ptr().cast(), bytes, protection, flags, file.as_raw_fd(), 0) };
     if at == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

@@ -152,12 +152,19 @@ fn text() {
     std::fs::create_dir(at("noise")).unwrap();
     std::fs::write(at("noise/a.bin"), [0u8, 1, 2, 255]).unwrap();
     std::fs::write(at("file"), "words").unwrap();
-    for (input, part) in
-        [("nowhere", "does not exist"), ("file", "not a directory"), ("empty", "no readable text"), ("noise", "no readable text")]
-    {
+    for (input, part) in [
+        ("nowhere", "does not exist"),
+        ("file", "not a directory"),
+        ("empty", "no readable text"),
+        ("noise", "no readable text"),
+    ] {
         refused_in(directory.path(), &["demo", "--quick", "--input", input], &["--input", part]);
     }
-    refused_in(directory.path(), &["bench", "policies", "--quick", "--traces", "nowhere"], &["--traces", "not a directory"]);
+    refused_in(
+        directory.path(),
+        &["bench", "policies", "--quick", "--traces", "nowhere"],
+        &["--traces", "not a directory"],
+    );
 }
 
 #[test]

@@ -154,7 +154,8 @@ impl Bench<'_> {
         for _ in 0..3 {
             let batch = self.batch(count);
             let outcome = self.dram_only.child.run(&batch)?;
-            own_ns = own_ns.min(outcome.elapsed_ns as f64 / outcome.requests as f64 * f64::from(self.session.flash.workers));
+            own_ns =
+                own_ns.min(outcome.elapsed_ns as f64 / outcome.requests as f64 * f64::from(self.session.flash.workers));
         }
         let misses = if self.fulgurite.is_some() { self.misses(exponent)? } else { 0.0 };
         Ok((exponent, own_ns, misses))

@@ -119,7 +119,11 @@ fn scan(input: Option<&Path>, limit: u64) -> Result<Corpus> {
     let waiting = progress::waiting("looking for text");
     let mut found = |files: u64, bytes: u64| {
         if files.is_multiple_of(256) {
-            waiting.set_message(format!("looking for text: {} files, {}", table::thousands(files as i64), format_bytes(bytes)));
+            waiting.set_message(format!(
+                "looking for text: {} files, {}",
+                table::thousands(files as i64),
+                format_bytes(bytes)
+            ));
         }
     };
     let corpus = match input {
@@ -129,13 +133,26 @@ fn scan(input: Option<&Path>, limit: u64) -> Result<Corpus> {
     waiting.finish_and_clear();
     let corpus = corpus.map_err(|e| BadInput(e.to_string()))?;
     if corpus.files().is_empty() {
-        bad_input!("{} holds no text that fits in {}; name another directory", corpus.dir().display(), format_bytes(limit));
+        bad_input!(
+            "{} holds no text that fits in {}; name another directory",
+            corpus.dir().display(),
+            format_bytes(limit)
+        );
     }
     Ok(corpus)
 }
 
-const HEADING: [&str; 9] =
-    ["config", "queries/s", "of DRAM-only", "p50 µs", "p99 µs", "p99.9 µs", "DRAM", "misses/query", "$ per GB of index"];
+const HEADING: [&str; 9] = [
+    "config",
+    "queries/s",
+    "of DRAM-only",
+    "p50 µs",
+    "p99 µs",
+    "p99.9 µs",
+    "DRAM",
+    "misses/query",
+    "$ per GB of index",
+];
 
 /// Bytes of DRAM that a configuration has, and what a gigabyte of index costs so.
 fn cost(row: &LiveRow) -> f64 {
@@ -189,7 +206,8 @@ fn page(
             "of the index in DRAM, everything included".to_owned(),
         ));
         if let Some(dram) = of(Config::DramOnly) {
-            figures.push((format!("{:.0}x", cost(dram) / cost(ours)), "cheaper memory per gigabyte of index".to_owned()));
+            figures
+                .push((format!("{:.0}x", cost(dram) / cost(ours)), "cheaper memory per gigabyte of index".to_owned()));
         }
         if let Some(sync) = of(Config::FlashSync) {
             figures.push((
@@ -198,7 +216,10 @@ fn page(
             ));
         }
         if let Some(swap) = of(Config::OsSwap) {
-            figures.push((format!("{:.1}x", ours.ops_per_s / swap.ops_per_s.max(1e-9)), "the throughput of kernel swap, at its best".to_owned()));
+            figures.push((
+                format!("{:.1}x", ours.ops_per_s / swap.ops_per_s.max(1e-9)),
+                "the throughput of kernel swap, at its best".to_owned(),
+            ));
         }
     }
     page.figures(&figures);
@@ -231,7 +252,12 @@ mod tests {
 
     #[test]
     fn flash_is_what_makes_it_cheap() {
-        let row = |config: Config, dram_bytes| LiveRow { config: config.to_string(), dram_bytes, data_bytes: 1 << 30, ..LiveRow::default() };
+        let row = |config: Config, dram_bytes| LiveRow {
+            config: config.to_string(),
+            dram_bytes,
+            data_bytes: 1 << 30,
+            ..LiveRow::default()
+        };
         let (dram, ours) = (cost(&row(Config::DramOnly, 1 << 30)), cost(&row(Config::Fulgurite, 1 << 25)));
         assert!(dram / ours > 10.0, "{dram} {ours}");
     }

@@ -115,6 +115,8 @@ mod tests {
     }
     #[test]
     fn without_misses_nothing_waits() {
-        assert!((service_p99_ratio(&Service { work_us: 10.0, misses: 0.0, flash_us: 50.0, load: 0.9 }) - 1.0).abs() < 1e-6);
+        assert!(
+            (service_p99_ratio(&Service { work_us: 10.0, misses: 0.0, flash_us: 50.0, load: 0.9 }) - 1.0).abs() < 1e-6
+        );
     }
 }

@@ -152,7 +152,8 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
             contestants.iter().filter(|c| c.way.config == *config && !c.outcomes.is_empty()).collect();
         // The best of those that ran to the end, else of all.
         let ended = ways.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
-        let best = ways.iter().filter(|c| c.outcomes.len() == ended).max_by(|a, b| median_rate(a).total_cmp(&median_rate(b)));
+        let best =
+            ways.iter().filter(|c| c.outcomes.len() == ended).max_by(|a, b| median_rate(a).total_cmp(&median_rate(b)));
         let Some(best) = best else { continue };
         let mut row = row(session, workload, plan, best, dram_only);
         if ways.len() > 1 {
@@ -176,13 +177,7 @@ fn variant(one: &Contestant, dram_only: Option<&Contestant>, ops_per_s: f64) -> 
     }
 }
 
-fn row(
-    session: &Session,
-    workload: &str,
-    plan: &Plan,
-    one: &Contestant,
-    dram_only: Option<&Contestant>,
-) -> LiveRow {
+fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_only: Option<&Contestant>) -> LiveRow {
     let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
     let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
     let (requests, misses, accesses) = (sum(|o| o.requests), sum(|o| o.misses), sum(|o| o.accesses));
@@ -220,7 +215,10 @@ fn row(
         device_reads: reads as u64,
         device_writes: writes as u64,
         device_late: sum(|o| o.device_late) as u64,
-        device_lateness_us: Spread::of(&one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>()).median,
+        device_lateness_us: Spread::of(
+            &one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>(),
+        )
+        .median,
         work_hash: one.work_hash().map(|hash| format!("{hash:016x}")),
         cgroup_limit_bytes: one.limit_bytes,
         cgroup_peak_bytes: one.peak_bytes,
@@ -275,13 +273,25 @@ pub fn share_bars(rows: &[LiveRow]) -> Bars {
     let bar = |workload: &String, config: &String| {
         let row = rows.iter().find(|r| r.workload == *workload && r.config == *config)?;
         let share = row.share_of_dram_only;
-        let tip = format!("{workload}, {config}: {} of dram-only, {} requests/s", table::percent(share.median), table::number(row.ops_per_s));
+        let tip = format!(
+            "{workload}, {config}: {} of dram-only, {} requests/s",
+            table::percent(share.median),
+            table::number(row.ops_per_s)
+        );
         Some(Bar { value: share.median * 100.0, spread: Some((share.min * 100.0, share.max * 100.0)), tip })
     };
     let subtitle = rows.first().map_or(String::new(), |row| {
-        let (dram, data) = (rows.iter().find(|r| r.config == "fulgurite").map_or(row.dram_bytes, |r| r.dram_bytes), row.data_bytes);
-        let every = row.calibration.miss_every_ns.map_or(String::new(), |ns| format!(", a miss every {} µs", ns as f64 / 1000.0));
-        format!("{} of data, {} of DRAM{every}; lines: lowest and highest round", fulgurite_format::format_bytes(data), fulgurite_format::format_bytes(dram))
+        let (dram, data) =
+            (rows.iter().find(|r| r.config == "fulgurite").map_or(row.dram_bytes, |r| r.dram_bytes), row.data_bytes);
+        let every = row
+            .calibration
+            .miss_every_ns
+            .map_or(String::new(), |ns| format!(", a miss every {} µs", ns as f64 / 1000.0));
+        format!(
+            "{} of data, {} of DRAM{every}; lines: lowest and highest round",
+            fulgurite_format::format_bytes(data),
+            fulgurite_format::format_bytes(dram)
+        )
     });
     Bars {
         title: "Throughput as a share of DRAM-only".to_owned(),

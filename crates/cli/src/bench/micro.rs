@@ -61,7 +61,12 @@ const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
     ("miss_cpu_write_ns", "ns", None, "the same for a store whose victim is dirty and is written back"),
     ("miss_p50_ns", "ns", None, "from a miss to its fiber's being runnable again, median"),
     ("miss_p99_ns", "ns", None, "the same, 99% of misses"),
-    ("crowded_share", "share", None, "misses left out because all fibers were busy, so that the worker may have polled"),
+    (
+        "crowded_share",
+        "share",
+        None,
+        "misses left out because all fibers were busy, so that the worker may have polled",
+    ),
     ("crowded_ns", "ns", None, "CPU of these, polling included, for each access of the phase"),
 ];
 
@@ -175,8 +180,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     report::print(&args.output, &machine.line())?;
 
     let bar = progress::share("filling the flash");
-    let sizes =
-        Sizes { data_bytes: amounts.data_bytes, dram_bytes: amounts.dram_bytes, worker_core, device_core };
+    let sizes = Sizes { data_bytes: amounts.data_bytes, dram_bytes: amounts.dram_bytes, worker_core, device_core };
     let mut misses = Misses::start(sizes, &mut |share| progress::set_share(&bar, share))?;
     bar.finish_and_clear();
     let hits = Hits::start(worker_core)?;
@@ -197,7 +201,11 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let (data, dram) = (format_bytes(amounts.data_bytes), format_bytes(amounts.dram_bytes));
     report::print(
         &args.output,
-        &format!("{data} of data on emulated flash, {dram} of DRAM ({} frames), {} rounds", misses.frames(), amounts.rounds),
+        &format!(
+            "{data} of data on emulated flash, {dram} of DRAM ({} frames), {} rounds",
+            misses.frames(),
+            amounts.rounds
+        ),
     )?;
     report::print(&args.output, &figures_table(&figures))?;
     for note in &notes {
@@ -290,7 +298,9 @@ fn notes(figures: &[Figure], collected: &Collected, cores: &[usize], load: f64) 
         && hit.max > hit.min * 1.1
     {
         let varied = table::percent(hit.max / hit.min - 1.0);
-        notes.push(format!("Requests that hit varied by {varied} between rounds: something else ran on the worker's core."));
+        notes.push(format!(
+            "Requests that hit varied by {varied} between rounds: something else ran on the worker's core."
+        ));
     }
     if let Some(crowded) = spread("crowded_share") {
         let share = table::percent(crowded.median);

@@ -65,7 +65,9 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     let mut notes = Vec::new();
     if traces.is_empty() {
         let directory = args.traces.directory.display();
-        notes.push(format!("SKIPPED: traces. There is no *.lis or *.lis.zst in {directory}; name a directory with --traces."));
+        notes.push(format!(
+            "SKIPPED: traces. There is no *.lis or *.lis.zst in {directory}; name a directory with --traces."
+        ));
     }
     let (length, zipf_keys) = if quick { (300_000, 100_000) } else { (4_000_000, 1_000_000) };
     let names = workloads(&args.workload);
@@ -108,10 +110,12 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
 /// Trace files in a directory, by name.
 fn traces(directory: &Path) -> Result<Vec<PathBuf>> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Ok(Vec::new()) };
-    let name = |path: &PathBuf| path.file_name().is_some_and(|n| {
-        let name = n.to_string_lossy();
-        name.ends_with(".lis") || name.ends_with(".lis.zst")
-    });
+    let name = |path: &PathBuf| {
+        path.file_name().is_some_and(|n| {
+            let name = n.to_string_lossy();
+            name.ends_with(".lis") || name.ends_with(".lis.zst")
+        })
+    };
     let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(name).collect();
     paths.sort();
     Ok(paths)
@@ -273,14 +277,20 @@ fn table(rows: &[Row], shares: &[f64]) -> String {
             for policy in Replacement::ALL {
                 let cell = |share: &f64| {
                     rows.iter()
-                        .find(|r| r.source == source && r.policy == policy.name() && r.hits == hits && r.dram_share_percent == *share)
+                        .find(|r| {
+                            r.source == source
+                                && r.policy == policy.name()
+                                && r.hits == hits
+                                && r.dram_share_percent == *share
+                        })
                         .map(|r| format!("{:.2}%", r.miss_ratio * 100.0))
                 };
                 let cells: Vec<String> = shares.iter().filter_map(cell).collect();
                 if cells.is_empty() {
                     continue;
                 }
-                let mut line = vec![if first { source.clone() } else { String::new() }, policy.name().into(), hits.into()];
+                let mut line =
+                    vec![if first { source.clone() } else { String::new() }, policy.name().into(), hits.into()];
                 first = false;
                 line.extend(cells);
                 line.resize(shares.len() + 3, "-".to_owned());
@@ -289,7 +299,10 @@ fn table(rows: &[Row], shares: &[f64]) -> String {
         }
     }
     let heading: Vec<&str> = heading.iter().map(String::as_str).collect();
-    format!("Misses per access, by DRAM as a share of the distinct subpages touched\n{}", table::table(&heading, 3, lines))
+    format!(
+        "Misses per access, by DRAM as a share of the distinct subpages touched\n{}",
+        table::table(&heading, 3, lines)
+    )
 }
 
 /// Miss-ratio curves, one chart a stream.

@@ -52,7 +52,14 @@ const WORTH_GOING_ON: f64 = 0.8;
 ///
 /// # Errors
 /// Only what makes the whole run pointless; the failure of one configuration is in [`Ran::failed`].
-pub fn run(session: &mut Session, image: &Image, plan: &Plan, ways: &[Way], rounds: u32, bar: &ProgressBar) -> Result<Ran> {
+pub fn run(
+    session: &mut Session,
+    image: &Image,
+    plan: &Plan,
+    ways: &[Way],
+    rounds: u32,
+    bar: &ProgressBar,
+) -> Result<Ran> {
     let mut ran = Ran::default();
     let result = run_all(session, image, plan, ways, rounds, bar, &mut ran);
     // Whatever happened: end what runs, keep what was measured.
@@ -110,7 +117,11 @@ fn run_all(
         for turn in 0..order {
             let one = &mut ran.contestants[(turn + round as usize) % order];
             let Some(running) = &mut one.running else { continue };
-            bar.set_message(format!("{}, {}", name(one.way), if warm_up { "warm-up".into() } else { format!("round {round}") }));
+            bar.set_message(format!(
+                "{}, {}",
+                name(one.way),
+                if warm_up { "warm-up".into() } else { format!("round {round}") }
+            ));
             if let Some(cluster) = one.way.page_cluster {
                 session.helper.page_cluster(cluster)?;
             }

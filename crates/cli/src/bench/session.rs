@@ -108,15 +108,17 @@ impl Session {
         let machine = Machine::describe();
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
-        let scratch = checks::scratch(flash)?;
         let on_flash = configs.iter().filter(|c| c.guarded()).count() as u64;
         let flash_path = match &flash.flash {
             FlashChoice::File(path) => Some(checks::flash_path(path, flash.create, data_bytes, on_flash)?),
             _ if flash.create => bad_input!("--create needs --flash FILE"),
             _ => None,
         };
+        let scratch = checks::scratch(flash)?;
         if flash_path == Some(FlashPath::Device) && on_flash > 1 {
-            bad_input!("--flash names a device, which one configuration at a time can use; choose for example --config fulgurite");
+            bad_input!(
+                "--flash names a device, which one configuration at a time can use; choose for example --config fulgurite"
+            );
         }
         let named = configs.clone();
         let has = |config: Config| u64::from(named.contains(&config));
@@ -158,7 +160,10 @@ impl Session {
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
         if device_core.is_none() && flash.flash == FlashChoice::Emulated && on_flash > 0 {
-            notes.push("No core is left for the emulated device: it shares one with a worker, so its latencies are longer.".into());
+            notes.push(
+                "No core is left for the emulated device: it shares one with a worker, so its latencies are longer."
+                    .into(),
+            );
         }
         Ok(Session {
             machine,
@@ -349,9 +354,7 @@ impl Way {
     pub fn all(config: Config, workers: u32, clusters: &[u32]) -> Vec<Way> {
         let way = |threads, page_cluster| Way { config, threads, page_cluster };
         match config {
-            Config::OsSwap => {
-                clusters.iter().flat_map(|c| [1, 8, 32].map(|threads| way(threads, Some(*c)))).collect()
-            }
+            Config::OsSwap => clusters.iter().flat_map(|c| [1, 8, 32].map(|threads| way(threads, Some(*c)))).collect(),
             Config::Mmap => [1, 8, 32].map(|threads| way(threads, None)).to_vec(),
             _ => vec![way(workers as usize, None)],
         }
@@ -366,6 +369,9 @@ mod tests {
     fn kernel_paging_is_tried_in_several_ways() {
         assert_eq!(Way::all(Config::OsSwap, 1, &[0, 3]).len(), 6);
         assert_eq!(Way::all(Config::Mmap, 1, &[0, 3]).len(), 3);
-        assert_eq!(Way::all(Config::DramOnly, 2, &[0]), [Way { config: Config::DramOnly, threads: 2, page_cluster: None }]);
+        assert_eq!(
+            Way::all(Config::DramOnly, 2, &[0]),
+            [Way { config: Config::DramOnly, threads: 2, page_cluster: None }]
+        );
     }
 }

@@ -78,6 +78,9 @@ struct Server {
     outcomes: Vec<Vec<Outcome>>,
 }
 
+/// Loads where nobody named any: denser where queues grow.
+const LOADS: [f64; 13] = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 93.0, 96.0, 98.0];
+const QUICK_LOADS: [f64; 3] = [30.0, 60.0, 90.0];
 /// A configuration is not offered more than this share of its own highest throughput: beyond, its queue only grows.
 const SATURATED: f64 = 0.985;
 
@@ -93,18 +96,29 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let rounds = args.rounds.unwrap_or(if quick { 1 } else { 5 });
     let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 150 } else { 1000 }));
     if args.config.iter().any(|c| c.needs_cgroup()) {
-        bad_input!("bench tail compares dram-only and the guarded configurations; leave os-swap and mmap to bench live");
+        bad_input!(
+            "bench tail compares dram-only and the guarded configurations; leave os-swap and mmap to bench live"
+        );
     }
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
-    let mut loads = args.loads.clone();
+    let mut loads = match (args.loads.is_empty(), quick) {
+        (false, _) => args.loads.clone(),
+        (true, false) => LOADS.to_vec(),
+        (true, true) => QUICK_LOADS.to_vec(),
+    };
+    // Figure 10 is of requests that miss about every 10 µs (AstriFlash, section V-A).
+    let mut work = args.work.clone();
+    if work.work.is_none() && work.miss_every.is_none() {
+        work.miss_every = Some(Duration::from_micros(10));
+    }
     loads.sort_by(f64::total_cmp);
     loads.dedup();
     let mut session = Session::start(&args.flash, data_bytes, &mut configs, 0)?;
     report::print(&args.output, &session.machine.line())?;
     let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: None };
     let mut image = Image::build(name, &params, &session.interrupt)?;
-    let plan = calibrate::calibrate(&mut session, &image, &args.work, round_time, true)?;
+    let plan = calibrate::calibrate(&mut session, &image, &work, round_time, true)?;
     image.params.zipf = plan.calibration.zipf;
     report::print(&args.output, &plan.sentence(name))?;
     let mut servers = Vec::new();
@@ -138,7 +152,10 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let mut setting = session.setting();
     setting["gaps"] = serde_json::to_value(&gaps)?;
     let command = report::command_line();
-    report::write_json(&args.output, &Report { machine: &session.machine, command, setting, interrupted, rows: &rows })?;
+    report::write_json(
+        &args.output,
+        &Report { machine: &session.machine, command, setting, interrupted, rows: &rows },
+    )?;
     report::write_plot(&args.output, || plot(&rows))?;
     if interrupted {
         return Err(Interrupted.into());
@@ -211,7 +228,8 @@ fn serve(
 fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], loads: &[f64]) -> Vec<Row> {
     let highest = servers.first().map_or(0.0, |s| s.max_per_s);
     // With one request at a time its service time does not depend on the load.
-    let flash_sync = servers.iter().find(|s| s.running.way.config == Config::FlashSync).map(|s| s.service_closed_p99_us);
+    let flash_sync =
+        servers.iter().find(|s| s.running.way.config == Config::FlashSync).map(|s| s.service_closed_p99_us);
     let mut rows = Vec::new();
     for server in servers {
         for (load, outcomes) in loads.iter().zip(&server.outcomes).filter(|(_, o)| !o.is_empty()) {
@@ -230,12 +248,14 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
             let guarded = server.running.way.config.guarded();
             let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
             let switching = guarded && server.running.way.config != Config::FlashSync;
-            let floor = switching.then(|| floor::service_p99_ratio(&floor::Service {
-                work_us: (plan.calibration.own_work_ns + plan.calibration.added_work_ns) / 1000.0,
-                misses: plan.misses_per_op,
-                flash_us: session.flash.read_latency.as_secs_f64() * 1e6,
-                load: load / 100.0,
-            }));
+            let floor = switching.then(|| {
+                floor::service_p99_ratio(&floor::Service {
+                    work_us: (plan.calibration.own_work_ns + plan.calibration.added_work_ns) / 1000.0,
+                    misses: plan.misses_per_op,
+                    flash_us: session.flash.read_latency.as_secs_f64() * 1e6,
+                    load: load / 100.0,
+                })
+            });
             rows.push(Row {
                 workload: workload.to_owned(),
                 config: server.running.way.config.to_string(),
@@ -307,7 +327,16 @@ fn gaps(rows: &[Row]) -> Vec<Gap> {
 
 fn show(rows: &[Row]) -> String {
     let heading = [
-        "config", "load", "ops/s", "p50 µs", "p99 µs", "p99.9 µs", "service p50", "service p99", "of flash-sync", "floor",
+        "config",
+        "load",
+        "ops/s",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "service p50",
+        "service p99",
+        "of flash-sync",
+        "floor",
         "CPU µs",
     ];
     let mut last = String::new();
@@ -350,7 +379,11 @@ fn plot(rows: &[Row]) -> String {
     };
     let name = rows.first().map_or("", |r| r.workload.as_str());
     stack(&[
-        chart(&format!("p99 latency against load: {name}"), "Poisson arrivals, from arrival to end; median of the rounds", |r| r.p99_us),
+        chart(
+            &format!("p99 latency against load: {name}"),
+            "Poisson arrivals, from arrival to end; median of the rounds",
+            |r| r.p99_us,
+        ),
         chart(&format!("p99 service time against load: {name}"), "from start to end", |r| r.service_p99_us),
     ])
 }

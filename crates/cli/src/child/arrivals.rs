@@ -14,8 +14,11 @@ pub struct Arrivals {
 impl Arrivals {
     /// Arrivals from `start_ns` on.
     pub fn new(seed: u64, stream: u64, per_second: f64, start_ns: u64) -> Arrivals {
-        let mut arrivals =
-            Arrivals { random: Random::new(seed ^ 0x0061_7272_6976_616c, stream), mean_gap_ns: 1e9 / per_second, next_ns: start_ns as f64 };
+        let mut arrivals = Arrivals {
+            random: Random::new(seed ^ 0x0061_7272_6976_616c, stream),
+            mean_gap_ns: 1e9 / per_second,
+            next_ns: start_ns as f64,
+        };
         arrivals.advance();
         arrivals
     }

@@ -108,7 +108,8 @@ type Medium = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
 
 /// The medium that the data lies on.
 fn flash(spec: &Spec) -> Result<Medium> {
-    let subpages = u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
+    let subpages =
+        u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
     Ok(match &spec.data {
         DataSource::Emulated { storage, read_ns, write_ns, planes } => {
             let flash = EmulatedFlash::new(EmulatedConfig {
@@ -329,13 +330,8 @@ impl<W: Workload> Service for Requests<W> {
 
 impl<W> Drop for Requests<W> {
     fn drop(&mut self) {
-        let nothing = Taken {
-            requests: 0,
-            end_ns: 0,
-            latency: Latencies::new(),
-            service: Latencies::new(),
-            failed: None,
-        };
+        let nothing =
+            Taken { requests: 0, end_ns: 0, latency: Latencies::new(), service: Latencies::new(), failed: None };
         let taken = self.taken.replace(nothing);
         if let Ok(mut all) = self.share.taken.lock() {
             all.push(taken);

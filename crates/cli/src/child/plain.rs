@@ -28,7 +28,7 @@ struct Plain<W> {
 pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
     affinity::pin_to(&spec.cores).context("the worker's core cannot be had")?;
     let bytes = usize::try_from(spec.region_bytes)?;
-    let mut memory = match &spec.data {
+    let memory = match &spec.data {
         DataSource::Anonymous { image, huge } => {
             let memory = PlainMemory::new(if *huge { Backed::HugePages } else { Backed::BasePages })?;
             let image = Arena::shared(super::handle::open_shared(image)?)?;
@@ -46,6 +46,8 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         }
         other => bail!("plain memory cannot lie in {other:?}"),
     };
+    // Held until this process ends: pins cost what a program's own references would.
+    let mut memory = memory.forever();
     let workload = Arc::new(W::open(&mut memory, spec.region(), &spec.params())?);
     Ok(Box::new(Plain { spec, memory, workload }))
 }

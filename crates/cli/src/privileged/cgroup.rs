@@ -32,7 +32,8 @@ impl Hierarchy {
             return Some(Hierarchy { version: 1, root: root.clone() });
         }
         let has_memory = |root: &Path| {
-            fs::read_to_string(root.join("cgroup.controllers")).is_ok_and(|c| c.split_whitespace().any(|c| c == "memory"))
+            fs::read_to_string(root.join("cgroup.controllers"))
+                .is_ok_and(|c| c.split_whitespace().any(|c| c == "memory"))
         };
         let v2 = all.iter().find(|(root, kind, _)| kind == "cgroup2" && has_memory(root));
         v2.map(|(root, ..)| Hierarchy { version: 2, root: root.clone() })
@@ -47,9 +48,9 @@ impl Hierarchy {
         if found.version == 2 {
             let enabled = fs::read_to_string(found.root.join("cgroup.subtree_control")).unwrap_or_default();
             if !enabled.split_whitespace().any(|c| c == "memory") {
-                found
-                    .write(Path::new("cgroup.subtree_control"), "+memory")
-                    .map_err(|e| format!("the memory controller cannot be enabled for new cgroups ({e}); run as root"))?;
+                found.write(Path::new("cgroup.subtree_control"), "+memory").map_err(|e| {
+                    format!("the memory controller cannot be enabled for new cgroups ({e}); run as root")
+                })?;
             }
         }
         let trial = format!("fulgurite-{}-trial", std::process::id());

@@ -36,7 +36,11 @@ pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
 /// The directory of records.
 fn directory() -> PathBuf {
     let user = rustix::process::geteuid();
-    if user.is_root() { "/run/fulgurite".into() } else { std::env::temp_dir().join(format!("fulgurite-{}", user.as_raw())) }
+    if user.is_root() {
+        "/run/fulgurite".into()
+    } else {
+        std::env::temp_dir().join(format!("fulgurite-{}", user.as_raw()))
+    }
 }
 
 /// Ticks since boot at which a process started; none when there is no such process.
@@ -93,10 +97,13 @@ impl Record {
         }
         for path in &self.files {
             let result = fs::remove_file(path);
-            note(path.display().to_string(), result.or_else(|e| match e.kind() {
-                io::ErrorKind::NotFound => Ok(()),
-                _ => Err(e),
-            }));
+            note(
+                path.display().to_string(),
+                result.or_else(|e| match e.kind() {
+                    io::ErrorKind::NotFound => Ok(()),
+                    _ => Err(e),
+                }),
+            );
         }
         if let Some(value) = self.page_cluster {
             note(format!("the setting of {PAGE_CLUSTER}"), fs::write(PAGE_CLUSTER, value.to_string()));
@@ -151,7 +158,11 @@ pub fn clean() -> Cleaned {
     }
     for record in &ended {
         cleaned.failed.extend(record.remove_all());
-        let made = record.cgroups.iter().cloned().chain(record.swap.iter().chain(&record.files).map(|p| p.display().to_string()));
+        let made = record
+            .cgroups
+            .iter()
+            .cloned()
+            .chain(record.swap.iter().chain(&record.files).map(|p| p.display().to_string()));
         cleaned.removed.extend(made);
     }
     // Groups without a record: whose helper has ended, by the process id in their name.

@@ -34,7 +34,8 @@ pub struct Report<'r, T: Serialize> {
 
 /// The command line as it was given.
 pub fn command_line() -> String {
-    let quote = |word: String| if word.contains([' ', '"', '\'']) || word.is_empty() { format!("{word:?}") } else { word };
+    let quote =
+        |word: String| if word.contains([' ', '"', '\'']) || word.is_empty() { format!("{word:?}") } else { word };
     let mut words: Vec<String> = std::env::args().map(quote).collect();
     if let Some(first) = words.first_mut() {
         *first = "fulgurite".to_owned();

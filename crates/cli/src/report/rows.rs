@@ -151,10 +151,6 @@ impl Percentiles {
     pub fn us(&self, percentile: f64) -> f64 {
         self.0.value_at_percentile(percentile) as f64 / 1000.0
     }
-    /// Mean, in µs.
-    pub fn mean_us(&self) -> f64 {
-        self.0.mean() / 1000.0
-    }
     /// Points of a curve: (percentile, µs), denser towards the tail.
     pub fn curve(&self) -> Vec<(f64, f64)> {
         let nines = (0..=80).map(|i| 100.0 - 100.0 * 10f64.powf(-f64::from(i) / 20.0));

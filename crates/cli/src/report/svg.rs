@@ -6,8 +6,7 @@ use std::fmt::Write;
 
 /// Colours of series, in order: told apart in grey, on white and on near-black, by most colour-blind eyes as well (after
 /// Okabe and Ito, 2008, a little darker).
-pub const PALETTE: [&str; 8] =
-    ["#7a7f87", "#0f8f6c", "#d1681a", "#3a7ec1", "#b9569a", "#c9a227", "#5d5ac4", "#b23b3b"];
+pub const PALETTE: [&str; 8] = ["#7a7f87", "#0f8f6c", "#d1681a", "#3a7ec1", "#b9569a", "#c9a227", "#5d5ac4", "#b23b3b"];
 
 /// A drawing under construction.
 #[derive(Debug)]
@@ -206,7 +205,10 @@ mod tests {
     fn ticks_are_round() {
         assert_eq!(Scale::linear(0.0, 100.0, 0.0, 1.0).ticks(5), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
         assert_eq!(Scale::logarithmic(1.0, 100.0, 0.0, 1.0).ticks(8), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
-        assert_eq!((tick_label(0.5), tick_label(25_000.0), tick_label(100.0)), ("0.5".into(), "25k".into(), "100".into()));
+        assert_eq!(
+            (tick_label(0.5), tick_label(25_000.0), tick_label(100.0)),
+            ("0.5".into(), "25k".into(), "100".into())
+        );
     }
     #[test]
     fn text_cannot_break_the_drawing() {

@@ -56,8 +56,21 @@ pub fn percent(share: f64) -> String {
 /// The table of `bench live`.
 pub fn live(rows: &[LiveRow]) -> String {
     let heading = [
-        "workload", "config", "ops/s", "of DRAM", "(lowest-highest)", "misses/s", "acc/miss", "µs/miss", "p50 µs", "p99 µs",
-        "p99.9 µs", "CPU µs", "reads", "writes", "peak",
+        "workload",
+        "config",
+        "ops/s",
+        "of DRAM",
+        "(lowest-highest)",
+        "misses/s",
+        "acc/miss",
+        "µs/miss",
+        "p50 µs",
+        "p99 µs",
+        "p99.9 µs",
+        "CPU µs",
+        "reads",
+        "writes",
+        "peak",
     ];
     let mut last = String::new();
     let cells = rows.iter().map(|row| {
@@ -99,6 +112,9 @@ mod tests {
     #[test]
     fn numbers_people_read() {
         assert_eq!(number(1_234_567.8), "1,234,568");
-        assert_eq!((number(1.234), number(12.34), number(0.0), thousands(-1000)), ("1.23".into(), "12.3".into(), "0".into(), "-1,000".into()));
+        assert_eq!(
+            (number(1.234), number(12.34), number(0.0), thousands(-1000)),
+            ("1.23".into(), "12.3".into(), "0".into(), "-1,000".into())
+        );
     }
 }

@@ -13,7 +13,14 @@ const ROW: f64 = 27.0;
 const SECTIONS: [(&str, &[&str]); 4] = [
     (
         "A hit: loads of resident, cached data",
-        &["raw_load_ns", "guarded_load_ns", "hit_overhead_ns", "chained_raw_ns", "chained_guarded_ns", "chained_overhead_ns"],
+        &[
+            "raw_load_ns",
+            "guarded_load_ns",
+            "hit_overhead_ns",
+            "chained_raw_ns",
+            "chained_guarded_ns",
+            "chained_overhead_ns",
+        ],
     ),
     ("The pieces", &["switch_ns", "job_ns", "submit_poll_ns", "barrier_ns"]),
     ("A miss: CPU of the worker", &["miss_cpu_ns", "miss_cpu_write_ns"]),
@@ -53,7 +60,13 @@ fn row(canvas: &mut Canvas, figure: &Figure, scale: &Scale, y: f64) {
     let reach = scale.at(spread.median);
     // Differences, which have targets, stand out from what they are differences of.
     let shade = if figure.target.is_some() { PALETTE[1] } else { PALETTE[3] };
-    let tip = format!("{}: {} ns ({} to {})", figure.what, table::number(spread.median), table::number(spread.min), table::number(spread.max));
+    let tip = format!(
+        "{}: {} ns ({} to {})",
+        figure.what,
+        table::number(spread.median),
+        table::number(spread.min),
+        table::number(spread.max)
+    );
     canvas.bar(LEFT, y + 4.0, (reach - LEFT).max(0.5), ROW - 8.0, shade, &tip);
     canvas.line((scale.at(spread.min), middle), (scale.at(spread.max), middle), "whisker");
     if let Some(target) = figure.target {

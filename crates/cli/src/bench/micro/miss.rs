@@ -210,7 +210,9 @@ impl Service for Requests {
         self.inside.set(self.inside.get() - 1);
         match got {
             Ok(value) if value == subpage => {}
-            Ok(value) => self.fail(anyhow::anyhow!("subpage {subpage} holds {value}: the data is not what was written")),
+            Ok(value) => {
+                self.fail(anyhow::anyhow!("subpage {subpage} holds {value}: the data is not what was written"))
+            }
             Err(error) => self.fail(error.into()),
         }
     }
@@ -223,7 +225,11 @@ impl Misses {
     /// When there is no memory, or a core cannot be had.
     pub fn start(sizes: Sizes, progress: &mut dyn FnMut(f64)) -> Result<Misses> {
         let subpages = sizes.data_bytes / 4096;
-        ensure!(subpages.is_power_of_two() && subpages >= RESIDENT, "data of {} bytes is no power of two", sizes.data_bytes);
+        ensure!(
+            subpages.is_power_of_two() && subpages >= RESIDENT,
+            "data of {} bytes is no power of two",
+            sizes.data_bytes
+        );
         let storage = Arena::anonymous(usize::try_from(sizes.data_bytes)?, Backed::HugePages)?;
         for subpage in 0..subpages {
             storage.write(word_of(subpage) as usize, &subpage.to_ne_bytes());
@@ -298,7 +304,10 @@ impl Misses {
         if matches!(phase, Phase::Miss | Phase::MissDirty) {
             self.next += warm + requests;
             if measured.miss_ratio < 0.5 {
-                bail!("only {:.1}% of the accesses missed; the data is too small for this DRAM", measured.miss_ratio * 100.0);
+                bail!(
+                    "only {:.1}% of the accesses missed; the data is too small for this DRAM",
+                    measured.miss_ratio * 100.0
+                );
             }
         }
         if phase == Phase::MissDirty {

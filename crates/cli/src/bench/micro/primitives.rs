@@ -89,7 +89,11 @@ pub fn submit_and_poll(flash: &dyn Flash, latency: Duration, batches: u64) -> Re
             completion.result?;
         }
     }
-    anyhow::ensure!(!costs.is_empty(), "the device never served {BATCH} reads in {:?}; is its core taken?", 3 * latency);
+    anyhow::ensure!(
+        !costs.is_empty(),
+        "the device never served {BATCH} reads in {:?}; is its core taken?",
+        3 * latency
+    );
     Ok(Spread::of(&costs).median)
 }
 
