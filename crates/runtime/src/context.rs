@@ -467,6 +467,11 @@ impl Context {
         // SAFETY: the suspender lives on this fiber's stack for as long as its body runs.
         unsafe { self.suspender.as_ref() }.suspend();
     }
+    /// Publishes that no unpinned reference is alive on this worker.
+    pub(crate) fn let_go(&mut self) {
+        // SAFETY: the slots live as long as `shared`.
+        unsafe { self.slot.as_ref() }.store(residency::NOTHING, Ordering::Release);
+    }
     pub(crate) fn suspend_idle(&mut self) {
         self.suspend();
     }

@@ -280,6 +280,8 @@ impl<T: Send + 'static, F: FnOnce(&mut Context) -> T + Send> ErasedJob for Typed
         let TypedJob { code, slot, control } = *self;
         let result = catch_unwind(AssertUnwindSafe(|| code(context)));
         let panicked = result.is_err();
+        // Before anybody learns that it has ended: who then asks for everything to be written back means this job's writes.
+        context.let_go();
         slot.set(result.map_err(|p| JobError::Panicked { name: control.name, message: panic_text(&*p) }));
         panicked
     }
