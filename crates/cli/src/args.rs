@@ -64,6 +64,7 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
     /// Prices of the primitives: switch, hit, miss.
+    #[command(after_help = MICRO_EXAMPLES)]
     Micro(MicroArgs),
     /// Throughput and latency of workloads, each configuration against plain DRAM, interleaved.
     #[command(after_help = LIVE_EXAMPLES)]
@@ -72,6 +73,7 @@ pub enum BenchCommand {
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArgs),
     /// Miss ratios of all replacement policies on traces and workloads.
+    #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
 }
 
@@ -91,6 +93,17 @@ Configurations:
   flash-sync       guarded, waits for every miss
   os-swap          plain memory in a cgroup with a swap file: best of 1, 8, 32 threads
   mmap             plain memory mapped from a file in a cgroup: best of 1, 8, 32 threads";
+
+const MICRO_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench micro --json micro.json --plot micro.svg
+  fulgurite bench micro --quick --rounds 7";
+
+const POLICIES_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench policies --traces DIR --plot policies.svg
+  fulgurite bench policies --workload tatp,silo --dram 1,3,10 --zipf 0.99 --json policies.json
+  fulgurite bench policies --workload none --traces DIR";
 
 const TAIL_EXAMPLES: &str = "\
 Examples:
@@ -266,11 +279,17 @@ pub struct PoliciesArgs {
     #[arg(long, value_name = "all|none|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload_or_none)]
     pub workload: Vec<WorkloadName>,
     /// DRAM, as shares of the distinct subpages touched, comma-separated percentages.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "1,2,3,5,10,20")]
+    #[arg(long = "dram", alias = "shares", value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "1,2,3,5,10,20")]
     pub shares: Vec<f64>,
     /// Bytes of data of the recorded workloads [default: 256M; --quick: 32M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
+    /// Zipf exponents of the recorded workloads' keys, comma-separated.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::zipf, default_value = "0.8,0.99")]
+    pub zipf: Vec<f64>,
+    /// Directory of text for the search workload.
+    #[arg(long, value_name = "DIR")]
+    pub input: Option<PathBuf>,
 }
 
 /// `demo`.

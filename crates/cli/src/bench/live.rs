@@ -66,6 +66,20 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let _ = session.helper.swap_off();
     report::print(&args.output, &table::live(&rows))?;
     report::print(&args.output, &summary(&rows))?;
+    for row in &rows {
+        if let (Some(limit), Some(share)) = (row.device_limit_per_s, row.share_of_device_limit) {
+            report::print(
+                &args.output,
+                &format!(
+                    "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself",
+                    row.workload,
+                    row.config,
+                    table::percent(share),
+                    table::number(limit)
+                ),
+            )?;
+        }
+    }
     for note in &session.notes {
         report::print(&args.output, note)?;
     }
@@ -189,6 +203,10 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     let mut latency = Percentiles::new();
     one.outcomes.iter().for_each(|o| latency.add(&o.latency));
     let guarded = one.way.config.guarded();
+    let ops_per_s = Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
+    let dram_per_s = per(1e9 * f64::from(session.flash.workers), dram_ns_per_op);
+    // Reads and writes of a request, at the pace of the device; no faster than DRAM.
+    let allowed = |per_s: f64| (per(per_s * requests, reads + writes)).min(dram_per_s);
     LiveRow {
         workload: workload.to_owned(),
         config: one.way.config.to_string(),
@@ -200,7 +218,9 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         data_bytes: session.data_bytes,
         rounds: one.outcomes.len(),
         requests: requests as u64,
-        ops_per_s: Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median,
+        ops_per_s,
+        device_limit_per_s: one.device_per_s,
+        share_of_device_limit: one.device_per_s.map(|per_s| per(ops_per_s, allowed(per_s))),
         share_of_dram_only: Spread::of(&shares(one, dram_only)),
         misses_per_s: per(misses, elapsed_s),
         work_us_per_miss: per(dram_ns_per_op * requests / 1000.0, misses),

@@ -1,20 +1,21 @@
 //! `bench policies`: miss ratios of all replacement policies on traces, on Zipf keys and on the workloads' own accesses.
 //!
 //! Nothing is timed. Each stream of subpages is replayed through the policies of the runtime, twice: hearing of every hit,
-//! as their authors describe them (`known`), and seeing only a mark per frame, as in the runtime (`marked`).
+//! as their authors describe them (`known`), and seeing only a mark per frame, as in the runtime (`marked`). Then through
+//! the prefetcher, at each window.
+
+mod read_ahead;
+mod streams;
+mod summary;
 
 use std::collections::HashSet;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use anyhow::{Context, Result};
-use fulgurite_memory::{
-    AccessError, Address, Memory, NoLatch, PAGE_BYTES, PlainMemory, PlainPin, Region, View, ViewMut,
-};
-use fulgurite_policy::{Hits, MissCount, miss_ratio_with};
-use fulgurite_sys::Backed;
-use fulgurite_workloads::{Params, Random, Visitor, Workload, ZipfKeys};
+use anyhow::Result;
+use fulgurite_policy::{Hits, PrefetchPolicy, miss_ratio_with};
+use fulgurite_workloads::Params;
 use serde::Serialize;
 
 use crate::args::PoliciesArgs;
@@ -25,68 +26,110 @@ use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
 use crate::report::{self, Report, table};
-use crate::values::{Replacement, workloads};
+use crate::values::{Replacement, WorkloadName, workloads};
+use read_ahead::read_ahead;
+use streams::Stream;
+use summary::{Standing, standings};
 
 /// One policy at one size on one stream.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    source: String,
-    policy: &'static str,
-    hits: &'static str,
-    dram_share_percent: f64,
+    stream: String,
+    /// DRAM, in percent of the distinct subpages.
+    share: f64,
     frames: usize,
     distinct: usize,
     accesses: u64,
+    policy: &'static str,
+    hits: &'static str,
     misses: u64,
     miss_ratio: f64,
 }
 
-/// A stream of subpages.
-struct Stream {
-    name: String,
-    keys: Vec<u64>,
-    /// Accesses that the keys stand for: repetitions side by side are one key, as they hit whatever the policy.
+/// One prefetch window at one size on one stream, over the default replacement policy.
+#[derive(Clone, Debug, Serialize)]
+struct PrefetchRow {
+    stream: String,
+    share: f64,
+    frames: usize,
     accesses: u64,
+    prefetch: String,
+    misses: u64,
+    miss_ratio: f64,
+    prefetched: u64,
+    used: u64,
+    wasted: u64,
 }
+
+/// The report, with what prefetch does and which policy is best beside the rows.
+#[derive(Serialize)]
+struct PoliciesReport<'r> {
+    #[serde(flatten)]
+    report: Report<'r, Row>,
+    prefetch: &'r [PrefetchRow],
+    standings: &'r [Standing],
+}
+
+const PREFETCH: [PrefetchPolicy; 5] = [
+    PrefetchPolicy::Off,
+    PrefetchPolicy::Adaptive,
+    PrefetchPolicy::Fixed(2),
+    PrefetchPolicy::Fixed(8),
+    PrefetchPolicy::Fixed(16),
+];
+
+const KINDS: [(Hits, &str); 2] = [(Hits::Marked, "marked"), (Hits::Known, "known")];
 
 /// Runs it.
 pub fn run(args: &PoliciesArgs) -> Result<()> {
     checks::outputs(&args.output)?;
     let quick = args.output.quick;
     let data_bytes = args.data.unwrap_or(if quick { 32 << 20 } else { 256 << 20 });
-    let asked_for = args.traces.directory != Path::new("traces");
-    if asked_for && !args.traces.directory.is_dir() {
-        bad_input!("--traces {} is not a directory", args.traces.directory.display());
+    let directory = &args.traces.directory;
+    let asked_for = directory != Path::new("traces");
+    if asked_for && !directory.is_dir() {
+        bad_input!("--traces {} is not a directory", directory.display());
     }
+    let mut notes = Vec::new();
+    let names = names(args, &mut notes)?;
     let machine = Machine::describe();
     checks::memory(data_bytes * 2, data_bytes, &machine)?;
-    let interrupt = Interrupt::catch()?;
-    let traces = traces(&args.traces.directory)?;
-    let mut notes = Vec::new();
+    let traces = streams::traces(directory)?;
     if traces.is_empty() {
-        let directory = args.traces.directory.display();
+        let directory = directory.display();
+        if asked_for {
+            bad_input!("--traces {directory} holds no *.lis or *.lis.zst; name a directory with block traces");
+        }
         notes.push(format!(
             "SKIPPED: traces. There is no *.lis or *.lis.zst in {directory}; name a directory with --traces."
         ));
     }
-    let (length, zipf_keys) = if quick { (300_000, 100_000) } else { (4_000_000, 1_000_000) };
-    let names = workloads(&args.workload);
-    let zipf = [0.8, 0.99, 1.2];
-    let bar = progress::steps("policies", (traces.len() + zipf.len() + names.len()) as u64);
-    let mut rows = Vec::new();
-    let mut source = |stream: Result<Stream>| -> Result<()> {
+    let interrupt = Interrupt::catch()?;
+    let (length, zipf_keys) = if quick { (60_000, 20_000) } else { (2_000_000, 1_000_000) };
+    let bare = [0.8, 0.99, 1.2];
+    let bar = progress::steps("policies", (traces.len() + bare.len() + names.len() * args.zipf.len()) as u64);
+    let (mut rows, mut prefetch) = (Vec::new(), Vec::new());
+    let mut replay = |stream: &Stream| -> Result<()> {
+        bar.set_message(stream.name.clone());
+        let distinct = stream.keys.iter().collect::<HashSet<_>>().len();
+        rows.append(&mut replacement_rows(stream, distinct, &args.shares, &interrupt)?);
+        prefetch.append(&mut prefetch_rows(stream, distinct, &args.shares, &interrupt)?);
         bar.inc(1);
-        replay(&stream?, &args.shares, quick, &interrupt, &mut rows)
+        Ok(())
     };
     let mut all = || -> Result<()> {
         for path in &traces {
-            source(read_trace(path, if quick { 300_000 } else { usize::MAX }))?;
+            replay(&streams::read_trace(path, if quick { length } else { TRACE_MAX })?)?;
         }
-        for exponent in zipf {
-            source(zipf_stream(exponent, zipf_keys, length, args.output.seed))?;
+        for exponent in bare {
+            replay(&streams::zipf_stream(exponent, zipf_keys, length, args.output.seed)?)?;
         }
         for name in &names {
-            source(record(name, data_bytes, length, args.output.seed))?;
+            bar.set_message(format!("{name}: recording"));
+            let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
+            for stream in streams::record(name, params, &args.zipf, length)? {
+                replay(&stream)?;
+            }
         }
         Ok(())
     };
@@ -96,171 +139,148 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     if !interrupted {
         result?;
     }
+    let standings: Vec<Standing> = KINDS.iter().flat_map(|(_, hits)| standings(&rows, hits)).collect();
     report::print(&args.output, &table(&rows, &args.shares))?;
+    report::print(&args.output, &prefetch_table(&prefetch, &args.shares))?;
+    report::print(&args.output, &summary::sentences(&standings))?;
     for note in &notes {
         report::print(&args.output, note)?;
     }
-    let setting = serde_json::json!({ "data_bytes": data_bytes, "seed": args.output.seed, "notes": notes });
+    let setting = serde_json::json!({
+        "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
+    });
     let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows };
-    report::write_json(&args.output, &report)?;
+    report::write_json(&args.output, &PoliciesReport { report, prefetch: &prefetch, standings: &standings })?;
     report::write_plot(&args.output, || plot(&rows))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }
 
-/// Trace files in a directory, by name.
-fn traces(directory: &Path) -> Result<Vec<PathBuf>> {
-    let Ok(entries) = std::fs::read_dir(directory) else { return Ok(Vec::new()) };
-    let name = |path: &PathBuf| {
-        path.file_name().is_some_and(|n| {
-            let name = n.to_string_lossy();
-            name.ends_with(".lis") || name.ends_with(".lis.zst")
-        })
-    };
-    let mut paths: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(name).collect();
-    paths.sort();
-    Ok(paths)
-}
+/// No more of a trace is read: 512 MiB of keys.
+const TRACE_MAX: usize = 1 << 26;
 
-/// Reads a trace: lines of `first-page count 0 sequence`, plain or compressed.
-fn read_trace(path: &Path, limit: usize) -> Result<Stream> {
-    let what = || format!("the trace {} cannot be read", path.display());
-    let file = File::open(path).with_context(what)?;
-    let reader: Box<dyn BufRead> = if path.extension().is_some_and(|e| e == "zst") {
-        Box::new(BufReader::new(zstd::Decoder::new(file).with_context(what)?))
-    } else {
-        Box::new(BufReader::new(file))
-    };
-    let mut keys = Vec::new();
-    for (number, line) in reader.lines().enumerate() {
-        let line = line.with_context(what)?;
-        let mut words = line.split_whitespace().map(str::parse::<u64>);
-        match (words.next(), words.next()) {
-            (None, _) => continue,
-            (Some(Ok(first)), Some(Ok(count))) if count <= 1 << 20 => keys.extend(first..first.saturating_add(count)),
-            _ => bad_input!("{}: line {} is not \"first-page count 0 sequence\"", path.display(), number + 1),
-        }
-        if keys.len() >= limit {
-            break;
+/// The workloads to record: `all` are all there are, the search only with text to index.
+fn names(args: &PoliciesArgs, notes: &mut Vec<String>) -> Result<Vec<&'static str>> {
+    let mut names = workloads(&args.workload);
+    if args.workload.contains(&WorkloadName::All) {
+        names = fulgurite_workloads::names().to_vec();
+        if args.input.is_none() {
+            names.retain(|name| *name != "search");
+            notes.push("SKIPPED: the search workload. It needs --input DIR: a directory with text.".to_owned());
         }
     }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let name = name.trim_end_matches(".zst").trim_end_matches(".lis").to_owned();
-    Ok(Stream { name, accesses: keys.len() as u64, keys })
+    if names.contains(&"search") && args.input.is_none() {
+        bad_input!("the search workload needs --input DIR: a directory with text");
+    }
+    if let Some(input) = &args.input {
+        checks::input(input)?;
+    }
+    Ok(names)
 }
 
-fn zipf_stream(exponent: f64, count: u64, length: usize, seed: u64) -> Result<Stream> {
-    let keys = ZipfKeys::new("zipf", count, exponent)?;
-    let mut random = Random::new(seed, 0);
-    let keys: Vec<u64> = (0..length).map(|_| keys.rank(&mut random)).collect();
-    Ok(Stream { name: format!("zipf-{exponent}"), accesses: length as u64, keys })
+fn frames_of(distinct: usize, share: f64) -> usize {
+    ((distinct as f64 * share / 100.0) as usize).max(1)
 }
 
-/// Plain memory that notes which subpages are touched.
-struct Recorder {
-    memory: PlainMemory,
-    keys: Vec<u64>,
-    accesses: u64,
-}
-
-impl Recorder {
-    fn note(&mut self, at: Address) {
-        self.accesses += 1;
-        let subpage = at.linear() >> 12;
-        if self.keys.last() != Some(&subpage) {
-            self.keys.push(subpage);
-        }
-    }
-}
-
-impl Memory for Recorder {
-    type Pin = PlainPin;
-
-    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
-        self.note(at);
-        self.memory.view(at, len)
-    }
-    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
-        self.note(at);
-        self.memory.view_mut(at, len)
-    }
-    fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
-        self.note(at);
-        self.memory.pin(at)
-    }
-    fn prefetch(&mut self, _: Address) {}
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
-        self.memory.park(key, still)
-    }
-    fn unpark_all(key: usize) {
-        PlainMemory::unpark_all(key);
-    }
-    fn yield_now(&mut self) -> Result<(), AccessError> {
-        Ok(())
-    }
-}
-
-struct Record {
-    data_bytes: u64,
-    length: usize,
-    seed: u64,
-}
-
-impl Visitor for Record {
-    type Output = Result<Stream>;
-    fn visit<W: Workload>(self) -> Self::Output {
-        let mut memory = PlainMemory::new(Backed::HugePages)?;
-        let region = Region::new(Address::from_linear(0), self.data_bytes.next_multiple_of(PAGE_BYTES as u64));
-        let params = Params { bytes: self.data_bytes, zipf: 0.99, seed: self.seed, input: None };
-        W::build(&mut memory, region, &params, &mut |_| ())?;
-        let workload = W::open(&mut memory, region, &params)?;
-        let mut recorder = Recorder { memory, keys: Vec::with_capacity(self.length + 4096), accesses: 0 };
-        let mut number = 0;
-        while recorder.keys.len() < self.length {
-            workload.execute(&mut recorder, &workload.request(self.seed, number))?;
-            number += 1;
-        }
-        Ok(Stream { name: W::NAME.to_owned(), keys: recorder.keys, accesses: recorder.accesses })
-    }
-}
-
-fn record(name: &str, data_bytes: u64, length: usize, seed: u64) -> Result<Stream> {
-    fulgurite_workloads::dispatch::<NoLatch, _>(name, Record { data_bytes, length, seed })?
-        .with_context(|| format!("{name} could not be recorded"))
-}
-
-fn replay(stream: &Stream, shares: &[f64], quick: bool, interrupt: &Interrupt, rows: &mut Vec<Row>) -> Result<()> {
-    let distinct = stream.keys.iter().collect::<HashSet<_>>().len();
-    let kinds: &[(Hits, &str)] =
-        if quick { &[(Hits::Marked, "marked")] } else { &[(Hits::Marked, "marked"), (Hits::Known, "known")] };
-    for share in shares {
-        let frames = ((distinct as f64 * share / 100.0) as usize).max(1);
-        for policy in Replacement::ALL {
-            for (hits, name) in kinds {
-                interrupt.check()?;
-                let MissCount { misses, .. } =
-                    miss_ratio_with(policy.policy(), frames, *hits, stream.keys.iter().copied());
-                rows.push(Row {
-                    source: stream.name.clone(),
-                    policy: policy.name(),
-                    hits: name,
-                    dram_share_percent: *share,
-                    frames,
-                    distinct,
-                    accesses: stream.accesses,
-                    misses,
-                    miss_ratio: misses as f64 / stream.accesses.max(1) as f64,
-                });
+/// Runs `code` for 0..`count` on all cores; the results are in order.
+fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
+    let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= count || interrupt.asked() {
+                return;
             }
+            let result = code(i);
+            results.lock().expect("nobody panics with it").push((i, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        fulgurite_sys::affinity::cores().iter().for_each(|_| {
+            scope.spawn(work);
+        });
+    });
+    interrupt.check()?;
+    let mut results = results.into_inner().expect("nobody panics with it");
+    results.sort_by_key(|(i, _)| *i);
+    Ok(results.into_iter().map(|(_, result)| result).collect())
+}
+
+fn replacement_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> Result<Vec<Row>> {
+    let mut runs = Vec::new();
+    for share in shares {
+        for policy in Replacement::ALL {
+            runs.extend(KINDS.iter().map(|(hits, name)| (*share, *policy, *hits, *name)));
         }
     }
-    Ok(())
+    on_all_cores(runs.len(), interrupt, |i| {
+        let (share, policy, hits, name) = runs[i];
+        let frames = frames_of(distinct, share);
+        let misses = miss_ratio_with(policy.policy(), frames, hits, stream.keys.iter().copied()).misses;
+        Row {
+            stream: stream.name.clone(),
+            share,
+            frames,
+            distinct,
+            accesses: stream.accesses,
+            policy: policy.name(),
+            hits: name,
+            misses,
+            miss_ratio: misses as f64 / stream.accesses.max(1) as f64,
+        }
+    })
+}
+
+fn prefetch_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> Result<Vec<PrefetchRow>> {
+    on_all_cores(shares.len() * PREFETCH.len(), interrupt, |i| {
+        let (share, policy) = (shares[i / PREFETCH.len()], PREFETCH[i % PREFETCH.len()]);
+        let frames = frames_of(distinct, share);
+        let count = read_ahead(policy, frames, &stream.keys);
+        PrefetchRow {
+            stream: stream.name.clone(),
+            share,
+            frames,
+            accesses: stream.accesses,
+            prefetch: policy.to_string(),
+            misses: count.misses,
+            miss_ratio: count.misses as f64 / stream.accesses.max(1) as f64,
+            prefetched: count.prefetched,
+            used: count.used,
+            wasted: count.wasted,
+        }
+    })
+}
+
+/// What prefetch does at one size: 3% of the subpages, or the nearest to it.
+fn prefetch_table(rows: &[PrefetchRow], shares: &[f64]) -> String {
+    let Some(share) = shares.iter().copied().min_by(|a, b| (a - 3.0).abs().total_cmp(&(b - 3.0).abs())) else {
+        return String::new();
+    };
+    let line = |row: &PrefetchRow| {
+        let of = |part: u64| {
+            if row.prefetched == 0 { "-".to_owned() } else { table::percent(part as f64 / row.prefetched as f64) }
+        };
+        vec![
+            row.stream.clone(),
+            row.prefetch.clone(),
+            format!("{:.2}%", row.miss_ratio * 100.0),
+            table::thousands(row.misses.cast_signed()),
+            table::thousands(row.prefetched.cast_signed()),
+            of(row.used),
+            of(row.wasted),
+        ]
+    };
+    // Where nothing is ever read ahead there is nothing to say.
+    let any = |row: &PrefetchRow| rows.iter().any(|r| r.stream == row.stream && r.share == share && r.prefetched > 0);
+    let lines: Vec<_> = rows.iter().filter(|r| r.share == share && any(r)).map(line).collect();
+    let heading = ["stream", "prefetch", "misses/access", "misses", "read ahead", "used", "wasted"];
+    format!("Sequential prefetch, {share}% of the subpages in DRAM\n{}", table::table(&heading, 2, lines))
 }
 
 fn sources(rows: &[Row]) -> Vec<String> {
     let mut names: Vec<String> = Vec::new();
     for row in rows {
-        if !names.contains(&row.source) {
-            names.push(row.source.clone());
+        if !names.contains(&row.stream) {
+            names.push(row.stream.clone());
         }
     }
     names
@@ -268,7 +288,7 @@ fn sources(rows: &[Row]) -> Vec<String> {
 
 /// One line for each stream and policy, one column for each size.
 fn table(rows: &[Row], shares: &[f64]) -> String {
-    let mut heading = vec!["source".to_owned(), "policy".to_owned(), "hits".to_owned()];
+    let mut heading = vec!["stream".to_owned(), "policy".to_owned(), "hits".to_owned()];
     heading.extend(shares.iter().map(|s| format!("{s}%")));
     let mut lines = Vec::new();
     for source in sources(rows) {
@@ -278,10 +298,7 @@ fn table(rows: &[Row], shares: &[f64]) -> String {
                 let cell = |share: &f64| {
                     rows.iter()
                         .find(|r| {
-                            r.source == source
-                                && r.policy == policy.name()
-                                && r.hits == hits
-                                && r.dram_share_percent == *share
+                            r.stream == source && r.policy == policy.name() && r.hits == hits && r.share == *share
                         })
                         .map(|r| format!("{:.2}%", r.miss_ratio * 100.0))
                 };
@@ -312,11 +329,11 @@ fn plot(rows: &[Row]) -> String {
             name: policy.to_string(),
             points: rows
                 .iter()
-                .filter(|r| r.source == *source && r.policy == policy.name() && r.hits == "marked")
-                .map(|r| (r.dram_share_percent, r.miss_ratio * 100.0))
+                .filter(|r| r.stream == *source && r.policy == policy.name() && r.hits == "marked")
+                .map(|r| (r.share, r.miss_ratio * 100.0))
                 .collect(),
         };
-        let ticks = rows.iter().filter(|r| r.source == *source).map(|r| r.dram_share_percent);
+        let ticks = rows.iter().filter(|r| r.stream == *source).map(|r| r.share);
         let x = Axis {
             ticks: ticks.map(|t| (t, format!("{t}%"))).collect(),
             ..Axis::logarithmic("DRAM as a share of the distinct subpages touched")
@@ -337,37 +354,18 @@ fn plot(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
 
     #[test]
-    fn traces_are_read_plain_and_compressed() {
-        let directory = tempfile::tempdir().unwrap();
-        let text = "100 3 0 1\n7 1 0 2\n\n";
-        std::fs::write(directory.path().join("b.lis"), text).unwrap();
-        let mut encoder = zstd::Encoder::new(File::create(directory.path().join("a.lis.zst")).unwrap(), 1).unwrap();
-        encoder.write_all(text.as_bytes()).unwrap();
-        encoder.finish().unwrap();
-        let paths = traces(directory.path()).unwrap();
-        assert_eq!(paths.len(), 2);
-        for path in paths {
-            assert_eq!(read_trace(&path, usize::MAX).unwrap().keys, [100, 101, 102, 7]);
-        }
-        std::fs::write(directory.path().join("c.lis"), "x\n").unwrap();
-        assert!(read_trace(&directory.path().join("c.lis"), 10).is_err());
-    }
-    #[test]
-    fn a_recorded_workload_touches_its_data() {
-        let stream = record("array-swap", 1 << 20, 1000, 1).unwrap();
-        assert!(stream.keys.len() >= 1000 && stream.accesses >= 1000);
-        assert!(stream.keys.iter().all(|k| *k < 256));
-    }
-    #[test]
     fn larger_caches_miss_less() {
-        let mut rows = Vec::new();
-        let stream = zipf_stream(0.99, 1000, 20_000, 1).unwrap();
-        replay(&stream, &[1.0, 50.0], true, &Interrupt::default(), &mut rows).unwrap();
-        assert_eq!(rows.len(), 6);
-        assert!(rows[3].misses < rows[0].misses, "{rows:?}");
-        assert!(table(&rows, &[1.0, 50.0]).contains("zipf-0.99"));
+        let stream = streams::zipf_stream(0.99, 1000, 20_000, 1).unwrap();
+        let shares = [1.0, 50.0];
+        let rows = replacement_rows(&stream, 1000, &shares, &Interrupt::default()).unwrap();
+        assert_eq!(rows.len(), 12);
+        assert!(rows[6].misses < rows[0].misses, "{rows:?}");
+        assert!(table(&rows, &shares).contains("zipf-0.99"));
+        assert!(!plot(&rows).contains("NaN"));
+        let prefetch = prefetch_rows(&stream, 1000, &shares, &Interrupt::default()).unwrap();
+        assert_eq!(prefetch.len(), 2 * PREFETCH.len());
+        assert!(prefetch_table(&prefetch, &shares).contains("read ahead"));
     }
 }

@@ -9,7 +9,7 @@ use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
-use crate::values::Config;
+use crate::values::{Config, FlashChoice};
 
 /// One configuration, in one of its ways, and what it did.
 #[derive(Debug)]
@@ -26,6 +26,8 @@ pub struct Contestant {
     pub invariant: Option<u64>,
     /// Highest use of its cgroup.
     pub peak_bytes: Option<u64>,
+    /// Requests a second that its device completes by itself, in the same mix.
+    pub device_per_s: Option<f64>,
     /// What it runs on, in a line.
     pub flash: String,
     /// Its DRAM.
@@ -99,6 +101,7 @@ fn run_all(
                 request_hash: 0,
                 invariant: None,
                 peak_bytes: None,
+                device_per_s: None,
                 flash: running.opened.flash.clone(),
                 dram_bytes: running.dram_bytes,
                 limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
@@ -145,7 +148,7 @@ fn run_all(
             bar.inc(dropped * u64::from(rounds - 1));
         }
     }
-    check(session, ran, bar)
+    check(session, ran, plan, bar)
 }
 
 /// Ends a configuration that has failed.
@@ -176,7 +179,7 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u6
 }
 
 /// Has everybody check its data, and compares: all have executed the same requests.
-fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> {
+fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -> Result<()> {
     for one in &mut ran.contestants {
         let Some(running) = &mut one.running else { continue };
         bar.set_message(format!("{}: checking", name(one.way)));
@@ -187,6 +190,19 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
             Ok(invariant) => one.invariant = Some(invariant),
             Err(e) if e.is::<Interrupted>() => return Err(e),
             Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
+        }
+        if way_on_file(session, one.way) && one.invariant.is_some() {
+            bar.set_message(format!("{}: what the device allows", name(one.way)));
+            let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
+            let (reads, writes) = (sum(|o| o.device_reads), sum(|o| o.device_writes));
+            let depth = if one.way.config == Config::FlashSync { 1 } else { session.flash.fibers as usize };
+            let time = std::time::Duration::from_millis(if plan.count < 10_000 { 200 } else { 1000 });
+            let share = if reads + writes > 0.0 { reads / (reads + writes) } else { 1.0 };
+            match running.child.device(share, depth, time) {
+                Ok(per_second) => one.device_per_s = Some(per_second),
+                Err(e) if e.is::<Interrupted>() => return Err(e),
+                Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
+            }
         }
         // What it holds is no longer needed: the next one has the memory.
         let running = one.running.take().expect("seen above");
@@ -206,6 +222,11 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         }
     }
     Ok(())
+}
+
+/// Whether its data lies in a file or on a device that has limits of its own.
+fn way_on_file(session: &Session, way: Way) -> bool {
+    way.config.guarded() && way.config != Config::Resident && matches!(session.flash.flash, FlashChoice::File(_))
 }
 
 impl Contestant {

@@ -107,7 +107,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
         (true, false) => LOADS.to_vec(),
         (true, true) => QUICK_LOADS.to_vec(),
     };
-    // Figure 10 is of requests that miss about every 10 µs (AstriFlash, section V-A).
+    // The paper's workloads miss about every 10 µs.
     let mut work = args.work.clone();
     if work.work.is_none() && work.miss_every.is_none() {
         work.miss_every = Some(Duration::from_micros(10));

@@ -224,6 +224,11 @@ impl<W: Workload> Runner for Guarded<W> {
         let workload = self.workload.clone();
         job(&self.runtime, "check", move |context| workload.check(context))
     }
+    fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
+        // What is dirty must not be written over this later and be counted.
+        self.runtime.write_back()?;
+        super::device::per_second(&*self.flash, read_share, depth, time)
+    }
 }
 
 /// The requests of a batch, shared by the workers.

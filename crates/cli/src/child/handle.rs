@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -114,6 +115,16 @@ impl ChildHandle {
     pub fn check(&mut self) -> Result<u64> {
         match self.ask(&Command::Check)? {
             Reply::Checked { invariant } => Ok(invariant),
+            reply => bail!("unexpected answer {reply:?}"),
+        }
+    }
+    /// How many requests a second its device completes by itself. Destroys its data.
+    ///
+    /// # Errors
+    /// What it said, or that it ended.
+    pub fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
+        match self.ask(&Command::Device { read_share, depth, ms: time.as_millis() as u64 })? {
+            Reply::Device { per_second } => Ok(per_second),
             reply => bail!("unexpected answer {reply:?}"),
         }
     }

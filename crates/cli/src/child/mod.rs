@@ -6,6 +6,7 @@
 
 mod added_work;
 mod arrivals;
+mod device;
 mod guarded;
 mod handle;
 mod measure;
@@ -14,6 +15,7 @@ pub mod protocol;
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fulgurite_memory::{Address, NoLatch, Region, VersionLatch};
@@ -33,6 +35,8 @@ trait Runner {
     fn run(&mut self, batch: &Batch) -> Result<Outcome>;
     /// The workload's invariant.
     fn check(&mut self) -> Result<u64>;
+    /// Requests a second that the device itself completes, with so much of them reads and so many in flight.
+    fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64>;
 }
 
 /// Serves until standard input closes.
@@ -75,6 +79,9 @@ fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<Reply
             Reply::Opened(runner.opened())
         }
         Command::Run(batch) => Reply::Ran(Box::new(runner.run(&batch)?)),
+        Command::Device { read_share, depth, ms } => {
+            Reply::Device { per_second: runner.device(read_share, depth, Duration::from_millis(ms))? }
+        }
         Command::Check => Reply::Checked { invariant: runner.check()? },
     })
 }

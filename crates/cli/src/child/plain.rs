@@ -6,6 +6,7 @@
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fulgurite_memory::PlainMemory;
@@ -93,6 +94,9 @@ impl<W: Workload> Runner for Plain<W> {
     }
     fn check(&mut self) -> Result<u64> {
         Ok(self.workload.check(&mut self.memory)?)
+    }
+    fn device(&mut self, _: f64, _: usize, _: Duration) -> Result<f64> {
+        bail!("plain memory has no device of its own")
     }
 }
 

@@ -17,6 +17,15 @@ pub enum Command {
     Run(Batch),
     /// Walk the data, check every invariant.
     Check,
+    /// How many requests a second the device itself completes. Destroys the data: the last thing to ask.
+    Device {
+        /// Share of reads.
+        read_share: f64,
+        /// Requests in flight.
+        depth: usize,
+        /// For so long.
+        ms: u64,
+    },
     /// A span of nanoseconds measured: how long `iterations` of added work take. For calibration.
     TimeWork {
         /// How many.
@@ -142,6 +151,11 @@ pub enum Reply {
     Checked {
         /// The number.
         invariant: u64,
+    },
+    /// To [`Command::Device`].
+    Device {
+        /// Requests a second.
+        per_second: f64,
     },
     /// To [`Command::TimeWork`].
     Took {

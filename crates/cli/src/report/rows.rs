@@ -109,6 +109,10 @@ pub struct LiveRow {
     pub device_reads: u64,
     /// Subpages written.
     pub device_writes: u64,
+    /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth.
+    pub device_limit_per_s: Option<f64>,
+    /// Throughput as a share of what that allows (or of dram-only's, where that is less).
+    pub share_of_device_limit: Option<f64>,
     /// Completions of the emulated device that came more than 5 µs late.
     pub device_late: u64,
     /// Mean lateness of its completions, in µs.
