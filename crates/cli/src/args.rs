@@ -23,7 +23,7 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  fulgurite demo                                   index and search this machine's text, 4% of the index in DRAM
+  fulgurite demo                                   index and search this machine's text, 3% of the index in DRAM
   fulgurite bench micro                            what a switch, a hit and a miss cost
   fulgurite bench live --quick                     seven workloads beside DRAM, swap and mmap, in under a minute
   fulgurite bench live --workload tatp,silo --miss-every 5us --json results.json --plot results.svg

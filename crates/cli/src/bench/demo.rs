@@ -9,7 +9,7 @@ use fulgurite_workloads::{Corpus, IndexSummary, Params};
 
 use super::image::Image;
 use super::live::{Measure, latency_curves, measure, share_bars};
-use super::session::Session;
+use super::session::{CGROUP_ALLOWANCE_BYTES, Session};
 use crate::args::{DemoArgs, WorkArgs};
 use crate::bad_input::{BadInput, bad_input};
 use crate::checks;
@@ -21,10 +21,12 @@ use crate::report::rows::LiveRow;
 use crate::report::{self, Report, table};
 use crate::values::{Config, Size};
 
+/// DRAM of a fiber: its stack, guard and context.
+const STACK_BYTES: u64 = 38 << 10;
 /// Text to index at most: what is indexed and served three ways within three minutes.
 const TEXT_BYTES_MAX: u64 = 1 << 30;
 /// The same with `--quick`.
-const QUICK_TEXT_BYTES_MAX: u64 = 24 << 20;
+const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
 
 /// Prices of a gigabyte, in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters to the comparison.
 const DRAM_DOLLARS_PER_GB: f64 = 3.0;
@@ -52,15 +54,29 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     report::print(&args.output, &format!("{}\nIndexing {text}", machine.line()))?;
 
     let mut configs = vec![Config::DramOnly, Config::Fulgurite, Config::FlashSync, Config::OsSwap];
-    let least = checks::least_dram(corpus.text_bytes() * 2, args.flash.workers, args.flash.fibers);
     let mut flash = args.flash.clone();
     let mut notes = Vec::new();
+    // A small budget is for frames and not for stacks: these get a quarter of it.
+    let stacks = flash.dram.of(corpus.text_bytes()) / 4 / STACK_BYTES / u64::from(flash.workers);
+    if stacks < u64::from(flash.fibers) {
+        flash.fibers = stacks.max(8) as u32;
+        notes.push(format!("{} fibers, so that no more than a quarter of the DRAM is stacks.", flash.fibers));
+    }
+    let least = checks::least_dram(corpus.text_bytes() * 2, flash.workers, flash.fibers);
     if matches!(flash.dram, Size::Percent(_)) && flash.dram.of(corpus.text_bytes()) < least {
         flash.dram = Size::Bytes(least.next_multiple_of(4096));
         notes.push(format!(
             "So little text: DRAM is {}, the least that the runtime's tables, stacks and frames need, and not {}.",
             format_bytes(least),
             args.flash.dram
+        ));
+    }
+    let kernel_bytes = flash.dram.of(corpus.text_bytes()).max(least) + CGROUP_ALLOWANCE_BYTES;
+    if corpus.text_bytes() < kernel_bytes {
+        configs.retain(|c| *c != Config::OsSwap);
+        notes.push(format!(
+            "os-swap is left out: its cgroup of {} would hold the whole index, so that nothing is swapped.",
+            format_bytes(kernel_bytes)
         ));
     }
     // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.

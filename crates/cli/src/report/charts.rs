@@ -78,7 +78,8 @@ fn value_axis(canvas: &mut Canvas, scale: &Scale, count: usize, width: f64, unit
 impl Bars {
     /// Draws it.
     pub fn draw(&self) -> Canvas {
-        let bar = if self.groups.len() * self.series.len() > 40 { 13.0 } else { 20.0 };
+        let room = (660.0 - LEFT - RIGHT) / self.groups.len().max(1) as f64 - 22.0;
+        let bar = (room / self.series.len().max(1) as f64 - 2.0).clamp(13.0, 48.0).floor();
         let group = self.series.len() as f64 * (bar + 2.0) + 22.0;
         let width = (LEFT + RIGHT + group * self.groups.len() as f64).max(660.0);
         let group = (width - LEFT - RIGHT) / self.groups.len().max(1) as f64;
