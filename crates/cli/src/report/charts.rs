@@ -211,7 +211,9 @@ impl Curves {
         for (i, curve) in self.curves.iter().enumerate() {
             let shade = colour(&curve.name, i);
             let points: Vec<_> = curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
-            canvas.curve(&points, shade, curve.name == "dram-only");
+            // Dashed where it would hide another one.
+            let hides = self.curves[..i].iter().any(|earlier| earlier.points == curve.points);
+            canvas.curve(&points, shade, hides || curve.name == "dram-only");
             if self.dots {
                 for ((px, py), (a, b)) in points.iter().zip(&curve.points) {
                     canvas.dot(*px, *py, shade, &format!("{}: {} at {}", curve.name, trim(*b), trim(*a)));
@@ -242,15 +244,30 @@ pub fn nines(percentile: f64) -> f64 {
     -(1.0 - percentile / 100.0).max(1e-9).log10()
 }
 
-/// Drawings below each other, in one file.
+/// A drawing this narrow may have another one beside it.
+const NARROW: f64 = 700.0;
+
+/// Drawings below each other, narrow ones in pairs where there are more than two, in one file.
 pub fn stack(charts: &[Canvas]) -> String {
-    let width = charts.iter().map(|c| c.size().0).fold(0.0, f64::max);
-    let height: f64 = charts.iter().map(|c| c.size().1).sum();
-    let mut all = Canvas::new(width, height);
-    let mut y = 0.0;
+    let narrow = |c: &Canvas| c.size().0 <= NARROW;
+    let pairs = charts.iter().filter(|c| narrow(c)).count() > 2;
+    let (mut places, mut x, mut y, mut low) = (Vec::new(), 0.0, 0.0, 0.0f64);
     for chart in charts {
-        all.place(0.0, y, chart);
-        y += chart.size().1;
+        let (wide, high) = chart.size();
+        let beside = pairs && narrow(chart) && x > 0.0;
+        if !beside {
+            (x, y) = (0.0, low);
+        }
+        places.push((x, y));
+        // Only after a narrow one there is room.
+        x = if pairs && narrow(chart) && !beside { wide + 24.0 } else { 0.0 };
+        low = low.max(y + high);
+    }
+    let far = |((x, _), chart): (&(f64, f64), &Canvas)| x + chart.size().0;
+    let width = places.iter().zip(charts).map(far).fold(0.0, f64::max);
+    let mut all = Canvas::new(width, low);
+    for ((x, y), chart) in places.iter().zip(charts) {
+        all.place(*x, *y, chart);
     }
     all.finish()
 }
