@@ -24,7 +24,7 @@ use crate::values::{Config, Size};
 /// DRAM of a fiber: its stack, guard and context.
 const STACK_BYTES: u64 = 38 << 10;
 /// Text to index at most: what is indexed and served three ways within three minutes.
-const TEXT_BYTES_MAX: u64 = 1 << 30;
+const TEXT_BYTES_MAX: u64 = 600 << 20;
 /// The same with `--quick`.
 const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
 

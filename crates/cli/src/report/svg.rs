@@ -50,10 +50,10 @@ impl Canvas {
     /// A filled rectangle with a tooltip.
     pub fn bar(&mut self, x: f64, y: f64, width: f64, height: f64, colour: &str, tip: &str) {
         let tip = escape(tip);
-        let _ = write!(
+        let _ = writeln!(
             self.body,
             "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" rx=\"1.5\" fill=\"{colour}\">\
-             <title>{tip}</title></rect>\n"
+             <title>{tip}</title></rect>"
         );
     }
     /// A line of a class of the style sheet.

@@ -28,7 +28,7 @@ pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<S
 /// A number with as many digits as mean something.
 pub fn number(value: f64) -> String {
     match value.abs() {
-        v if v == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         v if v < 10.0 => format!("{value:.2}"),
         v if v < 100.0 => format!("{value:.1}"),
         _ => thousands(value.round() as i64),

@@ -126,14 +126,16 @@ struct Record<'r> {
 impl Visitor for Record<'_> {
     type Output = Result<Vec<Stream>>;
     fn visit<W: Workload>(self) -> Self::Output {
-        let mut memory = PlainMemory::new(Backed::HugePages)?;
         let region = Region::new(Address::from_linear(0), self.params.bytes.next_multiple_of(PAGE_BYTES as u64));
-        W::build(&mut memory, region, &self.params, &mut |_| ())?;
         let mut streams = Vec::new();
         for exponent in self.zipf {
-            let workload = W::open(&mut memory, region, &Params { zipf: *exponent, ..self.params.clone() })?;
+            // Fresh data each time: requests change it.
+            let mut memory = PlainMemory::new(Backed::HugePages)?;
+            let params = Params { zipf: *exponent, ..self.params.clone() };
+            W::build(&mut memory, region, &params, &mut |_| ())?;
+            let workload = W::open(&mut memory, region, &params)?;
             let keys = Vec::with_capacity(self.length);
-            let mut recorder = Recorder { memory: memory.clone(), keys, accesses: 0 };
+            let mut recorder = Recorder { memory, keys, accesses: 0 };
             // A request that stays in the subpage of the one before adds nothing: their number is bounded as well.
             let mut requests = 0..self.length as u64;
             while let Some(number) = requests.next().filter(|_| recorder.keys.len() < self.length) {
