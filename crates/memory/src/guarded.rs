@@ -7,7 +7,7 @@ use crate::{Memory, Pinned, View, ViewMut};
 
 #[inline(always)]
 fn whole(at: Address, len: usize) -> Result<(), AccessError> {
-    if at.subpage_offset() + len <= SUBPAGE_BYTES { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
+    if len <= SUBPAGE_BYTES - at.subpage_offset() { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
 }
 
 impl Memory for Context {

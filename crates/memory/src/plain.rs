@@ -73,7 +73,7 @@ impl PlainMemory {
 
 #[inline(always)]
 fn whole(at: Address, len: usize) -> Result<(), AccessError> {
-    if at.subpage_offset() + len <= SUBPAGE_BYTES { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
+    if len <= SUBPAGE_BYTES - at.subpage_offset() { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
 }
 
 impl Memory for PlainMemory {

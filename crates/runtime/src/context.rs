@@ -361,7 +361,7 @@ impl Context {
             }
             // SAFETY: as in `access_slow`.
             let worker = unsafe { self.worker.as_mut() };
-            let ticket = worker.will_wait(index, WaitsFor::Latch);
+            let ticket = worker.will_wait(index, WaitsFor::Latch, self.shared.clock.now_ns());
             parked.push(Parked { key, shared: self.shared.clone(), worker: worker.id, fiber: index, ticket });
             ticket
         };
@@ -428,7 +428,7 @@ impl Context {
                 if worker.stopping() {
                     return Err(AccessError::ShuttingDown);
                 }
-                state.ticket = Some(worker.will_wait(self.state.index, WaitsFor::Outside));
+                state.ticket = Some(worker.will_wait(self.state.index, WaitsFor::Outside, self.shared.clock.now_ns()));
             }
             self.suspend();
             *alarm.state.lock() = AlarmState { woken: false, ticket: None };

@@ -76,9 +76,8 @@ impl Worker {
         }
         let mut batch = [Victim::default(); BATCH];
         let mut count = 0;
-        let shared = self.shared.clone();
-        let mut view = View { frames: &shared.frames, first: self.first_frame };
         while count < want.min(BATCH) {
+            let mut view = View { frames: &self.shared.frames, first: self.first_frame };
             let Some(FrameIndex(local)) = self.replacement.victim(&mut view) else { break };
             if let Some(victim) = self.unlink(local) {
                 batch[count] = victim;
@@ -133,8 +132,8 @@ impl Worker {
         if batch.is_empty() {
             return;
         }
-        let shared = self.shared.clone();
-        if shared.slots.len() > 1 {
+        let alone = self.shared.slots.len() == 1;
+        if !alone {
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
         }
@@ -142,18 +141,14 @@ impl Worker {
             let &Victim { frame, subpage, touched } = victim;
             let local = frame - self.first_frame;
             // The slots first: a pin is taken while the slot still protects the frame.
-            let in_use = shared
-                .slots
-                .iter()
-                .enumerate()
-                .any(|(w, s)| w != self.id as usize && residency::protects(s.load(Ordering::Acquire), frame))
-                || shared.frames.pins(frame).load(Ordering::Acquire) > 0;
-            let dirty = shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0;
+            let in_use =
+                !alone && self.used_elsewhere(frame) || self.shared.frames.pins(frame).load(Ordering::Acquire) > 0;
+            let dirty = self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0;
             if in_use || dirty && !self.has_room_to_write() {
                 self.statistics.counts.evict_in_use += u64::from(in_use);
                 self.held[local as usize].linked = true;
                 self.replacement.reinstated(index(local), SubpageIndex(subpage));
-                residency::finish(shared.word(subpage), self.id, State::Resident(frame));
+                residency::finish(self.shared.word(subpage), self.id, State::Resident(frame));
                 continue;
             }
             if !touched {
@@ -165,10 +160,16 @@ impl Worker {
             } else {
                 self.statistics.counts.evicted_clean += 1;
                 let state = if self.held[local as usize].fresh { State::Fresh } else { State::Absent };
-                residency::finish(shared.word(subpage), self.id, state);
+                residency::finish(self.shared.word(subpage), self.id, state);
                 self.release_frame(frame);
             }
         }
+    }
+
+    /// Whether a fiber that runs on another worker may hold an unpinned reference into the frame.
+    fn used_elsewhere(&self, frame: u32) -> bool {
+        let others = self.shared.slots.iter().enumerate().filter(|(worker, _)| *worker != self.id as usize);
+        others.into_iter().any(|(_, slot)| residency::protects(slot.load(Ordering::Acquire), frame))
     }
 
     fn begin_write_back(&mut self, subpage: u32, frame: u32) {
@@ -178,7 +179,7 @@ impl Worker {
         self.misses
             .begin(SubpageIndex(subpage), index(frame), MissKind::Write)
             .expect("a resident subpage is not in the miss table, which is as large as the queue is deep");
-        self.submit(Op::Write, subpage, frame, Purpose::WriteBack);
+        self.submit(Op::Write, subpage, frame, Purpose::WriteBack, self.shared.clock.now_ns());
     }
 
     /// Lets fibers that wait for frames try again, as many as there are frames.
@@ -210,7 +211,7 @@ impl Worker {
     /// this one, a job that sleeps with a pin), they are given as long as the medium is.
     pub(crate) fn fail_frame_waiters_if_stuck(&mut self, now_ns: u64) {
         let moving = !self.free.is_empty() && self.has_room() || self.scheduler.has_runnable();
-        if self.frame_waiters.is_empty() || moving || self.queue.in_flight() > self.late {
+        if self.frame_waiters.is_empty() || moving || self.in_flight() > self.late {
             self.stuck_since_ns = 0;
             return;
         }
@@ -280,7 +281,8 @@ impl Worker {
         }
         self.flush_result = None;
         self.flush_number = self.flush_number.wrapping_add(1);
-        self.submit(Op::Flush, self.flush_number, self.first_frame, Purpose::Flush);
+        let now = self.shared.clock.now_ns();
+        self.submit(Op::Flush, self.flush_number, self.first_frame, Purpose::Flush, now);
         loop {
             self.wait_for_medium()?;
             if let Some(result) = self.flush_result.take() {

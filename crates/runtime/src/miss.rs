@@ -57,12 +57,10 @@ pub(crate) enum Step {
 impl Worker {
     /// An access of `fiber` found `subpage` not resident.
     pub(crate) fn begin_miss(&mut self, subpage: u32, fiber: u32) -> Step {
-        let shared = self.shared.clone();
-        let word = shared.word(subpage);
-        match residency::decode(word.load(Ordering::Acquire)) {
+        match residency::decode(self.shared.word(subpage).load(Ordering::Acquire)) {
             State::Resident(_) => Step::Again,
             State::Prefetched(frame) => {
-                if residency::first_touch(word, frame) {
+                if residency::first_touch(self.shared.word(subpage), frame) {
                     self.statistics.counts.prefetch_used += 1;
                     let ahead = self.prefetcher.used(SubpageIndex(subpage));
                     self.read_ahead(ahead);
@@ -73,14 +71,21 @@ impl Worker {
                 self.statistics.counts.misses_joined += 1;
                 let joined = self.misses.join(SubpageIndex(subpage), pack(self.id, fiber));
                 assert!(joined.is_ok(), "a subpage that this worker is busy with is not in its miss table: {joined:?}");
-                self.will_wait(fiber, WaitsFor::Flash);
+                self.will_wait(fiber, WaitsFor::Flash, self.shared.clock.now_ns());
+                if self.misses.get(SubpageIndex(subpage)).is_some_and(|m| m.kind == MissKind::Prefetch) {
+                    // Read ahead, but not far enough: it counts as used.
+                    self.misses.set_kind(SubpageIndex(subpage), MissKind::Read);
+                    self.statistics.counts.prefetch_used += 1;
+                    let ahead = self.prefetcher.used(SubpageIndex(subpage));
+                    self.read_ahead(ahead);
+                }
                 Step::Wait
             }
             State::Busy(owner) => {
                 self.statistics.counts.misses_joined += 1;
-                self.will_wait(fiber, WaitsFor::Flash);
+                self.will_wait(fiber, WaitsFor::Flash, self.shared.clock.now_ns());
                 let waiter = pack(self.id, fiber);
-                shared.mailboxes[owner as usize].send(Message::Join { subpage, waiter });
+                self.shared.mailboxes[owner as usize].send(Message::Join { subpage, waiter });
                 Step::Wait
             }
             State::Fresh | State::Absent => self.begin_read(subpage, fiber),
@@ -98,7 +103,7 @@ impl Worker {
             } else {
                 self.frame_waiters.push_back(fiber);
             }
-            self.will_wait(fiber, WaitsFor::Frame);
+            self.will_wait(fiber, WaitsFor::Frame, self.shared.clock.now_ns());
             return Step::Wait;
         };
         let word = &self.shared.words()[subpage as usize];
@@ -121,8 +126,9 @@ impl Worker {
                 self.misses
                     .join(SubpageIndex(subpage), pack(self.id, fiber))
                     .expect("the miss table has room for every fiber");
-                self.submit(Op::Read, subpage, frame, Purpose::Read);
-                self.will_wait(fiber, WaitsFor::Flash);
+                let now = self.shared.clock.now_ns();
+                self.submit(Op::Read, subpage, frame, Purpose::Read, now);
+                self.will_wait(fiber, WaitsFor::Flash, now);
                 let ahead = self.prefetcher.missed(SubpageIndex(subpage));
                 self.read_ahead(ahead);
                 Step::Wait
@@ -182,7 +188,7 @@ impl Worker {
                 self.misses.begin(SubpageIndex(subpage), index(frame), MissKind::Prefetch).expect(
                     "a subpage that was absent is not in the miss table, which is as large as the queue is deep",
                 );
-                self.submit(Op::Read, subpage, frame, Purpose::Read);
+                self.submit(Op::Read, subpage, frame, Purpose::Read, self.shared.clock.now_ns());
             }
             Ok(was) => {
                 residency::finish(word, self.id, was);
@@ -193,9 +199,14 @@ impl Worker {
         true
     }
 
-    pub(crate) fn submit(&mut self, op: Op, subpage: u32, frame: u32, purpose: Purpose) {
+    /// Requests that the medium has not completed.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> usize {
+        self.requests.len() - self.requests_free.len()
+    }
+
+    pub(crate) fn submit(&mut self, op: Op, subpage: u32, frame: u32, purpose: Purpose, since_ns: u64) {
         let slot = self.requests_free.pop().expect("asked for room before");
-        let since_ns = self.shared.clock.now_ns();
         self.requests[slot as usize] = Request { subpage, frame, since_ns, purpose, late: false };
         let request =
             fulgurite_flash::Request { tag: slot.into(), op, subpage: SubpageIndex(subpage), frame: index(frame) };

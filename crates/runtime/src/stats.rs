@@ -68,6 +68,8 @@ counts! {
     jobs_started, "counter";
     /// Jobs and service requests that panicked or overflowed.
     jobs_died, "counter";
+    /// Nanoseconds in which the worker had nothing to run, polling or asleep.
+    wait_ns, "counter";
     /// Times that the worker slept.
     sleeps, "counter";
     /// Requests to the medium that were given up.

@@ -467,7 +467,7 @@ impl Worker {
         self.end_task(index, accesses, died, false);
         // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
         self.publish_nothing();
-        if self.queue.in_flight() > 0 {
+        if self.in_flight() > 0 {
             self.poll();
         }
         if !self.shared.mailboxes[self.id as usize].has_mail()
@@ -510,7 +510,7 @@ impl Worker {
         if self.shared.mailboxes[self.id as usize].has_mail() {
             self.read_mail();
         }
-        if self.queue.in_flight() > 0 {
+        if self.in_flight() > 0 {
             self.poll();
         }
         if !self.timers.is_empty() {
@@ -568,7 +568,7 @@ impl Worker {
                     self.statistics.counts.frames = u64::from(self.frame_limit);
                     self.statistics.counts.frames_free = self.free.len() as u64;
                     self.statistics.counts.pending = self.scheduler.pending() as u64;
-                    self.statistics.counts.in_flight = self.queue.in_flight() as u64;
+                    self.statistics.counts.in_flight = self.in_flight() as u64;
                     let _ = reply.send(self.statistics.clone());
                     if reset {
                         self.statistics = WorkerStatistics::new();
@@ -626,8 +626,7 @@ impl Worker {
     }
 
     /// Notes that a fiber is about to wait for a wake-up. Returns the ticket of this wait.
-    pub(crate) fn will_wait(&mut self, fiber: u32, waits_for: WaitsFor) -> u32 {
-        let now = self.shared.clock.now_ns();
+    pub(crate) fn will_wait(&mut self, fiber: u32, waits_for: WaitsFor, now: u64) -> u32 {
         let state = &self.fibers[fiber as usize].state;
         let (missed, age) = (waits_for == WaitsFor::Flash, state.request_ns.get());
         state.missed_ns.set(if missed { now } else { 0 });
@@ -649,7 +648,7 @@ impl Worker {
 
     /// Notes that a fiber is about to sleep until `ns`.
     pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) {
-        self.will_wait(fiber, WaitsFor::Outside);
+        self.will_wait(fiber, WaitsFor::Outside, self.shared.clock.now_ns());
         self.timers.push(std::cmp::Reverse((until_ns, fiber)));
     }
 
@@ -666,6 +665,13 @@ impl Worker {
 
     /// Nothing can run: waits for flash, mail, arrivals or timers; polling for a while, then asleep.
     fn wait(&mut self) -> Point {
+        let begin = self.shared.clock.now_ns();
+        let point = self.wait_from(begin);
+        self.statistics.counts.wait_ns += self.shared.clock.now_ns() - begin;
+        point
+    }
+
+    fn wait_from(&mut self, begin: u64) -> Point {
         if self.service_is_over() {
             // Since the scheduling point, which tells its end.
             return Point::Idle;
@@ -675,7 +681,6 @@ impl Worker {
         let next_timer = self.timers.peek().map_or(u64::MAX, |t| t.0.0);
         let wanted = self.next_arrival_ns.min(next_timer);
         self.next_arrival_ns = u64::MAX;
-        let begin = clock.now_ns();
         let mut now = begin;
         if now >= wanted {
             return Point::Idle;
@@ -686,8 +691,8 @@ impl Worker {
         let job_waits = |this: &Self| open && this.shared.injector.head_pins().is_some_and(|pins| this.fits(pins));
         // Waiting for flash, or for an arrival that is nearer than a sleep is long: poll.
         let poll_until = begin.saturating_add(spin_ns);
-        while self.queue.in_flight() > 0 || wanted < poll_until {
-            if self.queue.in_flight() > 0 && self.poll() > 0 {
+        while self.in_flight() > 0 || wanted < poll_until {
+            if self.in_flight() > 0 && self.poll() > 0 {
                 return Point::Idle;
             }
             now = clock.now_ns();
@@ -704,7 +709,7 @@ impl Worker {
             return Point::Idle;
         }
         let mut timeout = wanted.saturating_sub(now);
-        if self.queue.in_flight() > 0 || self.stopping() || self.beyond > 0 {
+        if self.in_flight() > 0 || self.stopping() || self.beyond > 0 {
             timeout = timeout.min(CHECK_NS);
         }
         if !self.frame_waiters.is_empty() {
