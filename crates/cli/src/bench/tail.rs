@@ -64,10 +64,24 @@ struct Row {
 #[derive(Clone, Debug, Serialize)]
 struct Gap {
     config: String,
-    /// Points of dram-only's highest throughput, over levels of p99.
-    points: Spread,
-    /// Highest throughput as a share of dram-only's.
+    /// Points of dram-only's highest throughput, over levels of p99; none where too few loads could be offered.
+    points: Option<Spread>,
+    /// Highest throughput, closed loop, as a share of dram-only's.
     max_share: f64,
+}
+
+impl Gap {
+    fn sentence(&self) -> String {
+        let max = table::percent(self.max_share);
+        let most = format!("{}: highest throughput {max} of dram-only's", self.config);
+        match self.points {
+            None => format!("{most}; larger loads were not offered"),
+            Some(p) => format!(
+                "{most}; at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1})",
+                p.median, p.min, p.max
+            ),
+        }
+    }
 }
 
 struct Server {
@@ -125,6 +139,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let result = serve(&mut session, &image, &plan, &configs, &loads, rounds, round_time, &mut servers);
     let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
     let rows = rows(&session, name, &plan, &servers, &loads);
+    let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, s.max_per_s)).collect();
     let mut failed = Vec::new();
     for server in servers {
         if let Err(e) = session.end(server.running) {
@@ -134,17 +149,10 @@ pub fn run(args: &TailArgs) -> Result<()> {
     if !interrupted {
         result?;
     }
-    let gaps = gaps(&rows);
+    let gaps = gaps(&rows, &most);
     report::print(&args.output, &show(&rows))?;
     for gap in &gaps {
-        let (points, max) = (gap.points, table::percent(gap.max_share));
-        report::print(
-            &args.output,
-            &format!(
-                "{}: at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1}); highest throughput {max} of dram-only's",
-                gap.config, points.median, points.min, points.max
-            ),
-        )?;
+        report::print(&args.output, &gap.sentence())?;
     }
     for note in &session.notes {
         report::print(&args.output, note)?;
@@ -305,24 +313,20 @@ fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
 /// Levels of p99 at which curves are compared.
 const LEVELS: u32 = 20;
 
-fn gaps(rows: &[Row]) -> Vec<Gap> {
+fn gaps(rows: &[Row], most: &[(Config, f64)]) -> Vec<Gap> {
     let dram_only = curve_of(rows, Config::DramOnly.name());
-    let highest = rows.iter().find(|r| r.config == Config::DramOnly.name()).map_or(0.0, |r| r.max_ops_per_s);
-    let mut gaps = Vec::new();
-    for config in Config::ALL.iter().filter(|c| **c != Config::DramOnly) {
+    let highest = most.iter().find(|(c, _)| *c == Config::DramOnly).map_or(f64::NAN, |(_, per_s)| *per_s);
+    let gap = |(config, per_s): &(Config, f64)| {
         let curve = curve_of(rows, config.name());
         let lowest = curve.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
-        let most = curve.iter().map(|p| p.1).fold(0.0, f64::max);
-        if curve.len() < 2 || dram_only.len() < 2 || highest == 0.0 {
-            continue;
-        }
-        let level = |i: u32| lowest * (most / lowest).powf(f64::from(i) / f64::from(LEVELS - 1));
+        let longest = curve.iter().map(|p| p.1).fold(0.0, f64::max);
+        let level = |i: u32| lowest * (longest / lowest).powf(f64::from(i) / f64::from(LEVELS - 1));
         let points: Vec<f64> =
             (0..LEVELS).map(level).filter_map(|p99| Some(load_at(&dram_only, p99)? - load_at(&curve, p99)?)).collect();
-        let max = rows.iter().find(|r| r.config == config.name()).map_or(0.0, |r| r.max_ops_per_s);
-        gaps.push(Gap { config: config.to_string(), points: Spread::of(&points), max_share: max / highest });
-    }
-    gaps
+        let enough = curve.len() > 1 && dram_only.len() > 1 && !points.is_empty();
+        Gap { config: config.to_string(), points: enough.then(|| Spread::of(&points)), max_share: per_s / highest }
+    };
+    most.iter().filter(|(c, _)| *c != Config::DramOnly).map(gap).collect()
 }
 
 fn show(rows: &[Row]) -> String {
@@ -412,8 +416,10 @@ mod tests {
         let p99 = |load: f64| 10.0 / (1.0 - load / 100.0);
         let mut rows: Vec<Row> = (1..19).map(|i| f64::from(i) * 5.0).map(|l| row("dram-only", l, p99(l))).collect();
         rows.extend((1..18).map(|i| f64::from(i) * 5.0).map(|l| row("fulgurite", l, p99(l + 5.0))));
-        let gaps = gaps(&rows);
-        assert_eq!(gaps.len(), 1);
-        assert!((gaps[0].points.median - 5.0).abs() < 0.2, "{gaps:?}");
+        let most = [(Config::DramOnly, 100.0), (Config::Fulgurite, 95.0), (Config::FlashSync, 16.0)];
+        let gaps = gaps(&rows, &most);
+        assert_eq!(gaps.len(), 2);
+        assert!((gaps[0].points.unwrap().median - 5.0).abs() < 0.2, "{gaps:?}");
+        assert!(gaps[1].points.is_none() && gaps[1].max_share == 0.16);
     }
 }

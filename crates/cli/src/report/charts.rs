@@ -177,6 +177,9 @@ impl Curves {
             let most = values().fold(f64::NEG_INFINITY, f64::max);
             if !least.is_finite() || !most.is_finite() {
                 (1.0, 10.0)
+            } else if axis.logarithmic && most / least < 10.0 {
+                // Less than a decade: whole ones, so that there are marks to read it by.
+                (10f64.powf(least.log10().floor()), 10f64.powf(most.log10().ceil()))
             } else if axis.logarithmic {
                 (least * 0.9, most * 1.1)
             } else {
