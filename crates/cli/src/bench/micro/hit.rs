@@ -81,7 +81,7 @@ impl Hits {
         fill(&mut raw)?;
         let flash = Arc::new(MemoryFlash::new((DRAM_BYTES >> 12) as u32)?);
         let runtime = Runtime::builder(flash).dram(DRAM_BYTES).cores(&[core]).build()?;
-        runtime.run(|memory| fill(memory))?;
+        runtime.run(fill)?;
         Ok(Hits { raw, runtime })
     }
 
