@@ -24,7 +24,7 @@ use crate::values::{Config, Size};
 /// DRAM of a fiber: its stack, guard and context.
 const STACK_BYTES: u64 = 38 << 10;
 /// Text to index at most: what is indexed and served three ways within three minutes.
-const TEXT_BYTES_MAX: u64 = 600 << 20;
+const TEXT_BYTES_MAX: u64 = 512 << 20;
 /// The same with `--quick`.
 const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
 
@@ -98,7 +98,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         ),
     )?;
     let work = WorkArgs { miss_every: None, work: None, zipf: None };
-    let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1500)) };
+    let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1000)) };
     let how = Measure { configs: &configs, clusters: &[0], rounds, round_time, work: &work, output: &args.output };
     let (rows, ran) = measure(&mut session, &mut image, &how)?;
     notes.extend(session.notes.iter().cloned());

@@ -146,9 +146,10 @@ impl Session {
             notes.push(format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}."));
         }
         if configs.iter().any(|c| c.needs_cgroup()) {
-            let (limit, dram) = (format_bytes(dram_bytes + CGROUP_ALLOWANCE_BYTES), format_bytes(dram_bytes));
             notes.push(format!(
-                "Kernel paging may use all of its cgroup's {limit} for data; the guarded path keeps within {dram}, all included."
+                "Kernel paging may use all of its cgroup, the budget and {}, for data; the guarded path keeps within the \
+                 budget, all included.",
+                format_bytes(CGROUP_ALLOWANCE_BYTES)
             ));
         }
         let disk_bytes = data_bytes * (has(Config::OsSwap) * swap_ways + has(Config::Mmap) * 3);
