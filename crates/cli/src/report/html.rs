@@ -65,7 +65,7 @@ const STYLE: &str = "
 :root{color-scheme:light dark;--ink:#24292f;--soft:#59636e;--ground:#ffffff;--line:#d6dae0;--good:#0f8f6c;--tint:#eef7f4}
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa5b1;--ground:#14181d;--line:#2b323a;--good:#3fbf97;--tint:#17251f}}
 body{margin:0;background:var(--ground);color:var(--ink);font:16px/1.55 system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif}
-main{max-width:62rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
+main{max-width:66rem;margin:0 auto;padding:2.5rem 1.25rem 4rem}
 h1{font-size:1.9rem;line-height:1.2;margin:0 0 .6rem}
 h2{font-size:1.25rem;margin:2.4rem 0 .6rem}
 p{margin:.5rem 0;max-width:48rem}
@@ -74,8 +74,8 @@ p{margin:.5rem 0;max-width:48rem}
 .figures b{display:block;font-size:1.7rem;line-height:1.2;color:var(--good);font-variant-numeric:tabular-nums}
 .figures span{color:var(--soft);font-size:.87rem}
 .wide{overflow-x:auto}
-table{border-collapse:collapse;width:100%;font-size:.9rem;font-variant-numeric:tabular-nums}
-th,td{padding:.42rem .7rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
+table{border-collapse:collapse;width:100%;font-size:.86rem;font-variant-numeric:tabular-nums}
+th,td{padding:.42rem .5rem;text-align:right;border-bottom:1px solid var(--line);white-space:nowrap}
 th:first-child,td:first-child{text-align:left}
 th{color:var(--soft);font-weight:600}
 tr.strong td{background:var(--tint);font-weight:600}
