@@ -5,11 +5,17 @@
 //! oldest. There are two to four slots for every live entry, so that happens to about one in fifty, or fewer; a
 //! subpage that was not evicted within the window is never reported (the keys are whole, not hashes).
 //!
-//! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket.
+//! A bucket is a cache line that has not been used for long: an eviction starts to fetch it and is entered a few
+//! evictions later, when it is there.
+//!
+//! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket; what waits to be
+//! entered is reported like what has been.
 
 use fulgurite_format::SubpageIndex;
 
 const WAYS: usize = 8;
+/// Evictions that wait to be entered: as many misses of the caches overlap.
+const WAITING: usize = 8;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -28,6 +34,9 @@ pub(crate) struct Ghost {
     /// was not overwritten in all that time looks new again, which costs one wrong promotion.
     now: u32,
     window: u32,
+    /// Subpage and stamp of the latest evictions, oldest first.
+    waiting: [(u32, u32); WAITING],
+    waiting_count: usize,
 }
 
 impl Ghost {
@@ -41,6 +50,8 @@ impl Ghost {
             shift: 64 - buckets.trailing_zeros(),
             now: window,
             window,
+            waiting: [(0, 0); WAITING],
+            waiting_count: 0,
         }
     }
 
@@ -49,39 +60,71 @@ impl Ghost {
     }
 
     #[inline(always)]
-    fn bucket(&mut self, subpage: SubpageIndex) -> &mut Bucket {
+    fn place(&self, subpage: u32) -> usize {
         // Top bits of a product by an odd constant other than the miss table's, so that the two do not collide
         // together.
-        let at = u64::from(subpage.0).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift;
-        &mut self.buckets[at as usize]
+        (u64::from(subpage).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift) as usize
+    }
+
+    /// Where the table will be looked at for `subpage`: for a hint to the caches.
+    #[inline]
+    pub(crate) fn line(&self, subpage: SubpageIndex) -> *const u8 {
+        core::ptr::from_ref(&self.buckets[self.place(subpage.0)]).cast()
     }
 
     /// `subpage` was evicted.
     #[inline]
     pub(crate) fn insert(&mut self, subpage: SubpageIndex) {
         self.now = self.now.wrapping_add(1);
-        let now = self.now;
-        let bucket = self.bucket(subpage);
+        if self.waiting_count == WAITING {
+            for (subpage, stamp) in core::mem::replace(&mut self.waiting, [(0, 0); WAITING]) {
+                // What was taken meanwhile, or is too old already, must not push out what is live.
+                if self.now.wrapping_sub(stamp) < self.window {
+                    self.enter(subpage, stamp);
+                }
+            }
+            self.waiting_count = 0;
+        }
+        // Nothing waits for this load.
+        core::hint::black_box(self.buckets[self.place(subpage.0)].stamps[0]);
+        self.waiting[self.waiting_count] = (subpage.0, self.now);
+        self.waiting_count += 1;
+    }
+
+    fn enter(&mut self, subpage: u32, stamp: u32) {
+        let at = self.place(subpage);
+        let bucket = &mut self.buckets[at];
         let (mut place, mut oldest) = (0, 0);
         for way in 0..WAYS {
-            if bucket.subpages[way] == subpage.0 {
+            if bucket.subpages[way] == subpage {
                 place = way;
                 break;
             }
-            let age = now.wrapping_sub(bucket.stamps[way]);
+            let age = stamp.wrapping_sub(bucket.stamps[way]);
             if age > oldest {
                 (place, oldest) = (way, age);
             }
         }
-        bucket.subpages[place] = subpage.0;
-        bucket.stamps[place] = now;
+        bucket.subpages[place] = subpage;
+        bucket.stamps[place] = stamp;
     }
 
     /// Whether `subpage` was evicted within the window; it is forgotten.
     #[inline]
     pub(crate) fn take(&mut self, subpage: SubpageIndex) -> bool {
         let (now, window) = (self.now, self.window);
-        let bucket = self.bucket(subpage);
+        let mut live_waiting = false;
+        for waiting in &mut self.waiting[..self.waiting_count] {
+            if waiting.0 == subpage.0 && now.wrapping_sub(waiting.1) < window {
+                live_waiting = true;
+                waiting.1 = now.wrapping_sub(window);
+            }
+        }
+        if live_waiting {
+            return true;
+        }
+        let at = self.place(subpage.0);
+        let bucket = &mut self.buckets[at];
         for way in 0..WAYS {
             if bucket.subpages[way] == subpage.0 {
                 let live = now.wrapping_sub(bucket.stamps[way]) < window;

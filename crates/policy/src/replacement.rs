@@ -52,6 +52,12 @@ pub trait Replacement {
     /// # Panics
     /// If it is not in the policy.
     fn removed(&mut self, frame: FrameIndex);
+    /// Where in DRAM the policy will look when this subpage comes in, if that is likely to be out of the caches: for a
+    /// hint to them, ahead of time. Never followed.
+    #[inline]
+    fn will_look_at(&self, _subpage: SubpageIndex) -> Option<*const u8> {
+        None
+    }
     /// Frames in the policy.
     fn len(&self) -> usize;
     /// No frame is in the policy.
@@ -194,6 +200,10 @@ impl Replacement for AnyReplacement {
     #[inline]
     fn removed(&mut self, frame: FrameIndex) {
         each!(self, p => p.removed(frame));
+    }
+    #[inline]
+    fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
+        each!(self, p => p.will_look_at(subpage))
     }
     #[inline]
     fn len(&self) -> usize {

@@ -192,6 +192,11 @@ impl Replacement for S3Fifo {
     }
 
     #[inline]
+    fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
+        Some(self.ghost.line(subpage))
+    }
+
+    #[inline]
     fn len(&self) -> usize {
         self.fresh.len() + self.small.len() + self.main.len()
     }

@@ -55,6 +55,8 @@ pub(crate) struct FiberState {
     pub frame_turn: Cell<bool>,
     /// The last wake-up.
     pub wake: Cell<Wake>,
+    /// Which byte of its subpage the access that missed wants.
+    pub wanted: Cell<u32>,
     /// When its request arrived: its age, to the scheduler.
     pub request_ns: Cell<u64>,
     /// When it missed, if it waits for a miss.
@@ -78,6 +80,7 @@ impl FiberState {
             waits_for: Cell::new(WaitsFor::Outside),
             frame_turn: Cell::new(false),
             wake: Cell::new(Wake::Retry),
+            wanted: Cell::new(0),
             request_ns: Cell::new(0),
             missed_ns: Cell::new(0),
             pins_held: Cell::new(0),
@@ -237,6 +240,7 @@ impl Context {
         }
         self.verdict()?;
         let subpage = subpage as u32;
+        self.state.wanted.set(at.subpage_offset() as u32);
         loop {
             // SAFETY: below the limit, which is at most the table's length.
             let word = unsafe { self.words.add(subpage as usize).as_ref() };

@@ -76,9 +76,18 @@ impl Worker {
         }
         let mut batch = [Victim::default(); BATCH];
         let mut count = 0;
-        while count < want.min(BATCH) {
+        let mut locals = [0; BATCH];
+        let mut chosen = 0;
+        while chosen < want.min(BATCH) {
             let mut view = View { frames: &self.shared.frames, first: self.first_frame };
             let Some(FrameIndex(local)) = self.replacement.victim(&mut view) else { break };
+            // A victim has been out of use for long, and so its word out of the caches: all of the batch are fetched at once.
+            let word = self.shared.word(self.held[local as usize].subpage);
+            fulgurite_sys::arch::prefetch(std::ptr::from_ref(word).cast());
+            locals[chosen] = local;
+            chosen += 1;
+        }
+        for &local in &locals[..chosen] {
             if let Some(victim) = self.unlink(local) {
                 batch[count] = victim;
                 count += 1;

@@ -129,6 +129,9 @@ impl Worker {
                 let now = self.shared.clock.now_ns();
                 self.submit(Op::Read, subpage, frame, Purpose::Read, now);
                 self.will_wait(fiber, WaitsFor::Flash, now);
+                if let Some(line) = self.replacement.will_look_at(SubpageIndex(subpage)) {
+                    fulgurite_sys::arch::prefetch(line);
+                }
                 let ahead = self.prefetcher.missed(SubpageIndex(subpage));
                 self.read_ahead(ahead);
                 Step::Wait
@@ -260,13 +263,13 @@ impl Worker {
                 self.shared.frames.pins(frame).fetch_add(waiters, Ordering::Relaxed);
                 let state = if waiters > 0 { State::Resident(frame) } else { State::Prefetched(frame) };
                 self.install(subpage, frame, false, state);
-                self.end_miss(subpage, Wake::Pinned, now_ns);
+                self.end_miss(subpage, Wake::Pinned, Some(frame), now_ns);
             }
             Err(error) => {
                 self.statistics.counts.read_errors += 1;
                 residency::finish(self.shared.word(subpage), self.id, State::Absent);
                 self.release_frame(frame);
-                self.end_miss(subpage, Wake::Failed(error), now_ns);
+                self.end_miss(subpage, Wake::Failed(error), None, now_ns);
             }
         }
     }
@@ -290,7 +293,7 @@ impl Worker {
         }
         self.shared.frames.pins(frame).fetch_add(waiters, Ordering::Relaxed);
         self.install(subpage, frame, false, State::Resident(frame));
-        self.end_miss(subpage, Wake::Pinned, now_ns);
+        self.end_miss(subpage, Wake::Pinned, Some(frame), now_ns);
     }
 
     /// Gives a frame with contents to its subpage.
@@ -302,7 +305,7 @@ impl Worker {
         residency::finish(self.shared.word(subpage), self.id, state);
     }
 
-    fn end_miss(&mut self, subpage: u32, wake: Wake, now_ns: u64) {
+    fn end_miss(&mut self, subpage: u32, wake: Wake, frame: Option<u32>, now_ns: u64) {
         // Few wait for one subpage; they are told after the table is done with it, as telling may use the table.
         let mut told: [Option<Waiter>; 8] = [None; 8];
         let mut count = 0;
@@ -316,7 +319,19 @@ impl Worker {
             }
         });
         for waiter in told.into_iter().flatten().chain(more) {
+            if let Some(frame) = frame {
+                self.warm_up(waiter, frame);
+            }
             self.deliver(waiter, wake, now_ns);
+        }
+    }
+
+    /// Starts to fetch the line that a fiber of this worker waited for: the medium wrote it through another cache, and the
+    /// fiber runs soon.
+    fn warm_up(&self, waiter: Waiter, frame: u32) {
+        if let Some(offset) = self.wanted_by(waiter) {
+            // Inside the frame: the hint needs an address, not a reference.
+            fulgurite_sys::arch::prefetch(self.shared.frames.address(frame).as_ptr().wrapping_add(offset));
         }
     }
 
@@ -347,7 +362,7 @@ impl Worker {
                     self.statistics.counts.timeouts += 1;
                     self.statistics.counts.read_errors += 1;
                     residency::finish(self.shared.word(subpage), self.id, State::Absent);
-                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), now_ns);
+                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), None, now_ns);
                 }
                 // The frame is the medium's and holds the only copy: its readers fail, it stays busy until an answer comes.
                 Purpose::WriteBack => {
@@ -356,7 +371,7 @@ impl Worker {
                     self.fail_first_frame_waiter(now_ns);
                     self.requests[slot].since_ns = now_ns;
                     let frame = self.requests[slot].frame;
-                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), now_ns);
+                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), None, now_ns);
                     self.misses.begin(SubpageIndex(subpage), index(frame), MissKind::Write).expect("ended just now");
                 }
                 Purpose::Flush => {

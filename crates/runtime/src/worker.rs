@@ -615,6 +615,12 @@ impl Worker {
         }
     }
 
+    /// Which byte of its subpage a waiter wants, if it is a fiber of this worker.
+    pub(crate) fn wanted_by(&self, waiter: Waiter) -> Option<usize> {
+        let (worker, fiber) = unpack(waiter);
+        (worker == self.id).then(|| self.fibers[fiber as usize].state.wanted.get() as usize)
+    }
+
     /// Delivers to a waiter, here or on another worker.
     pub(crate) fn deliver(&mut self, waiter: Waiter, wake: Wake, now_ns: u64) {
         let (worker, fiber) = unpack(waiter);
