@@ -120,6 +120,11 @@ pub struct Measure<'m> {
     pub output: &'m OutputArgs,
 }
 
+/// Swap for so many processes: their data, and room for what else they have (stacks, latches, histograms).
+fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
+    (data_bytes + (128 << 20)) * processes
+}
+
 /// One workload in all configurations.
 ///
 /// # Errors
@@ -133,7 +138,7 @@ pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
     let ways: Vec<Way> = how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters)).collect();
     let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
     if swapped > 0 {
-        session.helper.swap_on(&session.scratch.clone(), swapped * image.region_bytes + (64 << 20))?;
+        session.helper.swap_on(&session.scratch.clone(), swap_bytes(image.region_bytes, swapped))?;
     }
     let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
     let ran = rounds::run(session, image, &plan, &ways, how.rounds, &bar);

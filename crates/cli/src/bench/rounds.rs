@@ -9,6 +9,7 @@ use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
+use crate::report::rows::Spread;
 use crate::values::{Config, FlashChoice};
 
 /// One configuration, in one of its ways, and what it did.
@@ -180,6 +181,17 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u6
 
 /// Has everybody check its data, and compares: all have executed the same requests.
 fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -> Result<()> {
+    // Of several ways to run a configuration the best is reported, so the best is checked: a walk over all data takes the
+    // kernel's paging tens of seconds.
+    for i in 0..ran.contestants.len() {
+        let better =
+            |c: &Contestant| c.way.config == ran.contestants[i].way.config && c.rate() > ran.contestants[i].rate();
+        if ran.contestants.iter().any(|c| c.running.is_some() && better(c))
+            && let Some(running) = ran.contestants[i].running.take()
+        {
+            ran.contestants[i].peak_bytes = session.end(running)?;
+        }
+    }
     for one in &mut ran.contestants {
         let Some(running) = &mut one.running else { continue };
         bar.set_message(format!("{}: checking", name(one.way)));
@@ -230,6 +242,11 @@ fn way_on_file(session: &Session, way: Way) -> bool {
 }
 
 impl Contestant {
+    /// Requests a second, median of the rounds.
+    pub fn rate(&self) -> f64 {
+        let rate = |o: &Outcome| o.requests as f64 * 1e9 / o.elapsed_ns.max(1) as f64;
+        Spread::of(&self.outcomes.iter().map(rate).collect::<Vec<_>>()).median
+    }
     /// Hash of the requests executed and of the final invariant, once it was checked.
     pub fn work_hash(&self) -> Option<u64> {
         let invariant = self.invariant?;

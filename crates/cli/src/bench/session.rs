@@ -152,7 +152,7 @@ impl Session {
                 format_bytes(CGROUP_ALLOWANCE_BYTES)
             ));
         }
-        let disk_bytes = data_bytes * (has(Config::OsSwap) * swap_ways + has(Config::Mmap) * 3);
+        let disk_bytes = (data_bytes + (128 << 20)) * (has(Config::OsSwap) * swap_ways + has(Config::Mmap) * 3);
         let wants_disk = configs.iter().any(|c| c.needs_cgroup());
         if wants_disk {
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
