@@ -26,8 +26,8 @@ use std::time::Duration;
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
 pub use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 pub use fulgurite_memory::{
-    AccessError, Array, BPlusTree, HashMap, Heap, KeyHash, Latch, LatchTable, Memory, NoLatch, OwnedPin, OwnedRegion,
-    Pinned, Ptr, RedBlackTree, Region, VersionLatch, View, ViewMut, WriteSet,
+    AccessError, Array, BPlusTree, FiberLatch, HashMap, Heap, KeyHash, Latch, LatchTable, Memory, NoLatch, OwnedPin,
+    OwnedRegion, Pinned, Ptr, RedBlackTree, Region, VersionLatch, View, ViewMut, WriteSet,
 };
 pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 pub use fulgurite_runtime::{

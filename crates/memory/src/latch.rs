@@ -38,6 +38,11 @@ pub trait Latch: Default + Send + Sync + 'static {
     /// Lets go. For [`Exclusive`] only. Returns whether somebody waits.
     #[doc(hidden)]
     fn release(&self, poison: bool) -> bool;
+    /// What those who wait are parked under.
+    #[doc(hidden)]
+    fn key(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
 }
 
 /// Holds a latch; lets go when dropped. Dropped by a panic, it poisons.
@@ -52,7 +57,7 @@ impl<L: Latch, M: Memory> Drop for Exclusive<'_, L, M> {
     #[inline]
     fn drop(&mut self) {
         if self.latch.release(std::thread::panicking()) {
-            M::unpark_all(std::ptr::from_ref(self.latch) as usize);
+            M::unpark_all(self.latch.key());
         }
     }
 }
@@ -96,10 +101,6 @@ const POISON: u64 = 4;
 const VERSION: u64 = 8;
 
 impl VersionLatch {
-    fn key(&self) -> usize {
-        std::ptr::from_ref(self) as usize
-    }
-
     /// Waits until the latch is not locked; returns the word then.
     #[cold]
     fn wait<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
@@ -168,6 +169,76 @@ impl Latch for VersionLatch {
                 Err(now) => word = now,
             }
         }
+    }
+}
+
+/// A latch with a version, for the fibers of one worker: the protocol of [`VersionLatch`] without locked instructions.
+///
+/// Fibers of one worker take turns only where they wait, so that a load and a store are one step to them.
+#[derive(Default, Debug)]
+pub struct FiberLatch {
+    latch: VersionLatch,
+    /// The thread that has used it first, by the address of something that is its own; 0 for none yet.
+    thread: AtomicU64,
+}
+
+impl FiberLatch {
+    /// Asserts that one thread uses the latch.
+    #[inline]
+    fn check_thread(&self) {
+        thread_local!(static HERE: u8 = const { 0 });
+        let here = HERE.with(|here| std::ptr::from_ref(here) as u64);
+        let known = self.thread.load(Ordering::Relaxed);
+        if known != here {
+            assert_eq!(known, 0, "a latch for the fibers of one worker is used by two threads; use VersionLatch");
+            self.thread.store(here, Ordering::Relaxed);
+        }
+    }
+    fn take(&self, word: u64) -> u64 {
+        self.latch.word.store(word | LOCKED, Ordering::Relaxed);
+        word
+    }
+}
+
+impl Latch for FiberLatch {
+    #[inline]
+    fn read_begin<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
+        self.latch.read_begin(memory)
+    }
+    #[inline]
+    fn read_validate(&self, version: u64) -> bool {
+        self.latch.word.load(Ordering::Relaxed) & !WAITERS == version
+    }
+    #[inline]
+    fn lock<M: Memory>(&self, memory: &mut M) -> Result<Exclusive<'_, Self, M>, AccessError> {
+        self.check_thread();
+        let mut word = self.latch.word.load(Ordering::Relaxed);
+        if word & (LOCKED | POISON) != 0 {
+            word = self.latch.wait(memory)?;
+        }
+        self.take(word);
+        Ok(Exclusive { latch: self, memory: PhantomData })
+    }
+    #[inline]
+    fn upgrade<M: Memory>(&self, version: u64) -> Option<Exclusive<'_, Self, M>> {
+        self.check_thread();
+        let word = self.latch.word.load(Ordering::Relaxed);
+        if word & !WAITERS != version {
+            return None;
+        }
+        self.take(word);
+        Some(Exclusive { latch: self, memory: PhantomData })
+    }
+    #[inline]
+    fn release(&self, poison: bool) -> bool {
+        let word = self.latch.word.load(Ordering::Relaxed);
+        debug_assert!(word & LOCKED != 0, "a latch is let go that nobody holds");
+        let next = ((word & !(LOCKED | WAITERS)) + VERSION) | if poison { POISON } else { 0 };
+        self.latch.word.store(next, Ordering::Relaxed);
+        word & WAITERS != 0
+    }
+    fn key(&self) -> usize {
+        self.latch.key()
     }
 }
 
@@ -284,6 +355,19 @@ mod tests {
         let version = latch.read_begin(&mut memory).unwrap();
         drop(latch.upgrade::<PlainMemory>(version).unwrap());
         assert!(latch.upgrade::<PlainMemory>(version).is_none());
+    }
+    #[test]
+    fn a_fiber_latch_has_the_same_protocol_on_one_thread() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let latch = FiberLatch::default();
+        let version = latch.read_begin(&mut memory).unwrap();
+        drop(latch.lock(&mut memory).unwrap());
+        assert!(!latch.read_validate(version) && latch.upgrade::<PlainMemory>(version).is_none());
+        let version = latch.read_begin(&mut memory).unwrap();
+        drop(latch.upgrade::<PlainMemory>(version).unwrap());
+        let (mut other, latch) = (memory.clone(), &latch);
+        let elsewhere = std::thread::scope(|s| s.spawn(move || latch.lock(&mut other).map(drop)).join());
+        assert!(elsewhere.is_err(), "a second thread is refused");
     }
     #[test]
     fn the_table_spreads() {

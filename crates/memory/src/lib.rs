@@ -38,7 +38,7 @@ pub use fulgurite_runtime::AccessError;
 pub use hash::{KeyHash, hash_bytes};
 pub use hash_map::{HashMap, HashMapRoot};
 pub use heap::{CACHED_OBJECTS, Heap};
-pub use latch::{Exclusive, Latch, LatchTable, NoLatch, VersionLatch};
+pub use latch::{Exclusive, FiberLatch, Latch, LatchTable, NoLatch, VersionLatch};
 pub use layout::{Layout, Reservation};
 pub use masstree::{Masstree, MasstreeRoot, MasstreeShape};
 pub use owned::{OwnedPin, OwnedRegion};

@@ -42,9 +42,10 @@ pub(crate) enum WaitsFor {
 }
 
 /// What a fiber and its worker tell each other. Both are on one thread; cells are enough.
-#[derive(Debug)]
 pub(crate) struct FiberState {
     pub index: u32,
+    /// Kept by the fiber's pins, through this.
+    shared: Arc<Shared>,
     /// The fiber waits for a wake-up.
     pub waiting: Cell<bool>,
     /// Counts its waits, from 1: a wake-up that names an earlier one comes too late.
@@ -72,9 +73,10 @@ pub(crate) struct FiberState {
 }
 
 impl FiberState {
-    pub(crate) fn new(index: u32) -> Self {
+    pub(crate) fn new(index: u32, shared: Arc<Shared>) -> Self {
         FiberState {
             index,
+            shared,
             waiting: Cell::new(false),
             ticket: Cell::new(0),
             waits_for: Cell::new(WaitsFor::Outside),
@@ -114,7 +116,7 @@ impl FiberState {
     /// Gives back what a fiber held that died without unwinding.
     pub(crate) fn release_lost_pins(&self, shared: &Shared) {
         for frame in self.pinned.borrow_mut().drain(..) {
-            shared.frames.pins(frame).fetch_sub(1, Ordering::Release);
+            shared.unpin(frame);
         }
         self.pins_held.set(0);
     }
@@ -262,7 +264,7 @@ impl Context {
                     let resident = resident.expect("a frame that is pinned for a waiter is resident");
                     let frame = residency::frame_of(resident);
                     // The slot protects it from here on.
-                    self.shared.frames.pins(frame).fetch_sub(1, Ordering::Release);
+                    self.shared.unpin(frame);
                     self.verdict()?;
                     // Not marked as referenced: coming in is not coming back.
                     // SAFETY: as in `touch`.
@@ -300,15 +302,10 @@ impl Context {
         }
         let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
         // The slot protects the frame until the next access; an evictor reads the slots before the pins.
-        self.shared.frames.pins(frame).fetch_add(1, Ordering::AcqRel);
+        self.shared.pin(frame);
         self.state.pins_held.set(held + 1);
         self.state.pinned.borrow_mut().push(frame);
-        Ok(PinnedFrame {
-            shared: self.shared.clone(),
-            state: self.state.clone(),
-            frame,
-            address: at.subpage().address(),
-        })
+        Ok(PinnedFrame { state: self.state.clone(), frame, address: at.subpage().address() })
     }
 
     /// Starts to bring the subpage of `at` in, if there is room. Never waits.
@@ -486,7 +483,6 @@ impl Context {
 
 /// A frame that stays where it is until this is dropped.
 pub struct PinnedFrame {
-    shared: Arc<Shared>,
     state: Rc<FiberState>,
     frame: u32,
     address: Address,
@@ -501,11 +497,11 @@ impl PinnedFrame {
     /// Its first byte in DRAM.
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
-        self.shared.frames.address(self.frame)
+        self.state.shared.frames.address(self.frame)
     }
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
     pub fn mark_dirty(&self) {
-        self.shared.frames.marks(self.frame).dirty.store(1, Ordering::Relaxed);
+        self.state.shared.frames.marks(self.frame).dirty.store(1, Ordering::Relaxed);
     }
     /// Bytes in it.
     #[must_use]
@@ -531,7 +527,7 @@ impl Drop for PinnedFrame {
         if let Some(i) = pinned.iter().rposition(|&f| f == self.frame) {
             pinned.swap_remove(i);
             self.state.pins_held.set(self.state.pins_held.get() - 1);
-            self.shared.frames.pins(self.frame).fetch_sub(1, Ordering::Release);
+            self.state.shared.unpin(self.frame);
         }
     }
 }

@@ -260,7 +260,7 @@ impl Worker {
         match result {
             Ok(()) => {
                 // Held for each waiter until it has run past the access that missed: forward progress (AstriFlash IV-C3).
-                self.shared.frames.pins(frame).fetch_add(waiters, Ordering::Relaxed);
+                self.shared.change_pins(frame, waiters);
                 let state = if waiters > 0 { State::Resident(frame) } else { State::Prefetched(frame) };
                 self.install(subpage, frame, false, state);
                 self.end_miss(subpage, Wake::Pinned, Some(frame), now_ns);
@@ -291,7 +291,7 @@ impl Worker {
             self.retry_ns = now_ns + RETRY_NS;
             self.fail_first_frame_waiter(now_ns);
         }
-        self.shared.frames.pins(frame).fetch_add(waiters, Ordering::Relaxed);
+        self.shared.change_pins(frame, waiters);
         self.install(subpage, frame, false, State::Resident(frame));
         self.end_miss(subpage, Wake::Pinned, Some(frame), now_ns);
     }

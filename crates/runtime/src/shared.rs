@@ -105,6 +105,27 @@ impl Shared {
     pub(crate) fn word(&self, subpage: u32) -> &AtomicU32 {
         &self.words()[subpage as usize]
     }
+    /// Pins a frame that a slot protects, or that is given to waiters.
+    #[inline]
+    pub(crate) fn pin(&self, frame: u32) {
+        self.change_pins(frame, 1);
+    }
+    /// Gives a pin back.
+    #[inline]
+    pub(crate) fn unpin(&self, frame: u32) {
+        self.change_pins(frame, u32::MAX);
+    }
+    /// Adds to a frame's pins, wrapping. Where one worker is alone, its thread alone counts, and needs no locked
+    /// instruction for it (a pin is not `Send`).
+    #[inline]
+    pub(crate) fn change_pins(&self, frame: u32, by: u32) {
+        let pins = self.frames.pins(frame);
+        if self.slots.len() == 1 {
+            pins.store(pins.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
+        } else {
+            pins.fetch_add(by, Ordering::AcqRel);
+        }
+    }
     /// The first frame of a worker.
     pub(crate) fn first_frame(&self, worker: u32) -> u32 {
         worker * self.layout.frames_per_worker_max

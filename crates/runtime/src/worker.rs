@@ -180,7 +180,7 @@ impl Worker {
         let fibers: Box<[FiberSlot]> = (0..config.fibers as u32)
             .map(|index| FiberSlot {
                 fiber: None,
-                state: Rc::new(FiberState::new(index)),
+                state: Rc::new(FiberState::new(index, shared.clone())),
                 finish: None,
                 serving: false,
                 promised: 0,

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash};
-use fulgurite_memory::{AccessError, Address, SUBPAGE_BYTES};
+use fulgurite_memory::{AccessError, Address, PlainMemory, SUBPAGE_BYTES};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
-use fulgurite_sys::{Arena, Clock};
+use fulgurite_sys::{Arena, Backed, Clock};
 use fulgurite_workloads::{Workload, WorkloadError};
 
 use super::arrivals::Arrivals;
@@ -22,6 +22,7 @@ use super::handle::open_shared;
 use super::measure::{Latencies, Usage, request_hash};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
 use super::{Runner, added_work};
+use crate::kernel;
 use crate::values::{Config, Prefetch, Replacement};
 
 struct Guarded<W> {
@@ -221,6 +222,16 @@ impl<W: Workload> Runner for Guarded<W> {
         })
     }
     fn check(&mut self) -> Result<u64> {
+        if let DataSource::Emulated { storage, .. } = &self.spec.data {
+            // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty
+            // frames were written back is the same data.
+            self.runtime.write_back()?;
+            let mut memory = PlainMemory::new(Backed::BasePages)?;
+            let bytes = usize::try_from(self.spec.region_bytes)?;
+            kernel::map_over(memory.arena(), &open_shared(storage)?, bytes)
+                .context("the device's data cannot be mapped")?;
+            return Ok(self.workload.check(&mut memory)?);
+        }
         let workload = self.workload.clone();
         job(&self.runtime, "check", move |context| workload.check(context))
     }
@@ -311,6 +322,7 @@ impl<W: Workload> Service for Requests<W> {
             arrivals.advance();
             at
         });
+        context.set_arrival(arrival);
         let request = self.workload.request(self.batch.seed, self.batch.first + offset);
         let result = self.workload.execute(context, &request);
         added_work::compute(self.batch.work_iterations);

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use fulgurite_memory::{Address, NoLatch, Region, VersionLatch};
+use fulgurite_memory::{Address, FiberLatch, NoLatch, Region, VersionLatch};
 use fulgurite_workloads::{Params, Visitor, Workload};
 
 pub use added_work::{compute, time as time_work};
@@ -89,12 +89,11 @@ fn serve(runner: &mut Option<Box<dyn Runner>>, command: Command) -> Result<Reply
 /// Opens a configuration: from a workload's name to its type, with the latch that its callers need.
 fn open(spec: Spec) -> Result<Box<dyn Runner>> {
     let name = spec.workload.clone();
-    // One thread that never waits needs no latch; fibers and several threads do.
-    let alone = !spec.config.guarded() && spec.threads == 1;
-    let opened = if alone {
-        fulgurite_workloads::dispatch::<NoLatch, _>(&name, Open(spec))?
-    } else {
-        fulgurite_workloads::dispatch::<VersionLatch, _>(&name, Open(spec))?
+    // One thread that never waits needs no latch; the fibers of one worker take turns; several threads do not.
+    let opened = match (spec.config.guarded(), spec.threads) {
+        (false, 1) => fulgurite_workloads::dispatch::<NoLatch, _>(&name, Open(spec))?,
+        (true, _) if spec.cores.len() == 1 => fulgurite_workloads::dispatch::<FiberLatch, _>(&name, Open(spec))?,
+        _ => fulgurite_workloads::dispatch::<VersionLatch, _>(&name, Open(spec))?,
     };
     opened.with_context(|| format!("{name} could not be opened"))
 }
