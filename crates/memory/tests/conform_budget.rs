@@ -96,7 +96,7 @@ fn what_cannot_work_is_refused_with_a_reason() {
         ("no pool", new().pool(0), "pool"),
         ("an odd pool", new().pool(4096), "pool"),
         ("a pool beyond the flash", new().pool(1 << 30), "does not fit"),
-        ("a pool beyond all", new().pool(u64::MAX & !0xFFFF), "does not fit"),
+        ("a pool beyond all", new().pool(!0xFFFF), "does not fit"),
         ("more contents than pool", new().existing(1 << 30), "existing"),
         ("more owned than pool", new().owned(1 << 30), "owned"),
         ("an odd owned part", new().owned(100), "owned"),
@@ -140,7 +140,7 @@ fn storm(budget: u64, group: &Path) {
                 for i in 0..each {
                     let at = (id + i * 20_000) % subpages;
                     let before = c.load(word(at, 0)).unwrap();
-                    if at % 4 == 0 {
+                    if at.is_multiple_of(4) {
                         c.store(word(at, 0), before + 1).unwrap();
                     }
                 }
