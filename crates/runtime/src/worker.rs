@@ -11,8 +11,10 @@
 //! The worker is reached from two sides on one thread: by its own loop, and by the fiber that it runs. Neither holds a
 //! reference to it across a switch; both go through the raw pointer and finish with it before they switch.
 //!
-//! This file holds the loop and the fibers; `miss` has what happens on a miss and its completion, `evict` what frees
+//! This file holds the loop and the fibers, `tasks` what they run; `miss` has what happens on a miss and its completion, `evict` what frees
 //! frames. What is decided is decided in `policy`.
+
+mod tasks;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -336,159 +338,6 @@ impl Worker {
         let died = slot.serving.then(|| format!("a request overflowed its stack of {stack_bytes} bytes"));
         self.end_task(index, 0, died, true);
         self.idle.push(index);
-    }
-
-    // ---- tasks ------------------------------------------------------------------------------------------------------
-
-    /// Whether a new job is there and may begin.
-    fn new_job_ready(&mut self) -> bool {
-        if self.idle.is_empty() && !self.at_rest {
-            return false;
-        }
-        if let Some(queued) = self.jobs.peek() {
-            return self.fits(queued.job.control().pins);
-        }
-        if let Some(pins) = self.shared.injector.head_pins() {
-            return self.fits(pins);
-        }
-        let Some((next, pins)) = self.ask_service() else { return false };
-        match next {
-            Next::Ready => self.fits(pins),
-            Next::At(ns) => {
-                self.next_arrival_ns = ns;
-                false
-            }
-            Next::Finished => false,
-        }
-    }
-
-    /// What the service has to do next, and how many pins its requests may hold. `None` when there is no service, or it has
-    /// died; its panic stays here.
-    #[inline]
-    fn ask_service(&mut self) -> Option<(Next, u32)> {
-        let serving = self.service.as_mut().filter(|s| s.died.is_none())?;
-        match catch_unwind(AssertUnwindSafe(|| serving.service.next())) {
-            Ok(next) => Some((next, serving.pins)),
-            Err(panic) => {
-                serving.died = Some(panic_text(&*panic));
-                None
-            }
-        }
-    }
-
-    /// Whether a job with this many pins can hold them all beside what was promised to others. One always can.
-    fn fits(&self, pins: u32) -> bool {
-        self.pins_promised == 0 || self.pins_promised + pins < self.frame_limit
-    }
-
-    /// The next job for fiber `index`, begun.
-    fn take_task(&mut self, index: u32) -> Option<Task> {
-        let job = match self.jobs.peek() {
-            Some(queued) if self.fits(queued.job.control().pins) => self.jobs.pop().map(|q| q.job),
-            Some(_) => None,
-            None => self.shared.injector.pop(|pins| self.fits(pins)),
-        };
-        if let Some(job) = job {
-            if !self.shared.injector.is_empty() && self.shared.mailboxes.len() > 1 {
-                self.shared.call_one();
-            }
-            return self.begin_job(index, job);
-        }
-        let (next, pins) = self.ask_service()?;
-        if next != Next::Ready || !self.fits(pins) {
-            return None;
-        }
-        let serving = self.service.as_mut()?;
-        serving.running += 1;
-        let service = serving.service.clone();
-        self.pins_promised += pins;
-        self.statistics.counts.jobs_started += 1;
-        let slot = &mut self.fibers[index as usize];
-        slot.serving = true;
-        slot.promised = pins;
-        slot.state.begin(None, pins, 0);
-        Some(Task::Service(service))
-    }
-
-    fn begin_job(&mut self, index: u32, job: Box<dyn ErasedJob>) -> Option<Task> {
-        let control = job.control().clone();
-        let name = control.name;
-        match control.verdict(|| self.shared.clock.now_ns()) {
-            Ok(()) => {}
-            Err(crate::AccessError::Cancelled) => {
-                refuse(job, |name| JobError::Cancelled { name });
-                return None;
-            }
-            Err(_) => {
-                refuse(job, |name| JobError::DeadlineExceeded { name });
-                return None;
-            }
-        }
-        self.pins_promised += control.pins;
-        self.statistics.counts.jobs_started += 1;
-        *self.shared.running[self.id as usize].name.lock() = name;
-        let slot = &mut self.fibers[index as usize];
-        slot.promised = control.pins;
-        // An urgent job counts as older than all others (policy::Scheduler).
-        let age = match control.priority {
-            crate::Priority::High => control.submitted_ns >> 1,
-            crate::Priority::Normal => control.submitted_ns,
-            crate::Priority::Low => control.submitted_ns.saturating_add(1 << 62),
-        };
-        slot.state.begin(Some(control.clone()), control.pins, age);
-        slot.finish = Some((job.finish(), control));
-        Some(Task::Job(job))
-    }
-
-    fn end_task(&mut self, index: u32, accesses: u64, died: Option<String>, overflowed: bool) {
-        self.statistics.counts.accesses += accesses;
-        self.statistics.counts.jobs_died += u64::from(died.is_some() || overflowed);
-        let slot = &mut self.fibers[index as usize];
-        self.pins_promised -= std::mem::take(&mut slot.promised);
-        if let Some((finish, control)) = slot.finish.take() {
-            // Nobody waits for it any more, perhaps: then the result goes here, and what its drop does is its owner's.
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(finish)));
-            let ns = self.shared.clock.now_ns().saturating_sub(control.submitted_ns);
-            self.statistics.job_ns.saturating_record(ns.max(1));
-        }
-        if std::mem::take(&mut slot.serving)
-            && let Some(serving) = self.service.as_mut()
-        {
-            serving.running -= 1;
-            if died.is_some() && serving.died.is_none() {
-                serving.died = died;
-            }
-        }
-        slot.state.end();
-    }
-
-    /// Ends a fiber's task and decides whether it begins the next one itself, which spares two switches.
-    fn task_done(&mut self, index: u32, accesses: u64, died: Option<String>) -> bool {
-        self.end_task(index, accesses, died, false);
-        // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
-        self.publish_nothing();
-        if self.in_flight() > 0 {
-            self.poll();
-        }
-        if !self.shared.mailboxes[self.id as usize].has_mail()
-            && self.free.len() >= self.low_water
-            && self.timers.is_empty()
-            && self.frame_waiters.is_empty()
-            // The rest of the scheduling point must not wait for ever either.
-            && !(self.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
-        {
-            self.at_rest = true;
-            let choice = self.decide(Point::Finished);
-            self.at_rest = false;
-            if choice == Choice::StartNew {
-                self.shared.running[self.id as usize].turn();
-                return true;
-            }
-            // Anything else is asked for again: the scheduling point in between may bring something to run.
-            self.decided = Some(choice).filter(|c| matches!(c, Choice::Resume(_)));
-        }
-        self.idle.push(index);
-        false
     }
 
     // ---- the scheduling point -------------------------------------------------------------------------------------------
