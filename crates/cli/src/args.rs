@@ -217,7 +217,7 @@ pub struct LiveArgs {
     /// Bytes of data [default: 2G; --quick: 256M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
-    /// Rounds, in each of which every configuration runs once [default: 5; --quick: 3].
+    /// Rounds, in each of which every configuration runs once [default: 5; --quick: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
     /// How long dram-only takes in a round [default: 1s; --quick: 60ms].

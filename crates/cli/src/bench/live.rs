@@ -26,8 +26,8 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let quick = args.output.quick;
     let names = workloads(&args.workload);
     let data_bytes = args.data.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
-    let rounds = args.rounds.unwrap_or(if quick { 3 } else { 5 });
-    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 60 } else { 1000 }));
+    let rounds = args.rounds.unwrap_or(if quick { 2 } else { 5 });
+    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 20 } else { 1000 }));
     if names.contains(&"search") && args.input.is_none() {
         bad_input!("the search workload needs --input DIR: a directory with text");
     }
@@ -38,7 +38,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
-    let swap_ways = Way::all(Config::OsSwap, 1, clusters).len() as u64;
+    let swap_ways = Way::all(Config::OsSwap, 1, clusters, quick).len() as u64;
     let mut session = Session::start(&args.flash, data_bytes, &mut configs, swap_ways)?;
     report::print(&args.output, &session.machine.line())?;
     let mut rows = Vec::new();
@@ -135,7 +135,8 @@ pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
     let plan = calibrate::calibrate(session, image, how.work, how.round_time, misses_matter)?;
     image.params.zipf = plan.calibration.zipf;
     report::print(how.output, &plan.sentence(&name))?;
-    let ways: Vec<Way> = how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters)).collect();
+    let ways: Vec<Way> =
+        how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters, how.output.quick)).collect();
     let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
     if swapped > 0 {
         session.helper.swap_on(&session.scratch.clone(), swap_bytes(image.region_bytes, swapped))?;

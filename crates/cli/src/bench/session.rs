@@ -351,12 +351,15 @@ fn beside(path: &Path, config: Config, number: u32) -> PathBuf {
 }
 
 impl Way {
-    /// The ways to run a configuration. `workers` are the threads of dram-only; kernel paging tries several.
-    pub fn all(config: Config, workers: u32, clusters: &[u32]) -> Vec<Way> {
+    /// The ways to run a configuration. `workers` are the threads of dram-only; kernel paging tries several counts, unless it
+    /// must be quick.
+    pub fn all(config: Config, workers: u32, clusters: &[u32], quick: bool) -> Vec<Way> {
         let way = |threads, page_cluster| Way { config, threads, page_cluster };
+        let counts: &[_] = if quick { &[8] } else { &[1, 8, 32] };
+        let each = |cluster: Option<u32>| counts.iter().map(move |threads| way(*threads, cluster));
         match config {
-            Config::OsSwap => clusters.iter().flat_map(|c| [1, 8, 32].map(|threads| way(threads, Some(*c)))).collect(),
-            Config::Mmap => [1, 8, 32].map(|threads| way(threads, None)).to_vec(),
+            Config::OsSwap => clusters.iter().flat_map(|c| each(Some(*c))).collect(),
+            Config::Mmap => each(None).collect(),
             _ => vec![way(workers as usize, None)],
         }
     }
@@ -368,10 +371,10 @@ mod tests {
 
     #[test]
     fn kernel_paging_is_tried_in_several_ways() {
-        assert_eq!(Way::all(Config::OsSwap, 1, &[0, 3]).len(), 6);
-        assert_eq!(Way::all(Config::Mmap, 1, &[0, 3]).len(), 3);
+        assert_eq!(Way::all(Config::OsSwap, 1, &[0, 3], false).len(), 6);
+        assert_eq!(Way::all(Config::Mmap, 1, &[0, 3], false).len(), 3);
         assert_eq!(
-            Way::all(Config::DramOnly, 2, &[0]),
+            Way::all(Config::DramOnly, 2, &[0], true),
             [Way { config: Config::DramOnly, threads: 2, page_cluster: None }]
         );
     }
