@@ -274,8 +274,6 @@ impl Worker {
                         }
                         point = (*worker).wait();
                     }
-                    #[allow(unreachable_patterns)]
-                    _ => point = (*worker).wait(),
                 }
             }
             (*worker).end();
