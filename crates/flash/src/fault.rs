@@ -218,6 +218,9 @@ struct FaultyQueue {
 }
 
 impl Queue for FaultyQueue {
+    fn will_poll(&self) {
+        self.inner.will_poll();
+    }
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
         let fault = lock(&self.state).decide(&request);

@@ -149,6 +149,8 @@ pub trait Queue: Send {
     fn flush(&mut self) -> Result<(), FlashError>;
     /// Appends the completions that are there, and returns how many. Never blocks.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
+    /// The caller will poll in a moment: a queue whose other side is another core may start to fetch what it will look at.
+    fn will_poll(&self) {}
     /// Sleeps until there is a completion to poll, `wake` was notified, or `timeout` is over. Hands the batch over first.
     /// May return early for no reason.
     fn wait(&mut self, timeout: Option<Duration>);

@@ -120,6 +120,13 @@ impl<const WORDS: usize> Consumer<WORDS> {
         self.position += 1;
         Some(entry)
     }
+    /// Starts to fetch the line of the next entry.
+    #[cfg(not(loom))]
+    #[inline]
+    pub fn fetch(&self) {
+        let word = self.ring.word(self.ring.entry(self.position) * WORDS);
+        fulgurite_sys::arch::prefetch(std::ptr::from_ref(word).cast());
+    }
     /// Whether [`Consumer::pop`] would return an entry.
     #[inline]
     #[must_use]

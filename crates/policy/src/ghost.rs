@@ -5,8 +5,8 @@
 //! oldest. There are two to four slots for every live entry, so that happens to about one in fifty, or fewer; a
 //! subpage that was not evicted within the window is never reported (the keys are whole, not hashes).
 //!
-//! A bucket is a cache line that has not been used for long: an eviction starts to fetch it and is entered a few
-//! evictions later, when it is there.
+//! A bucket is a cache line that has not been used for long: whoever evicts gives the caches a hint ([`Ghost::line`]), and an
+//! eviction is entered a few evictions later, when the line is there.
 //!
 //! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket; what waits to be
 //! entered is reported like what has been.
@@ -85,8 +85,6 @@ impl Ghost {
             }
             self.waiting_count = 0;
         }
-        // Nothing waits for this load.
-        core::hint::black_box(self.buckets[self.place(subpage.0)].stamps[0]);
         self.waiting[self.waiting_count] = (subpage.0, self.now);
         self.waiting_count += 1;
     }

@@ -28,6 +28,7 @@ pub mod s3fifo;
 pub mod schedule;
 pub mod simulate;
 
+mod fifo;
 mod ghost;
 mod list;
 mod name;

@@ -52,8 +52,8 @@ pub trait Replacement {
     /// # Panics
     /// If it is not in the policy.
     fn removed(&mut self, frame: FrameIndex);
-    /// Where in DRAM the policy will look when this subpage comes in, if that is likely to be out of the caches: for a
-    /// hint to them, ahead of time. Never followed.
+    /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if that is likely to be out of
+    /// the caches: for a hint to them, ahead of time. Never followed.
     #[inline]
     fn will_look_at(&self, _subpage: SubpageIndex) -> Option<*const u8> {
         None
@@ -129,7 +129,7 @@ pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
     match policy {
         ReplacementPolicy::Clock => 1,
         // The ghost's table is a power of two: 29 bytes a frame at the most, see `s3fifo`.
-        ReplacementPolicy::S3Fifo => 16 + 29,
+        ReplacementPolicy::S3Fifo => 20 + 29,
         ReplacementPolicy::Lru => 8,
     }
 }

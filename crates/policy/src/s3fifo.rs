@@ -18,13 +18,17 @@
 //! burst (2Q's correlated reference period). A frame that is in use at the end of small starts again in fresh. Hits
 //! reported through [`touched`](Replacement::touched) are exact and all count.
 //!
-//! Invariants: a frame is in at most one of the three lists, and its `queue` says which; sizes follow the frames in the
-//! policy, so a smaller DRAM budget keeps the proportions. 16 bytes a frame, and 15 to 29 for the ghost.
+//! Fresh and small are one ring in the order of arrival, with a border between them; main is another. A look at the oldest
+//! entry is a look at the next word of a ring: what has not been used for long is out of the caches, and a list whose links
+//! lie with the frames would miss them at every step.
+//!
+//! Invariants: a frame is in at most one ring, once, and `places` says where; sizes follow the frames in the policy, so a
+//! smaller DRAM budget keeps the proportions. 20 bytes a frame, and 15 to 29 for the ghost.
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 
+use crate::fifo::{Entry, Fifo};
 use crate::ghost::Ghost;
-use crate::list::{Link, Links, List};
 use crate::replacement::{FrameView, Replacement};
 
 /// One in this many frames is in the small queue (its authors' ratio: 10%).
@@ -34,36 +38,41 @@ const PROMOTE_AT: u8 = 2;
 /// Two bits.
 const COUNT_MAX: u8 = 3;
 
+/// Where a frame is: the ring in the top bit, its slot below; or nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Queue {
-    Out,
-    Fresh,
-    Small,
-    Main,
-}
+struct Place(u32);
 
-#[derive(Clone, Copy)]
-struct Frame {
-    link: Link,
-    subpage: SubpageIndex,
-    count: u8,
-    queue: Queue,
-}
-const _: () = assert!(size_of::<Frame>() == 16);
+impl Place {
+    const OUT: Place = Place(u32::MAX);
+    const MAIN: u32 = 1 << 31;
 
-impl Links for [Frame] {
     #[inline(always)]
-    fn link(&mut self, at: u32) -> &mut Link {
-        &mut self[at as usize].link
+    fn young(slot: u32) -> Place {
+        Place(slot)
+    }
+    #[inline(always)]
+    fn main(slot: u32) -> Place {
+        Place(slot | Place::MAIN)
+    }
+    #[inline(always)]
+    fn is_main(self) -> bool {
+        self.0 & Place::MAIN != 0
+    }
+    #[inline(always)]
+    fn slot(self) -> u32 {
+        self.0 & !Place::MAIN
     }
 }
 
 /// The S3-FIFO policy. See the module.
 pub struct S3Fifo {
-    frames: Box<[Frame]>,
-    fresh: List,
-    small: List,
-    main: List,
+    places: Box<[Place]>,
+    /// Small, then fresh, oldest first.
+    young: Fifo,
+    /// Slots of `young` that are small, the oldest ones, and how many of them hold something.
+    small_slots: u32,
+    small: u32,
+    main: Fifo,
     ghost: Ghost,
 }
 
@@ -71,57 +80,82 @@ impl S3Fifo {
     /// For frames `0..capacity`.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
-        let out = Frame { link: Link::OUT, subpage: SubpageIndex(0), count: 0, queue: Queue::Out };
         S3Fifo {
-            frames: vec![out; capacity].into_boxed_slice(),
-            fresh: List::EMPTY,
-            small: List::EMPTY,
-            main: List::EMPTY,
+            places: vec![Place::OUT; capacity].into_boxed_slice(),
+            young: Fifo::new(capacity),
+            small_slots: 0,
+            small: 0,
+            main: Fifo::new(capacity),
             ghost: Ghost::new(capacity - capacity / SMALL_SHARE),
         }
     }
 
+    fn fresh_len(&self) -> usize {
+        self.young.len() - self.small as usize
+    }
+
     #[inline]
-    fn put(&mut self, frame: FrameIndex, subpage: SubpageIndex, queue: Queue, count: u8) {
-        let slot = &mut self.frames[frame.index()];
-        assert!(slot.queue == Queue::Out, "frame {} is in the policy already", frame.0);
-        (slot.subpage, slot.count, slot.queue) = (subpage, count, queue);
-        let list = if queue == Queue::Main { &mut self.main } else { &mut self.fresh };
-        list.push_front(&mut *self.frames, frame.0);
+    fn push_main(&mut self, entry: Entry) {
+        let places = &mut self.places;
+        self.main.make_room(|entry, slot| places[entry.frame() as usize] = Place::main(slot));
+        places[entry.frame() as usize] = Place::main(self.main.push(entry));
+    }
+
+    #[inline]
+    fn push_fresh(&mut self, entry: Entry) {
+        let places = &mut self.places;
+        if self.young.make_room(|entry, slot| places[entry.frame() as usize] = Place::young(slot)) {
+            self.small_slots = self.small;
+        }
+        places[entry.frame() as usize] = Place::young(self.young.push(entry));
     }
 
     /// Moves the oldest fresh frame to small and throws its mark away. Whether there was one.
     #[inline]
     fn settle<V: FrameView>(&mut self, view: &mut V) -> bool {
-        let Some(at) = self.fresh.pop_back(&mut *self.frames) else { return false };
-        view.take_referenced(FrameIndex(at));
-        self.frames[at as usize].queue = Queue::Small;
-        self.small.push_front(&mut *self.frames, at);
-        true
+        while self.small_slots < self.young.slots() {
+            let entry = self.young.nth(self.small_slots);
+            self.small_slots += 1;
+            if let Some(entry) = entry {
+                self.small += 1;
+                view.take_referenced(FrameIndex(entry.frame()));
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes the oldest small frame out.
+    #[inline]
+    fn pop_small(&mut self) -> Option<Entry> {
+        while self.small_slots > 0 {
+            self.small_slots -= 1;
+            if let Some(entry) = self.young.pop_slot() {
+                self.small -= 1;
+                return Some(entry);
+            }
+        }
+        None
     }
 
     /// A victim from the small queue; looks at each of its frames once at most.
     #[inline]
     fn victim_of_small<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
-        for _ in 0..self.fresh.len() + self.small.len() {
-            if self.small.len() == 0 && !self.settle(view) {
+        for _ in 0..self.young.len() {
+            if self.small == 0 && !self.settle(view) {
                 break;
             }
-            let at = self.small.pop_back(&mut *self.frames)?;
-            let frame = FrameIndex(at);
-            let slot = &mut self.frames[at as usize];
-            if view.take_referenced(frame) || slot.count >= PROMOTE_AT {
-                (slot.count, slot.queue) = (0, Queue::Main);
-                self.main.push_front(&mut *self.frames, at);
+            let entry = self.pop_small()?;
+            let frame = FrameIndex(entry.frame());
+            if view.take_referenced(frame) || entry.count() >= PROMOTE_AT {
+                self.push_main(entry.with_count(0));
             } else if view.evictable(frame) {
-                slot.queue = Queue::Out;
-                let subpage = slot.subpage;
-                self.ghost.insert(subpage);
+                self.places[frame.index()] = Place::OUT;
+                self.ghost.insert(SubpageIndex(entry.subpage()));
                 return Some(frame);
             } else {
                 // In use: it starts again, so that those behind it get their turn.
-                slot.queue = Queue::Fresh;
-                self.fresh.push_front(&mut *self.frames, at);
+                self.push_fresh(entry);
             }
         }
         None
@@ -131,43 +165,51 @@ impl S3Fifo {
     #[inline]
     fn victim_of_main<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
         for _ in 0..(usize::from(COUNT_MAX) + 1) * self.main.len() {
-            let at = self.main.pop_back(&mut *self.frames)?;
-            let frame = FrameIndex(at);
-            let slot = &mut self.frames[at as usize];
+            let entry = self.main.pop()?;
+            let frame = FrameIndex(entry.frame());
             let referenced = view.take_referenced(frame);
-            let count = (slot.count + u8::from(referenced)).min(COUNT_MAX);
-            if count > 0 {
-                slot.count = count - 1;
-            } else if view.evictable(frame) {
-                slot.queue = Queue::Out;
+            let count = (entry.count() + u8::from(referenced)).min(COUNT_MAX);
+            if count == 0 && view.evictable(frame) {
+                self.places[frame.index()] = Place::OUT;
                 return Some(frame);
             }
-            self.main.push_front(&mut *self.frames, at);
+            self.push_main(entry.with_count(count.saturating_sub(1)));
         }
         None
+    }
+
+    #[inline]
+    fn assert_out(&self, frame: FrameIndex) {
+        assert!(self.places[frame.index()] == Place::OUT, "frame {} is in the policy already", frame.0);
     }
 }
 
 impl Replacement for S3Fifo {
     #[inline]
     fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
-        let queue = if self.ghost.take(subpage) { Queue::Main } else { Queue::Fresh };
-        self.put(frame, subpage, queue, 0);
+        self.assert_out(frame);
+        let entry = Entry::new(frame.0, subpage.0);
+        if self.ghost.take(subpage) {
+            self.push_main(entry);
+        } else {
+            self.push_fresh(entry);
+        }
     }
 
     #[inline]
     fn touched(&mut self, frame: FrameIndex) {
-        let slot = &mut self.frames[frame.index()];
-        debug_assert!(slot.queue != Queue::Out, "frame {} is not in the policy", frame.0);
-        slot.count = (slot.count + 1).min(COUNT_MAX);
+        let place = self.places[frame.index()];
+        debug_assert!(place != Place::OUT, "frame {} is not in the policy", frame.0);
+        let ring = if place.is_main() { &mut self.main } else { &mut self.young };
+        ring.change(place.slot(), |entry| entry.with_count((entry.count() + 1).min(COUNT_MAX)));
     }
 
     #[inline]
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
-        while self.fresh.len() > self.small.len() + 1 {
+        while self.fresh_len() > self.small as usize + 1 {
             self.settle(view);
         }
-        let small_first = self.fresh.len() + self.small.len() >= (self.len() / SMALL_SHARE).max(1);
+        let small_first = self.young.len() >= (self.len() / SMALL_SHARE).max(1);
         // Frames that small moves to main need main's look as well.
         let first = if small_first { None } else { self.victim_of_main(view) };
         first.or_else(|| self.victim_of_small(view)).or_else(|| self.victim_of_main(view))
@@ -175,20 +217,21 @@ impl Replacement for S3Fifo {
 
     #[inline]
     fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+        self.assert_out(frame);
         self.ghost.take(subpage);
-        self.put(frame, subpage, Queue::Main, 1);
+        self.push_main(Entry::new(frame.0, subpage.0).with_count(1));
     }
 
     #[inline]
     fn removed(&mut self, frame: FrameIndex) {
-        let list = match self.frames[frame.index()].queue {
-            Queue::Out => panic!("frame {} is not in the policy", frame.0),
-            Queue::Fresh => &mut self.fresh,
-            Queue::Small => &mut self.small,
-            Queue::Main => &mut self.main,
-        };
-        list.remove(&mut *self.frames, frame.0);
-        self.frames[frame.index()].queue = Queue::Out;
+        let place = std::mem::replace(&mut self.places[frame.index()], Place::OUT);
+        assert!(place != Place::OUT, "frame {} is not in the policy", frame.0);
+        if place.is_main() {
+            self.main.remove(place.slot());
+        } else {
+            self.small -= u32::from(self.young.age(place.slot()) < self.small_slots);
+            self.young.remove(place.slot());
+        }
     }
 
     #[inline]
@@ -198,28 +241,29 @@ impl Replacement for S3Fifo {
 
     #[inline]
     fn len(&self) -> usize {
-        self.fresh.len() + self.small.len() + self.main.len()
+        self.young.len() + self.main.len()
     }
 
     fn capacity(&self) -> usize {
-        self.frames.len()
+        self.places.len()
     }
 
     fn bytes(&self) -> usize {
-        size_of::<Self>() + size_of_val(&*self.frames) + self.ghost.bytes()
+        size_of::<Self>() + size_of_val(&*self.places) + self.young.bytes() + self.main.bytes() + self.ghost.bytes()
     }
 
     fn check(&self) {
-        for (list, queue) in [(&self.fresh, Queue::Fresh), (&self.small, Queue::Small), (&self.main, Queue::Main)] {
-            for at in list.check(|at| self.frames[at as usize].link) {
-                assert_eq!(self.frames[at as usize].queue, queue, "queue of frame {at}");
+        let mut small = 0;
+        for (ring, is_main) in [(&self.young, false), (&self.main, true)] {
+            for (slot, entry) in ring.check() {
+                let place = if is_main { Place::main(slot) } else { Place::young(slot) };
+                assert_eq!(self.places[entry.frame() as usize], place, "place of frame {}", entry.frame());
+                small += u32::from(!is_main && ring.age(slot) < self.small_slots);
             }
         }
-        for frame in &self.frames {
-            assert_eq!(frame.queue == Queue::Out, frame.link.is_out(), "links and queue agree");
-            assert!(frame.count <= COUNT_MAX);
-        }
-        let listed = self.frames.iter().filter(|f| f.queue != Queue::Out).count();
-        assert_eq!(listed, self.len(), "frames counted");
+        assert_eq!(small, self.small, "small frames counted");
+        assert!(self.small_slots <= self.young.slots(), "the border lies in the ring");
+        let placed = self.places.iter().filter(|p| **p != Place::OUT).count();
+        assert_eq!(placed, self.len(), "frames counted");
     }
 }

@@ -7,7 +7,7 @@ use fulgurite_flash::Flash;
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 
-use crate::{frames, runtime::Runtime};
+use crate::{frames, near, runtime::Runtime, table};
 
 /// Why a runtime could not be built. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -271,8 +271,8 @@ impl Builder {
         let per_worker =
             (self.fibers as u64).saturating_mul(per_fiber).saturating_add((depth * 200 + HISTOGRAM_BYTES) as u64);
         let fixed =
-            (subpages * size_of::<u32>() as u64 + PROCESS_BYTES).saturating_add(workers.saturating_mul(per_worker));
-        let per_frame = (SUBPAGE_BYTES + frames::META_BYTES + 8 + bytes_per_frame(self.replacement)) as u64;
+            (table::bytes(subpages) + PROCESS_BYTES).saturating_add(workers.saturating_mul(per_worker));
+        let per_frame = (SUBPAGE_BYTES + frames::META_BYTES + near::BYTES_PER_FRAME + 8 + bytes_per_frame(self.replacement)) as u64;
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
         let fixed = fixed.saturating_add(meta_of_max);
         let least = fixed.saturating_add(workers * per_frame);

@@ -11,6 +11,7 @@ use std::pin::Pin as FuturePin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU8;
 use std::task::{Poll, Wake as WakeTrait, Waker};
 use std::time::Duration;
 
@@ -23,9 +24,11 @@ use crate::frames::Marks;
 use crate::job::Control;
 use crate::mailbox::Wake;
 use crate::miss::Step;
+use crate::near::NearView;
 use crate::primitive::{AtomicU32, Ordering};
 use crate::residency;
 use crate::shared::Shared;
+use crate::table::Table;
 use crate::worker::{Worker, wake};
 
 /// What a fiber waits for.
@@ -58,14 +61,15 @@ pub(crate) struct FiberState {
     pub wake: Cell<Wake>,
     /// Which byte of its subpage the access that missed wants.
     pub wanted: Cell<u32>,
+    /// About where its stack ended when it was last switched out. A hint to the caches, never followed.
+    pub stack_top: Cell<*const u8>,
     /// When its request arrived: its age, to the scheduler.
     pub request_ns: Cell<u64>,
     /// When it missed, if it waits for a miss.
     pub missed_ns: Cell<u64>,
-    /// Pins that the job holds and may hold.
-    pins_held: Cell<u32>,
+    /// Pins that the job may hold.
     pins_limit: Cell<u32>,
-    /// The frames of these pins, should the fiber die without unwinding.
+    /// The frames of those that it holds: also for the case that the fiber dies without unwinding.
     pinned: std::cell::RefCell<Vec<u32>>,
     control: std::cell::RefCell<Option<Arc<Control>>>,
     /// The job can be cancelled or has a deadline.
@@ -83,9 +87,9 @@ impl FiberState {
             frame_turn: Cell::new(false),
             wake: Cell::new(Wake::Retry),
             wanted: Cell::new(0),
+            stack_top: Cell::new(std::ptr::null()),
             request_ns: Cell::new(0),
             missed_ns: Cell::new(0),
-            pins_held: Cell::new(0),
             pins_limit: Cell::new(0),
             pinned: std::cell::RefCell::default(),
             control: std::cell::RefCell::default(),
@@ -118,18 +122,19 @@ impl FiberState {
         for frame in self.pinned.borrow_mut().drain(..) {
             shared.unpin(frame);
         }
-        self.pins_held.set(0);
     }
 }
 
 /// A job's hold on the runtime. Not `Send`: it belongs to one fiber, and fibers never change threads.
 pub struct Context {
     words: NonNull<AtomicU32>,
+    absent: NonNull<AtomicU8>,
     /// Subpages that shared accesses may reach.
     shared_subpages: u64,
     frames: NonNull<u8>,
     marks: NonNull<Marks>,
     slot: NonNull<AtomicU32>,
+    near: NearView,
     accesses: u64,
     worker: NonNull<Worker>,
     suspender: NonNull<Suspender>,
@@ -149,13 +154,15 @@ impl Context {
         suspender: &Suspender,
     ) -> Context {
         // SAFETY: made on the worker's thread, by its loop; the id never changes.
-        let id = unsafe { (*worker).id } as usize;
+        let (id, near) = unsafe { ((*worker).id as usize, (*worker).near.view()) };
         Context {
-            words: NonNull::from(shared.words()).cast(),
+            words: shared.table.words(),
+            absent: shared.table.absent_bits(),
             shared_subpages: shared.layout.shared_subpages.into(),
             frames: shared.frames.base(),
             marks: shared.frames.marks_base(),
             slot: NonNull::from(&*shared.slots[id]),
+            near,
             accesses: 0,
             worker: NonNull::new(worker).expect("a worker is not at null"),
             suspender: NonNull::from(suspender),
@@ -167,7 +174,8 @@ impl Context {
 
     /// Where the byte at `at` of a shared region is in DRAM, until the next call that takes `&mut self`.
     ///
-    /// The whole hit path is inlined: a bound, a load, a compare, a store, a load, a compare, a store.
+    /// The whole hit path is inlined: a bound, a look into the near table; failing that, a bit, a load, a compare, a store, a load,
+    /// a compare; and a store that marks the frame as used.
     ///
     /// # Errors
     /// [`AccessError`]: out of range, the medium failed, the job must end.
@@ -176,11 +184,9 @@ impl Context {
         self.accesses += 1;
         let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
         if subpage < self.shared_subpages {
-            // SAFETY: the index is below the table's length; the table lives as long as `shared`, which we hold.
-            let word = unsafe { self.words.add(subpage as usize).as_ref() };
-            // SAFETY: the slots live as long as `shared`.
-            if let Some(resident) = residency::hit(word, unsafe { self.slot.as_ref() }) {
-                return Ok(self.touch(residency::frame_of(resident), at));
+            // SAFETY: the index is below the table's length; the worker outlives its fibers' contexts.
+            if let Some(frame) = unsafe { self.find(subpage as u32) } {
+                return Ok(self.touch(frame, at));
             }
         }
         self.access_slow(at, subpage, self.shared_subpages)
@@ -209,12 +215,42 @@ impl Context {
             return Err(AccessError::OutOfRange { at });
         }
         // SAFETY: as in `access`.
-        let word = unsafe { self.words.add(subpage as usize).as_ref() };
-        // SAFETY: as in `access`.
-        if let Some(resident) = residency::hit(word, unsafe { self.slot.as_ref() }) {
-            return Ok(self.touch(residency::frame_of(resident), at));
+        if let Some(frame) = unsafe { self.find(subpage as u32) } {
+            return Ok(self.touch(frame, at));
         }
         self.access_slow(at, subpage, u64::from(self.shared.layout.subpages))
+    }
+
+    /// The frame of a subpage, if it is resident; it stays there until this fiber accesses another or switches.
+    ///
+    /// # Safety
+    /// The subpage must be below the table's length, and the worker alive.
+    #[inline(always)]
+    unsafe fn find(&self, subpage: u32) -> Option<u32> {
+        // SAFETY: the caller's contract.
+        unsafe {
+            self.near.find(subpage.into()).or_else(|| {
+                let frame = residency::frame_of(self.hit(subpage)?);
+                self.near.note(subpage, frame);
+                Some(frame)
+            })
+        }
+    }
+
+    /// The subpage's residency word, published, if it is resident.
+    ///
+    /// # Safety
+    /// The subpage must be below the table's length.
+    #[inline(always)]
+    unsafe fn hit(&self, subpage: u32) -> Option<u32> {
+        // SAFETY: bits and words are as many as subpages (the caller vouches for this one) and live as long as `shared`, which
+        // we hold, and with it the slot.
+        unsafe {
+            if Table::says_absent(self.absent.add((subpage / 8) as usize).as_ref(), subpage) {
+                return None;
+            }
+            residency::hit(self.words.add(subpage as usize).as_ref(), self.slot.as_ref())
+        }
     }
 
     /// Marks the subpage of a byte that an access has just returned dirty.
@@ -245,9 +281,7 @@ impl Context {
         self.state.wanted.set(at.subpage_offset() as u32);
         loop {
             // SAFETY: below the limit, which is at most the table's length.
-            let word = unsafe { self.words.add(subpage as usize).as_ref() };
-            // SAFETY: the slots live as long as `shared`.
-            if let Some(resident) = residency::hit(word, unsafe { self.slot.as_ref() }) {
+            if let Some(resident) = unsafe { self.hit(subpage) } {
                 return Ok(self.touch(residency::frame_of(resident), at));
             }
             // SAFETY: this fiber runs, so the worker's loop waits in `resume` and holds no reference (see `worker`).
@@ -259,8 +293,8 @@ impl Context {
             match self.state.wake.get() {
                 Wake::Retry => self.verdict()?,
                 Wake::Pinned => {
-                    // SAFETY: as above.
-                    let resident = residency::hit(word, unsafe { self.slot.as_ref() });
+                    // SAFETY: the slots live as long as `shared`.
+                    let resident = residency::hit(self.shared.table.word(subpage), unsafe { self.slot.as_ref() });
                     let resident = resident.expect("a frame that is pinned for a waiter is resident");
                     let frame = residency::frame_of(resident);
                     // The slot protects it from here on.
@@ -281,6 +315,7 @@ impl Context {
     ///
     /// # Errors
     /// As [`Context::access`], and [`AccessError::TooManyPins`] when the job holds as many as it declared.
+    #[inline]
     pub fn pin(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
         let byte = self.access(at)?;
         self.pin_resident(at, byte)
@@ -295,16 +330,17 @@ impl Context {
         self.pin_resident(at, byte)
     }
 
+    #[inline]
     fn pin_resident(&mut self, at: Address, byte: NonNull<u8>) -> Result<PinnedFrame, AccessError> {
-        let (held, limit) = (self.state.pins_held.get(), self.state.pins_limit.get());
-        if held >= limit {
+        let mut pinned = self.state.pinned.borrow_mut();
+        let limit = self.state.pins_limit.get();
+        if pinned.len() >= limit as usize {
             return Err(AccessError::TooManyPins { limit });
         }
         let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
         // The slot protects the frame until the next access; an evictor reads the slots before the pins.
         self.shared.pin(frame);
-        self.state.pins_held.set(held + 1);
-        self.state.pinned.borrow_mut().push(frame);
+        pinned.push(frame);
         Ok(PinnedFrame { state: self.state.clone(), frame, address: at.subpage().address() })
     }
 
@@ -465,6 +501,8 @@ impl Context {
     }
 
     fn suspend(&mut self) {
+        let here = 0u8;
+        self.state.stack_top.set(&raw const here);
         // SAFETY: the suspender lives on this fiber's stack for as long as its body runs.
         unsafe { self.suspender.as_ref() }.suspend();
     }
@@ -495,11 +533,13 @@ impl PinnedFrame {
         self.address
     }
     /// Its first byte in DRAM.
+    #[inline]
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.state.shared.frames.address(self.frame)
     }
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
+    #[inline]
     pub fn mark_dirty(&self) {
         self.state.shared.frames.marks(self.frame).dirty.store(1, Ordering::Relaxed);
     }
@@ -522,11 +562,11 @@ impl std::fmt::Debug for PinnedFrame {
 }
 
 impl Drop for PinnedFrame {
+    #[inline]
     fn drop(&mut self) {
         let mut pinned = self.state.pinned.borrow_mut();
         if let Some(i) = pinned.iter().rposition(|&f| f == self.frame) {
             pinned.swap_remove(i);
-            self.state.pins_held.set(self.state.pins_held.get() - 1);
             self.state.shared.unpin(self.frame);
         }
     }

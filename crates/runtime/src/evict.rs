@@ -82,8 +82,9 @@ impl Worker {
             let mut view = View { frames: &self.shared.frames, first: self.first_frame };
             let Some(FrameIndex(local)) = self.replacement.victim(&mut view) else { break };
             // A victim has been out of use for long, and so its word out of the caches: all of the batch are fetched at once.
-            let word = self.shared.word(self.held[local as usize].subpage);
-            fulgurite_sys::arch::prefetch(std::ptr::from_ref(word).cast());
+            let subpage = self.held[local as usize].subpage;
+            fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.shared.table.word(subpage)).cast());
+            self.expect(SubpageIndex(subpage));
             locals[chosen] = local;
             chosen += 1;
         }
@@ -94,6 +95,13 @@ impl Worker {
             }
         }
         self.finish_batch(&batch[..count]);
+    }
+
+    /// Hints to the caches what the policy will look at for this subpage.
+    pub(crate) fn expect(&self, subpage: SubpageIndex) {
+        if let Some(line) = self.replacement.will_look_at(subpage) {
+            fulgurite_sys::arch::prefetch(line);
+        }
     }
 
     /// Takes what lies beyond the limit out, wherever the policy has it.
@@ -124,8 +132,9 @@ impl Worker {
     fn unlink(&mut self, local: u32) -> Option<Victim> {
         let frame = self.first_frame + local;
         let subpage = self.held[local as usize].subpage;
-        match residency::unlink(self.shared.word(subpage), frame, self.id) {
+        match self.shared.table.unlink(subpage, frame, self.id) {
             Some(touched) => {
+                self.near.forget(subpage);
                 self.held[local as usize].linked = false;
                 Some(Victim { frame, subpage, touched })
             }
@@ -157,7 +166,7 @@ impl Worker {
                 self.statistics.counts.evict_in_use += u64::from(in_use);
                 self.held[local as usize].linked = true;
                 self.replacement.reinstated(index(local), SubpageIndex(subpage));
-                residency::finish(self.shared.word(subpage), self.id, State::Resident(frame));
+                self.shared.table.finish(subpage, self.id, State::Resident(frame));
                 continue;
             }
             if !touched {
@@ -169,7 +178,7 @@ impl Worker {
             } else {
                 self.statistics.counts.evicted_clean += 1;
                 let state = if self.held[local as usize].fresh { State::Fresh } else { State::Absent };
-                residency::finish(self.shared.word(subpage), self.id, state);
+                self.shared.table.finish(subpage, self.id, state);
                 self.release_frame(frame);
             }
         }

@@ -23,6 +23,7 @@ mod frames;
 mod job;
 mod mailbox;
 mod miss;
+mod near;
 mod primitive;
 #[cfg(not(loom))]
 mod residency;
@@ -32,6 +33,7 @@ mod runtime;
 mod service;
 mod shared;
 mod stats;
+mod table;
 mod worker;
 
 pub use config::{BuildError, Builder};

@@ -19,6 +19,9 @@ use crate::worker::{Held, Worker, pack};
 /// worker busy.
 const RETRY_NS: u64 = 10_000_000;
 
+/// Lines of a suspended fiber's stack that it reads first when it goes on: what the switch and the miss path saved.
+const STACK_LINES: usize = 4;
+
 /// A request in flight.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Request {
@@ -29,7 +32,27 @@ pub(crate) struct Request {
     purpose: Purpose,
     /// It has been given up on once, and may never come back.
     late: bool,
+    /// For whom a read was begun: where to look for what comes with the subpage.
+    hints: Hints,
 }
+
+/// What will be wanted when a read completes, all of it out of the near caches by then: the medium writes the subpage
+/// through another cache, and other fibers have run meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Hints {
+    fiber: u32,
+    /// The byte of the subpage that the fiber wants first.
+    wanted: u32,
+}
+
+impl Default for Hints {
+    fn default() -> Self {
+        Hints { fiber: NOBODY, wanted: 0 }
+    }
+}
+
+/// A read that no fiber has begun.
+const NOBODY: u32 = u32::MAX;
 
 /// What a request is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -57,10 +80,14 @@ pub(crate) enum Step {
 impl Worker {
     /// An access of `fiber` found `subpage` not resident.
     pub(crate) fn begin_miss(&mut self, subpage: u32, fiber: u32) -> Step {
-        match residency::decode(self.shared.word(subpage).load(Ordering::Acquire)) {
+        self.queue.will_poll();
+        if self.shared.table.is_absent(subpage) {
+            return self.begin_read(subpage, fiber);
+        }
+        match residency::decode(self.shared.table.word(subpage).load(Ordering::Acquire)) {
             State::Resident(_) => Step::Again,
             State::Prefetched(frame) => {
-                if residency::first_touch(self.shared.word(subpage), frame) {
+                if residency::first_touch(self.shared.table.word(subpage), frame) {
                     self.statistics.counts.prefetch_used += 1;
                     let ahead = self.prefetcher.used(SubpageIndex(subpage));
                     self.read_ahead(ahead);
@@ -106,8 +133,7 @@ impl Worker {
             self.will_wait(fiber, WaitsFor::Frame, self.shared.clock.now_ns());
             return Step::Wait;
         };
-        let word = &self.shared.words()[subpage as usize];
-        match residency::begin(word, self.id) {
+        match self.shared.table.begin(subpage, self.id) {
             Err(_) => {
                 self.release_frame(frame);
                 Step::Again
@@ -127,11 +153,11 @@ impl Worker {
                     .join(SubpageIndex(subpage), pack(self.id, fiber))
                     .expect("the miss table has room for every fiber");
                 let now = self.shared.clock.now_ns();
-                self.submit(Op::Read, subpage, frame, Purpose::Read, now);
+                let slot = self.submit(Op::Read, subpage, frame, Purpose::Read, now);
+                let wanted = self.fibers[fiber as usize].state.wanted.get();
+                self.requests[slot as usize].hints = Hints { fiber, wanted };
                 self.will_wait(fiber, WaitsFor::Flash, now);
-                if let Some(line) = self.replacement.will_look_at(SubpageIndex(subpage)) {
-                    fulgurite_sys::arch::prefetch(line);
-                }
+                self.expect(SubpageIndex(subpage));
                 let ahead = self.prefetcher.missed(SubpageIndex(subpage));
                 self.read_ahead(ahead);
                 Step::Wait
@@ -177,15 +203,14 @@ impl Worker {
 
     /// Starts reading one subpage that nobody waits for. Returns whether there was room for it.
     pub(crate) fn prefetch(&mut self, subpage: u32) -> bool {
-        let word = &self.shared.words()[subpage as usize];
-        if residency::decode(word.load(Ordering::Relaxed)) != State::Absent {
+        if !self.shared.table.is_absent(subpage) {
             return true;
         }
         if self.requests_free.len() < 16 || self.free.len() <= self.low_water / 2 {
             return false;
         }
         let Some(frame) = self.free.pop() else { return false };
-        match residency::begin(word, self.id) {
+        match self.shared.table.begin(subpage, self.id) {
             Ok(State::Absent) => {
                 self.statistics.counts.prefetched += 1;
                 self.misses.begin(SubpageIndex(subpage), index(frame), MissKind::Prefetch).expect(
@@ -194,7 +219,7 @@ impl Worker {
                 self.submit(Op::Read, subpage, frame, Purpose::Read, self.shared.clock.now_ns());
             }
             Ok(was) => {
-                residency::finish(word, self.id, was);
+                self.shared.table.finish(subpage, self.id, was);
                 self.release_frame(frame);
             }
             Err(_) => self.release_frame(frame),
@@ -208,13 +233,15 @@ impl Worker {
         self.requests.len() - self.requests_free.len()
     }
 
-    pub(crate) fn submit(&mut self, op: Op, subpage: u32, frame: u32, purpose: Purpose, since_ns: u64) {
+    pub(crate) fn submit(&mut self, op: Op, subpage: u32, frame: u32, purpose: Purpose, since_ns: u64) -> u32 {
         let slot = self.requests_free.pop().expect("asked for room before");
-        self.requests[slot as usize] = Request { subpage, frame, since_ns, purpose, late: false };
+        self.requests[slot as usize] =
+            Request { subpage, frame, since_ns, purpose, late: false, hints: Hints::default() };
         let request =
             fulgurite_flash::Request { tag: slot.into(), op, subpage: SubpageIndex(subpage), frame: index(frame) };
         self.queue.submit(request).expect("as many request slots as the queue is deep");
         self.unflushed += 1;
+        slot
     }
 
     /// Hands the batch to the medium.
@@ -231,6 +258,9 @@ impl Worker {
         let mut completions = std::mem::take(&mut self.completions);
         let count = self.queue.poll(&mut completions);
         if count > 0 {
+            for completion in &completions {
+                self.warm_up(completion.tag as u32);
+            }
             let now = self.shared.clock.now_ns();
             for completion in completions.drain(..) {
                 self.complete(completion, now);
@@ -243,7 +273,7 @@ impl Worker {
 
     fn complete(&mut self, completion: Completion, now_ns: u64) {
         let slot = completion.tag as u32;
-        let Request { subpage, frame, since_ns, purpose, late } = std::mem::take(&mut self.requests[slot as usize]);
+        let Request { subpage, frame, since_ns, purpose, late, .. } = std::mem::take(&mut self.requests[slot as usize]);
         assert!(since_ns != 0, "the medium completed a request twice");
         self.requests_free.push(slot);
         self.late -= usize::from(late);
@@ -263,13 +293,13 @@ impl Worker {
                 self.shared.change_pins(frame, waiters);
                 let state = if waiters > 0 { State::Resident(frame) } else { State::Prefetched(frame) };
                 self.install(subpage, frame, false, state);
-                self.end_miss(subpage, Wake::Pinned, Some(frame), now_ns);
+                self.end_miss(subpage, Wake::Pinned, now_ns);
             }
             Err(error) => {
                 self.statistics.counts.read_errors += 1;
-                residency::finish(self.shared.word(subpage), self.id, State::Absent);
+                self.shared.table.finish(subpage, self.id, State::Absent);
                 self.release_frame(frame);
-                self.end_miss(subpage, Wake::Failed(error), None, now_ns);
+                self.end_miss(subpage, Wake::Failed(error), now_ns);
             }
         }
     }
@@ -279,7 +309,7 @@ impl Worker {
         let waiters = self.misses.get(SubpageIndex(subpage)).expect("a write-back is in the miss table").waiters;
         self.write_failure = result.err();
         if result.is_ok() && waiters == 0 {
-            residency::finish(self.shared.word(subpage), self.id, State::Absent);
+            self.shared.table.finish(subpage, self.id, State::Absent);
             self.misses.complete(SubpageIndex(subpage), |_| ());
             self.release_frame(frame);
             return;
@@ -293,7 +323,7 @@ impl Worker {
         }
         self.shared.change_pins(frame, waiters);
         self.install(subpage, frame, false, State::Resident(frame));
-        self.end_miss(subpage, Wake::Pinned, Some(frame), now_ns);
+        self.end_miss(subpage, Wake::Pinned, now_ns);
     }
 
     /// Gives a frame with contents to its subpage.
@@ -302,36 +332,34 @@ impl Worker {
         self.held[local] = Held { subpage, fresh, linked: true, out: false };
         self.shared.frames.take_referenced(frame);
         self.replacement.inserted(index(local as u32), SubpageIndex(subpage));
-        residency::finish(self.shared.word(subpage), self.id, state);
+        self.shared.table.finish(subpage, self.id, state);
     }
 
-    fn end_miss(&mut self, subpage: u32, wake: Wake, frame: Option<u32>, now_ns: u64) {
-        // Few wait for one subpage; they are told after the table is done with it, as telling may use the table.
-        let mut told: [Option<Waiter>; 8] = [None; 8];
-        let mut count = 0;
-        let mut more = Vec::new();
-        self.misses.complete(SubpageIndex(subpage), |waiter| {
-            if count < told.len() {
-                told[count] = Some(waiter);
-                count += 1;
-            } else {
-                more.push(waiter);
-            }
+    fn end_miss(&mut self, subpage: u32, wake: Wake, now_ns: u64) {
+        // One waits for most subpages; all are told after the table is done with it, as telling may use the table.
+        let (mut first, mut more) = (None, Vec::new());
+        self.misses.complete(SubpageIndex(subpage), |waiter| match first {
+            None => first = Some(waiter),
+            Some(_) => more.push(waiter),
         });
-        for waiter in told.into_iter().flatten().chain(more) {
-            if let Some(frame) = frame {
-                self.warm_up(waiter, frame);
-            }
+        for waiter in first.into_iter().chain(more) {
             self.deliver(waiter, wake, now_ns);
         }
     }
 
-    /// Starts to fetch the line that a fiber of this worker waited for: the medium wrote it through another cache, and the
-    /// fiber runs soon.
-    fn warm_up(&self, waiter: Waiter, frame: u32) {
-        if let Some(offset) = self.wanted_by(waiter) {
-            // Inside the frame: the hint needs an address, not a reference.
-            fulgurite_sys::arch::prefetch(self.shared.frames.address(frame).as_ptr().wrapping_add(offset));
+    /// Starts to fetch what the completion of a read will want: the sooner, the less of it is waited for.
+    #[inline]
+    fn warm_up(&self, slot: u32) {
+        let Request { subpage, frame, purpose, hints: Hints { fiber, wanted }, .. } = self.requests[slot as usize];
+        if purpose != Purpose::Flush {
+            fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.shared.table.word(subpage)).cast());
+        }
+        let Some(slot) = self.fibers.get(fiber as usize) else { return };
+        // Inside the frame: the hint needs an address, not a reference.
+        fulgurite_sys::arch::prefetch(self.shared.frames.address(frame).as_ptr().wrapping_add(wanted as usize));
+        let stack: *const u8 = slot.state.stack_top.get();
+        for line in 0..STACK_LINES {
+            fulgurite_sys::arch::prefetch(stack.wrapping_add(64 * line));
         }
     }
 
@@ -361,8 +389,8 @@ impl Worker {
                     self.requests[slot].purpose = Purpose::Abandoned;
                     self.statistics.counts.timeouts += 1;
                     self.statistics.counts.read_errors += 1;
-                    residency::finish(self.shared.word(subpage), self.id, State::Absent);
-                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), None, now_ns);
+                    self.shared.table.finish(subpage, self.id, State::Absent);
+                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), now_ns);
                 }
                 // The frame is the medium's and holds the only copy: its readers fail, it stays busy until an answer comes.
                 Purpose::WriteBack => {
@@ -371,7 +399,7 @@ impl Worker {
                     self.fail_first_frame_waiter(now_ns);
                     self.requests[slot].since_ns = now_ns;
                     let frame = self.requests[slot].frame;
-                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), None, now_ns);
+                    self.end_miss(subpage, Wake::Failed(FlashError::TimedOut), now_ns);
                     self.misses.begin(SubpageIndex(subpage), index(frame), MissKind::Write).expect("ended just now");
                 }
                 Purpose::Flush => {

@@ -8,7 +8,7 @@ use crossbeam_utils::CachePadded;
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_policy::Admission;
-use fulgurite_sys::{Arena, Backed, Clock};
+use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder, Layout};
@@ -16,11 +16,12 @@ use crate::frames::Frames;
 use crate::job::{ErasedJob, JobError};
 use crate::mailbox::Mailbox;
 use crate::primitive::AtomicU32;
-use crate::residency::{self, State};
+use crate::residency;
+use crate::table::Table;
 
 /// Shared by workers, handles and pins; lives as long as any of them.
 pub(crate) struct Shared {
-    table: Arena,
+    pub table: Table,
     pub layout: Layout,
     pub frames: Frames,
     /// One per worker: the word of the frame that its running fiber may hold an unpinned reference to.
@@ -65,10 +66,11 @@ impl Shared {
     pub(crate) fn new(config: &Builder) -> Result<Shared, BuildError> {
         let layout = config.layout()?;
         let workers = config.workers;
-        let table = Arena::anonymous(layout.subpages as usize * size_of::<AtomicU32>(), Backed::HugePages)?;
+        let existing = config.existing_bytes.div_ceil(SUBPAGE_BYTES as u64) as u32;
+        let table = Table::new(layout.subpages, existing, workers)?;
         let frames = Frames::new(layout.frames_per_worker_max * workers as u32)?;
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
-        let shared = Shared {
+        Ok(Shared {
             table,
             layout,
             frames,
@@ -85,26 +87,9 @@ impl Shared {
             running: (0..workers).map(|_| CachePadded::new(Running::default())).collect(),
             next_shared: AtomicU64::new(0),
             next_owned: AtomicU64::new(config.pool_bytes - config.owned_bytes),
-        };
-        let absent = residency::encode(State::Absent);
-        for subpage in 0..config.existing_bytes.div_ceil(SUBPAGE_BYTES as u64) {
-            shared.word(subpage as u32).store(absent, Ordering::Relaxed);
-        }
-        Ok(shared)
+        })
     }
 
-    /// The residency table.
-    #[inline(always)]
-    pub(crate) fn words(&self) -> &[AtomicU32] {
-        // SAFETY: the arena is `subpages` words long, zeroed (each a valid atomic), aligned to its page, reached as atomics
-        // only, and lives as long as `self`.
-        unsafe { std::slice::from_raw_parts(self.table.base().as_ptr().cast(), self.layout.subpages as usize) }
-    }
-    /// The residency word of a subpage of the pool.
-    #[inline(always)]
-    pub(crate) fn word(&self, subpage: u32) -> &AtomicU32 {
-        &self.words()[subpage as usize]
-    }
     /// Pins a frame that a slot protects, or that is given to waiters.
     #[inline]
     pub(crate) fn pin(&self, frame: u32) {
@@ -219,10 +204,11 @@ impl Injector {
         if self.is_empty() { None } else { Some(self.head_pins.load(Ordering::Relaxed)) }
     }
     /// The job at the head, if its pins fit.
+    #[inline]
     pub(crate) fn pop(&self, fits: impl Fn(u32) -> bool) -> Option<Box<dyn ErasedJob>> {
-        if self.is_empty() {
-            return None;
-        }
+        if self.is_empty() { None } else { self.pop_head(fits) }
+    }
+    fn pop_head(&self, fits: impl Fn(u32) -> bool) -> Option<Box<dyn ErasedJob>> {
         let mut heap = self.heap.lock();
         if !fits(heap.peek()?.job.control().pins) {
             return None;

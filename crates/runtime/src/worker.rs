@@ -32,6 +32,7 @@ use crate::context::{Context, FiberState, WaitsFor};
 use crate::job::{Control, ErasedJob, Finish, JobError, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Request;
+use crate::near::Near;
 use crate::service::{Next, Service, ServiceFactory};
 use crate::shared::{Queued, Shared};
 use crate::stats::WorkerStatistics;
@@ -64,6 +65,7 @@ pub(crate) struct Worker {
     /// How many of those beyond the limit still hold something.
     pub(crate) beyond: u32,
     pub(crate) free: Vec<u32>,
+    pub(crate) near: Near,
     /// What each frame holds.
     pub(crate) held: Box<[Held]>,
     /// Frames being written back.
@@ -93,6 +95,8 @@ pub(crate) struct Worker {
     jobs: BinaryHeap<Queued>,
     jobs_sequence: u64,
     service: Option<Serving>,
+    /// The service said just now that a request is there: what takes it does not ask again.
+    service_ready: bool,
     /// Services that wait for their turn.
     services: VecDeque<ServiceFactory>,
     timers: BinaryHeap<std::cmp::Reverse<(u64, u32)>>,
@@ -206,6 +210,7 @@ impl Worker {
             beyond: 0,
             at_rest: false,
             free: Vec::with_capacity(frames_max as usize),
+            near: Near::new(frames_max, config.workers == 1),
             held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
             writing: 0,
             frame_waiters: VecDeque::with_capacity(config.fibers),
@@ -224,6 +229,7 @@ impl Worker {
             jobs: BinaryHeap::new(),
             jobs_sequence: 0,
             service: None,
+            service_ready: false,
             services: VecDeque::new(),
             timers: BinaryHeap::new(),
             decided: None,
@@ -462,13 +468,7 @@ impl Worker {
         }
     }
 
-    /// Which byte of its subpage a waiter wants, if it is a fiber of this worker.
-    pub(crate) fn wanted_by(&self, waiter: Waiter) -> Option<usize> {
-        let (worker, fiber) = unpack(waiter);
-        (worker == self.id).then(|| self.fibers[fiber as usize].state.wanted.get() as usize)
-    }
-
-    /// Delivers to a waiter, here or on another worker.
+    /// Tells a waiter, of this worker or another, what became of its miss.
     pub(crate) fn deliver(&mut self, waiter: Waiter, wake: Wake, now_ns: u64) {
         let (worker, fiber) = unpack(waiter);
         if worker == self.id {

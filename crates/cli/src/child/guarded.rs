@@ -3,7 +3,7 @@
 //! Requests are generated inside the workers ([`Requests`] is a [`Service`]): closed loop, or as a Poisson process whose
 //! latencies count from arrival.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -199,7 +199,8 @@ impl<W: Workload> Runner for Guarded<W> {
         let (mut latency, mut service) = (Latencies::new(), Latencies::new());
         for one in &taken {
             latency.add(&one.latency);
-            service.add(&one.service);
+            // A closed loop's requests arrive when they are begun.
+            service.add(if batch.load == Load::Closed { &one.latency } else { &one.service });
         }
         let (counts_before, counts) = (before.1.total().counts, after.0.total().counts);
         let (device_before, device) = (before.1.device, after.0.device);
@@ -267,6 +268,9 @@ struct Requests<W> {
     /// Requests of this worker that were not begun yet.
     chunk: RefCell<Range<u64>>,
     arrivals: Option<RefCell<Arrivals>>,
+    /// In a closed loop: when the last request ended, unless another has begun since; the next one arrives then, as it does in
+    /// plain memory. Where a fiber went on in between and waited again, that is earlier than the truth, never later.
+    free_since_ns: Cell<Option<u64>>,
     taken: RefCell<Taken>,
 }
 
@@ -288,6 +292,7 @@ impl<W: Workload> Requests<W> {
             clock: Clock::get(),
             chunk: RefCell::new(0..0),
             arrivals,
+            free_since_ns: Cell::new(None),
             taken: RefCell::new(taken),
         }
     }
@@ -315,21 +320,31 @@ impl<W: Workload> Service for Requests<W> {
 
     fn run(&self, context: &mut Context) {
         let Some(offset) = self.chunk.borrow_mut().next() else { return };
-        let start = self.clock.now_ns();
-        let arrival = self.arrivals.as_ref().map_or(start, |arrivals| {
-            let mut arrivals = arrivals.borrow_mut();
-            let at = arrivals.next_ns();
-            arrivals.advance();
-            at
-        });
+        let begun = self.free_since_ns.take();
+        let (arrival, start) = match &self.arrivals {
+            None => {
+                let start = begun.unwrap_or_else(|| self.clock.now_ns());
+                (start, start)
+            }
+            Some(arrivals) => {
+                let start = self.clock.now_ns();
+                let mut arrivals = arrivals.borrow_mut();
+                let at = arrivals.next_ns();
+                arrivals.advance();
+                (at, start)
+            }
+        };
         context.set_arrival(arrival);
         let request = self.workload.request(self.batch.seed, self.batch.first + offset);
         let result = self.workload.execute(context, &request);
         added_work::compute(self.batch.work_iterations);
         let end = self.clock.now_ns();
+        self.free_since_ns.set(Some(end));
         let mut taken = self.taken.borrow_mut();
         taken.latency.record(end.saturating_sub(arrival));
-        taken.service.record(end.saturating_sub(start));
+        if self.arrivals.is_some() {
+            taken.service.record(end.saturating_sub(start));
+        }
         taken.requests += 1;
         taken.end_ns = end;
         match result {

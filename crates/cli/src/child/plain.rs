@@ -77,7 +77,8 @@ impl<W: Workload> Runner for Plain<W> {
         let (mut latency, mut service) = (Latencies::new(), Latencies::new());
         for thread in &taken {
             latency.add(&thread.latency);
-            service.add(&thread.service);
+            // A closed loop's requests arrive when they are begun.
+            service.add(if batch.load == Load::Closed { &thread.latency } else { &thread.service });
         }
         Ok(Outcome {
             elapsed_ns,
@@ -192,7 +193,9 @@ fn one_thread<W: Workload>(
             added_work::compute(batch.work_iterations);
             let end = clock.now_ns();
             taken.latency.record(end - arrival);
-            taken.service.record(end - now);
+            if arrivals.is_some() {
+                taken.service.record(end - now);
+            }
             taken.requests += 1;
             taken.end_ns = end;
             now = end;

@@ -137,6 +137,10 @@ impl Queue for EmulatedQueue {
         }
         completions.len() - before
     }
+    #[inline]
+    fn will_poll(&self) {
+        self.completions.fetch();
+    }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         if self.ready() {

@@ -11,6 +11,7 @@ use crate::service::Next;
 impl Worker {
     /// Whether a new job is there and may begin.
     pub(super) fn new_job_ready(&mut self) -> bool {
+        self.service_ready = false;
         if self.idle.is_empty() && !self.at_rest {
             return false;
         }
@@ -22,7 +23,10 @@ impl Worker {
         }
         let Some((next, pins)) = self.ask_service() else { return false };
         match next {
-            Next::Ready => self.fits(pins),
+            Next::Ready => {
+                self.service_ready = self.fits(pins);
+                self.service_ready
+            }
             Next::At(ns) => {
                 self.next_arrival_ns = ns;
                 false
@@ -63,11 +67,14 @@ impl Worker {
             }
             return self.begin_job(index, job);
         }
-        let (next, pins) = self.ask_service()?;
-        if next != Next::Ready || !self.fits(pins) {
-            return None;
+        if !std::mem::take(&mut self.service_ready) {
+            let (next, pins) = self.ask_service()?;
+            if next != Next::Ready || !self.fits(pins) {
+                return None;
+            }
         }
         let serving = self.service.as_mut()?;
+        let pins = serving.pins;
         serving.running += 1;
         let service = serving.service.clone();
         self.pins_promised += pins;
@@ -133,6 +140,9 @@ impl Worker {
 
     /// Ends a fiber's task and decides whether it begins the next one itself, which spares two switches.
     pub(super) fn task_done(&mut self, index: u32, accesses: u64, died: Option<String>) -> bool {
+        if self.in_flight() > 0 {
+            self.queue.will_poll();
+        }
         self.end_task(index, accesses, died, false);
         // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
         self.publish_nothing();

@@ -1,0 +1,105 @@
+//! The near table: where the subpages are that were used lately, in a few words that stay in the caches.
+//!
+//! The residency table has a word for each subpage of the flash, so that the words of a cache's worth of subpages lie in as
+//! many cache lines and pages, and a hit on a subpage that is neither hot nor cold would first wait for its word. This table
+//! has one for each frame, direct-mapped by subpage.
+//!
+//! It is for a worker that is alone: nobody else can unlink a subpage under it, so that what it says needs no second look, and
+//! no slot has to be published either. With several workers it stays empty, and hits go by the residency words.
+//!
+//! Invariant: an entry's subpage is resident in the entry's frame. The evictor forgets it when it unlinks the subpage.
+
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// No subpage has the number in its upper half.
+const EMPTY: u64 = u64::MAX;
+
+/// The near table of one worker. Reached by one thread only; atomics because the fibers' contexts share it.
+pub(crate) struct Near {
+    entries: Box<[AtomicU64]>,
+}
+
+/// DRAM that a near table takes for each frame, at most.
+pub(crate) const BYTES_PER_FRAME: usize = size_of::<AtomicU64>();
+
+impl Near {
+    /// For a worker with so many frames; of no use to one that is not alone.
+    pub(crate) fn new(frames: u32, alone: bool) -> Near {
+        // The largest power of two that is not larger.
+        let entries = if alone { 1usize << frames.max(1).ilog2() } else { 1 };
+        Near { entries: (0..entries).map(|_| AtomicU64::new(EMPTY)).collect() }
+    }
+    pub(crate) fn view(&self) -> NearView {
+        NearView { entries: NonNull::from(&self.entries[..]).cast(), mask: self.entries.len() as u64 - 1 }
+    }
+    /// Forgets a subpage.
+    #[inline]
+    pub(crate) fn forget(&self, subpage: u32) {
+        let entry = &self.entries[subpage as usize & (self.entries.len() - 1)];
+        if entry.load(Ordering::Relaxed) >> 32 == u64::from(subpage) {
+            entry.store(EMPTY, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The table as contexts see it.
+#[derive(Clone, Copy)]
+pub(crate) struct NearView {
+    entries: NonNull<AtomicU64>,
+    mask: u64,
+}
+
+impl NearView {
+    /// The frame of a subpage, if the table knows it.
+    ///
+    /// # Safety
+    /// The table must be alive.
+    #[inline(always)]
+    pub(crate) unsafe fn find(&self, subpage: u64) -> Option<u32> {
+        // SAFETY: the caller's contract; the mask is the number of entries less one.
+        let entry = unsafe { self.entries.add((subpage & self.mask) as usize).as_ref() }.load(Ordering::Relaxed);
+        (entry >> 32 == subpage).then_some(entry as u32)
+    }
+    /// Notes that a subpage is resident in `frame`, if the table is of any use.
+    ///
+    /// # Safety
+    /// The table must be alive.
+    #[inline(always)]
+    pub(crate) unsafe fn note(&self, subpage: u32, frame: u32) {
+        if self.mask != 0 {
+            // SAFETY: as above.
+            let entry = unsafe { self.entries.add((u64::from(subpage) & self.mask) as usize).as_ref() };
+            entry.store(u64::from(subpage) << 32 | u64::from(frame), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_noted_is_found_until_it_is_forgotten() {
+        let near = Near::new(9, true);
+        let view = near.view();
+        // SAFETY: the table is alive.
+        unsafe {
+            assert_eq!(view.find(3), None);
+            view.note(3, 7);
+            assert_eq!((view.find(3), view.find(11), view.find(1 << 32 | 3)), (Some(7), None, None));
+            near.forget(11);
+            assert_eq!(view.find(3), Some(7), "another subpage of the same entry");
+            near.forget(3);
+            assert_eq!(view.find(3), None);
+            for frames in [0, 1] {
+                let one = Near::new(frames, true);
+                one.view().note(0, 5);
+                assert_eq!(one.view().find(0), None, "a table of one entry is not used");
+            }
+            let several = Near::new(64, false);
+            several.view().note(0, 5);
+            assert_eq!(several.view().find(0), None);
+        }
+    }
+}
