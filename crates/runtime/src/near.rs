@@ -2,7 +2,7 @@
 //!
 //! The residency table has a word for each subpage of the flash, so that the words of a cache's worth of subpages lie in as
 //! many cache lines and pages, and a hit on a subpage that is neither hot nor cold would first wait for its word. This table
-//! has one for each frame, direct-mapped by subpage.
+//! has one for each frame, or up to two, direct-mapped by subpage.
 //!
 //! It is for a worker that is alone: nobody else can unlink a subpage under it, so that what it says needs no second look, and
 //! no slot has to be published either. With several workers it stays empty, and hits go by the residency words.
@@ -21,13 +21,12 @@ pub(crate) struct Near {
 }
 
 /// DRAM that a near table takes for each frame, at most.
-pub(crate) const BYTES_PER_FRAME: usize = size_of::<AtomicU64>();
+pub(crate) const BYTES_PER_FRAME: usize = 2 * size_of::<AtomicU64>();
 
 impl Near {
     /// For a worker with so many frames; of no use to one that is not alone.
     pub(crate) fn new(frames: u32, alone: bool) -> Near {
-        // The largest power of two that is not larger.
-        let entries = if alone { 1usize << frames.max(1).ilog2() } else { 1 };
+        let entries = if alone { (frames as usize).max(1).next_power_of_two() } else { 1 };
         Near { entries: (0..entries).map(|_| AtomicU64::new(EMPTY)).collect() }
     }
     pub(crate) fn view(&self) -> NearView {
@@ -87,8 +86,8 @@ mod tests {
         unsafe {
             assert_eq!(view.find(3), None);
             view.note(3, 7);
-            assert_eq!((view.find(3), view.find(11), view.find(1 << 32 | 3)), (Some(7), None, None));
-            near.forget(11);
+            assert_eq!((view.find(3), view.find(19), view.find(1 << 32 | 3)), (Some(7), None, None));
+            near.forget(19);
             assert_eq!(view.find(3), Some(7), "another subpage of the same entry");
             near.forget(3);
             assert_eq!(view.find(3), None);

@@ -140,9 +140,6 @@ impl Worker {
 
     /// Ends a fiber's task and decides whether it begins the next one itself, which spares two switches.
     pub(super) fn task_done(&mut self, index: u32, accesses: u64, died: Option<String>) -> bool {
-        if self.in_flight() > 0 {
-            self.queue.will_poll();
-        }
         self.end_task(index, accesses, died, false);
         // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
         self.publish_nothing();
