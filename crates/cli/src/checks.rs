@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use fulgurite_format::format_bytes;
+use fulgurite_runtime::Needs;
 
 use crate::args::{FlashArgs, OutputArgs};
 use crate::bad_input::bad_input;
@@ -59,16 +60,15 @@ pub fn workers(workers: u32, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Metadata that the guarded path needs for so much data, so many workers and fibers: residency words, stacks, rings, and
-/// a few frames to go on with.
+/// What the guarded path needs for so much data, so many workers and fibers: the runtime's tables, stacks and queues, and for
+/// each fiber the frames of a request, to go on well.
 pub fn least_dram(data_bytes: u64, workers: u32, fibers: u32) -> u64 {
-    let (workers, fibers) = (u64::from(workers), u64::from(fibers));
-    // The runtime refuses what does not hold its tables (4 bytes a subpage), stacks (32 KiB and a little a fiber), queues and
-    // histograms; to go on well, each fiber needs the frames of a request beside that.
-    let residency = data_bytes / 4096 * 4;
-    let depth = (fibers + 192).next_power_of_two().min(16_384);
-    residency + workers * (fibers * (38 << 10) + depth * 200 + (256 << 10)) + workers * fibers * 4 * 4200 + (512 << 10)
+    let needs = Needs::of(data_bytes, workers as usize, fibers as usize);
+    needs.fixed_bytes + u64::from(workers) * u64::from(fibers) * REQUEST_FRAMES * needs.per_frame_bytes
 }
+
+/// Frames that a request in the middle of its work keeps busy, about.
+const REQUEST_FRAMES: u64 = 4;
 
 /// The DRAM budget: within the machine, above the metadata.
 pub fn dram(args: &FlashArgs, data_bytes: u64, machine: &Machine) -> Result<u64> {

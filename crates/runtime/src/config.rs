@@ -111,7 +111,7 @@ impl Builder {
             cores: Vec::new(),
             // AstriFlash, V-A: 32-64 user threads a core.
             fibers: 64,
-            stack_bytes: 32 << 10,
+            stack_bytes: STACK_BYTES,
             pending: 0,
             queue_depth: 0,
             submit_batch: 1,
@@ -234,8 +234,8 @@ impl Builder {
         if self.workers == 0 || self.workers > 1024 {
             return unusable("workers", self.workers as u64, "use 1 to 1024");
         }
-        if self.fibers == 0 || self.fibers > 1 << 20 {
-            return unusable("fibers", self.fibers as u64, "use 1 to 1,048,576 a worker");
+        if self.fibers == 0 || self.fibers > usize::from(frames::PINS_MAX) / self.workers {
+            return unusable("fibers", self.fibers as u64, "use 1 or more, and no more than 64,511 over all workers");
         }
         if self.submit_batch == 0 {
             return unusable("submit batch", 0, "use 1 or more");
@@ -262,17 +262,11 @@ impl Builder {
         let workers = self.workers as u64;
         let subpages = self.pool_bytes / SUBPAGE_BYTES as u64;
         let depth = match self.queue_depth {
-            0 => (self.fibers + 192).next_power_of_two().min(fulgurite_flash::DEPTH_MAX),
+            0 => default_depth(self.fibers),
             given => given.min(fulgurite_flash::DEPTH_MAX),
         };
-        // What a worker needs beside its frames: stacks, contexts and fiber slots, the miss table and requests (by their
-        // own formulas, below 200 bytes each), histograms, the queue's rings.
-        let per_fiber = (self.stack_bytes as u64).saturating_add(4096 + 512);
-        let per_worker =
-            (self.fibers as u64).saturating_mul(per_fiber).saturating_add((depth * 200 + HISTOGRAM_BYTES) as u64);
-        let fixed =
-            (table::bytes(subpages) + PROCESS_BYTES).saturating_add(workers.saturating_mul(per_worker));
-        let per_frame = (SUBPAGE_BYTES + frames::META_BYTES + near::BYTES_PER_FRAME + 8 + bytes_per_frame(self.replacement)) as u64;
+        let needs = Needs::with(self.pool_bytes, self.workers, self.fibers, self.stack_bytes, depth, self.replacement);
+        let Needs { fixed_bytes: fixed, per_frame_bytes: per_frame } = needs;
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
         let fixed = fixed.saturating_add(meta_of_max);
         let least = fixed.saturating_add(workers * per_frame);
@@ -303,6 +297,53 @@ impl Builder {
 const HISTOGRAM_BYTES: usize = 192 << 10;
 /// Tables of the process: mailboxes, the parking table, the job queue.
 const PROCESS_BYTES: u64 = 256 << 10;
+
+/// DRAM that a runtime needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Needs {
+    /// Bytes for tables, stacks, queues and histograms, whatever the number of frames.
+    pub fixed_bytes: u64,
+    /// Bytes for a frame, with all that is kept for it. Each worker needs one at least.
+    pub per_frame_bytes: u64,
+}
+
+impl Needs {
+    /// Of a runtime with this pool, so many workers and fibers for each, and everything else as [`Builder::new`] has it.
+    #[must_use]
+    pub fn of(pool_bytes: u64, workers: usize, fibers: usize) -> Needs {
+        Needs::with(pool_bytes, workers, fibers, STACK_BYTES, default_depth(fibers), ReplacementPolicy::default())
+    }
+
+    fn with(
+        pool_bytes: u64,
+        workers: usize,
+        fibers: usize,
+        stack_bytes: usize,
+        depth: usize,
+        replacement: ReplacementPolicy,
+    ) -> Needs {
+        // What a worker needs beside its frames: stacks, contexts and fiber slots, the miss table and requests (by their
+        // own formulas, below 200 bytes each), histograms, the queue's rings.
+        let per_fiber = (stack_bytes as u64).saturating_add(4096 + 512);
+        let per_worker =
+            (fibers as u64).saturating_mul(per_fiber).saturating_add((depth * 200 + HISTOGRAM_BYTES) as u64);
+        let tables = table::bytes(pool_bytes / SUBPAGE_BYTES as u64) + PROCESS_BYTES;
+        let per_frame = SUBPAGE_BYTES + frames::META_BYTES + near::BYTES_PER_FRAME + HELD_BYTES;
+        Needs {
+            fixed_bytes: tables.saturating_add((workers as u64).saturating_mul(per_worker)),
+            per_frame_bytes: (per_frame + bytes_per_frame(replacement)) as u64,
+        }
+    }
+}
+
+fn default_depth(fibers: usize) -> usize {
+    fibers.saturating_add(192).next_power_of_two().min(fulgurite_flash::DEPTH_MAX)
+}
+
+/// A fiber's stack, if nothing else is said.
+const STACK_BYTES: usize = 32 << 10;
+/// What a worker notes of a frame, and the frame's place among the free ones.
+const HELD_BYTES: usize = size_of::<crate::worker::Held>() + size_of::<u32>();
 
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]

@@ -20,7 +20,7 @@ use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use parking_lot::Mutex;
 
 use crate::AccessError;
-use crate::frames::Marks;
+use crate::frames::{Marks, PINS_MAX};
 use crate::job::Control;
 use crate::mailbox::Wake;
 use crate::miss::Step;
@@ -338,6 +338,9 @@ impl Context {
             return Err(AccessError::TooManyPins { limit });
         }
         let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
+        if self.shared.frames.pins(frame).load(Ordering::Relaxed) >= PINS_MAX {
+            return Err(AccessError::TooManyPins { limit: PINS_MAX.into() });
+        }
         // The slot protects the frame until the next access; an evictor reads the slots before the pins.
         self.shared.pin(frame);
         pinned.push(frame);

@@ -5,12 +5,13 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
-/// Two bytes that hits store into, plainly, so that a hit can never undo what the evictor does.
+/// What hits, pins and the evictor note of a frame, in a word, so that a look at a frame is a look at one line. Bytes that hits
+/// store into, plainly, so that a hit can never undo what the evictor does; and the pins.
 #[derive(Debug, Default)]
 #[repr(C)]
 pub(crate) struct Marks {
@@ -18,19 +19,22 @@ pub(crate) struct Marks {
     pub referenced: AtomicU8,
     /// Set before every write; read by the evictor once nobody uses the frame.
     pub dirty: AtomicU8,
+    /// How many pins and woken waiters hold the frame.
+    pub pins: AtomicU16,
 }
+
+/// The most pins that may hold one frame: short of what the count can hold by more than all workers could add at once.
+pub(crate) const PINS_MAX: u16 = u16::MAX - 1024;
 
 /// The frames of a runtime.
 #[derive(Debug)]
 pub(crate) struct Frames {
     arena: Arc<Arena>,
     marks: Box<[Marks]>,
-    /// How many pins and woken waiters hold the frame.
-    pins: Box<[AtomicU32]>,
 }
 
 /// DRAM that a frame costs beside its subpage, in this module.
-pub(crate) const META_BYTES: usize = size_of::<Marks>() + size_of::<AtomicU32>();
+pub(crate) const META_BYTES: usize = size_of::<Marks>();
 
 impl Frames {
     pub(crate) fn new(count: u32) -> Result<Frames, ArenaError> {
@@ -38,7 +42,6 @@ impl Frames {
         Ok(Frames {
             arena,
             marks: (0..count).map(|_| Marks::default()).collect(),
-            pins: (0..count).map(|_| AtomicU32::new(0)).collect(),
         })
     }
     pub(crate) fn arena(&self) -> &Arc<Arena> {
@@ -62,8 +65,8 @@ impl Frames {
         &self.marks[frame as usize]
     }
     #[inline]
-    pub(crate) fn pins(&self, frame: u32) -> &AtomicU32 {
-        &self.pins[frame as usize]
+    pub(crate) fn pins(&self, frame: u32) -> &AtomicU16 {
+        &self.marks(frame).pins
     }
     /// Reads and clears the referenced mark. Not one atomic step: a hit in between is counted once or twice, which is all
     /// the same to a replacement policy, and costs the hit path nothing.

@@ -36,7 +36,7 @@ mod stats;
 mod table;
 mod worker;
 
-pub use config::{BuildError, Builder};
+pub use config::{BuildError, Builder, Needs};
 pub use context::{Context, PinnedFrame};
 pub use error::AccessError;
 pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};

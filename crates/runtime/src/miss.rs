@@ -68,6 +68,11 @@ pub(crate) enum Purpose {
     Flush,
 }
 
+/// Waiters as pins: there are never more than fibers, and of these never more than pins ([`crate::frames::PINS_MAX`]).
+fn held_by(waiters: u32) -> u16 {
+    u16::try_from(waiters).expect("more waiters than fibers")
+}
+
 /// What the access that missed does now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -290,7 +295,7 @@ impl Worker {
         match result {
             Ok(()) => {
                 // Held for each waiter until it has run past the access that missed: forward progress (AstriFlash IV-C3).
-                self.shared.change_pins(frame, waiters);
+                self.shared.change_pins(frame, held_by(waiters));
                 let state = if waiters > 0 { State::Resident(frame) } else { State::Prefetched(frame) };
                 self.install(subpage, frame, false, state);
                 self.end_miss(subpage, Wake::Pinned, now_ns);
@@ -321,7 +326,7 @@ impl Worker {
             self.retry_ns = now_ns + RETRY_NS;
             self.fail_first_frame_waiter(now_ns);
         }
-        self.shared.change_pins(frame, waiters);
+        self.shared.change_pins(frame, held_by(waiters));
         self.install(subpage, frame, false, State::Resident(frame));
         self.end_miss(subpage, Wake::Pinned, now_ns);
     }

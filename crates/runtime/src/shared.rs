@@ -98,12 +98,12 @@ impl Shared {
     /// Gives a pin back.
     #[inline]
     pub(crate) fn unpin(&self, frame: u32) {
-        self.change_pins(frame, u32::MAX);
+        self.change_pins(frame, u16::MAX);
     }
     /// Adds to a frame's pins, wrapping. Where one worker is alone, its thread alone counts, and needs no locked
     /// instruction for it (a pin is not `Send`).
     #[inline]
-    pub(crate) fn change_pins(&self, frame: u32, by: u32) {
+    pub(crate) fn change_pins(&self, frame: u32, by: u16) {
         let pins = self.frames.pins(frame);
         if self.slots.len() == 1 {
             pins.store(pins.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);

@@ -719,9 +719,16 @@ fn new_fiber(worker: *mut Worker, shared: Arc<Shared>, state: Rc<FiberState>, st
                 Some(Task::Job(job)) => {
                     catch_unwind(AssertUnwindSafe(|| job.run(&mut context))).unwrap_or(true).then(String::new)
                 }
-                Some(Task::Service(service)) => {
-                    catch_unwind(AssertUnwindSafe(|| service.run(&mut context))).err().map(|p| panic_text(&*p))
-                }
+                Some(Task::Service(service)) => loop {
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| service.run(&mut context))) {
+                        break Some(panic_text(&*panic));
+                    }
+                    let accesses = context.take_accesses();
+                    // SAFETY: as above.
+                    if !unsafe { &mut *worker }.next_request(index, accesses) {
+                        break None;
+                    }
+                },
                 None => None,
             };
             let accesses = context.take_accesses();

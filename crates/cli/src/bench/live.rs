@@ -245,6 +245,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
             &one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>(),
         )
         .median,
+        wait_share: per(sum(|o| o.wait_ns), sum(|o| o.elapsed_ns) * f64::from(session.flash.workers)),
         work_hash: one.work_hash().map(|hash| format!("{hash:016x}")),
         cgroup_limit_bytes: one.limit_bytes,
         cgroup_peak_bytes: one.peak_bytes,

@@ -208,4 +208,6 @@ pub struct Outcome {
     pub device_late: u64,
     /// Mean lateness of its completions.
     pub device_lateness_ns: u64,
+    /// Time in which a worker of the guarded path had nothing to run, polling or asleep; all workers together.
+    pub wait_ns: u64,
 }

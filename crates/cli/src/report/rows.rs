@@ -117,6 +117,9 @@ pub struct LiveRow {
     pub device_late: u64,
     /// Mean lateness of its completions, in µs.
     pub device_lateness_us: f64,
+    /// Share of the workers' time in which all fibers waited for flash: what more fibers, or a device that is never late, would
+    /// give back.
+    pub wait_share: f64,
     /// Hash of the requests executed and of the order-free final invariant: equal across configurations.
     pub work_hash: Option<String>,
     /// Limit of the memory cgroup, if it ran in one.
