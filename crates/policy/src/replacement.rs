@@ -58,6 +58,12 @@ pub trait Replacement {
     fn will_look_at(&self, _subpage: SubpageIndex) -> Option<*const u8> {
         None
     }
+    /// What the last victim holds, if the policy remembers: spares the driver a look at what it keeps of the frame, which is
+    /// likely to be out of the caches.
+    #[inline]
+    fn last_victim_holds(&self) -> Option<SubpageIndex> {
+        None
+    }
     /// Frames in the policy.
     fn len(&self) -> usize;
     /// No frame is in the policy.
@@ -204,6 +210,10 @@ impl Replacement for AnyReplacement {
     #[inline]
     fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
         each!(self, p => p.will_look_at(subpage))
+    }
+    #[inline]
+    fn last_victim_holds(&self) -> Option<SubpageIndex> {
+        each!(self, p => p.last_victim_holds())
     }
     #[inline]
     fn len(&self) -> usize {

@@ -74,6 +74,7 @@ pub struct S3Fifo {
     small: u32,
     main: Fifo,
     ghost: Ghost,
+    last_victim: SubpageIndex,
 }
 
 impl S3Fifo {
@@ -87,6 +88,7 @@ impl S3Fifo {
             small: 0,
             main: Fifo::new(capacity),
             ghost: Ghost::new(capacity - capacity / SMALL_SHARE),
+            last_victim: SubpageIndex(0),
         }
     }
 
@@ -151,7 +153,8 @@ impl S3Fifo {
                 self.push_main(entry.with_count(0));
             } else if view.evictable(frame) {
                 self.places[frame.index()] = Place::OUT;
-                self.ghost.insert(SubpageIndex(entry.subpage()));
+                self.last_victim = SubpageIndex(entry.subpage());
+                self.ghost.insert(self.last_victim);
                 return Some(frame);
             } else {
                 // In use: it starts again, so that those behind it get their turn.
@@ -171,6 +174,7 @@ impl S3Fifo {
             let count = (entry.count() + u8::from(referenced)).min(COUNT_MAX);
             if count == 0 && view.evictable(frame) {
                 self.places[frame.index()] = Place::OUT;
+                self.last_victim = SubpageIndex(entry.subpage());
                 return Some(frame);
             }
             self.push_main(entry.with_count(count.saturating_sub(1)));
@@ -237,6 +241,11 @@ impl Replacement for S3Fifo {
     #[inline]
     fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
         Some(self.ghost.line(subpage))
+    }
+
+    #[inline]
+    fn last_victim_holds(&self) -> Option<SubpageIndex> {
+        Some(self.last_victim)
     }
 
     #[inline]

@@ -76,20 +76,21 @@ impl Worker {
         }
         let mut batch = [Victim::default(); BATCH];
         let mut count = 0;
-        let mut locals = [0; BATCH];
+        let mut named = [(0, 0); BATCH];
         let mut chosen = 0;
         while chosen < want.min(BATCH) {
             let mut view = View { frames: &self.shared.frames, first: self.first_frame };
             let Some(FrameIndex(local)) = self.replacement.victim(&mut view) else { break };
             // A victim has been out of use for long, and so its word out of the caches: all of the batch are fetched at once.
-            let subpage = self.held[local as usize].subpage;
+            let known = self.replacement.last_victim_holds();
+            let subpage = known.map_or_else(|| self.held[local as usize].subpage, |subpage| subpage.0);
             fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.shared.table.word(subpage)).cast());
             self.expect(SubpageIndex(subpage));
-            locals[chosen] = local;
+            named[chosen] = (local, subpage);
             chosen += 1;
         }
-        for &local in &locals[..chosen] {
-            if let Some(victim) = self.unlink(local) {
+        for &(local, subpage) in &named[..chosen] {
+            if let Some(victim) = self.unlink(local, subpage) {
                 batch[count] = victim;
                 count += 1;
             }
@@ -119,7 +120,7 @@ impl Worker {
             let linked = self.held[local as usize].linked;
             if linked && self.shared.frames.pins(self.first_frame + local).load(Ordering::Relaxed) == 0 {
                 self.replacement.removed(index(local));
-                if let Some(victim) = self.unlink(local) {
+                if let Some(victim) = self.unlink(local, self.held[local as usize].subpage) {
                     batch[count] = victim;
                     count += 1;
                 }
@@ -129,9 +130,9 @@ impl Worker {
     }
 
     /// Unlinks a frame that was just taken out of the policy. `None`: it was touched that moment, and is back.
-    fn unlink(&mut self, local: u32) -> Option<Victim> {
+    fn unlink(&mut self, local: u32, subpage: u32) -> Option<Victim> {
         let frame = self.first_frame + local;
-        let subpage = self.held[local as usize].subpage;
+        debug_assert_eq!(self.held[local as usize].subpage, subpage, "the policy and the worker disagree on a frame");
         match self.shared.table.unlink(subpage, frame, self.id) {
             Some(touched) => {
                 self.near.forget(subpage);
@@ -283,7 +284,7 @@ impl Worker {
             let still = self.held[local as usize].linked;
             if still && self.shared.frames.pins(self.first_frame + local).load(Ordering::Relaxed) == 0 {
                 self.replacement.removed(index(local));
-                if let Some(victim) = self.unlink(local) {
+                if let Some(victim) = self.unlink(local, self.held[local as usize].subpage) {
                     self.finish_batch(&[victim]);
                 }
             }
