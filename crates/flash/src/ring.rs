@@ -121,7 +121,6 @@ impl<const WORDS: usize> Consumer<WORDS> {
         Some(entry)
     }
     /// Starts to fetch the line of the next entry.
-    #[cfg(not(loom))]
     #[inline]
     pub fn fetch(&self) {
         let word = self.ring.word(self.ring.entry(self.position) * WORDS);

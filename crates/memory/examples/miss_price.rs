@@ -56,7 +56,8 @@ const WORK: u64 = 800;
 fn main() {
     let data: u64 = 2 << 30;
     let cores = fulgurite_sys::affinity::cores();
-    let config = EmulatedConfig { core: cores.last().copied(), planes: 512, ..EmulatedConfig::new((data >> 12) as u32) };
+    let config =
+        EmulatedConfig { core: cores.last().copied(), planes: 512, ..EmulatedConfig::new((data >> 12) as u32) };
     let flash = Arc::new(EmulatedFlash::new(config).unwrap());
     let runtime = Runtime::builder(flash)
         .dram(64 << 20)

@@ -154,10 +154,10 @@ impl AnyReplacement {
     /// For frames `0..capacity_frames`.
     ///
     /// # Panics
-    /// If there are more frames than indices ([`FrameIndex::LIMIT`]).
+    /// If there are about as many frames as indices ([`FrameIndex::LIMIT`], less two).
     #[must_use]
     pub fn new(policy: ReplacementPolicy, capacity_frames: usize) -> Self {
-        assert!(capacity_frames <= FrameIndex::LIMIT as usize, "at most 2^30 frames");
+        assert!(capacity_frames < FrameIndex::LIMIT as usize - 1, "fewer than 2^30 - 1 frames");
         match policy {
             ReplacementPolicy::Clock => AnyReplacement::Clock(Clock::new(capacity_frames)),
             ReplacementPolicy::S3Fifo => AnyReplacement::S3Fifo(S3Fifo::new(capacity_frames)),

@@ -129,7 +129,8 @@ impl Builder {
         self.dram_bytes = bytes;
         self
     }
-    /// How far [`Runtime::set_dram`] may raise the budget (default: no further than it starts). Costs 14 bytes a frame.
+    /// How far [`Runtime::set_dram`] may raise the budget (default: no further than it starts). Costs what is
+    /// kept for each frame beside its subpage, from the start: some 70 bytes.
     pub fn dram_max(mut self, bytes: u64) -> Self {
         self.dram_max_bytes = bytes;
         self
@@ -159,7 +160,7 @@ impl Builder {
         self.cores = cores.to_vec();
         self
     }
-    /// How many fibers each worker has, and so how many jobs it can have begun.
+    /// How many fibers each worker has, and so how many jobs it can have begun. At most 64,511 over all workers.
     pub fn fibers(mut self, count: usize) -> Self {
         self.fibers = count;
         self
@@ -286,7 +287,7 @@ impl Builder {
             per_frame_bytes: per_frame,
             queue_depth: depth,
         };
-        if u64::from(layout.frames_per_worker_max) * workers >= u64::from(fulgurite_format::FrameIndex::LIMIT) {
+        if u64::from(layout.frames_per_worker_max) * workers >= u64::from(fulgurite_format::FrameIndex::LIMIT) - 1 {
             return unusable("DRAM budget", self.dram_bytes, "use less than 4 TiB");
         }
         Ok(layout)
@@ -328,7 +329,9 @@ impl Needs {
         let per_worker =
             (fibers as u64).saturating_mul(per_fiber).saturating_add((depth * 200 + HISTOGRAM_BYTES) as u64);
         let tables = table::bytes(pool_bytes / SUBPAGE_BYTES as u64) + PROCESS_BYTES;
-        let per_frame = SUBPAGE_BYTES + frames::META_BYTES + near::BYTES_PER_FRAME + HELD_BYTES;
+        // A worker that is not alone has no use for a near table.
+        let near = if workers == 1 { near::BYTES_PER_FRAME } else { 0 };
+        let per_frame = SUBPAGE_BYTES + frames::META_BYTES + near + HELD_BYTES;
         Needs {
             fixed_bytes: tables.saturating_add((workers as u64).saturating_mul(per_worker)),
             per_frame_bytes: (per_frame + bytes_per_frame(replacement)) as u64,
@@ -337,7 +340,8 @@ impl Needs {
 }
 
 fn default_depth(fibers: usize) -> usize {
-    fibers.saturating_add(192).next_power_of_two().min(fulgurite_flash::DEPTH_MAX)
+    // The largest depth is a power of two itself.
+    fibers.saturating_add(192).min(fulgurite_flash::DEPTH_MAX).next_power_of_two()
 }
 
 /// A fiber's stack, if nothing else is said.

@@ -154,7 +154,7 @@ impl Context {
         suspender: &Suspender,
     ) -> Context {
         // SAFETY: made on the worker's thread, by its loop; the id never changes.
-        let (id, near) = unsafe { ((*worker).id as usize, (*worker).near.view()) };
+        let id = unsafe { (*worker).id } as usize;
         Context {
             words: shared.table.words(),
             absent: shared.table.absent_bits(),
@@ -162,7 +162,7 @@ impl Context {
             frames: shared.frames.base(),
             marks: shared.frames.marks_base(),
             slot: NonNull::from(&*shared.slots[id]),
-            near,
+            near: shared.near.view(),
             accesses: 0,
             worker: NonNull::new(worker).expect("a worker is not at null"),
             suspender: NonNull::from(suspender),
@@ -184,7 +184,7 @@ impl Context {
         self.accesses += 1;
         let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
         if subpage < self.shared_subpages {
-            // SAFETY: the index is below the table's length; the worker outlives its fibers' contexts.
+            // SAFETY: the index is below the table's length.
             if let Some(frame) = unsafe { self.find(subpage as u32) } {
                 return Ok(self.touch(frame, at));
             }
@@ -224,10 +224,10 @@ impl Context {
     /// The frame of a subpage, if it is resident; it stays there until this fiber accesses another or switches.
     ///
     /// # Safety
-    /// The subpage must be below the table's length, and the worker alive.
+    /// The subpage must be below the table's length.
     #[inline(always)]
     unsafe fn find(&self, subpage: u32) -> Option<u32> {
-        // SAFETY: the caller's contract.
+        // SAFETY: the caller's contract; the near table lives as long as `shared`, which we hold.
         unsafe {
             self.near.find(subpage.into()).or_else(|| {
                 let frame = residency::frame_of(self.hit(subpage)?);
@@ -339,7 +339,7 @@ impl Context {
         }
         let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
         if self.shared.frames.pins(frame).load(Ordering::Relaxed) >= PINS_MAX {
-            return Err(AccessError::TooManyPins { limit: PINS_MAX.into() });
+            return Err(AccessError::PinnedTooOften { at, pins: PINS_MAX.into() });
         }
         // The slot protects the frame until the next access; an evictor reads the slots before the pins.
         self.shared.pin(frame);

@@ -49,6 +49,14 @@ pub enum AccessError {
         /// How many it declared.
         limit: u32,
     },
+    /// All jobs together hold as many pins on the subpage as can be counted.
+    #[error("{pins} pins hold the subpage of {at} already; drop one first")]
+    PinnedTooOften {
+        /// The address asked for.
+        at: Address,
+        /// How many there are.
+        pins: u32,
+    },
     /// A fiber died while it held the latch; what the latch protects may be half changed.
     #[error("a job died while it changed this data structure; rebuild it")]
     Poisoned,

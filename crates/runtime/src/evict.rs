@@ -135,7 +135,7 @@ impl Worker {
         debug_assert_eq!(self.held[local as usize].subpage, subpage, "the policy and the worker disagree on a frame");
         match self.shared.table.unlink(subpage, frame, self.id) {
             Some(touched) => {
-                self.near.forget(subpage);
+                self.shared.near.forget(subpage);
                 self.held[local as usize].linked = false;
                 Some(Victim { frame, subpage, touched })
             }

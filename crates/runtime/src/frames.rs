@@ -39,10 +39,7 @@ pub(crate) const META_BYTES: usize = size_of::<Marks>();
 impl Frames {
     pub(crate) fn new(count: u32) -> Result<Frames, ArenaError> {
         let arena = Arc::new(Arena::anonymous(count as usize * SUBPAGE_BYTES, Backed::HugePages)?);
-        Ok(Frames {
-            arena,
-            marks: (0..count).map(|_| Marks::default()).collect(),
-        })
+        Ok(Frames { arena, marks: (0..count).map(|_| Marks::default()).collect() })
     }
     pub(crate) fn arena(&self) -> &Arc<Arena> {
         &self.arena

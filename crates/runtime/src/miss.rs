@@ -86,7 +86,7 @@ impl Worker {
     /// An access of `fiber` found `subpage` not resident.
     pub(crate) fn begin_miss(&mut self, subpage: u32, fiber: u32) -> Step {
         self.queue.will_poll();
-        if self.shared.table.is_absent(subpage) {
+        if self.shared.table.surely_absent(subpage) {
             return self.begin_read(subpage, fiber);
         }
         match residency::decode(self.shared.table.word(subpage).load(Ordering::Acquire)) {

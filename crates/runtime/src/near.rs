@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// No subpage has the number in its upper half.
 const EMPTY: u64 = u64::MAX;
 
-/// The near table of one worker. Reached by one thread only; atomics because the fibers' contexts share it.
+/// The near table of a runtime with one worker. Reached by that worker's thread only; atomics because its fibers share it.
 pub(crate) struct Near {
     entries: Box<[AtomicU64]>,
 }

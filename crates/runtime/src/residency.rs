@@ -1,4 +1,5 @@
-//! Residency words: where each subpage is, in four bytes, and the only ways in which that may change.
+//! Residency words: where each subpage is, in four bytes, and the only ways in which that may change where several workers
+//! share them. (A worker that is alone does the same by plain stores: `table`.)
 //!
 //! ```text
 //!  31        30          29      28..0 / 29..0

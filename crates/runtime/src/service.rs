@@ -17,7 +17,7 @@ pub enum Next {
 
 /// A source of requests and what is done with them. Lives in one worker; all of its fibers run it.
 pub trait Service {
-    /// What there is to do. Asked at every scheduling point: a few nanoseconds at most.
+    /// What there is to do. Asked at every scheduling point and after every request: a few nanoseconds at most.
     fn next(&self) -> Next;
     /// Takes one request, which `next` said was there, and serves it. Runs on a fiber: several may be inside at a time,
     /// one after the other wherever one of them waits.

@@ -15,6 +15,7 @@ use crate::config::{BuildError, Builder, Layout};
 use crate::frames::Frames;
 use crate::job::{ErasedJob, JobError};
 use crate::mailbox::Mailbox;
+use crate::near::Near;
 use crate::primitive::AtomicU32;
 use crate::residency;
 use crate::table::Table;
@@ -22,6 +23,8 @@ use crate::table::Table;
 /// Shared by workers, handles and pins; lives as long as any of them.
 pub(crate) struct Shared {
     pub table: Table,
+    /// Where resident subpages are, for a worker that is alone.
+    pub near: Near,
     pub layout: Layout,
     pub frames: Frames,
     /// One per worker: the word of the frame that its running fiber may hold an unpinned reference to.
@@ -70,8 +73,10 @@ impl Shared {
         let table = Table::new(layout.subpages, existing, workers)?;
         let frames = Frames::new(layout.frames_per_worker_max * workers as u32)?;
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
+        let near = Near::new(layout.frames_per_worker_max, workers == 1);
         Ok(Shared {
             table,
+            near,
             layout,
             frames,
             slots: (0..workers).map(|_| CachePadded::new(AtomicU32::new(residency::NOTHING))).collect(),

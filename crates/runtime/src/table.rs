@@ -35,8 +35,13 @@ impl Table {
         let words = Arena::anonymous(subpages as usize * size_of::<AtomicU32>(), Backed::HugePages)?;
         let absent = Arena::anonymous((subpages as usize).div_ceil(8), Backed::HugePages)?;
         let table = Table { words, absent, subpages, alone: workers == 1 };
-        for subpage in 0..existing {
+        for byte in 0..existing / 8 {
+            table.byte(byte * 8).store(u8::MAX, Ordering::Relaxed);
+        }
+        for subpage in existing / 8 * 8..existing {
             table.set_absent(subpage);
+        }
+        for subpage in 0..existing {
             table.word(subpage).store(residency::encode(State::Absent), Ordering::Relaxed);
         }
         Ok(table)
@@ -75,6 +80,11 @@ impl Table {
     pub(crate) fn is_absent(&self, subpage: u32) -> bool {
         Table::says_absent(self.byte(subpage), subpage)
     }
+    /// Whether a subpage is in flash only, and nobody can have changed that since it was noted.
+    #[inline]
+    pub(crate) fn surely_absent(&self, subpage: u32) -> bool {
+        self.alone && self.is_absent(subpage)
+    }
     #[inline]
     fn set_absent(&self, subpage: u32) {
         let (byte, bit) = (self.byte(subpage), 1 << (subpage % 8));
@@ -102,7 +112,7 @@ impl Table {
     #[inline]
     pub(crate) fn begin(&self, subpage: u32, worker: u32) -> Result<State, State> {
         let word = self.word(subpage);
-        if self.alone && self.is_absent(subpage) {
+        if self.surely_absent(subpage) {
             debug_assert_eq!(residency::decode(word.load(Ordering::Relaxed)), State::Absent);
             word.store(residency::encode(State::Busy(worker)), Ordering::Relaxed);
             self.clear_absent(subpage);

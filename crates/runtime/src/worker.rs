@@ -32,7 +32,6 @@ use crate::context::{Context, FiberState, WaitsFor};
 use crate::job::{Control, ErasedJob, Finish, JobError, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Request;
-use crate::near::Near;
 use crate::service::{Next, Service, ServiceFactory};
 use crate::shared::{Queued, Shared};
 use crate::stats::WorkerStatistics;
@@ -65,7 +64,6 @@ pub(crate) struct Worker {
     /// How many of those beyond the limit still hold something.
     pub(crate) beyond: u32,
     pub(crate) free: Vec<u32>,
-    pub(crate) near: Near,
     /// What each frame holds.
     pub(crate) held: Box<[Held]>,
     /// Frames being written back.
@@ -210,7 +208,6 @@ impl Worker {
             beyond: 0,
             at_rest: false,
             free: Vec::with_capacity(frames_max as usize),
-            near: Near::new(frames_max, config.workers == 1),
             held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
             writing: 0,
             frame_waiters: VecDeque::with_capacity(config.fibers),

@@ -79,6 +79,19 @@ pub fn run(args: &LiveArgs) -> Result<()> {
                 ),
             )?;
         }
+        if let (Some(fio), Some(share)) = (row.fio_per_s, row.share_of_fio) {
+            report::print(
+                &args.output,
+                &format!(
+                    "{}, {}: {} requests/s reach the file, {} of the {} that fio completes in the same mix",
+                    row.workload,
+                    row.config,
+                    table::number(share * fio),
+                    table::percent(share),
+                    table::number(fio)
+                ),
+            )?;
+        }
     }
     for note in &session.notes {
         report::print(&args.output, note)?;
@@ -226,6 +239,8 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         requests: requests as u64,
         ops_per_s,
         device_limit_per_s: one.device_per_s,
+        fio_per_s: one.fio_per_s,
+        share_of_fio: one.fio_per_s.map(|per_s| per(per(reads + writes, elapsed_s), per_s)),
         share_of_device_limit: one.device_per_s.map(|per_s| per(ops_per_s, allowed(per_s))),
         share_of_dram_only: Spread::of(&shares(one, dram_only)),
         misses_per_s: per(misses, elapsed_s),

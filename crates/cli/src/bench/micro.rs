@@ -99,15 +99,16 @@ impl Amounts {
             };
         }
         Amounts {
-            rounds: args.rounds.unwrap_or(9),
+            // Many and short: what else the machine does falls on few of them.
+            rounds: args.rounds.unwrap_or(31),
             data_bytes: 2 << 30,
             dram_bytes: 64 << 20,
-            switches: 3_000_000,
-            loads: 500_000,
-            jobs: 2_000_000,
-            batches: 100,
-            barriers: 2_000,
-            requests: 150_000,
+            switches: 1_000_000,
+            loads: 200_000,
+            jobs: 500_000,
+            batches: 50,
+            barriers: 1_000,
+            requests: 40_000,
         }
     }
 }

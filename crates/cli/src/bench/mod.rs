@@ -2,6 +2,7 @@
 
 mod calibrate;
 pub mod demo;
+mod fio;
 mod floor;
 mod image;
 pub mod live;

@@ -5,6 +5,7 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 
 use super::calibrate::Plan;
+use super::fio;
 use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::protocol::{Load, Outcome};
@@ -29,6 +30,8 @@ pub struct Contestant {
     pub peak_bytes: Option<u64>,
     /// Requests a second that its device completes by itself, in the same mix.
     pub device_per_s: Option<f64>,
+    /// What fio gets from the same file in the same mix, where there is fio.
+    pub fio_per_s: Option<f64>,
     /// What it runs on, in a line.
     pub flash: String,
     /// Its DRAM.
@@ -103,6 +106,7 @@ fn run_all(
                 invariant: None,
                 peak_bytes: None,
                 device_per_s: None,
+                fio_per_s: None,
                 flash: running.opened.flash.clone(),
                 dram_bytes: running.dram_bytes,
                 limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
@@ -215,6 +219,13 @@ fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -
                 Ok(per_second) => one.device_per_s = Some(per_second),
                 Err(e) if e.is::<Interrupted>() => return Err(e),
                 Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
+            }
+            if let (Some(path), Some(&core)) = (&running.path, session.cores.first()) {
+                let bytes = session.data_bytes;
+                match fio::per_second(&fio::Mix { path, bytes, read_share: share, depth, core, time }) {
+                    Ok(per_second) => one.fio_per_s = per_second,
+                    Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
+                }
             }
         }
         // What it holds is no longer needed: the next one has the memory.

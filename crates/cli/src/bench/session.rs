@@ -4,7 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use fulgurite_format::format_bytes;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_runtime::Needs;
 use fulgurite_sys::{Arena, affinity};
 use std::os::fd::AsFd;
 
@@ -18,6 +19,9 @@ use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::privileged::{Capabilities, Helper};
 use crate::values::{Config, FlashChoice};
+
+/// Frames of `resident` beyond those that hold the data: the free list is never empty.
+const SPARE_FRAMES: u64 = 4096;
 
 /// What a cgroup gets beyond the budget: the process itself, its kernel page tables, its binary (peers.md's rule: the same
 /// for everybody).
@@ -75,6 +79,8 @@ pub struct Running {
     pub opened: Opened,
     /// Its cgroup and that one's limit.
     pub cgroup: Option<(String, u64)>,
+    /// The file that its flash lies in, if it does.
+    pub path: Option<PathBuf>,
     /// Its DRAM.
     pub dram_bytes: u64,
     /// What must live as long as it.
@@ -204,12 +210,14 @@ impl Session {
 
     /// DRAM of a configuration.
     fn dram_of(&self, config: Config, region_bytes: u64) -> u64 {
-        let fibers = u64::from(self.flash.fibers) * u64::from(self.flash.workers);
         match config {
             Config::DramOnly => region_bytes,
-            // Everything in frames, whichever worker brings it in, with room for tables and stacks.
+            // Everything in frames, whichever worker brings it in, and a few to spare.
             Config::Resident => {
-                region_bytes * u64::from(self.flash.workers) / 50 * 51 + fibers * (64 << 10) + (32 << 20)
+                let workers = self.flash.workers;
+                let needs = Needs::of(region_bytes, workers as usize, self.flash.fibers as usize);
+                let frames = (region_bytes / SUBPAGE_BYTES as u64 + SPARE_FRAMES) * u64::from(workers);
+                needs.fixed_bytes + frames * needs.per_frame_bytes
             }
             _ => self.dram_bytes,
         }
@@ -223,6 +231,7 @@ impl Session {
         let config = way.config;
         let dram_bytes = self.dram_of(config, image.region_bytes);
         let (source, data) = self.data(image, config)?;
+        let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
         let mut child = ChildHandle::start(&self.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
         let limited = config.capped() && !(config.guarded() && self.flash.flash == FlashChoice::Memory);
@@ -264,7 +273,7 @@ impl Session {
                 self.notes.push(warning.clone());
             }
         }
-        Ok(Running { way, child, opened, cgroup, dram_bytes, _data: data })
+        Ok(Running { way, child, opened, cgroup, path, dram_bytes, _data: data })
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {

@@ -111,14 +111,18 @@ pub struct LiveRow {
     pub device_writes: u64,
     /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth.
     pub device_limit_per_s: Option<f64>,
+    /// Requests a second that fio completes on the same file, in the same mix, at the same depth, on the same core.
+    pub fio_per_s: Option<f64>,
+    /// Reads and writes of the file a second, as a share of that.
+    pub share_of_fio: Option<f64>,
     /// Throughput as a share of what that allows (or of dram-only's, where that is less).
     pub share_of_device_limit: Option<f64>,
     /// Completions of the emulated device that came more than 5 µs late.
     pub device_late: u64,
     /// Mean lateness of its completions, in µs.
     pub device_lateness_us: f64,
-    /// Share of the workers' time in which all fibers waited for flash: what more fibers, or a device that is never late, would
-    /// give back.
+    /// Share of the workers' time in which there was nothing to run. In a closed loop that is because all fibers waited for flash:
+    /// what more fibers, or a device that is never late, would give back.
     pub wait_share: f64,
     /// Hash of the requests executed and of the order-free final invariant: equal across configurations.
     pub work_hash: Option<String>,

@@ -145,12 +145,15 @@ impl Worker {
             && self.free.len() >= self.low_water
             && self.timers.is_empty()
             && self.frame_waiters.is_empty()
+            && self.unflushed < self.shared.config.submit_batch
+            && self.beyond == 0
             // The rest of the scheduling point must not wait for ever either.
             && !(self.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
     }
 
     /// A request of a service has ended: whether its fiber serves the next one at once. That is what [`Worker::task_done`] and
-    /// [`Worker::take_task`] would come to where nobody else can run, in fewer steps: requests are short.
+    /// [`Worker::take_task`] would come to where nobody else can run, in fewer steps: requests are short. Its pins were promised
+    /// already, to the request before it.
     pub(super) fn next_request(&mut self, index: u32, accesses: u64) -> bool {
         self.statistics.counts.accesses += accesses;
         self.publish_nothing();
