@@ -19,6 +19,8 @@ use crate::worker::Worker;
 
 /// Victims per batch: at 64 the barrier costs 0.04 µs a frame.
 const BATCH: usize = 64;
+/// Victims per batch of a worker that is alone: enough for their words to be fetched together.
+const BATCH_ALONE: usize = 16;
 
 /// What the replacement policy may ask of the frames of one worker.
 struct View<'a> {
@@ -55,7 +57,9 @@ impl Worker {
             && self.free.len() + self.writing < 2 * self.low_water
             && (self.write_failure.is_none() || self.shared.clock.now_ns() >= self.retry_ns)
         {
-            self.evict((2 * self.low_water - self.free.len() - self.writing).min(BATCH));
+            // Alone there is no barrier to share, and what is written in small batches keeps reads waiting for less.
+            let most = if self.shared.slots.len() == 1 { BATCH_ALONE } else { BATCH };
+            self.evict((2 * self.low_water - self.free.len() - self.writing).min(most));
         }
         if !self.frame_waiters.is_empty() {
             if self.free.is_empty() {

@@ -2,7 +2,7 @@
 //!
 //! The residency table has a word for each subpage of the flash, so that the words of a cache's worth of subpages lie in as
 //! many cache lines and pages, and a hit on a subpage that is neither hot nor cold would first wait for its word. This table
-//! has one for each frame, or up to two, direct-mapped by subpage.
+//! has one for each frame, or up to two, direct-mapped by subpage; of many frames, those used last.
 //!
 //! It is for a worker that is alone: nobody else can unlink a subpage under it, so that what it says needs no second look, and
 //! no slot has to be published either. With several workers it stays empty, and hits go by the residency words.
@@ -20,13 +20,16 @@ pub(crate) struct Near {
     entries: Box<[AtomicU64]>,
 }
 
+/// A larger table would itself be out of the caches: 256 KiB.
+const ENTRIES_MAX: usize = 1 << 15;
+
 /// DRAM that a near table takes for each frame, at most.
 pub(crate) const BYTES_PER_FRAME: usize = 2 * size_of::<AtomicU64>();
 
 impl Near {
     /// For a worker with so many frames; of no use to one that is not alone.
     pub(crate) fn new(frames: u32, alone: bool) -> Near {
-        let entries = if alone { (frames as usize).max(1).next_power_of_two() } else { 1 };
+        let entries = if alone { (frames as usize).clamp(1, ENTRIES_MAX).next_power_of_two() } else { 1 };
         Near { entries: (0..entries).map(|_| AtomicU64::new(EMPTY)).collect() }
     }
     pub(crate) fn view(&self) -> NearView {

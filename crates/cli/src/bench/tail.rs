@@ -66,6 +66,8 @@ struct Gap {
     config: String,
     /// Points of dram-only's highest throughput, over levels of p99; none where too few loads could be offered.
     points: Option<Spread>,
+    /// The same by the quietest round of each load: what is left when nothing else runs on the machine.
+    points_quietest: Option<Spread>,
     /// Highest throughput, closed loop, as a share of dram-only's.
     max_share: f64,
 }
@@ -74,12 +76,13 @@ impl Gap {
     fn sentence(&self) -> String {
         let max = table::percent(self.max_share);
         let most = format!("{}: highest throughput {max} of dram-only's", self.config);
-        match self.points {
-            None => format!("{most}; larger loads were not offered"),
-            Some(p) => format!(
-                "{most}; at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1})",
-                p.median, p.min, p.max
+        match (self.points, self.points_quietest) {
+            (Some(p), Some(quiet)) => format!(
+                "{most}; at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1}); by the quietest \
+                 round of each load {:.1} ({:.1} to {:.1})",
+                p.median, p.min, p.max, quiet.median, quiet.min, quiet.max
             ),
+            _ => format!("{most}; larger loads were not offered"),
         }
     }
 }
@@ -295,8 +298,8 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
 }
 
 /// Points (load, p99) of a configuration, by load.
-fn curve_of(rows: &[Row], config: &str) -> Vec<(f64, f64)> {
-    rows.iter().filter(|r| r.config == config).map(|r| (r.load_percent, r.p99_us)).collect()
+fn curve_of(rows: &[Row], config: &str, p99_us: fn(&Row) -> f64) -> Vec<(f64, f64)> {
+    rows.iter().filter(|r| r.config == config).map(|r| (r.load_percent, p99_us(r))).collect()
 }
 
 /// The highest load at which a curve's p99 is at most `p99`, between points on a straight line of log p99. None below
@@ -314,17 +317,23 @@ fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
 const LEVELS: u32 = 20;
 
 fn gaps(rows: &[Row], most: &[(Config, f64)]) -> Vec<Gap> {
-    let dram_only = curve_of(rows, Config::DramOnly.name());
     let highest = most.iter().find(|(c, _)| *c == Config::DramOnly).map_or(f64::NAN, |(_, per_s)| *per_s);
-    let gap = |(config, per_s): &(Config, f64)| {
-        let curve = curve_of(rows, config.name());
+    let points = |config: Config, p99_us: fn(&Row) -> f64| {
+        let (dram_only, curve) =
+            (curve_of(rows, Config::DramOnly.name(), p99_us), curve_of(rows, config.name(), p99_us));
         let lowest = curve.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
         let longest = curve.iter().map(|p| p.1).fold(0.0, f64::max);
         let level = |i: u32| lowest * (longest / lowest).powf(f64::from(i) / f64::from(LEVELS - 1));
         let points: Vec<f64> =
             (0..LEVELS).map(level).filter_map(|p99| Some(load_at(&dram_only, p99)? - load_at(&curve, p99)?)).collect();
         let enough = curve.len() > 1 && dram_only.len() > 1 && !points.is_empty();
-        Gap { config: config.to_string(), points: enough.then(|| Spread::of(&points)), max_share: per_s / highest }
+        enough.then(|| Spread::of(&points))
+    };
+    let gap = |(config, per_s): &(Config, f64)| Gap {
+        config: config.to_string(),
+        points: points(*config, |row| row.p99_us),
+        points_quietest: points(*config, |row| row.p99_us_spread.min),
+        max_share: per_s / highest,
     };
     most.iter().filter(|(c, _)| *c != Config::DramOnly).map(gap).collect()
 }

@@ -17,9 +17,9 @@ use super::{EmulatedConfig, Shared};
 use crate::ring::{Consumer, Producer};
 use crate::{LATE_NS, Op};
 
-/// How long the device spins after the last request before it sleeps: longer than the pauses of a loaded worker, short
-/// enough to leave the core to others soon.
-const SPIN_NS: u64 = 200_000;
+/// How long the device spins after the last request before it sleeps: longer than the pauses of a worker at a tenth of its load
+/// (or waking the device would count as its latency), short enough to leave the core to others soon.
+const SPIN_NS: u64 = 1_000_000;
 /// How often the device publishes its CPU time: reading it is a system call.
 const CPU_EVERY_NS: u64 = 1_000_000;
 /// Most requests served before the rings are looked at again.

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Neither direction needs a system call while both sides are awake. The device spins while requests are in flight or
-//! were a moment ago (200 µs), then sleeps; the flag that says so is the only thing that a submitter checks.
+//! were a moment ago (1 ms), then sleeps; the flag that says so is the only thing that a submitter checks.
 //!
 //! Invariants: a completion is posted only after the data was moved, and never before the latency has passed since the
 //! device saw the request; requests for one subpage are served in the order in which the device saw them; the device
