@@ -58,7 +58,7 @@ impl Worker {
             && (self.write_failure.is_none() || self.shared.clock.now_ns() >= self.retry_ns)
         {
             // Alone there is no barrier to share, and what is written in small batches keeps reads waiting for less.
-            let most = if self.shared.slots.len() == 1 { BATCH_ALONE } else { BATCH };
+            let most = if self.shared.alone() { BATCH_ALONE } else { BATCH };
             self.evict((2 * self.low_water - self.free.len() - self.writing).min(most));
         }
         if !self.frame_waiters.is_empty() {
@@ -155,7 +155,7 @@ impl Worker {
         if batch.is_empty() {
             return;
         }
-        let alone = self.shared.slots.len() == 1;
+        let alone = self.shared.alone();
         if !alone {
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
@@ -238,7 +238,7 @@ impl Worker {
             self.stuck_since_ns = 0;
             return;
         }
-        let certain = self.shared.slots.len() == 1 && self.scheduler.pending() == self.frame_waiters.len();
+        let certain = self.shared.alone() && self.scheduler.pending() == self.frame_waiters.len();
         if !certain {
             if self.stuck_since_ns == 0 {
                 self.stuck_since_ns = now_ns;

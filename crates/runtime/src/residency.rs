@@ -132,16 +132,23 @@ pub fn finish(word: &AtomicU32, worker: u32, state: State) {
     word.store(encode(state), Ordering::Release);
 }
 
+/// Whether the subpage whose word this is, and which lies in `frame`, has been touched there; `None` if it does not lie there.
+#[inline]
+#[must_use]
+pub fn touched_in(word: u32, frame: u32) -> Option<bool> {
+    match decode(word) {
+        State::Resident(f) if f == frame => Some(true),
+        State::Prefetched(f) if f == frame => Some(false),
+        _ => None,
+    }
+}
+
 /// Unlinks the subpage in `frame`, which belongs to `worker`, before eviction. Returns whether it had been touched since
 /// it was brought in (prefetched or not), or `None` if the frame does not hold it any more.
 #[inline]
 pub fn unlink(word: &AtomicU32, frame: u32, worker: u32) -> Option<bool> {
     let seen = word.load(Ordering::Relaxed);
-    let touched = match decode(seen) {
-        State::Resident(f) if f == frame => true,
-        State::Prefetched(f) if f == frame => false,
-        _ => return None,
-    };
+    let touched = touched_in(seen, frame)?;
     // A first touch may come in between (prefetched -> resident): then it is in use, and not for us.
     word.compare_exchange(seen, BUSY | worker, Ordering::AcqRel, Ordering::Relaxed).ok()?;
     Some(touched)

@@ -95,6 +95,11 @@ impl Shared {
         })
     }
 
+    /// Whether there is one worker only: nobody else reads or changes what it keeps.
+    #[inline(always)]
+    pub(crate) fn alone(&self) -> bool {
+        self.slots.len() == 1
+    }
     /// Pins a frame that a slot protects, or that is given to waiters.
     #[inline]
     pub(crate) fn pin(&self, frame: u32) {
@@ -110,7 +115,7 @@ impl Shared {
     #[inline]
     pub(crate) fn change_pins(&self, frame: u32, by: u16) {
         let pins = self.frames.pins(frame);
-        if self.slots.len() == 1 {
+        if self.alone() {
             pins.store(pins.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
         } else {
             pins.fetch_add(by, Ordering::AcqRel);

@@ -144,11 +144,7 @@ impl Table {
         if !self.alone {
             return residency::unlink(word, frame, worker);
         }
-        let touched = match residency::decode(word.load(Ordering::Relaxed)) {
-            State::Resident(f) if f == frame => true,
-            State::Prefetched(f) if f == frame => false,
-            _ => return None,
-        };
+        let touched = residency::touched_in(word.load(Ordering::Relaxed), frame)?;
         word.store(residency::encode(State::Busy(worker)), Ordering::Relaxed);
         Some(touched)
     }

@@ -149,6 +149,7 @@ impl<K: Leaf, L: Latch> Nodes<K, L> {
                 | AccessError::DeadlineExceeded
                 | AccessError::Poisoned
                 | AccessError::TooManyPins { .. }
+                | AccessError::PinnedTooOften { .. }
                 | AccessError::ShuttingDown
         );
         if !of_the_job && self.validate(seen).is_err() { Stop::Changed } else { Stop::Failed(error) }
