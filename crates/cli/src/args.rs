@@ -143,7 +143,7 @@ pub struct FlashArgs {
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
     pub write_latency: Duration,
     /// Planes of the emulated device: how many requests it serves at once.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub planes: u32,
     /// DRAM for everything that the runtime needs: a size, or a share of the data.
     #[arg(long, value_name = "64M|3%", default_value = "3%", value_parser = values::size)]
@@ -240,6 +240,9 @@ pub struct TailArgs {
     /// The work.
     #[command(flatten)]
     pub work: WorkArgs,
+    /// Computing of a request: as many transactions as take about this long (0: one).
+    #[arg(long, value_name = "TIME", default_value = "10us", value_parser = values::duration)]
+    pub request_time: Duration,
     /// Workload.
     #[arg(long, value_name = "NAME", default_value = "tatp", value_parser = values::one_workload)]
     pub workload: WorkloadName,
@@ -258,10 +261,10 @@ pub struct TailArgs {
     /// Bytes of data [default: 2G; --quick: 256M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
-    /// Rounds [default: 5; --quick: 1].
+    /// Rounds [default: 21; --quick: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// How long one load is applied in a round [default: 1s; --quick: 150ms].
+    /// How long one load is applied in a round [default: 100ms; --quick: 150ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
 }

@@ -29,6 +29,8 @@ const FIRST: u64 = 1 << 40;
 pub struct Plan {
     /// How misses were spaced.
     pub calibration: Calibration,
+    /// Transactions of the workload in a request.
+    pub transactions: u64,
     /// Misses per request with this much DRAM.
     pub misses_per_op: f64,
     /// Requests in a round.
@@ -40,7 +42,20 @@ pub struct Plan {
 impl Plan {
     /// A batch of the run.
     pub fn batch(&self, seed: u64, first: u64, count: u64, load: Load) -> Batch {
-        Batch { seed, first, count, work_iterations: self.calibration.added_work_iterations, load }
+        let (transactions, work_iterations) = (self.transactions, self.calibration.added_work_iterations);
+        Batch { seed, first, count, transactions, work_iterations, load }
+    }
+    /// The same with so many transactions in each request that computing it takes about `time`.
+    #[must_use]
+    pub fn with_request_time(mut self, time: Duration) -> Plan {
+        let c = &mut self.calibration;
+        let times = (time.as_nanos() as f64 / (c.own_work_ns + c.added_work_ns)).round().max(1.0);
+        (c.own_work_ns, c.added_work_ns) = (c.own_work_ns * times, c.added_work_ns * times);
+        self.misses_per_op *= times;
+        self.transactions *= times as u64;
+        self.count = (self.count / times as u64).max(64);
+        self.warm_up = (self.warm_up / times as u64).max(64);
+        self
     }
     /// In a sentence.
     pub fn sentence(&self, workload: &str) -> String {
@@ -48,8 +63,10 @@ impl Plan {
         let time = |ns: f64| format_duration(Duration::from_nanos(ns as u64));
         let target = c.miss_every_ns.map_or(String::new(), |ns| format!(" for a miss every {}", time(ns as f64)));
         format!(
-            "{workload}: Zipf exponent {:.3}, {} of its own and {} of added computing per request{target}; {:.3} misses per request",
+            "{workload}: Zipf exponent {:.3}, {} transactions a request, {} of its own and {} of added computing per \
+             request{target}; {:.3} misses per request",
             c.zipf,
+            self.transactions,
             time(c.own_work_ns),
             time(c.added_work_ns),
             self.misses_per_op
@@ -129,7 +146,7 @@ impl Bench<'_> {
         let frames = (self.session.dram_bytes / 4096) as f64;
         let fill = if misses > 0.0 { 2.0 * frames / misses } else { 0.0 };
         let warm_up = (fill as u64).clamp(count / 2, count * 3);
-        Ok(Plan { calibration, misses_per_op: misses, count, warm_up })
+        Ok(Plan { calibration, transactions: 1, misses_per_op: misses, count, warm_up })
     }
 
     /// The smallest exponent at which the requests' own computing reaches the distance asked for, or the largest there is.
@@ -148,7 +165,7 @@ impl Bench<'_> {
     fn batch(&mut self, count: u64) -> Batch {
         let first = self.next;
         self.next += count;
-        Batch { seed: self.seed, first, count, work_iterations: 0, load: Load::Closed }
+        Batch { seed: self.seed, first, count, transactions: 1, work_iterations: 0, load: Load::Closed }
     }
 
     /// Time of a request in dram-only and misses per request at this exponent, once the cache holds what it will hold.

@@ -1,12 +1,16 @@
 //! `bench tail`: tail latency against load, open loop (AstriFlash, figure 10).
 //!
-//! Requests arrive as a Poisson process, at rates that are shares of dram-only's highest throughput; latency counts from
-//! arrival. For each level of p99 that the guarded path reaches, the gap is the load at which dram-only has that p99 less
-//! the load at which the guarded path has it.
+//! Requests of about 10 µs, as the paper's, arrive as a Poisson process, at rates that are shares of dram-only's highest
+//! throughput; latency counts from arrival. For each level of p99 that the guarded path reaches, the gap is the load at
+//! which dram-only has that p99 less the load at which the guarded path has it.
+//!
+//! A machine's speed drifts: dram-only runs a slice of a closed loop before each load, and the load is a share of the
+//! median of the last slices. In turn, so does each other configuration, which gives its own highest throughput.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use fulgurite_workloads::Params;
 use serde::Serialize;
 
@@ -17,7 +21,7 @@ use super::session::{Running, Session, Way};
 use crate::args::TailArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::child::protocol::{Load, Outcome};
+use crate::child::protocol::{Batch, Load, Outcome};
 use crate::interrupt::Interrupted;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
@@ -39,8 +43,8 @@ struct Row {
     load_percent: f64,
     offered_per_s: f64,
     ops_per_s: f64,
-    /// Highest throughput of this configuration, closed loop.
-    max_ops_per_s: f64,
+    /// Highest throughput of this configuration, closed loop, as a share of dram-only's beside it.
+    max_share: f64,
     /// From arrival; medians of the rounds.
     p50_us: f64,
     p99_us: f64,
@@ -68,14 +72,20 @@ struct Gap {
     points: Option<Spread>,
     /// The same by the quietest round of each load: what is left when nothing else runs on the machine.
     points_quietest: Option<Spread>,
-    /// Highest throughput, closed loop, as a share of dram-only's.
-    max_share: f64,
+    /// Highest throughput, closed loop, as a share of dram-only's beside it.
+    max_share: Spread,
 }
 
 impl Gap {
     fn sentence(&self) -> String {
-        let max = table::percent(self.max_share);
-        let most = format!("{}: highest throughput {max} of dram-only's", self.config);
+        let max = self.max_share;
+        let most = format!(
+            "{}: highest throughput {} of dram-only's ({} to {})",
+            self.config,
+            table::percent(max.median),
+            table::percent(max.min),
+            table::percent(max.max)
+        );
         match (self.points, self.points_quietest) {
             (Some(p), Some(quiet)) => format!(
                 "{most}; at the same p99, dram-only carries {:.1} points more load (median; {:.1} to {:.1}); by the quietest \
@@ -89,11 +99,30 @@ impl Gap {
 
 struct Server {
     running: Running,
-    max_per_s: f64,
-    service_closed_p99_us: f64,
-    /// For each load, one outcome a round.
-    outcomes: Vec<Vec<Outcome>>,
+    /// Throughput in a closed loop, as a share of dram-only's beside it, slice by slice.
+    shares: Vec<f64>,
+    /// Service times in the closed loop.
+    closed: Percentiles,
+    /// For each load, one outcome a round, with the rate that was offered.
+    outcomes: Vec<Vec<(f64, Outcome)>>,
 }
+
+impl Server {
+    fn closed(&mut self, batch: &Batch) -> Result<f64> {
+        let outcome = self.running.child.run(batch)?;
+        self.closed.add(&outcome.service);
+        Ok(outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64)
+    }
+    /// Highest throughput as a share of dram-only's.
+    fn max_share(&self) -> f64 {
+        Spread::of(&self.shares).median
+    }
+}
+
+/// Slices of dram-only's closed loop whose median is its highest throughput.
+const SLICES: usize = 5;
+/// Slices in the time of a round of a load.
+const SLICES_IN_ROUND: u64 = 5;
 
 /// Loads where nobody named any: denser where queues grow.
 const LOADS: [f64; 13] = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 93.0, 96.0, 98.0];
@@ -110,8 +139,8 @@ pub fn run(args: &TailArgs) -> Result<()> {
         bad_input!("bench tail --workload search is not supported; use fulgurite demo, or bench live --input DIR");
     }
     let data_bytes = args.data.unwrap_or(if quick { 256 << 20 } else { 2 << 30 });
-    let rounds = args.rounds.unwrap_or(if quick { 1 } else { 5 });
-    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 150 } else { 1000 }));
+    let rounds = args.rounds.unwrap_or(if quick { 1 } else { 21 });
+    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 150 } else { 100 }));
     if args.config.iter().any(|c| c.needs_cgroup()) {
         bad_input!(
             "bench tail compares dram-only and the guarded configurations; leave os-swap and mmap to bench live"
@@ -135,14 +164,15 @@ pub fn run(args: &TailArgs) -> Result<()> {
     report::print(&args.output, &session.machine.line())?;
     let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: None };
     let mut image = Image::build(name, &params, &session.interrupt)?;
-    let plan = calibrate::calibrate(&mut session, &image, &work, round_time, true)?;
+    let plan =
+        calibrate::calibrate(&mut session, &image, &work, round_time, true)?.with_request_time(args.request_time);
     image.params.zipf = plan.calibration.zipf;
     report::print(&args.output, &plan.sentence(name))?;
     let mut servers = Vec::new();
     let result = serve(&mut session, &image, &plan, &configs, &loads, rounds, round_time, &mut servers);
     let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
     let rows = rows(&session, name, &plan, &servers, &loads);
-    let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, s.max_per_s)).collect();
+    let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, Spread::of(&s.shares))).collect();
     let mut failed = Vec::new();
     for server in servers {
         if let Err(e) = session.end(server.running) {
@@ -196,35 +226,48 @@ fn serve(
         bar.set_message(format!("{config}: starting"));
         let way = Way { config: *config, threads: session.flash.workers as usize, page_cluster: None };
         let mut running = session.spawn(image, way)?;
-        running.child.run(&plan.batch(seed, first, plan.warm_up, Load::Closed))?;
-        let closed = running.child.run(&plan.batch(seed, first + plan.warm_up, plan.count / 2 + 1, Load::Closed))?;
-        let mut service = Percentiles::new();
-        service.add(&closed.service);
-        servers.push(Server {
-            running,
-            max_per_s: closed.requests as f64 * 1e9 / closed.elapsed_ns.max(1) as f64,
-            service_closed_p99_us: service.us(99.0),
-            outcomes: vec![Vec::new(); loads.len()],
-        });
+        running.child.run(&plan.batch(seed, 0, plan.warm_up, Load::Closed))?;
+        let (shares, closed) = (Vec::new(), Percentiles::new());
+        servers.push(Server { running, shares, closed, outcomes: vec![Vec::new(); loads.len()] });
         bar.inc(1);
     }
-    first += plan.warm_up + plan.count;
-    let highest = servers.first().context("dram-only did not run")?.max_per_s;
+    first += plan.warm_up;
+    let slice = (plan.count / SLICES_IN_ROUND).max(32);
+    let mut recent = VecDeque::with_capacity(SLICES + 1);
     for round in 0..rounds as usize {
         for (at, load) in loads.iter().enumerate() {
+            let mut closed_loop = || {
+                first += slice;
+                plan.batch(seed, first - slice, slice, Load::Closed)
+            };
+            let count = servers.len();
+            // In the very first turn everybody, as nobody's share is known yet.
+            let first_turn = recent.is_empty();
+            let others = if first_turn { 1..count } else { 1 + (round * loads.len() + at) % (count - 1).max(1)..count };
+            for other in others.take(if first_turn { count } else { 1 }) {
+                let batch = closed_loop();
+                let dram_only = servers[0].closed(&batch)?;
+                let share = servers[other].closed(&batch)? / dram_only;
+                servers[other].shares.push(share);
+                recent.push_back(dram_only);
+            }
+            while recent.len() < SLICES {
+                recent.push_back(servers[0].closed(&closed_loop())?);
+            }
+            recent.drain(..recent.len() - SLICES);
+            let highest = Spread::of(recent.make_contiguous()).median;
             let per_second = highest * load / 100.0;
-            let count = (per_second * round_time.as_secs_f64()).max(32.0) as u64;
-            let batch = plan.batch(seed, first, count, Load::Poisson { per_second });
-            first += count;
-            for turn in 0..servers.len() {
-                let count = servers.len();
+            let requests = (per_second * round_time.as_secs_f64()).max(32.0) as u64;
+            let batch = plan.batch(seed, first, requests, Load::Poisson { per_second });
+            first += requests;
+            for turn in 0..count {
                 let server = &mut servers[(turn + round + at) % count];
                 bar.inc(1);
-                if per_second > server.max_per_s * SATURATED && server.running.way.config != Config::DramOnly {
+                if load / 100.0 > server.max_share() * SATURATED && server.running.way.config != Config::DramOnly {
                     continue;
                 }
                 bar.set_message(format!("{} at {load}%", server.running.way.config));
-                server.outcomes[at].push(server.running.child.run(&batch)?);
+                server.outcomes[at].push((per_second, server.running.child.run(&batch)?));
             }
         }
     }
@@ -237,10 +280,8 @@ fn serve(
 }
 
 fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], loads: &[f64]) -> Vec<Row> {
-    let highest = servers.first().map_or(0.0, |s| s.max_per_s);
     // With one request at a time its service time does not depend on the load.
-    let flash_sync =
-        servers.iter().find(|s| s.running.way.config == Config::FlashSync).map(|s| s.service_closed_p99_us);
+    let flash_sync = servers.iter().find(|s| s.running.way.config == Config::FlashSync).map(|s| s.closed.us(99.0));
     let mut rows = Vec::new();
     for server in servers {
         for (load, outcomes) in loads.iter().zip(&server.outcomes).filter(|(_, o)| !o.is_empty()) {
@@ -250,11 +291,11 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                     all.add(of(outcome));
                     all.us(percentile)
                 };
-                outcomes.iter().map(one).collect()
+                outcomes.iter().map(|(_, o)| one(o)).collect()
             };
             let latency = |percentile| Spread::of(&each(percentile, |o| &o.latency));
             let service = |percentile| Spread::of(&each(percentile, |o| &o.service)).median;
-            let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>() as f64;
+            let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(|(_, o)| of(o)).sum::<u64>() as f64;
             let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
             let guarded = server.running.way.config.guarded();
             let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
@@ -276,9 +317,9 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 data_bytes: session.data_bytes,
                 rounds: outcomes.len(),
                 load_percent: *load,
-                offered_per_s: highest * load / 100.0,
+                offered_per_s: outcomes.iter().map(|(per_second, _)| per_second).sum::<f64>() / outcomes.len() as f64,
                 ops_per_s: per(sum(|o| o.requests) * 1e9, sum(|o| o.elapsed_ns)),
-                max_ops_per_s: server.max_per_s,
+                max_share: if server.shares.is_empty() { 1.0 } else { server.max_share() },
                 p50_us: latency(50.0).median,
                 p99_us: latency(99.0).median,
                 p999_us: latency(99.9).median,
@@ -316,8 +357,7 @@ fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
 /// Levels of p99 at which curves are compared.
 const LEVELS: u32 = 20;
 
-fn gaps(rows: &[Row], most: &[(Config, f64)]) -> Vec<Gap> {
-    let highest = most.iter().find(|(c, _)| *c == Config::DramOnly).map_or(f64::NAN, |(_, per_s)| *per_s);
+fn gaps(rows: &[Row], most: &[(Config, Spread)]) -> Vec<Gap> {
     let points = |config: Config, p99_us: fn(&Row) -> f64| {
         let (dram_only, curve) =
             (curve_of(rows, Config::DramOnly.name(), p99_us), curve_of(rows, config.name(), p99_us));
@@ -329,11 +369,11 @@ fn gaps(rows: &[Row], most: &[(Config, f64)]) -> Vec<Gap> {
         let enough = curve.len() > 1 && dram_only.len() > 1 && !points.is_empty();
         enough.then(|| Spread::of(&points))
     };
-    let gap = |(config, per_s): &(Config, f64)| Gap {
+    let gap = |(config, max_share): &(Config, Spread)| Gap {
         config: config.to_string(),
         points: points(*config, |row| row.p99_us),
         points_quietest: points(*config, |row| row.p99_us_spread.min),
-        max_share: per_s / highest,
+        max_share: *max_share,
     };
     most.iter().filter(|(c, _)| *c != Config::DramOnly).map(gap).collect()
 }
@@ -419,16 +459,16 @@ mod tests {
             config: config.into(),
             load_percent: load,
             p99_us: p99,
-            max_ops_per_s: 100.0,
             ..Row::default()
         };
         let p99 = |load: f64| 10.0 / (1.0 - load / 100.0);
         let mut rows: Vec<Row> = (1..19).map(|i| f64::from(i) * 5.0).map(|l| row("dram-only", l, p99(l))).collect();
         rows.extend((1..18).map(|i| f64::from(i) * 5.0).map(|l| row("fulgurite", l, p99(l + 5.0))));
-        let most = [(Config::DramOnly, 100.0), (Config::Fulgurite, 95.0), (Config::FlashSync, 16.0)];
+        let share = |s: f64| Spread::of(&[s]);
+        let most = [(Config::DramOnly, share(1.0)), (Config::Fulgurite, share(0.95)), (Config::FlashSync, share(0.16))];
         let gaps = gaps(&rows, &most);
         assert_eq!(gaps.len(), 2);
         assert!((gaps[0].points.unwrap().median - 5.0).abs() < 0.2, "{gaps:?}");
-        assert!(gaps[1].points.is_none() && gaps[1].max_share == 0.16);
+        assert!(gaps[1].points.is_none() && gaps[1].max_share.median == 0.16);
     }
 }

@@ -336,9 +336,20 @@ impl<W: Workload> Service for Requests<W> {
             }
         };
         context.set_arrival(arrival);
-        let request = self.workload.request(self.batch.seed, self.batch.first + offset);
-        let result = self.workload.execute(context, &request);
-        added_work::compute(self.batch.work_iterations);
+        let mut failed = None;
+        for number in self.batch.transactions_of(offset) {
+            let request = self.workload.request(self.batch.seed, number);
+            match self.workload.execute(context, &request) {
+                Ok(found) => {
+                    std::hint::black_box(found);
+                }
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+            added_work::compute(self.batch.work_iterations);
+        }
         let end = self.clock.now_ns();
         self.free_since_ns.set(Some(end));
         let mut taken = self.taken.borrow_mut();
@@ -348,11 +359,8 @@ impl<W: Workload> Service for Requests<W> {
         }
         taken.requests += 1;
         taken.end_ns = end;
-        match result {
-            Ok(found) => {
-                std::hint::black_box(found);
-            }
-            Err(error) => taken.failed = Some(error),
+        if failed.is_some() {
+            taken.failed = failed;
         }
     }
 

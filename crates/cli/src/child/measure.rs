@@ -37,12 +37,12 @@ impl Latencies {
 /// A share of all requests whose content goes into the hash as well as their number.
 const SAMPLED: u64 = 256;
 
-/// A hash of the requests of a batch: of all their numbers, and of the content of some.
+/// A hash of the transactions of a batch: of all their numbers, and of the content of some.
 pub fn request_hash<W: Workload>(workload: &W, batch: &Batch) -> u64 {
-    let end = batch.first + batch.count;
-    let numbers = (batch.first..end).fold(0u64, |sum, n| sum.wrapping_add(mix(batch.seed ^ mix(n))));
-    let step = (batch.count / SAMPLED).max(1) as usize;
-    (batch.first..end).step_by(step).fold(numbers, |sum, n| {
+    let all = batch.transactions_of(0).start..batch.transactions_of(batch.count).start;
+    let numbers = all.clone().fold(0u64, |sum, n| sum.wrapping_add(mix(batch.seed ^ mix(n))));
+    let step = ((all.end - all.start) / SAMPLED).max(1) as usize;
+    all.step_by(step).fold(numbers, |sum, n| {
         let text = format!("{:?}", workload.request(batch.seed, n));
         sum.wrapping_add(text.bytes().fold(n, |hash, byte| mix(hash ^ u64::from(byte))))
     })

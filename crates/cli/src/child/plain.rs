@@ -188,9 +188,11 @@ fn one_thread<W: Workload>(
                     arrival
                 }
             };
-            let request = workload.request(batch.seed, batch.first + offset);
-            std::hint::black_box(workload.execute(memory, &request)?);
-            added_work::compute(batch.work_iterations);
+            for number in batch.transactions_of(offset) {
+                let request = workload.request(batch.seed, number);
+                std::hint::black_box(workload.execute(memory, &request)?);
+                added_work::compute(batch.work_iterations);
+            }
             let end = clock.now_ns();
             taken.latency.record(end - arrival);
             if arrivals.is_some() {

@@ -122,10 +122,20 @@ pub struct Batch {
     pub first: u64,
     /// How many.
     pub count: u64,
-    /// Iterations of added work in each.
+    /// Transactions of the workload that make up a request, one after the other.
+    pub transactions: u64,
+    /// Iterations of added work in each transaction.
     pub work_iterations: u64,
     /// When they come.
     pub load: Load,
+}
+
+impl Batch {
+    /// The numbers of the transactions of the request `offset` after the first.
+    pub fn transactions_of(&self, offset: u64) -> std::ops::Range<u64> {
+        let first = (self.first + offset) * self.transactions;
+        first..first + self.transactions
+    }
 }
 
 /// When requests come.

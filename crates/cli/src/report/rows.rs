@@ -33,7 +33,7 @@ pub struct Calibration {
     pub zipf: f64,
     /// Computing added to each request.
     pub added_work_ns: f64,
-    /// The same as iterations of the loop.
+    /// The same as iterations of the loop, for each transaction.
     pub added_work_iterations: u64,
     /// Time of a request in dram-only without added work.
     pub own_work_ns: f64,

@@ -40,7 +40,7 @@ pub struct EmulatedConfig {
     /// The same of a write.
     pub write_latency: Duration,
     /// Planes. Subpage s lies on plane s mod `planes`; a plane serves one request at a time, so that the device gives at
-    /// most planes / latency.
+    /// most planes / latency. AstriFlash has 4 GB a plane: 256 of them in its terabyte.
     pub planes: usize,
     /// The core to run the device on; none leaves it to the kernel, among the cores of the thread that starts the device.
     /// A device that has only the starter's core sleeps between due times rather than spin.
@@ -50,14 +50,14 @@ pub struct EmulatedConfig {
 }
 
 impl EmulatedConfig {
-    /// 50 µs reads, 100 µs writes, 64 planes, fresh memory, any core.
+    /// 50 µs reads, 100 µs writes, 256 planes, fresh memory, any core.
     #[must_use]
     pub fn new(subpages: u32) -> EmulatedConfig {
         EmulatedConfig {
             subpages,
             read_latency: Duration::from_micros(50),
             write_latency: Duration::from_micros(100),
-            planes: 64,
+            planes: 256,
             core: None,
             storage: None,
         }
