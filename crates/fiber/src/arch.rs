@@ -10,6 +10,11 @@ pub(crate) fn stack_pointer(context: &libc::ucontext_t) -> usize {
     context.uc_mcontext.gregs[libc::REG_RSP as usize] as usize
 }
 
+/// The instruction at which it struck.
+pub(crate) fn instruction_pointer(context: &libc::ucontext_t) -> usize {
+    context.uc_mcontext.gregs[libc::REG_RIP as usize] as usize
+}
+
 /// Makes the interrupted code continue where `registers` say.
 pub(crate) fn redirect(context: &mut libc::ucontext_t, registers: TrapHandlerRegs) {
     let TrapHandlerRegs { rip, rsp, rbp, rdi, rsi } = registers;

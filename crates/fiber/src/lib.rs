@@ -28,7 +28,8 @@ pub enum Resumed {
     Suspended,
     /// Its body returned.
     Finished,
-    /// It ran out of stack. What was on its stack is lost: nothing there was dropped.
+    /// It ran out of stack and will never go on: nothing on its stack was dropped. Others may still refer to what lies
+    /// there: whoever does not know better must leak the fiber ([`std::mem::forget`]), which keeps its stack.
     Overflowed,
 }
 

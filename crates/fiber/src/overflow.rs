@@ -1,4 +1,5 @@
-//! Stack overflow: a SIGSEGV in the guard of the running fiber ends that fiber, and no other.
+//! Stack overflow: a SIGSEGV in the guard of the running fiber ends that fiber, and no other. Inside the C library, or while
+//! the fiber panics, it ends the process: locks that nobody can open would stop it sooner or later.
 //!
 //! All that the signal handler may do is in [`on_fault`]: it reads thread-local cells that this thread wrote, asks whether
 //! the address lies in the running fiber's guard, and redirects the interrupted registers to code that returns from the
@@ -9,6 +10,7 @@ use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::Once;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use corosensei::trap::CoroutineTrapHandler;
 
@@ -48,6 +50,7 @@ static mut PREVIOUS: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        find_c_library();
         // SAFETY: the structure is zeroed (valid for `sigaction`) and filled with a handler of the right signature;
         // PREVIOUS is written here only, once, before the handler can read it.
         unsafe {
@@ -72,15 +75,62 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
         && running.guard.contains(&address)
         && running.handler.stack_ptr_in_bounds(arch::stack_pointer(context))
     {
+        if std::thread::panicking() || in_c_library(arch::instruction_pointer(context)) {
+            // Half a panic cannot be left, and the C library may hold its allocator's lock.
+            give_up();
+        }
         OVERFLOWED.set(true);
-        // SAFETY: the fault struck in this fiber (its stack pointer is in bounds) at a stack probe, that is, between
-        // statements; the fiber never returns to the frames that are discarded. What they held is leaked, not dropped:
-        // the runtime fails the job, and poisons the latches that it held.
+        // SAFETY: the fault struck in this fiber: its stack pointer is in bounds. The fiber never goes on, which makes it a
+        // thread that is stopped for good: what its frames held is neither dropped nor, as long as the caller keeps the
+        // stack, changed.
         let registers = unsafe { running.handler.setup_trap_handler(|| ()) };
         arch::redirect(context, registers);
         return;
     }
     chain(signal, info, std::ptr::from_mut(context).cast());
+}
+
+/// Where the C library's code lies; empty while unknown, or when it is part of the program itself.
+static C_LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+
+fn in_c_library(instruction: usize) -> bool {
+    (C_LIBRARY[0].load(Ordering::Relaxed)..C_LIBRARY[1].load(Ordering::Relaxed)).contains(&instruction)
+}
+
+/// Ends the process with a word; to be called by a signal handler.
+fn give_up() -> ! {
+    const WORDS: &[u8] =
+        b"fulgurite: a job overflowed its stack inside the C library, or while it panicked: the process \
+        cannot go on; give jobs larger stacks\n";
+    // SAFETY: both calls are async-signal-safe; the buffer is constant.
+    unsafe {
+        libc::write(2, WORDS.as_ptr().cast(), WORDS.len());
+        libc::abort()
+    }
+}
+
+/// Finds the C library among the objects of the process.
+fn find_c_library() {
+    extern "C" fn look(info: *mut libc::dl_phdr_info, _: libc::size_t, _: *mut libc::c_void) -> libc::c_int {
+        // SAFETY: the loader passes a valid description, whose headers are as many as it says.
+        let (base, headers) = unsafe {
+            let info = &*info;
+            (info.dlpi_addr as usize, std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()))
+        };
+        let code = headers.iter().filter(|h| h.p_type == libc::PT_LOAD && h.p_flags & libc::PF_X != 0);
+        let ranges = code.map(|h| base + h.p_vaddr as usize..base + h.p_vaddr as usize + h.p_memsz as usize);
+        let (malloc, ours) = (libc::malloc as *const () as usize, install as *const () as usize);
+        for range in ranges {
+            if range.contains(&malloc) && !range.contains(&ours) {
+                C_LIBRARY[0].store(range.start, Ordering::Relaxed);
+                C_LIBRARY[1].store(range.end, Ordering::Relaxed);
+                return 1;
+            }
+        }
+        0
+    }
+    // SAFETY: the function has the signature that is called, and needs no data.
+    unsafe { libc::dl_iterate_phdr(Some(look), std::ptr::null_mut()) };
 }
 
 /// Passes a fault that is not ours on.

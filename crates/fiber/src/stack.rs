@@ -15,7 +15,8 @@ use std::rc::Rc;
 use corosensei::stack::{MIN_STACK_SIZE, Stack, StackPointer};
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
-const GUARD_BYTES: usize = 4096;
+/// Longer than the frame of any function that does not probe its stack (C code, above all): addresses cost nothing.
+const GUARD_BYTES: usize = 64 * 1024;
 /// How much a stack loses at most to its colour.
 const COLOURS: usize = 16;
 const COLOUR_BYTES: usize = 256;
@@ -107,7 +108,7 @@ impl StackPool {
     /// DRAM that the stacks use when all have been touched to their ends.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.shared.arena.len()
+        self.shared.arena.len() / self.shared.slot_bytes * (self.shared.slot_bytes - GUARD_BYTES)
     }
 }
 
@@ -121,6 +122,11 @@ pub struct PooledStack {
 impl PooledStack {
     fn start(&self) -> usize {
         self.shared.arena.base().as_ptr() as usize + self.slot as usize * self.shared.slot_bytes
+    }
+    /// The lowest address of the stack itself.
+    #[must_use]
+    pub fn floor(&self) -> usize {
+        self.start() + GUARD_BYTES
     }
     /// The guard's range of addresses.
     pub(crate) fn guard(&self) -> std::ops::Range<usize> {

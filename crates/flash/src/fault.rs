@@ -269,6 +269,9 @@ impl Queue for FaultyQueue {
         }
         completions.len() - before
     }
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        self.inner.use_frames(frames);
+    }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         // What is held comes by polling, not by sleeping.

@@ -151,6 +151,12 @@ pub trait Queue: Send {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
     /// The caller will poll in a moment: a queue whose other side is another core may start to fetch what it will look at.
     fn will_poll(&self) {}
+    /// From now on most requests name frames of this range: a medium that prepares frames' memory prepares these, and forgets
+    /// all others, whose memory may be given back to the kernel after this call. Costs far more than a request. Called by
+    /// the thread that uses the queue.
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        let _ = frames;
+    }
     /// Sleeps until there is a completion to poll, `wake` was notified, or `timeout` is over. Hands the batch over first.
     /// May return early for no reason.
     fn wait(&mut self, timeout: Option<Duration>);

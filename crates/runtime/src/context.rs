@@ -69,7 +69,9 @@ pub(crate) struct FiberState {
     pub missed_ns: Cell<u64>,
     /// Pins that the job may hold.
     pins_limit: Cell<u32>,
-    /// The frames of those that it holds: also for the case that the fiber dies without unwinding.
+    /// Pins that an earlier job left, which somebody still holds.
+    pins_left: Cell<u32>,
+    /// The frames of all of them.
     pinned: std::cell::RefCell<Vec<u32>>,
     control: std::cell::RefCell<Option<Arc<Control>>>,
     /// The job can be cancelled or has a deadline.
@@ -91,6 +93,7 @@ impl FiberState {
             request_ns: Cell::new(0),
             missed_ns: Cell::new(0),
             pins_limit: Cell::new(0),
+            pins_left: Cell::new(0),
             pinned: std::cell::RefCell::default(),
             control: std::cell::RefCell::default(),
             bounded: Cell::new(false),
@@ -98,6 +101,7 @@ impl FiberState {
     }
     pub(crate) fn begin(&self, control: Option<Arc<Control>>, pins: u32, request_ns: u64) {
         self.pins_limit.set(pins);
+        self.pins_left.set(self.pinned.borrow().len() as u32);
         self.request_ns.set(request_ns);
         if control.is_some() || self.bounded.get() {
             self.bounded.set(control.is_some());
@@ -117,11 +121,11 @@ impl FiberState {
         self.waiting.set(true);
         ticket
     }
-    /// Gives back what a fiber held that died without unwinding.
-    pub(crate) fn release_lost_pins(&self, shared: &Shared) {
-        for frame in self.pinned.borrow_mut().drain(..) {
-            shared.unpin(frame);
-        }
+    /// For the fiber that takes the place of one that died without unwinding: wake-ups of that one come too late for this.
+    pub(crate) fn successor(&self) -> FiberState {
+        let new = FiberState::new(self.index, self.shared.clone());
+        new.ticket.set(self.ticket.get());
+        new
     }
 }
 
@@ -140,7 +144,23 @@ pub struct Context {
     suspender: NonNull<Suspender>,
     shared: Arc<Shared>,
     state: Rc<FiberState>,
+    /// Below this address of its stack, the fiber must not enter the worker.
+    stack_reserve: usize,
     not_send: PhantomData<*mut ()>,
+}
+
+/// What of a fiber's stack is kept for the worker's own code, which must not overflow: a miss, an eviction and a submission
+/// take 2 KiB of it in a release build, a multiple in others.
+const STACK_RESERVE: usize = if cfg!(debug_assertions) { 14 << 10 } else { 6 << 10 };
+
+/// Ends the process when the worker's own code panics on a fiber: a job's panic would be caught, but the worker is in the
+/// middle of something.
+struct Whole;
+impl Drop for Whole {
+    fn drop(&mut self) {
+        eprintln!("fulgurite: a worker failed in the middle of a change and cannot go on (see the message above)");
+        std::process::abort();
+    }
 }
 
 /// What an address's high bits are when it is in the first controller, in units of subpages.
@@ -152,6 +172,7 @@ impl Context {
         shared: &Arc<Shared>,
         state: Rc<FiberState>,
         suspender: &Suspender,
+        stack_floor: usize,
     ) -> Context {
         // SAFETY: made on the worker's thread, by its loop; the id never changes.
         let id = unsafe { (*worker).id } as usize;
@@ -168,8 +189,30 @@ impl Context {
             suspender: NonNull::from(suspender),
             shared: shared.clone(),
             state,
+            stack_reserve: stack_floor + STACK_RESERVE,
             not_send: PhantomData,
         }
+    }
+
+    /// Calls the worker.
+    #[inline(always)]
+    fn with_worker<R>(&mut self, call: impl FnOnce(&mut Worker) -> R) -> R {
+        let whole = Whole;
+        // SAFETY: this fiber runs, so the worker's loop waits in `resume` and holds no reference (see `worker`); this one ends
+        // with the call, which runs no code of a user.
+        let result = call(unsafe { self.worker.as_mut() });
+        std::mem::forget(whole);
+        result
+    }
+
+    /// Whether the worker's code has room on this stack.
+    #[inline]
+    fn enough_stack(&self) -> Result<(), AccessError> {
+        let here = 0u8;
+        if (&raw const here as usize) < self.stack_reserve {
+            return Err(AccessError::StackExhausted { stack_bytes: self.shared.config.stack_bytes });
+        }
+        Ok(())
     }
 
     /// Where the byte at `at` of a shared region is in DRAM, until the next call that takes `&mut self`.
@@ -284,8 +327,8 @@ impl Context {
             if let Some(resident) = unsafe { self.hit(subpage) } {
                 return Ok(self.touch(residency::frame_of(resident), at));
             }
-            // SAFETY: this fiber runs, so the worker's loop waits in `resume` and holds no reference (see `worker`).
-            let step = unsafe { self.worker.as_mut() }.begin_miss(subpage, self.state.index);
+            let index = self.state.index;
+            let step = self.with_worker(|worker| worker.begin_miss(subpage, index));
             if step == Step::Again {
                 continue;
             }
@@ -334,7 +377,7 @@ impl Context {
     fn pin_resident(&mut self, at: Address, byte: NonNull<u8>) -> Result<PinnedFrame, AccessError> {
         let mut pinned = self.state.pinned.borrow_mut();
         let limit = self.state.pins_limit.get();
-        if pinned.len() >= limit as usize {
+        if pinned.len() >= (limit + self.state.pins_left.get()) as usize {
             return Err(AccessError::TooManyPins { limit });
         }
         let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
@@ -350,9 +393,8 @@ impl Context {
     /// Starts to bring the subpage of `at` in, if there is room. Never waits.
     pub fn prefetch(&mut self, at: Address) {
         let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
-        if subpage < u64::from(self.shared.layout.subpages) {
-            // SAFETY: as in `access_slow`.
-            unsafe { self.worker.as_mut() }.prefetch(subpage as u32);
+        if subpage < u64::from(self.shared.layout.subpages) && self.enough_stack().is_ok() {
+            self.with_worker(|worker| worker.prefetch(subpage as u32));
         }
     }
 
@@ -362,8 +404,8 @@ impl Context {
     /// When the job was cancelled or its deadline has passed.
     pub fn yield_now(&mut self) -> Result<(), AccessError> {
         self.verdict()?;
-        // SAFETY: as in `access_slow`.
-        unsafe { self.worker.as_mut() }.will_yield(self.state.index);
+        let index = self.state.index;
+        self.with_worker(|worker| worker.will_yield(index));
         self.suspend();
         Ok(())
     }
@@ -375,12 +417,14 @@ impl Context {
     pub fn sleep(&mut self, time: Duration) -> Result<(), AccessError> {
         self.verdict()?;
         let until = self.shared.clock.now_ns().saturating_add(crate::nanos(time));
-        // SAFETY: as in `access_slow`.
-        let worker = unsafe { self.worker.as_mut() };
-        if worker.stopping() {
-            return Err(AccessError::ShuttingDown);
-        }
-        worker.will_sleep(self.state.index, until);
+        let index = self.state.index;
+        self.with_worker(|worker| {
+            if worker.stopping() {
+                return Err(AccessError::ShuttingDown);
+            }
+            worker.will_sleep(index, until);
+            Ok(())
+        })?;
         self.suspend();
         self.after_wait()
     }
@@ -399,10 +443,10 @@ impl Context {
             if !still() {
                 return Ok(());
             }
-            // SAFETY: as in `access_slow`.
-            let worker = unsafe { self.worker.as_mut() };
-            let ticket = worker.will_wait(index, WaitsFor::Latch, self.shared.clock.now_ns());
-            parked.push(Parked { key, shared: self.shared.clone(), worker: worker.id, fiber: index, ticket });
+            let now = self.shared.clock.now_ns();
+            let (worker, ticket) =
+                self.with_worker(|worker| (worker.id, worker.will_wait(index, WaitsFor::Latch, now)));
+            parked.push(Parked { key, shared: self.shared.clone(), worker, fiber: index, ticket });
             ticket
         };
         self.suspend();
@@ -441,8 +485,7 @@ impl Context {
     /// When the job was cancelled, its deadline has passed, or the runtime was dropped while it waited.
     pub fn await_future<F: Future>(&mut self, future: F) -> Result<F::Output, AccessError> {
         let mut future = std::pin::pin!(future);
-        // SAFETY: as in `access_slow`.
-        let worker = unsafe { self.worker.as_ref() }.id;
+        let worker = self.worker() as u32;
         let alarm = Arc::new(Alarm {
             state: Mutex::new(AlarmState { woken: false, ticket: None }),
             shared: self.shared.clone(),
@@ -463,12 +506,14 @@ impl Context {
                     self.yield_now()?;
                     continue;
                 }
-                // SAFETY: as in `access_slow`. Under the lock: a wake-up finds the fiber waiting or sets the flag.
-                let worker = unsafe { self.worker.as_mut() };
-                if worker.stopping() {
-                    return Err(AccessError::ShuttingDown);
-                }
-                state.ticket = Some(worker.will_wait(self.state.index, WaitsFor::Outside, self.shared.clock.now_ns()));
+                // Under the lock: a wake-up finds the fiber waiting or sets the flag.
+                let (index, now) = (self.state.index, self.shared.clock.now_ns());
+                state.ticket = Some(self.with_worker(|worker| {
+                    if worker.stopping() {
+                        return Err(AccessError::ShuttingDown);
+                    }
+                    Ok(worker.will_wait(index, WaitsFor::Outside, now))
+                })?);
             }
             self.suspend();
             *alarm.state.lock() = AlarmState { woken: false, ticket: None };
@@ -479,7 +524,7 @@ impl Context {
     /// The worker that runs this job.
     #[must_use]
     pub fn worker(&self) -> usize {
-        // SAFETY: as in `access_slow`.
+        // SAFETY: as in `with_worker`.
         unsafe { self.worker.as_ref() }.id as usize
     }
 
@@ -496,6 +541,7 @@ impl Context {
         if std::thread::panicking() {
             return Err(AccessError::Cancelled);
         }
+        self.enough_stack()?;
         if !self.state.bounded.get() {
             return Ok(());
         }

@@ -83,6 +83,14 @@ pub enum AccessError {
     /// Every frame is pinned, or was taken by a smaller budget.
     #[error("no frame can be freed: all are pinned; raise the DRAM budget, or hold fewer pins")]
     OutOfFrames,
+    /// What is left of the job's stack is too little for a miss or a wait.
+    #[error(
+        "the job has used nearly all of its stack of {stack_bytes} bytes; recurse less, or build the runtime with larger ones"
+    )]
+    StackExhausted {
+        /// How large stacks are.
+        stack_bytes: usize,
+    },
     /// The runtime is shutting down.
     #[error("the runtime is shutting down")]
     ShuttingDown,

@@ -271,32 +271,26 @@ impl Worker {
 
     /// Writes all dirty frames back, waits for them, flushes the medium. Nobody runs on this worker meanwhile.
     pub(crate) fn write_back_all(&mut self) -> Result<(), FlashError> {
-        let mut failed = None;
-        let dirty: Vec<u32> = (0..self.held.len() as u32)
-            .filter(|&local| {
-                let frame = self.first_frame + local;
-                self.held[local as usize].linked && self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0
-            })
-            .collect();
-        for local in dirty {
-            while !self.has_room_to_write() && failed.is_none() {
-                failed = self.wait_for_medium().err();
+        self.first_write_failure = None;
+        for local in Vec::from_iter(self.dirty()) {
+            while !self.has_room_to_write() {
+                self.wait_for_medium()?;
             }
-            if let Some(error) = failed {
-                return Err(error);
-            }
-            let still = self.held[local as usize].linked;
-            if still && self.shared.frames.pins(self.first_frame + local).load(Ordering::Relaxed) == 0 {
+            let frame = self.first_frame + local;
+            if self.shared.frames.pins(frame).load(Ordering::Relaxed) == 0 {
                 self.replacement.removed(index(local));
                 if let Some(victim) = self.unlink(local, self.held[local as usize].subpage) {
                     self.finish_batch(&[victim]);
                 }
             }
+            if self.held[local as usize].linked {
+                self.write_in_place(local);
+            }
         }
         while self.writing > 0 {
             self.wait_for_medium()?;
         }
-        if let Some(error) = self.write_failure {
+        if let Some(error) = self.first_write_failure {
             return Err(error);
         }
         while !self.has_room() {
@@ -311,6 +305,32 @@ impl Worker {
             if let Some(result) = self.flush_result.take() {
                 return result;
             }
+        }
+    }
+
+    /// Frames that hold what flash does not, by number within this worker, those aside that are being written.
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = u32> {
+        (0..self.held.len() as u32).filter(|&local| {
+            let frame = self.first_frame + local;
+            self.held[local as usize].linked && self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0
+        })
+    }
+
+    /// Writes a frame that a job holds on to, or uses on another worker. It stays dirty, as it may be stored into at any moment;
+    /// the pin keeps it from being evicted, and so from being written a second time, until the medium is done.
+    fn write_in_place(&mut self, local: u32) {
+        let (frame, subpage) = (self.first_frame + local, self.held[local as usize].subpage);
+        self.shared.pin(frame);
+        self.writing += 1;
+        self.submit(Op::Write, subpage, frame, Purpose::WriteInPlace, self.shared.clock.now_ns());
+    }
+
+    pub(crate) fn written_in_place(&mut self, frame: u32, result: Result<(), FlashError>) {
+        self.writing -= 1;
+        self.shared.unpin(frame);
+        if let Err(error) = result {
+            self.statistics.counts.write_errors += 1;
+            self.first_write_failure = self.first_write_failure.or(Some(error));
         }
     }
 

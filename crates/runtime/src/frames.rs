@@ -79,9 +79,15 @@ impl Frames {
     pub(crate) fn zero(&self, frame: u32) {
         self.arena.zero((frame as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES);
     }
-    /// Gives the memory of frames `first..end` back to the kernel.
+    /// Gives the memory of frames `first..end` back to the kernel, which does not fill it again until [`Frames::claim`].
     pub(crate) fn discard(&self, first: u32, end: u32) {
-        self.arena.discard((first as usize) << SUBPAGE_SHIFT, ((end - first) as usize) << SUBPAGE_SHIFT);
+        let (offset, len) = ((first as usize) << SUBPAGE_SHIFT, ((end - first) as usize) << SUBPAGE_SHIFT);
+        self.arena.allow_huge_pages(offset, len, false);
+        self.arena.discard(offset, len);
+    }
+    /// Takes frames `first..end` into use (again).
+    pub(crate) fn claim(&self, first: u32, end: u32) {
+        self.arena.allow_huge_pages((first as usize) << SUBPAGE_SHIFT, ((end - first) as usize) << SUBPAGE_SHIFT, true);
     }
 }
 

@@ -282,7 +282,13 @@ impl<T: Send + 'static, F: FnOnce(&mut Context) -> T + Send> ErasedJob for Typed
         let panicked = result.is_err();
         // Before anybody learns that it has ended: who then asks for everything to be written back means this job's writes.
         context.let_go();
-        slot.set(result.map_err(|p| JobError::Panicked { name: control.name, message: panic_text(&*p) }));
+        let (result, payload) = match result {
+            Ok(value) => (Ok(value), None),
+            Err(payload) => (Err(JobError::Panicked { name: control.name, message: words(&*payload) }), Some(payload)),
+        };
+        // Before the payload is dropped, which is code of the user as well.
+        slot.set(result);
+        payload.into_iter().for_each(drop_payload);
         panicked
     }
 }
@@ -309,14 +315,33 @@ where
 
 /// Fails a job that has not begun. Its closure is its owner's: a panic in dropping it stays here.
 pub(crate) fn refuse(job: Box<dyn ErasedJob>, error: impl FnOnce(&'static str) -> JobError) {
-    let _ = catch_unwind(AssertUnwindSafe(move || {
+    let refused = catch_unwind(AssertUnwindSafe(move || {
         job.finish().fail(error(job.control().name));
         drop(job);
     }));
+    refused.unwrap_or_else(drop_payload);
 }
 
-/// The text of a panic.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
+/// The text of a panic, whose payload is dropped.
+pub(crate) fn panic_text(payload: Box<dyn Any + Send>) -> String {
+    let text = words(&*payload);
+    drop_payload(payload);
+    text
+}
+
+/// Drops what a panic carried; should that panic as well, then what that one carried, and so on, but not for ever.
+pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
+    let mut payload = payload;
+    for _ in 0..8 {
+        match catch_unwind(AssertUnwindSafe(move || drop(payload))) {
+            Ok(()) => return,
+            Err(next) => payload = next,
+        }
+    }
+    std::mem::forget(payload);
+}
+
+fn words(payload: &(dyn Any + Send)) -> String {
     payload
         .downcast_ref::<&str>()
         .map(|s| (*s).to_owned())

@@ -1,7 +1,7 @@
 //! Mailboxes: how other threads reach a worker. Lock-free to send, one flag to look whether there is mail.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use crossbeam_queue::SegQueue;
 use fulgurite_flash::FlashError;
@@ -52,8 +52,8 @@ pub(crate) struct Mailbox {
     queue: SegQueue<Message>,
     has_mail: AtomicBool,
     sleeping: AtomicBool,
-    /// It sleeps, and would begin a job that any worker may run.
-    open: AtomicBool,
+    /// It sleeps, and would begin a job that any worker may run, of fewer pins than this.
+    open: AtomicU32,
     notifier: Arc<Notifier>,
 }
 
@@ -63,7 +63,7 @@ impl Mailbox {
             queue: SegQueue::new(),
             has_mail: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
-            open: AtomicBool::new(false),
+            open: AtomicU32::new(0),
             notifier: Arc::new(Notifier::new()?),
         })
     }
@@ -102,9 +102,9 @@ impl Mailbox {
         }
         late
     }
-    /// Announces that the worker is about to sleep, and whether it would take a job of the common queue. Returns whether it
-    /// may sleep (there is no mail).
-    pub(crate) fn doze(&self, open: bool) -> bool {
+    /// Announces that the worker is about to sleep, and that it would take a job of the common queue of fewer pins than `open`.
+    /// Returns whether it may sleep (there is no mail).
+    pub(crate) fn doze(&self, open: u32) -> bool {
         self.sleeping.store(true, Ordering::Relaxed);
         self.open.store(open, Ordering::Relaxed);
         fence(Ordering::SeqCst);
@@ -112,11 +112,11 @@ impl Mailbox {
     }
     pub(crate) fn awake(&self) {
         self.sleeping.store(false, Ordering::Relaxed);
-        self.open.store(false, Ordering::Relaxed);
+        self.open.store(0, Ordering::Relaxed);
     }
-    /// Wakes the worker if it sleeps and would take a job, each sleep once. Returns whether it did.
-    pub(crate) fn call(&self) -> bool {
-        let called = self.open.load(Ordering::Relaxed) && self.open.swap(false, Ordering::Relaxed);
+    /// Wakes the worker if it sleeps and would take a job of so many pins, each sleep once. Returns whether it did.
+    pub(crate) fn call(&self, pins: u32) -> bool {
+        let called = self.open.load(Ordering::Relaxed) > pins && self.open.swap(0, Ordering::Relaxed) > 0;
         if called {
             self.notifier.notify();
         }

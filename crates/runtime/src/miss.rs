@@ -62,6 +62,8 @@ pub(crate) enum Purpose {
     Read,
     /// Contents back to flash.
     WriteBack,
+    /// The same of a frame that is in use and stays.
+    WriteInPlace,
     /// The medium did not answer in time; its waiters were told. The frame is still the medium's.
     Abandoned,
     /// A flush of the medium.
@@ -287,6 +289,7 @@ impl Worker {
             Purpose::Flush => self.flushed(subpage, completion.result),
             Purpose::Read => self.read_done(subpage, frame, completion.result, now_ns),
             Purpose::WriteBack => self.write_done(subpage, frame, completion.result, now_ns),
+            Purpose::WriteInPlace => self.written_in_place(frame, completion.result),
         }
     }
 
@@ -313,6 +316,7 @@ impl Worker {
         self.writing -= 1;
         let waiters = self.misses.get(SubpageIndex(subpage)).expect("a write-back is in the miss table").waiters;
         self.write_failure = result.err();
+        self.first_write_failure = self.first_write_failure.or(self.write_failure);
         if result.is_ok() && waiters == 0 {
             self.shared.table.finish(subpage, self.id, State::Absent);
             self.misses.complete(SubpageIndex(subpage), |_| ());
@@ -401,6 +405,7 @@ impl Worker {
                 Purpose::WriteBack => {
                     self.statistics.counts.timeouts += 1;
                     self.write_failure = Some(FlashError::TimedOut);
+                    self.first_write_failure = self.first_write_failure.or(self.write_failure);
                     self.fail_first_frame_waiter(now_ns);
                     self.requests[slot].since_ns = now_ns;
                     let frame = self.requests[slot].frame;
@@ -411,6 +416,8 @@ impl Worker {
                     self.requests[slot].since_ns = now_ns;
                     self.flushed(subpage, Err(FlashError::TimedOut));
                 }
+                // Its frame is pinned until an answer comes.
+                Purpose::WriteInPlace => self.requests[slot].since_ns = now_ns,
                 Purpose::Abandoned => {}
             }
         }

@@ -13,7 +13,7 @@ use fulgurite_format::{Address, SUBPAGE_BYTES};
 use crate::config::{BuildError, Builder};
 use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
 use crate::mailbox::Message;
-use crate::service::{Service, ServiceFactory};
+use crate::service::{Service, ServiceEnd, ServiceFactory};
 use crate::shared::Shared;
 use crate::stats::{Statistics, WorkerStatistics};
 use crate::worker::Worker;
@@ -202,7 +202,8 @@ impl Runtime {
         for (worker, is_done) in waits.into_iter().enumerate() {
             let result = match is_done.recv() {
                 Ok(Ok(())) => Ok(()),
-                Ok(Err(message)) => Err(ServeError::Died { worker, message }),
+                Ok(Err(ServiceEnd::Died(message))) => Err(ServeError::Died { worker, message }),
+                Ok(Err(ServiceEnd::Refused(error))) => Err(error.into()),
                 Err(_) => Err(ServeError::ShutDown),
             };
             first = first.and(result);
@@ -367,9 +368,9 @@ impl Drop for Runtime {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.mailboxes.iter().for_each(|m| m.send(Message::Stop));
         let me = std::thread::current().id();
-        for thread in self.threads.drain(..) {
-            // A job that dropped the last handle cannot wait for its own worker, which ends after it.
-            if thread.thread().id() != me {
+        // A job that dropped the last handle waits for nobody: all workers end together, its own among them.
+        if self.threads.iter().all(|thread| thread.thread().id() != me) {
+            for thread in self.threads.drain(..) {
                 let _ = thread.join();
             }
         }

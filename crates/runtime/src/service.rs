@@ -31,6 +31,15 @@ pub trait Service {
 /// Makes a service inside its worker.
 pub(crate) struct ServiceFactory {
     pub(crate) make: Box<dyn FnOnce() -> Rc<dyn Service> + Send>,
-    /// Told when the service has finished and its last request has been served; with the panic's text if it panicked.
-    pub(crate) done: std::sync::mpsc::Sender<Result<(), String>>,
+    /// Told when the service has finished and its last request has been served, or why it could not.
+    pub(crate) done: std::sync::mpsc::Sender<Result<(), ServiceEnd>>,
+}
+
+/// Why a service ended before it had finished.
+#[derive(Debug)]
+pub(crate) enum ServiceEnd {
+    /// It panicked or overflowed its stack; the text.
+    Died(String),
+    /// It could not begin.
+    Refused(crate::SubmitError),
 }

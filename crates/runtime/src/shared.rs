@@ -130,11 +130,13 @@ impl Shared {
         self.injector.push(job);
         self.call_one();
     }
-    /// Wakes one worker that sleeps and would take a job of the common queue.
+    /// Wakes one worker that sleeps and would take the job at the head of the common queue, if there is one.
     pub(crate) fn call_one(&self) {
         // Against `Mailbox::doze`: either we see that it sleeps, or it sees the job.
         std::sync::atomic::fence(Ordering::SeqCst);
-        let _ = self.mailboxes.iter().any(Mailbox::call);
+        if let Some(pins) = self.injector.head_pins() {
+            let _ = self.mailboxes.iter().any(|mailbox| mailbox.call(pins));
+        }
     }
     /// A worker has no fibers any more, and will have none.
     pub(crate) fn leave(&self) {

@@ -29,10 +29,10 @@ use fulgurite_policy::{AnyReplacement, Choice, FiberIndex, MissTable, Point, Pre
 
 use crate::config::BuildError;
 use crate::context::{Context, FiberState, WaitsFor};
-use crate::job::{Control, ErasedJob, Finish, JobError, panic_text, refuse};
+use crate::job::{Control, ErasedJob, Finish, JobError, SubmitError, drop_payload, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Request;
-use crate::service::{Next, Service, ServiceFactory};
+use crate::service::{Next, Service, ServiceEnd, ServiceFactory};
 use crate::shared::{Queued, Shared};
 use crate::stats::WorkerStatistics;
 
@@ -70,6 +70,8 @@ pub(crate) struct Worker {
     pub(crate) writing: usize,
     /// Fibers that wait for a frame, or for room in a table.
     pub(crate) frame_waiters: VecDeque<u32>,
+    /// The first error of a write-back since [`Worker::write_back_all`] began, or ever.
+    pub(crate) first_write_failure: Option<fulgurite_flash::FlashError>,
     /// The last write-back's error, while no write-back has succeeded since.
     pub(crate) write_failure: Option<fulgurite_flash::FlashError>,
     /// When write-backs ahead of demand may be tried again after a failure.
@@ -87,6 +89,8 @@ pub(crate) struct Worker {
 
     pub(crate) fibers: Box<[FiberSlot]>,
     stacks: StackPool,
+    /// Stacks in place of those that overflowed.
+    spare_stacks: Vec<PooledStack>,
     idle: Vec<u32>,
     /// Frames promised to the pins of jobs that have begun.
     pins_promised: u32,
@@ -129,7 +133,7 @@ pub(crate) struct Held {
 struct Serving {
     service: Rc<dyn Service>,
     pins: u32,
-    done: std::sync::mpsc::Sender<Result<(), String>>,
+    done: std::sync::mpsc::Sender<Result<(), ServiceEnd>>,
     running: u32,
     died: Option<String>,
 }
@@ -144,8 +148,8 @@ pub(crate) struct FiberSlot {
 }
 
 thread_local! {
-    /// The worker that runs on this thread, if one does.
-    static CURRENT: std::cell::Cell<*mut Worker> = const { std::cell::Cell::new(std::ptr::null_mut()) };
+    /// Whether this thread runs a worker.
+    static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
 /// Refuses what would make a worker wait for itself.
@@ -153,22 +157,13 @@ thread_local! {
 /// # Panics
 /// On a thread that runs a worker.
 pub(crate) fn assert_foreign(what: &str) {
-    assert!(
-        CURRENT.get().is_null(),
-        "a job must not {what}: its worker would wait for itself; do it from another thread"
-    );
+    assert!(!CURRENT.get(), "a job must not {what}: its worker would wait for itself; do it from another thread");
 }
 
 /// Ends the wait with this ticket of a fiber of `worker`, from any thread.
 pub(crate) fn wake(shared: &Arc<Shared>, worker: u32, fiber: u32, ticket: u32) {
-    let here = CURRENT.get();
-    // SAFETY: non-null means that this thread runs that worker, which lives until its loop ends; nobody holds a reference
-    // to it here (see the module's doc).
-    let local = unsafe { here.as_mut() }.filter(|w| w.id == worker && Arc::ptr_eq(&w.shared, shared));
-    match local {
-        Some(local) => local.wake_ticket(fiber, ticket, Wake::Retry),
-        None => shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket, wake: Wake::Retry }),
-    }
+    // By mail even to oneself: whoever wakes may be code of a user that the worker itself has called.
+    shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket, wake: Wake::Retry });
 }
 
 impl Worker {
@@ -211,6 +206,7 @@ impl Worker {
             held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
             writing: 0,
             frame_waiters: VecDeque::with_capacity(config.fibers),
+            first_write_failure: None,
             write_failure: None,
             retry_ns: 0,
             late: 0,
@@ -221,6 +217,7 @@ impl Worker {
             low_water: 0,
             fibers,
             stacks,
+            spare_stacks: Vec::new(),
             idle: (0..config.fibers as u32).rev().collect(),
             pins_promised: 0,
             jobs: BinaryHeap::new(),
@@ -246,18 +243,20 @@ impl Worker {
     /// Runs until the runtime stops and nothing is left to run.
     pub(crate) fn run(mut self) {
         /// A worker that dies must not keep the others from ending.
-        struct Leave(Arc<Shared>);
+        struct Leave(*mut Worker);
         impl Drop for Leave {
             fn drop(&mut self) {
-                CURRENT.set(std::ptr::null_mut());
-                if std::thread::panicking() {
-                    self.0.leave();
+                CURRENT.set(false);
+                // SAFETY: the worker is this function's argument, which is dropped after its variables; its loop has ended.
+                let worker = unsafe { &mut *self.0 };
+                if std::thread::panicking() && !std::mem::replace(&mut worker.left, true) {
+                    worker.shared.leave();
                 }
             }
         }
-        let _leave = Leave(self.shared.clone());
         let worker: *mut Worker = &raw mut self;
-        CURRENT.set(worker);
+        let _leave = Leave(worker);
+        CURRENT.set(true);
         let mut point = Point::Idle;
         // SAFETY: `worker` points to `self`, which lives to the end of this function and is reached through this pointer
         // only, by this loop and by fibers, one after the other on this thread; no reference is held across a switch.
@@ -304,7 +303,7 @@ impl Worker {
         running.busy.store(true, Ordering::Relaxed);
         let slot = &mut self.fibers[index as usize];
         if slot.fiber.is_none() {
-            let stack = self.stacks.take().expect("as many stacks as fibers");
+            let stack = self.spare_stacks.pop().or_else(|| self.stacks.take()).expect("as many stacks as fibers");
             slot.fiber = Some(new_fiber(worker, self.shared.clone(), slot.state.clone(), stack));
         }
         std::ptr::from_mut(slot.fiber.as_mut().expect("made above"))
@@ -324,13 +323,14 @@ impl Worker {
         }
     }
 
-    /// A fiber overflowed: fails its job, gives its stack to a new fiber.
+    /// A fiber overflowed: fails its job. Nothing on its stack was dropped, so that others may still refer to it and to the
+    /// frames that it pinned: all of that stays as it is for good, as if the fiber waited for ever, and the next one gets
+    /// another stack. That memory is beyond the budget.
     fn bury(&mut self, index: u32) {
         let stack_bytes = self.shared.config.stack_bytes;
         let slot = &mut self.fibers[index as usize];
-        let dead = slot.fiber.take().expect("it ran just now");
-        drop(dead.into_stack());
-        slot.state.release_lost_pins(&self.shared);
+        std::mem::forget(slot.fiber.take());
+        slot.state = Rc::new(slot.state.successor());
         let name = slot.finish.as_ref().map_or("service", |(_, control)| control.name);
         eprintln!("fulgurite: job \"{name}\" overflowed its stack of {stack_bytes} bytes on worker {}", self.id);
         if let Some((finish, control)) = slot.finish.take() {
@@ -338,7 +338,13 @@ impl Worker {
         }
         let died = slot.serving.then(|| format!("a request overflowed its stack of {stack_bytes} bytes"));
         self.end_task(index, 0, died, true);
-        self.idle.push(index);
+        match StackPool::new(1, stack_bytes).ok().and_then(|pool| pool.take()) {
+            Some(stack) => {
+                self.spare_stacks.push(stack);
+                self.idle.push(index);
+            }
+            None => eprintln!("fulgurite: no memory for another stack: worker {} has one fiber less", self.id),
+        }
     }
 
     // ---- the scheduling point -------------------------------------------------------------------------------------------
@@ -538,6 +544,7 @@ impl Worker {
         let spin_ns = self.shared.config.spin.as_nanos() as u64;
         // Whether a job of the common queue could begin here; nothing but a wake-up changes that.
         let open = self.scheduler.may_start() && !self.idle.is_empty() && self.jobs.is_empty();
+        let open_for = if open { self.pins_that_fit() + 1 } else { 0 };
         let job_waits = |this: &Self| open && this.shared.injector.head_pins().is_some_and(|pins| this.fits(pins));
         // Waiting for flash, or for an arrival that is nearer than a sleep is long: poll.
         let poll_until = begin.saturating_add(spin_ns);
@@ -567,7 +574,8 @@ impl Worker {
             timeout = timeout.min(STARVED_NS);
         }
         let mailbox = &self.shared.mailboxes[self.id as usize];
-        if mailbox.doze(open) && !job_waits(self) && !(self.left && self.shared.active.load(Ordering::Acquire) == 0) {
+        if mailbox.doze(open_for) && !job_waits(self) && !(self.left && self.shared.active.load(Ordering::Acquire) == 0)
+        {
             self.statistics.counts.sleeps += 1;
             self.queue.wait((timeout < u64::MAX / 2).then(|| Duration::from_nanos(timeout)));
         }
@@ -591,8 +599,8 @@ impl Worker {
             && let Some(Serving { service, done, died, .. }) = self.service.take()
         {
             let dropped = catch_unwind(AssertUnwindSafe(move || drop(service)));
-            let died = died.or_else(|| dropped.err().map(|panic| panic_text(&*panic)));
-            let _ = done.send(died.map_or(Ok(()), Err));
+            let died = died.or_else(|| dropped.err().map(panic_text));
+            let _ = done.send(died.map_or(Ok(()), |text| Err(ServiceEnd::Died(text))));
         }
         while self.service.is_none()
             && let Some(ServiceFactory { make, done }) = self.services.pop_front()
@@ -603,9 +611,13 @@ impl Worker {
                 (service, pins)
             }));
             match made {
+                Ok((_, pins)) if pins > 4 && pins >= self.frame_limit => {
+                    let frames = self.frame_limit;
+                    let _ = done.send(Err(ServiceEnd::Refused(SubmitError::TooManyPins { pins, frames })));
+                }
                 Ok((service, pins)) => self.service = Some(Serving { service, pins, done, running: 0, died: None }),
                 Err(panic) => {
-                    let _ = done.send(Err(panic_text(&*panic)));
+                    let _ = done.send(Err(ServiceEnd::Died(panic_text(panic))));
                 }
             }
         }
@@ -651,8 +663,16 @@ impl Worker {
         for local in 0..self.held.len() as u32 {
             self.shared.frames.pins(self.first_frame + local).store(0, Ordering::Relaxed);
         }
-        if let Err(error) = self.write_back_all() {
-            eprintln!("fulgurite: worker {} could not write all of its dirty frames back: {error}", self.id);
+        // Once more: what failed may have been one request.
+        if let Err(error) = self.write_back_all().or_else(|_| self.write_back_all()) {
+            let lost = Vec::from_iter(self.dirty().map(|local| self.held[local as usize].subpage));
+            let named = Vec::from_iter(lost.iter().take(8).map(u32::to_string)).join(", ");
+            eprintln!(
+                "fulgurite: worker {} could not write {} dirty subpages back, which are lost ({error}): {named}{}",
+                self.id,
+                lost.len(),
+                if lost.len() > 8 { ", ..." } else { "" }
+            );
         }
     }
 
@@ -675,6 +695,7 @@ impl Worker {
             frame < limit
         });
         self.beyond = self.held[count as usize..].iter().filter(|h| !h.out).count() as u32;
+        self.shared.frames.claim(first, limit);
         if self.beyond == 0 {
             self.discard_beyond();
         }
@@ -694,8 +715,11 @@ impl Worker {
         }
     }
 
-    fn discard_beyond(&self) {
+    /// Gives the memory beyond the limit back, where nothing lies any more.
+    fn discard_beyond(&mut self) {
         let (first, end) = (self.first_frame + self.frame_limit, self.first_frame + self.held.len() as u32);
+        // The medium first: it must not go on using pages that the arena has no more.
+        self.queue.use_frames(self.first_frame..first);
         if first < end {
             self.shared.frames.discard(first, end);
         }
@@ -704,21 +728,25 @@ impl Worker {
 
 /// A fiber that takes one task after the other.
 fn new_fiber(worker: *mut Worker, shared: Arc<Shared>, state: Rc<FiberState>, stack: PooledStack) -> Fiber {
+    let floor = stack.floor();
     Fiber::new(stack, move |suspender: &Suspender| {
         let index = state.index;
-        let mut context = Context::new(worker, &shared, state, suspender);
+        let mut context = Context::new(worker, &shared, state, suspender, floor);
         loop {
             // SAFETY: this fiber runs on the worker's thread while its loop waits in `resume`, which holds no reference to
             // the worker; the reference ends with the call.
             let task = unsafe { &mut *worker }.take_task(index);
             let died = match task {
                 // It catches its own panics; what is left are those of wakers and of results that nobody waits for.
-                Some(Task::Job(job)) => {
-                    catch_unwind(AssertUnwindSafe(|| job.run(&mut context))).unwrap_or(true).then(String::new)
-                }
+                Some(Task::Job(job)) => catch_unwind(AssertUnwindSafe(|| job.run(&mut context)))
+                    .unwrap_or_else(|panic| {
+                        drop_payload(panic);
+                        true
+                    })
+                    .then(String::new),
                 Some(Task::Service(service)) => loop {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| service.run(&mut context))) {
-                        break Some(panic_text(&*panic));
+                        break Some(panic_text(panic));
                     }
                     let accesses = context.take_accesses();
                     // SAFETY: as above.

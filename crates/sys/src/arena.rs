@@ -72,14 +72,13 @@ impl Arena {
             Backed::HugePages => Advice::LinuxHugepage,
             Backed::BasePages => Advice::LinuxNoHugepage,
         };
-        // SAFETY: the range lies inside the mapping just made. Refusal (no THP in this kernel) costs speed only.
-        let _ = unsafe {
-            madvise(
-                aligned.cast(),
-                len.next_multiple_of(HUGE).min(mapped_len - (aligned as usize - start as usize)),
-                advice,
-            )
-        };
+        // Whole huge pages only: a table of a few base pages must not take 2 MiB.
+        let whole = if backed == Backed::HugePages { len / HUGE * HUGE } else { len };
+        // SAFETY: both ranges lie inside the mapping just made. Refusal (no THP in this kernel) costs speed only.
+        unsafe {
+            let _ = madvise(aligned.cast(), whole, advice);
+            let _ = madvise(aligned.add(whole).cast(), len - whole, Advice::LinuxNoHugepage);
+        }
         Ok(Arena {
             base: NonNull::new(aligned).expect("mmap never returns null"),
             len,
@@ -184,6 +183,21 @@ impl Arena {
         // SAFETY: both ranges are mapped (checked above) and belong to different mappings, so they do not overlap.
         unsafe {
             arch::copy_opaque(from.base.as_ptr().add(from_offset), to.base.as_ptr().add(to_offset), len);
+        }
+    }
+
+    /// Allows huge pages in a range, or forbids them: where memory was given back in part, the kernel would fill the holes
+    /// sooner or later. Whole huge pages inside the range only.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn allow_huge_pages(&self, offset: usize, len: usize, allow: bool) {
+        self.check(offset, len);
+        let (start, end) = (offset.next_multiple_of(HUGE), (offset + len) / HUGE * HUGE);
+        if start < end {
+            let advice = if allow { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
+            // SAFETY: the range is inside the mapping; its contents do not change.
+            let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
         }
     }
 

@@ -13,6 +13,7 @@
 use std::collections::TryReserveError;
 use std::io;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +39,10 @@ pub struct Uring {
     file: ManuallyDrop<Arc<DirectFile>>,
     arena: ManuallyDrop<Arc<Arena>>,
     wake: ManuallyDrop<Arc<Notifier>>,
-    /// The arena is registered with the kernel in pieces of [`BUFFER_BYTES`].
-    registered: bool,
+    /// The kernel lets us register memory.
+    may_register: bool,
+    /// Bytes of the arena that are registered with the kernel, in pieces of [`BUFFER_BYTES`].
+    registered: Range<usize>,
     /// `DEFER_TASKRUN` was granted.
     deferred: bool,
     enabled: bool,
@@ -54,8 +57,8 @@ pub struct Uring {
 }
 
 impl Uring {
-    /// Makes a ring for up to `depth` operations in flight. Registers the arena with the kernel if asked to and allowed
-    /// to; see [`Uring::registered`].
+    /// Makes a ring for up to `depth` operations in flight. Where `register` asks for it and the kernel allows it, memory of
+    /// the arena can be registered ([`Uring::register`]).
     ///
     /// # Errors
     /// `ENOSYS` or `EPERM` where io_uring is missing or forbidden; others when the kernel has no memory.
@@ -86,7 +89,8 @@ impl Uring {
             file: ManuallyDrop::new(file),
             arena: ManuallyDrop::new(arena),
             wake: ManuallyDrop::new(wake),
-            registered: false,
+            may_register: false,
+            registered: 0..0,
             deferred,
             enabled: !deferred,
             in_flight: 0,
@@ -94,27 +98,55 @@ impl Uring {
             armed: false,
             notified: false,
         };
-        // Refusal (RLIMIT_MEMLOCK, no rights) costs speed only.
-        uring.registered = register && uring.register_arena().is_ok();
+        // Refusal (RLIMIT_MEMLOCK, no rights) costs speed only; one page tells.
+        uring.may_register = register && uring.arena.len() >= 4096 && uring.register_pieces(0..4096).is_ok();
+        if uring.may_register {
+            uring.ring.submitter().unregister_buffers()?;
+        }
         Ok(uring)
     }
 
-    fn register_arena(&self) -> io::Result<()> {
+    /// Registers this range of the arena, and no other, with the kernel, which then need not pin its pages at each operation.
+    /// What is registered stays pinned: memory that is to be given back must not be in the range, or the ring would go on
+    /// using the pages that the arena no longer has. The range is empty afterwards if the kernel refuses. To be called on
+    /// the ring's own thread.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena.
+    pub fn register(&mut self, range: Range<usize>) {
+        assert!(range.end <= self.arena.len() && range.start <= range.end, "{range:?} is outside the arena");
+        if !self.may_register || range == self.registered {
+            return;
+        }
+        if !self.registered.is_empty() {
+            self.registered = 0..0;
+            if self.ring.submitter().unregister_buffers().is_err() {
+                // Never seen; nothing registered is used any more, and nothing else can be registered.
+                self.may_register = false;
+                return;
+            }
+        }
+        if !range.is_empty() && self.register_pieces(range.clone()).is_ok() {
+            self.registered = range;
+        }
+    }
+
+    fn register_pieces(&self, range: Range<usize>) -> io::Result<()> {
         let mut buffers = Vec::new();
-        let reserved: Result<(), TryReserveError> = buffers.try_reserve(self.arena.len().div_ceil(BUFFER_BYTES));
+        let reserved: Result<(), TryReserveError> = buffers.try_reserve(range.len().div_ceil(BUFFER_BYTES));
         reserved.map_err(|_| io::ErrorKind::OutOfMemory)?;
-        for offset in (0..self.arena.len()).step_by(BUFFER_BYTES) {
-            let len = BUFFER_BYTES.min(self.arena.len() - offset);
+        for offset in range.clone().step_by(BUFFER_BYTES) {
+            let len = BUFFER_BYTES.min(range.end - offset);
             buffers.push(libc::iovec { iov_base: self.arena.range(offset, len).as_ptr().cast(), iov_len: len });
         }
         // SAFETY: the buffers are the arena's mapping, which we hold until the ring is closed (`drop`).
         unsafe { self.ring.submitter().register_buffers(&buffers) }
     }
 
-    /// Whether the arena is registered: operations then need not pin its pages each time.
+    /// Whether memory can be registered: operations then need not pin its pages each time.
     #[must_use]
-    pub fn registered(&self) -> bool {
-        self.registered
+    pub fn may_register(&self) -> bool {
+        self.may_register
     }
     /// Whether completions wait for this thread to come for them (`DEFER_TASKRUN`).
     #[must_use]
@@ -174,8 +206,12 @@ impl Uring {
 
     /// The registered buffer that holds the range.
     fn buffer(&self, offset: usize, len: u32) -> Option<u16> {
-        let (first, last) = (offset / BUFFER_BYTES, (offset + (len as usize).max(1) - 1) / BUFFER_BYTES);
-        u16::try_from(first).ok().filter(|_| self.registered && first == last)
+        let end = offset + len as usize;
+        if offset < self.registered.start || end > self.registered.end || len == 0 {
+            return None;
+        }
+        let (first, last) = (offset - self.registered.start, end - 1 - self.registered.start);
+        u16::try_from(first / BUFFER_BYTES).ok().filter(|_| first / BUFFER_BYTES == last / BUFFER_BYTES)
     }
 
     fn push(&mut self, entry: squeue::Entry, user: u64) -> Result<(), RingFull> {
@@ -307,7 +343,7 @@ impl Drop for Uring {
         if self.drain() {
             // Closing the ring lets go of file and memory some time later; this does it now. Only the ring's own thread may.
             let _ = self.ring.submitter().unregister_files();
-            if self.registered {
+            if !self.registered.is_empty() {
                 let _ = self.ring.submitter().unregister_buffers();
             }
             // SAFETY: each is dropped once, here, and not used afterwards; the ring goes first.
@@ -346,7 +382,8 @@ mod tests {
             file.write_at(page as u64 * 4096, &arena, page * 4096, 4096).unwrap();
         }
         let wake = Arc::new(Notifier::new().unwrap());
-        let ring = Uring::new(depth, file, arena.clone(), wake.clone(), true).ok()?;
+        let mut ring = Uring::new(depth, file, arena.clone(), wake.clone(), true).ok()?;
+        ring.register(0..arena.len());
         Some((ring, arena, wake))
     }
 
@@ -370,6 +407,27 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+    #[test]
+    fn memory_that_was_given_back_is_not_the_rings_any_more() {
+        let Some((mut ring, arena, _)) = ring("discard", 8, 4) else { return };
+        let read = |ring: &mut Uring, page: usize| {
+            ring.push_read(page as u64 * 4096, page * 4096, 4096, 0).unwrap();
+            let mut ended = 0;
+            while ended == 0 {
+                ring.wait(None).unwrap();
+                ring.reap(|_, result| ended = result);
+            }
+            let mut bytes = [0; 4096];
+            arena.read(page * 4096, &mut bytes);
+            assert_eq!((ended, bytes), (4096, [page as u8 + 1; 4096]), "page {page}");
+        };
+        for registered in [8, 3, 8, 0, 1] {
+            // First the ring lets go, then the kernel gets the memory back.
+            ring.register(0..registered * 4096);
+            arena.discard(registered * 4096, (8 - registered) * 4096);
+            (0..8).for_each(|page| read(&mut ring, page));
+        }
     }
     #[test]
     fn a_wake_up_ends_a_wait_and_is_kept() {

@@ -183,7 +183,7 @@ impl Flash for FileFlash {
         let register = self.backend != FileBackend::UringUnregistered;
         match Uring::new(depth, self.medium.file.clone(), frames.clone(), wake.clone(), register) {
             Ok(ring) => {
-                if register && !ring.registered() {
+                if register && !ring.may_register() {
                     self.warn(
                         "the frames cannot be registered with io_uring (ulimit -l, or CAP_IPC_LOCK): reads cost a little \
                          more CPU"

@@ -151,6 +151,10 @@ impl Queue for UringQueue {
         completions.append(&mut self.refused);
         completions.len() - before
     }
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        let end = frames.end.min(self.frame_count) as usize;
+        self.ring.register((frames.start as usize).min(end) * SUBPAGE_BYTES..end * SUBPAGE_BYTES);
+    }
     fn wait(&mut self, timeout: Option<Duration>) {
         if !self.refused.is_empty() || (self.failed.is_some() && self.in_flight() > 0) {
             return;

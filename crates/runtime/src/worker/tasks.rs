@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fulgurite_policy::{Choice, Point};
 
 use super::{CHECK_POINTS, Task, Worker};
-use crate::job::{ErasedJob, JobError, panic_text, refuse};
+use crate::job::{ErasedJob, JobError, drop_payload, panic_text, refuse};
 use crate::service::Next;
 
 impl Worker {
@@ -43,7 +43,7 @@ impl Worker {
         match catch_unwind(AssertUnwindSafe(|| serving.service.next())) {
             Ok(next) => Some((next, serving.pins)),
             Err(panic) => {
-                serving.died = Some(panic_text(&*panic));
+                serving.died = Some(panic_text(panic));
                 None
             }
         }
@@ -51,7 +51,14 @@ impl Worker {
 
     /// Whether a job with this many pins can hold them all beside what was promised to others. One always can.
     pub(super) fn fits(&self, pins: u32) -> bool {
-        self.pins_promised == 0 || self.pins_promised + pins < self.frame_limit
+        pins <= self.pins_that_fit()
+    }
+    /// How many pins a job may have that begins now.
+    pub(super) fn pins_that_fit(&self) -> u32 {
+        match self.pins_promised {
+            0 => u32::MAX - 1,
+            promised => self.frame_limit.saturating_sub(promised + 1),
+        }
     }
 
     /// The next job for fiber `index`, begun.
@@ -62,7 +69,7 @@ impl Worker {
             None => self.shared.injector.pop(|pins| self.fits(pins)),
         };
         if let Some(job) = job {
-            if !self.shared.injector.is_empty() && self.shared.mailboxes.len() > 1 {
+            if self.shared.mailboxes.len() > 1 {
                 self.shared.call_one();
             }
             return self.begin_job(index, job);
@@ -123,7 +130,9 @@ impl Worker {
         self.pins_promised -= std::mem::take(&mut slot.promised);
         if let Some((finish, control)) = slot.finish.take() {
             // Nobody waits for it any more, perhaps: then the result goes here, and what its drop does is its owner's.
-            let _ = catch_unwind(AssertUnwindSafe(move || drop(finish)));
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(move || drop(finish))) {
+                drop_payload(panic);
+            }
             let ns = self.shared.clock.now_ns().saturating_sub(control.submitted_ns);
             self.statistics.job_ns.saturating_record(ns.max(1));
         }
