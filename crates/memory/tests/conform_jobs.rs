@@ -219,6 +219,42 @@ fn a_running_job_learns_of_deadline_and_cancellation_where_it_would_wait() {
     });
 }
 
+#[test]
+fn deadlines_and_cancellation_end_waits_that_would_last() {
+    within(60, "waits", || {
+        let runtime = with_frames(builder(8), 2, 4);
+        let kinds: [fn(&mut Context) -> Result<(), AccessError>; 3] = [
+            |c| c.sleep(Duration::from_secs(3600)),
+            |c| c.park(0x0BAD, &|| true),
+            |c| c.await_future(std::future::pending::<()>()),
+        ];
+        for wait in kinds {
+            for worker in 0..2 {
+                let options = JobOptions::new().pins(0).worker(worker);
+                let deadline = options.clone().deadline(Duration::from_millis(5));
+                // Many waits before: what they left behind ends none of the later ones.
+                let timed = move |c: &mut Context| {
+                    (0..100).try_for_each(|_| c.sleep(Duration::from_micros(1)))?;
+                    wait(c)
+                };
+                let job = runtime.submit_with(&deadline, timed).unwrap();
+                let result = job.wait();
+                let late = Err(JobError::DeadlineExceeded { name: "job" });
+                assert!(result == Ok(Err(AccessError::DeadlineExceeded)) || result == late, "{result:?}");
+                let (begun, has_begun) = std::sync::mpsc::channel();
+                let job = runtime.submit_with(&options, move |c| {
+                    begun.send(()).unwrap();
+                    wait(c)
+                });
+                let job = job.unwrap();
+                has_begun.recv().unwrap();
+                job.cancel();
+                assert_eq!(job.wait(), Ok(Err(AccessError::Cancelled)));
+            }
+        }
+    });
+}
+
 #[inline(never)]
 fn overflow(depth: u64) -> u64 {
     let room = std::hint::black_box([depth; 64]);

@@ -113,6 +113,16 @@ impl FiberState {
             *self.control.borrow_mut() = None;
         }
     }
+    /// The deadline of its job, if it has one.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let control = self.control.borrow();
+        control.as_ref().map(|c| c.deadline_ns).filter(|&ns| self.bounded.get() && ns != u64::MAX)
+    }
+    /// Whether its job was cancelled.
+    pub(crate) fn cancelled(&self) -> bool {
+        let control = self.control.borrow();
+        self.bounded.get() && control.as_ref().is_some_and(|c| c.cancelled.load(Ordering::Relaxed))
+    }
     /// The fiber begins to wait. Returns the ticket of this wait.
     pub(crate) fn begin_wait(&self, waits_for: WaitsFor) -> u32 {
         let ticket = self.ticket.get().wrapping_add(1).max(1);
@@ -422,7 +432,8 @@ impl Context {
             if worker.stopping() {
                 return Err(AccessError::ShuttingDown);
             }
-            worker.will_sleep(index, until);
+            let ticket = worker.will_sleep(index, until);
+            worker.until_deadline(index, ticket);
             Ok(())
         })?;
         self.suspend();
@@ -444,18 +455,23 @@ impl Context {
                 return Ok(());
             }
             let now = self.shared.clock.now_ns();
-            let (worker, ticket) =
-                self.with_worker(|worker| (worker.id, worker.will_wait(index, WaitsFor::Latch, now)));
+            let (worker, ticket) = self.with_worker(|worker| {
+                let ticket = worker.will_wait(index, WaitsFor::Latch, now);
+                worker.until_deadline(index, ticket);
+                (worker.id, ticket)
+            });
             parked.push(Parked { key, shared: self.shared.clone(), worker, fiber: index, ticket });
             ticket
         };
         self.suspend();
-        if self.state.wake.get() == Wake::ShutDown {
+        let ended = self.after_wait();
+        if ended.is_err() {
+            // Nobody has unparked it, perhaps.
             let mine = |p: &Parked| p.fiber == index && p.ticket == ticket && Arc::ptr_eq(&p.shared, &self.shared);
             let worker = self.worker() as u32;
             PARKED[shard(key)].lock().retain(|p| p.worker != worker || !mine(p));
         }
-        self.after_wait()
+        ended
     }
 
     /// What a wait for something other than flash ends in.
@@ -512,7 +528,9 @@ impl Context {
                     if worker.stopping() {
                         return Err(AccessError::ShuttingDown);
                     }
-                    Ok(worker.will_wait(index, WaitsFor::Outside, now))
+                    let ticket = worker.will_wait(index, WaitsFor::Outside, now);
+                    worker.until_deadline(index, ticket);
+                    Ok(ticket)
                 })?);
             }
             self.suspend();

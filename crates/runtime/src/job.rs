@@ -4,13 +4,15 @@ use std::any::Any;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin as FuturePin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::mailbox::Message;
+use crate::shared::Shared;
 use crate::{AccessError, Context};
 
 /// How urgent a job is among those that wait to be started.
@@ -210,6 +212,7 @@ impl<T: Send> Finish for Slot<T> {
 pub struct JobHandle<T> {
     slot: Arc<Slot<T>>,
     control: Arc<Control>,
+    runtime: Weak<Shared>,
 }
 
 impl<T: Send> JobHandle<T> {
@@ -230,9 +233,13 @@ impl<T: Send> JobHandle<T> {
             self.slot.ready.wait(&mut state);
         }
     }
-    /// Makes the job's next access that misses fail with [`AccessError::Cancelled`]; a job not yet started never starts.
+    /// Makes the job's next miss or wait fail with [`AccessError::Cancelled`], and the wait that it is in, unless that is for
+    /// flash; a job not yet started never starts.
     pub fn cancel(&self) {
-        self.control.cancelled.store(true, Ordering::Relaxed);
+        let before = self.control.cancelled.swap(true, Ordering::Relaxed);
+        if let Some(runtime) = self.runtime.upgrade().filter(|_| !before) {
+            runtime.mailboxes.iter().for_each(|mailbox| mailbox.send(Message::Cancelled));
+        }
     }
     /// Whether it has ended.
     #[must_use]
@@ -294,7 +301,12 @@ impl<T: Send + 'static, F: FnOnce(&mut Context) -> T + Send> ErasedJob for Typed
 }
 
 /// Makes a job and its handle.
-pub(crate) fn new_job<T, F>(options: &JobOptions, now_ns: u64, code: F) -> (Box<dyn ErasedJob>, JobHandle<T>)
+pub(crate) fn new_job<T, F>(
+    shared: &Arc<Shared>,
+    options: &JobOptions,
+    now_ns: u64,
+    code: F,
+) -> (Box<dyn ErasedJob>, JobHandle<T>)
 where
     T: Send + 'static,
     F: FnOnce(&mut Context) -> T + Send + 'static,
@@ -310,7 +322,7 @@ where
         pins: options.pins,
     });
     let job = Box::new(TypedJob { code, slot: slot.clone(), control: control.clone() });
-    (job, JobHandle { slot, control })
+    (job, JobHandle { slot, control, runtime: Arc::downgrade(shared) })
 }
 
 /// Fails a job that has not begun. Its closure is its owner's: a panic in dropping it stays here.

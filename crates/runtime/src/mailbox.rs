@@ -43,6 +43,8 @@ pub(crate) enum Message {
     Statistics { reset: bool, reply: std::sync::mpsc::Sender<WorkerStatistics> },
     /// Write all dirty frames back and flush the medium.
     WriteBack(std::sync::mpsc::Sender<Result<(), FlashError>>),
+    /// A job was cancelled: should it wait for something that may take long, it need not.
+    Cancelled,
     /// Begin no more jobs; end when those that have begun have ended, on all workers.
     Stop,
 }

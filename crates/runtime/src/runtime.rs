@@ -121,7 +121,7 @@ impl Runtime {
             .lock()
             .admit(now, shared.injector.oldest_wait_ns(now))
             .map_err(|o| SubmitError::Overloaded { wait_ns: o.wait_ns })?;
-        let (job, handle) = new_job(options, now, code);
+        let (job, handle) = new_job(shared, options, now, code);
         match options.worker {
             None => shared.inject(job),
             Some(worker) => shared

@@ -101,7 +101,8 @@ pub(crate) struct Worker {
     service_ready: bool,
     /// Services that wait for their turn.
     services: VecDeque<ServiceFactory>,
-    timers: BinaryHeap<std::cmp::Reverse<(u64, u32)>>,
+    /// Times at which waits end: nanoseconds, fiber, ticket.
+    timers: BinaryHeap<std::cmp::Reverse<(u64, u32, u32)>>,
     /// A fiber that has ended its job asks what is next; it could begin a job itself.
     at_rest: bool,
     /// What it decided.
@@ -430,6 +431,7 @@ impl Worker {
                         self.statistics = WorkerStatistics::new();
                     }
                 }
+                Message::Cancelled => self.wake_cancelled(),
                 Message::WriteBack(reply) => self.write_back_requests.push(reply),
             }
         }
@@ -502,20 +504,48 @@ impl Worker {
         self.scheduler.yielded(FiberIndex(fiber), age, self.shared.clock.now_ns());
     }
 
-    /// Notes that a fiber is about to sleep until `ns`.
-    pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) {
-        self.will_wait(fiber, WaitsFor::Outside, self.shared.clock.now_ns());
-        self.timers.push(std::cmp::Reverse((until_ns, fiber)));
+    /// Notes that a fiber is about to sleep until then. Returns the ticket of this wait.
+    pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) -> u32 {
+        let ticket = self.will_wait(fiber, WaitsFor::Outside, self.shared.clock.now_ns());
+        self.timers.push(std::cmp::Reverse((until_ns, fiber, ticket)));
+        ticket
+    }
+
+    /// Ends the wait that has just begun with the job's deadline, if it has one.
+    pub(crate) fn until_deadline(&mut self, fiber: u32, ticket: u32) {
+        if let Some(deadline_ns) = self.fibers[fiber as usize].state.deadline_ns() {
+            // Most waits end before that: their timers must not pile up.
+            if self.timers.len() > 4 * self.fibers.len() {
+                let fibers = &self.fibers;
+                self.timers.retain(|std::cmp::Reverse((_, fiber, ticket))| {
+                    let state = &fibers[*fiber as usize].state;
+                    state.waiting.get() && state.ticket.get() == *ticket
+                });
+            }
+            self.timers.push(std::cmp::Reverse((deadline_ns + 1, fiber, ticket)));
+        }
+    }
+
+    /// Ends the waits of jobs that were cancelled; those for flash end by themselves.
+    fn wake_cancelled(&mut self) {
+        let now = self.shared.clock.now_ns();
+        for fiber in 0..self.fibers.len() {
+            let state = &self.fibers[fiber].state;
+            let ends = matches!(state.waits_for.get(), WaitsFor::Latch | WaitsFor::Outside);
+            if state.waiting.get() && ends && state.cancelled() {
+                self.wake_local(fiber as u32, Wake::Retry, now);
+            }
+        }
     }
 
     fn ring_timers(&mut self) {
         let now = self.shared.clock.now_ns();
-        while let Some(&std::cmp::Reverse((at, fiber))) = self.timers.peek() {
+        while let Some(&std::cmp::Reverse((at, fiber, ticket))) = self.timers.peek() {
             if at > now {
                 break;
             }
             self.timers.pop();
-            self.wake_local(fiber, Wake::Retry, now);
+            self.wake_ticket(fiber, ticket, Wake::Retry);
         }
     }
 
