@@ -223,7 +223,8 @@ fn a_running_job_learns_of_deadline_and_cancellation_where_it_would_wait() {
 fn deadlines_and_cancellation_end_waits_that_would_last() {
     within(60, "waits", || {
         let runtime = with_frames(builder(8), 2, 4);
-        let kinds: [fn(&mut Context) -> Result<(), AccessError>; 3] = [
+        type Wait = fn(&mut Context) -> Result<(), AccessError>;
+        let kinds: [Wait; 3] = [
             |c| c.sleep(Duration::from_secs(3600)),
             |c| c.park(0x0BAD, &|| true),
             |c| c.await_future(std::future::pending::<()>()),
