@@ -50,6 +50,25 @@ impl Suspender {
     pub fn suspend(&self) {
         self.0.suspend(());
     }
+
+    /// Runs `call` on the stack of whoever resumed this fiber, below what is in use there: it needs no room on this one, and
+    /// that stack is warm. A panic of `call` goes on in the fiber.
+    ///
+    /// # Safety
+    /// `call` does not suspend this fiber.
+    #[inline(always)]
+    pub unsafe fn on_parent_stack<R>(&self, call: impl FnOnce() -> R) -> R {
+        /// The closure stays on its thread; its only reason not to be `Send` may be what it captures.
+        struct SameThread<F>(F);
+        // SAFETY: the parent's stack belongs to the same thread; that the suspender is not used there is the caller's word.
+        unsafe impl<F> Send for SameThread<F> {}
+        let call = SameThread(call);
+        self.0.on_parent_stack(move || {
+            // All of it is captured, not its field alone.
+            let whole = call;
+            (whole.0)()
+        })
+    }
 }
 
 impl Fiber {

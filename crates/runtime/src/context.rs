@@ -159,18 +159,22 @@ pub struct Context {
     not_send: PhantomData<*mut ()>,
 }
 
-/// What of a fiber's stack is kept for the worker's own code, which must not overflow: a miss, an eviction and a submission
-/// take 2 KiB of it in a release build, a multiple in others.
-const STACK_RESERVE: usize = if cfg!(debug_assertions) { 14 << 10 } else { 6 << 10 };
+/// What of a fiber's stack is kept for the way to the worker's stack, for parking and for the switch, which must not overflow.
+const STACK_RESERVE: usize = if cfg!(debug_assertions) { 3 << 10 } else { 2 << 10 };
 
 /// Ends the process when the worker's own code panics on a fiber: a job's panic would be caught, but the worker is in the
 /// middle of something.
 struct Whole;
 impl Drop for Whole {
     fn drop(&mut self) {
-        eprintln!("fulgurite: a worker failed in the middle of a change and cannot go on (see the message above)");
-        std::process::abort();
+        give_up();
     }
+}
+
+/// Ends the process: a worker has panicked.
+pub(crate) fn give_up() -> ! {
+    eprintln!("fulgurite: a worker failed in the middle of a change and cannot go on (see the message above)");
+    std::process::abort()
 }
 
 /// What an address's high bits are when it is in the first controller, in units of subpages.
@@ -204,18 +208,24 @@ impl Context {
         }
     }
 
-    /// Calls the worker.
+    /// Calls the worker, on its own stack.
     #[inline(always)]
     fn with_worker<R>(&mut self, call: impl FnOnce(&mut Worker) -> R) -> R {
-        let whole = Whole;
-        // SAFETY: this fiber runs, so the worker's loop waits in `resume` and holds no reference (see `worker`); this one ends
-        // with the call, which runs no code of a user.
-        let result = call(unsafe { self.worker.as_mut() });
-        std::mem::forget(whole);
-        result
+        let worker = self.worker;
+        // SAFETY: the suspender lives on this fiber's stack for as long as its body runs, and the worker does not have it. The
+        // fiber runs, so the worker's loop waits in `resume` and holds no reference (see `worker`); the one made here ends with
+        // the call, which runs no code of a user.
+        unsafe {
+            self.suspender.as_ref().on_parent_stack(move || {
+                let whole = Whole;
+                let result = call(&mut *worker.as_ptr());
+                std::mem::forget(whole);
+                result
+            })
+        }
     }
 
-    /// Whether the worker's code has room on this stack.
+    /// Whether there is room on this stack for what a miss or a wait needs of it.
     #[inline]
     fn enough_stack(&self) -> Result<(), AccessError> {
         let here = 0u8;

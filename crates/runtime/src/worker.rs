@@ -243,20 +243,18 @@ impl Worker {
 
     /// Runs until the runtime stops and nothing is left to run.
     pub(crate) fn run(mut self) {
-        /// A worker that dies must not keep the others from ending.
-        struct Leave(*mut Worker);
+        /// What a worker was changing when it panicked is half changed, and others wait for it: no way on from there.
+        struct Leave;
         impl Drop for Leave {
             fn drop(&mut self) {
                 CURRENT.set(false);
-                // SAFETY: the worker is this function's argument, which is dropped after its variables; its loop has ended.
-                let worker = unsafe { &mut *self.0 };
-                if std::thread::panicking() && !std::mem::replace(&mut worker.left, true) {
-                    worker.shared.leave();
+                if std::thread::panicking() {
+                    crate::context::give_up();
                 }
             }
         }
         let worker: *mut Worker = &raw mut self;
-        let _leave = Leave(worker);
+        let _leave = Leave;
         CURRENT.set(true);
         let mut point = Point::Idle;
         // SAFETY: `worker` points to `self`, which lives to the end of this function and is reached through this pointer
