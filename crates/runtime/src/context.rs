@@ -27,7 +27,7 @@ use crate::miss::Step;
 use crate::near::NearView;
 use crate::primitive::{AtomicU32, Ordering};
 use crate::residency;
-use crate::shared::Shared;
+use crate::shared::{Shared, WorkerId};
 use crate::table::Table;
 use crate::worker::{Worker, wake};
 
@@ -137,6 +137,7 @@ pub struct Context {
     near: NearView,
     accesses: u64,
     worker: NonNull<Worker>,
+    worker_id: WorkerId,
     suspender: NonNull<Suspender>,
     shared: Arc<Shared>,
     state: Rc<FiberState>,
@@ -165,6 +166,7 @@ impl Context {
             near: shared.near.view(),
             accesses: 0,
             worker: NonNull::new(worker).expect("a worker is not at null"),
+            worker_id: WorkerId::new(shared.id, id as u32),
             suspender: NonNull::from(suspender),
             shared: shared.clone(),
             state,
@@ -199,7 +201,8 @@ impl Context {
     #[inline(always)]
     pub fn access_mut(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
         let byte = self.access(at)?;
-        self.mark_dirty(byte);
+        // SAFETY: the access has just returned it.
+        unsafe { self.mark_dirty(byte) };
         Ok(byte)
     }
 
@@ -219,6 +222,18 @@ impl Context {
             return Ok(self.touch(frame, at));
         }
         self.access_slow(at, subpage, u64::from(self.shared.layout.subpages))
+    }
+
+    /// As [`Context::access_owned`], and marks the subpage dirty: the bytes may be written.
+    ///
+    /// # Errors
+    /// As [`Context::access_owned`].
+    #[inline]
+    pub fn access_owned_mut(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
+        let byte = self.access_owned(at)?;
+        // SAFETY: the access has just returned it.
+        unsafe { self.mark_dirty(byte) };
+        Ok(byte)
     }
 
     /// The frame of a subpage, if it is resident; it stays there until this fiber accesses another or switches.
@@ -253,11 +268,14 @@ impl Context {
         }
     }
 
-    /// Marks the subpage of a byte that an access has just returned dirty.
+    /// Marks the subpage of a byte dirty.
+    ///
+    /// # Safety
+    /// The last access of this context must have returned the byte.
     #[inline(always)]
-    pub fn mark_dirty(&mut self, byte: NonNull<u8>) {
+    unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) {
         let frame = (byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT;
-        // SAFETY: the byte lies in a frame (the caller got it from an access), and marks are as many as frames.
+        // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as frames.
         unsafe { self.marks.add(frame).as_ref() }.dirty.store(1, Ordering::Relaxed);
     }
 
@@ -321,13 +339,14 @@ impl Context {
         self.pin_resident(at, byte)
     }
 
-    /// As [`Context::pin`], for the part of the pool that workers own.
+    /// As [`Context::pin`], for the part of the pool that workers own. The frame shows no views of its bytes: whether a
+    /// reference to them may be made is for whoever keeps account of the regions' owners.
     ///
     /// # Errors
     /// As [`Context::pin`].
-    pub fn pin_owned(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
+    pub fn pin_owned(&mut self, at: Address) -> Result<OwnedFrame, AccessError> {
         let byte = self.access_owned(at)?;
-        self.pin_resident(at, byte)
+        self.pin_resident(at, byte).map(OwnedFrame)
     }
 
     #[inline]
@@ -483,6 +502,13 @@ impl Context {
         unsafe { self.worker.as_ref() }.id as usize
     }
 
+    /// The worker that runs this job, told from those of other runtimes too.
+    #[inline(always)]
+    #[must_use]
+    pub fn worker_id(&self) -> WorkerId {
+        self.worker_id
+    }
+
     /// States when the request that this job serves arrived, in nanoseconds of [`fulgurite_sys::Clock`]: its age among
     /// fibers that can run.
     pub fn set_arrival(&mut self, ns: u64) {
@@ -572,6 +598,25 @@ impl Drop for PinnedFrame {
             pinned.swap_remove(i);
             self.state.shared.unpin(self.frame);
         }
+    }
+}
+
+/// A frame with a subpage that a worker owns; it stays where it is until this is dropped. Only its address is shown, as a raw
+/// pointer: shared memory is reached as atomics, owned memory as references, and the same bytes never in both ways.
+#[derive(Debug)]
+pub struct OwnedFrame(PinnedFrame);
+
+impl OwnedFrame {
+    /// Its first byte in DRAM.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
+    #[inline]
+    pub fn mark_dirty(&self) {
+        self.0.mark_dirty();
     }
 }
 
