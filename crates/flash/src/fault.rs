@@ -7,14 +7,16 @@
 //! Invariant: each request is completed exactly once, but for those that a rule makes to hang; these stay in flight until
 //! the queue is dropped.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::slots::Slots;
-use crate::{Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth};
+use crate::{
+    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth, lock,
+};
 
 /// What happens to a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -154,10 +156,6 @@ impl<F: Flash> Flash for FaultyFlash<F> {
         counters.errors += lock(&self.state).errors;
         counters
     }
-}
-
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl State {

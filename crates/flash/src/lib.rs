@@ -15,10 +15,15 @@
 //! frames. Nothing is ordered but by completions: a write is durable when a flush, submitted after the write's
 //! completion, has completed.
 //!
+//! Whoever opens a queue relies on the first of these with references of its own, so a medium says it with `unsafe`: see
+//! [`FrameContract`].
+//!
 //! What this crate does not do: it keeps no time-outs (whoever waits for a request decides how long), it places nothing
 //! (a subpage's index is its place), and it checks no checksums.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+#[expect(unsafe_code, reason = "media promise what no type can check")]
+mod contract;
 mod emulated;
 mod error;
 mod fault;
@@ -30,12 +35,13 @@ mod ring;
 pub mod ring;
 mod slots;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
+pub use contract::FrameContract;
 pub use emulated::{EmulatedConfig, EmulatedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
@@ -113,7 +119,7 @@ impl DeviceCounters {
 pub const LATE_NS: u64 = 5_000;
 
 /// A medium: subpages that can be read, written and flushed through queues.
-pub trait Flash: Send + Sync {
+pub trait Flash: FrameContract + Send + Sync {
     /// Capacity, in subpages of 4 KiB.
     fn subpages(&self) -> u32;
     /// One line for people: what it is and how it is driven.
@@ -144,8 +150,8 @@ pub trait Queue: Send {
     /// Hands the batch over. Costs next to nothing when the batch is empty.
     ///
     /// # Errors
-    /// When the medium takes no more requests at all. Everything in flight then completes with an error at the next poll, so
-    /// that the caller needs no book-keeping of its own; frames under way are free only when the queue was dropped.
+    /// When the medium takes no more requests at all. What is in flight then completes, well or with an error, as soon as the
+    /// medium has certainly let go of it; what it never lets go of stays in flight, as with a device that hangs.
     fn flush(&mut self) -> Result<(), FlashError>;
     /// Appends the completions that are there, and returns how many. Never blocks.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
@@ -166,6 +172,11 @@ pub trait Queue: Send {
     fn depth(&self) -> usize;
     /// DRAM that the queue's rings and buffers take in this process, beside the frames.
     fn bytes(&self) -> usize;
+}
+
+/// Locks what holds whole values at any time, so that a panic elsewhere spoils nothing.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Frames in an arena.

@@ -182,3 +182,58 @@ fn an_emulated_device_that_cannot_be_is_refused() {
     let wake = Arc::new(Notifier::new().unwrap());
     assert!(matches!(flash.open_queue(storage, 4, wake), Err(OpenError::SameArena)));
 }
+
+#[test]
+fn a_ring_that_fails_keeps_what_the_kernel_may_still_move() {
+    let directory = tempfile::tempdir().unwrap();
+    let config =
+        FileConfig { backend: FileBackend::Uring, ..FileConfig::create(directory.path().join("flash"), 8 << 12) };
+    let flash = FileFlash::open(&config).unwrap();
+    let frames = arena(4);
+    let wake = Arc::new(Notifier::new().unwrap());
+    let mut queue = match flash.open_queue(frames.clone(), 4, wake) {
+        Ok(queue) => queue,
+        Err(error) => return println!("not tested here: {error}"),
+    };
+    let mut ended = Vec::new();
+    fill(&frames, 0, 11);
+    queue.submit(request(0, Op::Write, 3, 0)).unwrap();
+    while queue.poll(&mut ended) == 0 {
+        queue.wait(Some(Duration::from_secs(5)));
+    }
+    fill(&frames, 0, 99);
+    // One in the kernel's hands, one in the ring.
+    queue.submit(request(1, Op::Read, 3, 0)).unwrap();
+    queue.flush().unwrap();
+    queue.submit(request(2, Op::Read, 3, 1)).unwrap();
+    ended.clear();
+    // A ring is its first thread's: to another one, it has failed.
+    let failed = std::thread::scope(|scope| {
+        let elsewhere = scope.spawn(|| {
+            let failed = queue.flush().err()?;
+            for _ in 0..20 {
+                queue.wait(Some(Duration::from_millis(1)));
+                queue.poll(&mut ended);
+            }
+            assert_eq!(ended, [], "nothing can be known of either");
+            assert_eq!(queue.in_flight(), 2);
+            queue.submit(request(3, Op::Read, 3, 2)).unwrap();
+            assert_eq!(queue.poll(&mut ended), 1);
+            assert_eq!(ended.pop(), Some(Completion { tag: 3, result: Err(failed) }), "nothing new is taken");
+            Some(failed)
+        });
+        elsewhere.join().unwrap()
+    });
+    let Some(failed) = failed else { return println!("not tested here: this kernel lets any thread use a ring") };
+    for _ in 0..1000 {
+        if queue.in_flight() == 0 {
+            break;
+        }
+        queue.wait(Some(Duration::from_millis(10)));
+        queue.poll(&mut ended);
+    }
+    ended.sort_by_key(|c| c.tag);
+    assert_eq!(ended, [1, 2].map(|tag| Completion { tag, result: Ok(()) }), "what was moved is completed as that");
+    assert_eq!((stamp_of(&frames, 0), stamp_of(&frames, 1)), (Some(11), Some(11)));
+    assert_eq!(queue.flush(), Err(failed), "it stays failed");
+}

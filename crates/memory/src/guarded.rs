@@ -1,14 +1,11 @@
 //! Guarded memory: the [`Memory`] trait over a job's context, where an access may switch to another fiber.
 
-use fulgurite_format::{Address, SUBPAGE_BYTES};
+use std::sync::atomic::AtomicU64;
+
+use fulgurite_format::Address;
 use fulgurite_runtime::{AccessError, Context, PinnedFrame};
 
-use crate::{Memory, Pinned, View, ViewMut};
-
-#[inline(always)]
-fn whole(at: Address, len: usize) -> Result<(), AccessError> {
-    if len <= SUBPAGE_BYTES - at.subpage_offset() { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
-}
+use crate::{Memory, Pinned, Plain, Ptr, View, ViewMut, assert_inside, load_trusting, store_trusting, whole};
 
 impl Memory for Context {
     type Pin = PinnedFrame;
@@ -34,14 +31,24 @@ impl Memory for Context {
     fn prefetch(&mut self, at: Address) {
         Context::prefetch(self, at);
     }
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
-        Context::park(self, key, still)
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        Context::park(self, word, expected)
     }
-    fn unpark_all(key: usize) {
-        Context::unpark_all(key);
+    fn unpark_all(word: &AtomicU64) {
+        Context::unpark_all(word);
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Context::yield_now(self)
+    }
+    #[inline(always)]
+    fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
+        // SAFETY: `view` and `view_mut` return the range asked for, and the runtime places a subpage at a multiple of its size.
+        unsafe { load_trusting(self, at) }
+    }
+    #[inline(always)]
+    fn store<T: Plain>(&mut self, at: Ptr<T>, value: T) -> Result<(), AccessError> {
+        // SAFETY: as in `load`.
+        unsafe { store_trusting(self, at, value) }
     }
 }
 
@@ -50,19 +57,13 @@ impl Pinned for PinnedFrame {
         PinnedFrame::address(self)
     }
     fn view(&self, offset: usize, len: usize) -> View<'_> {
-        assert!(
-            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
-            "bytes {offset}..+{len} are outside a subpage"
-        );
+        assert_inside(offset, len);
         // SAFETY: the frame is pinned for as long as `self` lives, the range is inside it (checked), and shared regions are
         // reached as atomics only.
         unsafe { View::from_raw(self.base().add(offset), len) }
     }
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
-        assert!(
-            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
-            "bytes {offset}..+{len} are outside a subpage"
-        );
+        assert_inside(offset, len);
         self.mark_dirty();
         // SAFETY: as in `view`; the subpage was marked dirty before anything is written.
         unsafe { ViewMut::from_raw(self.base().add(offset), len) }

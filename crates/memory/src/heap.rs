@@ -379,29 +379,7 @@ impl Heap {
     fn refill<M: Memory>(&self, memory: &mut M, class: usize, bytes: usize) -> Result<(), AccessError> {
         let slot = &self.classes[class];
         let _turn = slot.turn.lock(memory)?;
-        let head = {
-            let state = hold(&slot.state);
-            if !state.cached.is_empty() || (state.head.is_null() && state.next != state.end) {
-                return Ok(());
-            }
-            state.head
-        };
-        if !head.is_null() {
-            let mut found = Vec::new();
-            let next = self.read_batch(memory, class, head, |at| found.push(at))?;
-            let mut state = hold(&slot.state);
-            if state.listed < found.len() as u64 + 1 || next.is_null() != (state.listed == found.len() as u64 + 1) {
-                return Err(AccessError::Corrupt {
-                    what: "heap free list",
-                    at: head,
-                    expected: state.listed,
-                    got: found.len() as u64 + 1,
-                });
-            }
-            state.head = next;
-            state.listed -= found.len() as u64 + 1;
-            state.cached.extend(found);
-            state.cached.push_back(head);
+        if self.take_batch(memory, class)? {
             return Ok(());
         }
         let size = class_bytes(class);
@@ -417,6 +395,35 @@ impl Heap {
         let mut state = hold(&slot.state);
         (state.next, state.end) = (at, at.add(len));
         Ok(())
+    }
+
+    /// Brings a batch from the class's list to where `allocate` finds it. False when there is nothing there either way. The
+    /// caller holds the class's turn.
+    fn take_batch<M: Memory>(&self, memory: &mut M, class: usize) -> Result<bool, AccessError> {
+        let slot = &self.classes[class];
+        let head = {
+            let state = hold(&slot.state);
+            if !state.cached.is_empty() || (state.head.is_null() && state.next != state.end) {
+                return Ok(true);
+            }
+            state.head
+        };
+        if head.is_null() {
+            return Ok(false);
+        }
+        let mut found = Vec::new();
+        let next = self.read_batch(memory, class, head, |at| found.push(at))?;
+        let mut state = hold(&slot.state);
+        let count = found.len() as u64 + 1;
+        if state.listed < count || next.is_null() != (state.listed == count) {
+            let expected = state.listed;
+            return Err(AccessError::Corrupt { what: "heap free list", at: head, expected, got: count });
+        }
+        state.head = next;
+        state.listed -= count;
+        state.cached.extend(found);
+        state.cached.push_back(head);
+        Ok(true)
     }
 
     /// Subpages for a slab: to the end of the page, or fewer where the region is small, so that every class gets some.
@@ -470,7 +477,9 @@ impl Heap {
                         break;
                     }
                 }
-                self.refill(memory, class, class_bytes(class) as usize)?;
+                let _turn = slot.turn.lock(memory)?;
+                // Others may have taken what was listed meanwhile; the next class may still have some.
+                self.take_batch(memory, class)?;
             }
         }
         Ok(None)

@@ -11,7 +11,17 @@
 //! Writers lock. Who has to wait parks through the [`Memory`] that runs it: a fiber switches, an OS thread sleeps; so one
 //! latch serves both, and [`NoLatch`] serves the single thread that needs none. A latch whose holder died (panicked)
 //! is poisoned: what it protects may be half changed, and everybody is told so.
+//!
+//! The latch of one worker's fibers says in the top bits of its word whose it is:
+//!
+//! ```text
+//!  63            44 43                  3    2        1        0
+//! +----------------+---------------------+--------+---------+--------+
+//! | thread, from 1 | version, wraps      | poison | waiters | locked |
+//! +----------------+---------------------+--------+---------+--------+
+//! ```
 
+use std::cell::Cell;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -35,29 +45,32 @@ pub trait Latch: Default + Send + Sync + 'static {
     fn lock<M: Memory>(&self, memory: &mut M) -> Result<Exclusive<'_, Self, M>, AccessError>;
     /// Holds the latch if nobody has held it since `version`; never waits.
     fn upgrade<M: Memory>(&self, version: u64) -> Option<Exclusive<'_, Self, M>>;
-    /// Lets go. For [`Exclusive`] only. Returns whether somebody waits.
+    /// Lets go. For [`Exclusive`] only. Returns the word that others are parked on, if somebody waits.
     #[doc(hidden)]
-    fn release(&self, poison: bool) -> bool;
-    /// What those who wait are parked under.
-    #[doc(hidden)]
-    fn key(&self) -> usize {
-        std::ptr::from_ref(self) as usize
-    }
+    fn release(&self, poison: bool) -> Option<&AtomicU64>;
 }
 
-/// Holds a latch; lets go when dropped. Dropped by a panic, it poisons.
+/// Holds a latch; lets go when dropped, on the thread that took it. Dropped by a panic, it poisons.
 #[must_use = "the latch is let go as soon as this is dropped"]
 #[derive(Debug)]
 pub struct Exclusive<'l, L: Latch, M: Memory> {
     latch: &'l L,
     memory: PhantomData<fn(M)>,
+    not_send: PhantomData<*mut ()>,
+}
+
+impl<'l, L: Latch, M: Memory> Exclusive<'l, L, M> {
+    #[inline(always)]
+    fn of(latch: &'l L) -> Self {
+        Exclusive { latch, memory: PhantomData, not_send: PhantomData }
+    }
 }
 
 impl<L: Latch, M: Memory> Drop for Exclusive<'_, L, M> {
     #[inline]
     fn drop(&mut self) {
-        if self.latch.release(std::thread::panicking()) {
-            M::unpark_all(self.latch.key());
+        if let Some(word) = self.latch.release(std::thread::panicking()) {
+            M::unpark_all(word);
         }
     }
 }
@@ -77,15 +90,15 @@ impl Latch for NoLatch {
     }
     #[inline(always)]
     fn lock<M: Memory>(&self, _: &mut M) -> Result<Exclusive<'_, Self, M>, AccessError> {
-        Ok(Exclusive { latch: self, memory: PhantomData })
+        Ok(Exclusive::of(self))
     }
     #[inline(always)]
     fn upgrade<M: Memory>(&self, _: u64) -> Option<Exclusive<'_, Self, M>> {
-        Some(Exclusive { latch: self, memory: PhantomData })
+        Some(Exclusive::of(self))
     }
     #[inline(always)]
-    fn release(&self, _: bool) -> bool {
-        false
+    fn release(&self, _: bool) -> Option<&AtomicU64> {
+        None
     }
 }
 
@@ -100,24 +113,20 @@ const WAITERS: u64 = 2;
 const POISON: u64 = 4;
 const VERSION: u64 = 8;
 
-impl VersionLatch {
-    /// Waits until the latch is not locked; returns the word then.
-    #[cold]
-    fn wait<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
-        loop {
-            let word = self.word.load(Ordering::Acquire);
-            if word & POISON != 0 {
-                return Err(AccessError::Poisoned);
-            }
-            if word & LOCKED == 0 {
-                return Ok(word);
-            }
-            let waiting = word | WAITERS;
-            if word == waiting
-                || self.word.compare_exchange(word, waiting, Ordering::Relaxed, Ordering::Relaxed).is_ok()
-            {
-                memory.park(self.key(), &|| self.word.load(Ordering::Relaxed) == waiting)?;
-            }
+/// Waits until the latch with this word is not locked; returns the word then.
+#[cold]
+fn wait<M: Memory>(word: &AtomicU64, memory: &mut M) -> Result<u64, AccessError> {
+    loop {
+        let now = word.load(Ordering::Acquire);
+        if now & POISON != 0 {
+            return Err(AccessError::Poisoned);
+        }
+        if now & LOCKED == 0 {
+            return Ok(now);
+        }
+        let waiting = now | WAITERS;
+        if now == waiting || word.compare_exchange(now, waiting, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            memory.park(word, waiting)?;
         }
     }
 }
@@ -126,7 +135,7 @@ impl Latch for VersionLatch {
     #[inline]
     fn read_begin<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
         let word = self.word.load(Ordering::Acquire);
-        if word & (LOCKED | POISON) == 0 { Ok(word & !WAITERS) } else { Ok(self.wait(memory)? & !WAITERS) }
+        if word & (LOCKED | POISON) == 0 { Ok(word & !WAITERS) } else { Ok(wait(&self.word, memory)? & !WAITERS) }
     }
     #[inline]
     fn read_validate(&self, version: u64) -> bool {
@@ -139,12 +148,12 @@ impl Latch for VersionLatch {
         loop {
             let mut word = self.word.load(Ordering::Relaxed);
             if word & (LOCKED | POISON) != 0 {
-                word = self.wait(memory)?;
+                word = wait(&self.word, memory)?;
             }
             if self.word.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 // Stores under the latch must not be seen before the lock itself by those who validate.
                 fence(Ordering::Release);
-                return Ok(Exclusive { latch: self, memory: PhantomData });
+                return Ok(Exclusive::of(self));
             }
         }
     }
@@ -156,16 +165,16 @@ impl Latch for VersionLatch {
         }
         self.word.compare_exchange(word, word | LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
         fence(Ordering::Release);
-        Some(Exclusive { latch: self, memory: PhantomData })
+        Some(Exclusive::of(self))
     }
     #[inline]
-    fn release(&self, poison: bool) -> bool {
+    fn release(&self, poison: bool) -> Option<&AtomicU64> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             debug_assert!(word & LOCKED != 0, "a latch is let go that nobody holds");
             let next = ((word & !(LOCKED | WAITERS)) + VERSION) | if poison { POISON } else { 0 };
             match self.word.compare_exchange_weak(word, next, Ordering::Release, Ordering::Relaxed) {
-                Ok(_) => return word & WAITERS != 0,
+                Ok(_) => return (word & WAITERS != 0).then_some(&self.word),
                 Err(now) => word = now,
             }
         }
@@ -174,71 +183,95 @@ impl Latch for VersionLatch {
 
 /// A latch with a version, for the fibers of one worker: the protocol of [`VersionLatch`] without locked instructions.
 ///
-/// Fibers of one worker take turns only where they wait, so that a load and a store are one step to them.
+/// Fibers of one worker take turns only where they wait, so that a load and a store are one step to them. The latch belongs to
+/// the thread that uses it first, for good.
+///
+/// # Panics
+/// When another thread uses it.
 #[derive(Default, Debug)]
 pub struct FiberLatch {
-    latch: VersionLatch,
-    /// The thread that has used it first, by the address of something that is its own; 0 for none yet.
-    thread: AtomicU64,
+    word: AtomicU64,
+}
+const _: () = assert!(size_of::<FiberLatch>() == 8 && size_of::<VersionLatch>() == 8);
+
+/// Where the number of the thread begins in a [`FiberLatch`]'s word: some million threads, and a version that comes again
+/// after 2^41 unlocks, while no reader is that slow.
+const THREAD_SHIFT: u32 = 44;
+const THREAD: u64 = !0 << THREAD_SHIFT;
+
+/// The calling thread's number, which no other thread of this process has or had, in its place in the word.
+#[inline(always)]
+fn this_thread() -> u64 {
+    thread_local!(static MINE: Cell<u64> = const { Cell::new(0) });
+    #[cold]
+    fn number() -> u64 {
+        static THREADS: AtomicU64 = AtomicU64::new(1);
+        let number = THREADS.fetch_add(1, Ordering::Relaxed);
+        assert!(
+            number <= THREAD >> THREAD_SHIFT,
+            "more threads have used latches for fibers than can be told apart; use VersionLatch"
+        );
+        MINE.set(number << THREAD_SHIFT);
+        number << THREAD_SHIFT
+    }
+    match MINE.get() {
+        0 => number(),
+        mine => mine,
+    }
 }
 
 impl FiberLatch {
-    /// Asserts that one thread uses the latch.
-    #[inline]
-    fn check_thread(&self) {
-        thread_local!(static HERE: u8 = const { 0 });
-        let here = HERE.with(|here| std::ptr::from_ref(here) as u64);
-        let known = self.thread.load(Ordering::Relaxed);
-        if known != here {
-            assert_eq!(known, 0, "a latch for the fibers of one worker is used by two threads; use VersionLatch");
-            self.thread.store(here, Ordering::Relaxed);
-        }
+    /// The word; the latch is this thread's.
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        let (word, here) = (self.word.load(Ordering::Relaxed), this_thread());
+        if word & THREAD == here { word } else { self.claim(here) }
     }
-    fn take(&self, word: u64) -> u64 {
-        self.latch.word.store(word | LOCKED, Ordering::Relaxed);
-        word
+    /// Takes possession of a latch that nobody has used.
+    #[cold]
+    fn claim(&self, here: u64) -> u64 {
+        let claimed = self.word.compare_exchange(0, here, Ordering::Relaxed, Ordering::Relaxed);
+        assert!(claimed.is_ok(), "a latch for the fibers of one worker is used by two threads; use VersionLatch");
+        here
+    }
+    #[inline(always)]
+    fn take<M: Memory>(&self, word: u64) -> Exclusive<'_, Self, M> {
+        self.word.store(word | LOCKED, Ordering::Relaxed);
+        Exclusive::of(self)
     }
 }
 
 impl Latch for FiberLatch {
     #[inline]
     fn read_begin<M: Memory>(&self, memory: &mut M) -> Result<u64, AccessError> {
-        self.latch.read_begin(memory)
+        let word = self.load();
+        if word & (LOCKED | POISON) == 0 { Ok(word & !WAITERS) } else { Ok(wait(&self.word, memory)? & !WAITERS) }
     }
     #[inline]
     fn read_validate(&self, version: u64) -> bool {
-        self.latch.word.load(Ordering::Relaxed) & !WAITERS == version
+        self.word.load(Ordering::Relaxed) & !WAITERS == version
     }
     #[inline]
     fn lock<M: Memory>(&self, memory: &mut M) -> Result<Exclusive<'_, Self, M>, AccessError> {
-        self.check_thread();
-        let mut word = self.latch.word.load(Ordering::Relaxed);
+        let mut word = self.load();
         if word & (LOCKED | POISON) != 0 {
-            word = self.latch.wait(memory)?;
+            word = wait(&self.word, memory)?;
         }
-        self.take(word);
-        Ok(Exclusive { latch: self, memory: PhantomData })
+        Ok(self.take(word))
     }
     #[inline]
     fn upgrade<M: Memory>(&self, version: u64) -> Option<Exclusive<'_, Self, M>> {
-        self.check_thread();
-        let word = self.latch.word.load(Ordering::Relaxed);
-        if word & !WAITERS != version {
-            return None;
-        }
-        self.take(word);
-        Some(Exclusive { latch: self, memory: PhantomData })
+        let word = self.load();
+        (word & !WAITERS == version).then(|| self.take(word))
     }
     #[inline]
-    fn release(&self, poison: bool) -> bool {
-        let word = self.latch.word.load(Ordering::Relaxed);
-        debug_assert!(word & LOCKED != 0, "a latch is let go that nobody holds");
-        let next = ((word & !(LOCKED | WAITERS)) + VERSION) | if poison { POISON } else { 0 };
-        self.latch.word.store(next, Ordering::Relaxed);
-        word & WAITERS != 0
-    }
-    fn key(&self) -> usize {
-        self.latch.key()
+    fn release(&self, poison: bool) -> Option<&AtomicU64> {
+        // On the thread that took it: a guard is not `Send`.
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert!(word & LOCKED != 0 && word & THREAD == this_thread(), "a latch is let go that nobody holds");
+        let version = (word & !(LOCKED | WAITERS)).wrapping_add(VERSION) & !THREAD;
+        self.word.store((word & THREAD) | version | if poison { POISON } else { 0 }, Ordering::Relaxed);
+        (word & WAITERS != 0).then_some(&self.word)
     }
 }
 
@@ -250,7 +283,7 @@ pub struct LatchTable<L> {
 }
 
 impl<L: Latch> LatchTable<L> {
-    /// `count` latches, rounded up to a power of two. Eight bytes each.
+    /// `count` latches, rounded up to a power of two; eight bytes each, but for [`NoLatch`].
     ///
     /// # Panics
     /// When `count` is zero.
@@ -368,6 +401,38 @@ mod tests {
         let (mut other, latch) = (memory.clone(), &latch);
         let elsewhere = std::thread::scope(|s| s.spawn(move || latch.lock(&mut other).map(drop)).join());
         assert!(elsewhere.is_err(), "a second thread is refused");
+        let mut other = memory.clone();
+        let elsewhere = std::thread::scope(|s| s.spawn(move || latch.read_begin(&mut other)).join());
+        assert!(elsewhere.is_err(), "also when it only reads");
+    }
+    #[test]
+    fn of_threads_that_use_a_fiber_latch_first_one_gets_it() {
+        let memory = PlainMemory::new(Backed::BasePages).unwrap();
+        for round in 0..100 {
+            let (latch, start) = (FiberLatch::default(), std::sync::Barrier::new(3));
+            let used = std::thread::scope(|scope| {
+                let threads = [0, 1, 2].map(|i| {
+                    let (mut memory, latch, start) = (memory.clone(), &latch, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        if i == 0 { latch.read_begin(&mut memory).map(drop) } else { latch.lock(&mut memory).map(drop) }
+                    })
+                });
+                threads.map(|t| t.join().is_ok())
+            });
+            assert_eq!(used.iter().filter(|&&used| used).count(), 1, "round {round}: {used:?}");
+        }
+    }
+    #[test]
+    fn a_fiber_latchs_version_wraps_inside_its_bits() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let latch = FiberLatch::default();
+        drop(latch.lock(&mut memory).unwrap());
+        let thread = latch.word.load(Ordering::Relaxed) & THREAD;
+        latch.word.store(thread | !THREAD & !(VERSION - 1), Ordering::Relaxed);
+        drop(latch.lock(&mut memory).unwrap());
+        assert_eq!(latch.word.load(Ordering::Relaxed), thread);
+        drop(latch.lock(&mut memory).unwrap());
     }
     #[test]
     fn the_table_spreads() {

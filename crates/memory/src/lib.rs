@@ -9,6 +9,8 @@
 //! * Shared memory is reached as relaxed atomics only; who may change what is the business of latches, which live in DRAM
 //!   and never in the pool.
 //! * Nothing typed straddles a subpage.
+//! * Nobody's implementation of [`Memory`] is trusted but the two of this crate: whatever another one returns, a view is
+//!   checked before it is used.
 //!
 //! It does not decide what stays in DRAM (`policy`) nor move data (`runtime`).
 
@@ -30,6 +32,8 @@ mod region;
 mod tree;
 mod view;
 mod write_set;
+
+use std::sync::atomic::AtomicU64;
 
 pub use array::Array;
 pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
@@ -77,15 +81,16 @@ pub trait Memory {
     /// Says that `at` will be wanted soon. Never waits; may do nothing.
     fn prefetch(&mut self, at: Address);
 
-    /// Waits until somebody calls [`Memory::unpark_all`] with the same key. Returns at once when `still` is false, which
-    /// is asked under the lock that `unpark_all` takes, so that no wake-up is lost. May return early: callers loop.
+    /// Waits until somebody calls [`Memory::unpark_all`] with the same word. Returns at once when the word is not (or no
+    /// longer) `expected`, which is asked under the lock that `unpark_all` takes: who changes the word and then wakes loses
+    /// nobody. May return early: callers loop.
     ///
     /// # Errors
     /// When the job was cancelled or its deadline has passed while it waited.
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError>;
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError>;
 
-    /// Wakes everybody who waits for `key`, fibers and threads alike.
-    fn unpark_all(key: usize);
+    /// Wakes everybody who waits for `word` through this kind of memory.
+    fn unpark_all(word: &AtomicU64);
 
     /// Lets other work run, if there is any.
     ///
@@ -97,25 +102,26 @@ pub trait Memory {
     ///
     /// # Errors
     /// As [`Memory::view`].
+    ///
+    /// # Panics
+    /// When [`Memory::view`] returns something else than what it was asked for.
     #[inline(always)]
     fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
         let (address, len) = at.checked()?;
-        let view = self.view(address, len)?;
-        // SAFETY: the view is as long as the value, and subpages are aligned to more than any value is, so that an address
-        // that is aligned (checked) is so in DRAM too.
-        Ok(unsafe { view.load_unchecked(0) })
+        Ok(self.view(address, len)?.load(0))
     }
 
     /// Copies a value in.
     ///
     /// # Errors
     /// As [`Memory::view`].
+    ///
+    /// # Panics
+    /// As [`Memory::load`].
     #[inline(always)]
     fn store<T: Plain>(&mut self, at: Ptr<T>, value: T) -> Result<(), AccessError> {
         let (address, len) = at.checked()?;
-        let view = self.view_mut(address, len)?;
-        // SAFETY: as in `load`.
-        unsafe { view.store_unchecked(0, value) };
+        self.view_mut(address, len)?.store(0, value);
         Ok(())
     }
 
@@ -164,4 +170,42 @@ pub trait Pinned {
     /// # Panics
     /// When the range is not inside the subpage.
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_>;
+}
+
+/// Refuses a range that is not inside one subpage.
+#[inline(always)]
+fn whole(at: Address, len: usize) -> Result<(), AccessError> {
+    if len <= SUBPAGE_BYTES - at.subpage_offset() { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
+}
+
+/// Panics where a range is not inside a pinned subpage.
+#[inline(always)]
+fn assert_inside(offset: usize, len: usize) {
+    assert!(offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset, "bytes {offset}..+{len} are outside a subpage");
+}
+
+/// [`Memory::load`] without looking at the view: the hit path of the memories of this crate.
+///
+/// # Safety
+/// `M::view` must return the very range that it is asked for, as far behind a multiple of a subpage as its address is.
+#[inline(always)]
+unsafe fn load_trusting<M: Memory, T: Plain>(memory: &mut M, at: Ptr<T>) -> Result<T, AccessError> {
+    let (address, len) = at.checked()?;
+    let view = memory.view(address, len)?;
+    // SAFETY: the view is as long as the value (the caller's contract), and subpages are aligned to more than any value is,
+    // so that an address that is aligned (checked) is so in DRAM too.
+    Ok(unsafe { view.load_unchecked(0) })
+}
+
+/// [`Memory::store`] without looking at the view.
+///
+/// # Safety
+/// As [`load_trusting`], of `M::view_mut`.
+#[inline(always)]
+unsafe fn store_trusting<M: Memory, T: Plain>(memory: &mut M, at: Ptr<T>, value: T) -> Result<(), AccessError> {
+    let (address, len) = at.checked()?;
+    let view = memory.view_mut(address, len)?;
+    // SAFETY: as in `load_trusting`.
+    unsafe { view.store_unchecked(0, value) };
+    Ok(())
 }

@@ -22,7 +22,7 @@
 use std::ptr::NonNull;
 
 use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
-use fulgurite_runtime::{AccessError, Context, PinnedFrame, Runtime};
+use fulgurite_runtime::{AccessError, Context, OwnedFrame, Runtime, WorkerId};
 
 use crate::{Ptr, Region};
 
@@ -30,7 +30,8 @@ use crate::{Ptr, Region};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnedRegion {
     region: Region,
-    worker: usize,
+    /// Which worker, of which runtime: another runtime's regions may have the same addresses.
+    owner: WorkerId,
 }
 
 impl OwnedRegion {
@@ -42,9 +43,9 @@ impl OwnedRegion {
     /// # Panics
     /// When there is no such worker.
     pub fn reserve(runtime: &Runtime, worker: usize, bytes: u64) -> Result<OwnedRegion, AccessError> {
-        assert!(worker < runtime.workers(), "there is no worker {worker}");
+        let owner = runtime.worker_id(worker).unwrap_or_else(|| panic!("there is no worker {worker}"));
         let base = runtime.reserve_owned(bytes)?;
-        Ok(OwnedRegion { region: Region::new(base, bytes.next_multiple_of(SUBPAGE_BYTES as u64)), worker })
+        Ok(OwnedRegion { region: Region::new(base, bytes.next_multiple_of(SUBPAGE_BYTES as u64)), owner })
     }
     /// Its addresses.
     #[must_use]
@@ -54,13 +55,13 @@ impl OwnedRegion {
     /// The worker that owns it; jobs that use it must be submitted to that worker.
     #[must_use]
     pub fn worker(&self) -> usize {
-        self.worker
+        self.owner.worker()
     }
 
     /// A value, until the next access.
     ///
     /// # Errors
-    /// [`AccessError::NotOwner`] on another worker, [`AccessError::OutOfRange`] outside the region, and as any access.
+    /// [`AccessError::NotOwner`] on another worker or in another runtime, [`AccessError::OutOfRange`] outside the region, and as any access.
     #[inline]
     pub fn get<'c, T: Plain>(&self, context: &'c mut Context, at: Ptr<T>) -> Result<&'c T, AccessError> {
         self.check(context, at)?;
@@ -77,8 +78,7 @@ impl OwnedRegion {
     #[inline]
     pub fn get_mut<'c, T: Plain>(&self, context: &'c mut Context, at: Ptr<T>) -> Result<&'c mut T, AccessError> {
         self.check(context, at)?;
-        let byte = context.access_owned(at.address())?;
-        context.mark_dirty(byte);
+        let byte = context.access_owned_mut(at.address())?;
         // SAFETY: as in `get`; the borrow of `context` is exclusive, so this is the only reference.
         Ok(unsafe { byte.cast::<T>().as_mut() })
     }
@@ -99,8 +99,8 @@ impl OwnedRegion {
         if !self.region.contains(address, len as u64) {
             return Err(AccessError::OutOfRange { at: address });
         }
-        if context.worker() != self.worker {
-            return Err(AccessError::NotOwner { at: address, owner: self.worker as u32 });
+        if context.worker_id() != self.owner {
+            return Err(AccessError::NotOwner { at: address, owner: self.worker() as u32 });
         }
         Ok(())
     }
@@ -109,7 +109,7 @@ impl OwnedRegion {
 /// A value that stays at hand. Reached through the context, so that two fibers never hold references to it at once.
 #[derive(Debug)]
 pub struct OwnedPin<T> {
-    frame: PinnedFrame,
+    frame: OwnedFrame,
     at: Ptr<T>,
 }
 

@@ -6,12 +6,13 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
-use crate::{Memory, Pinned, View, ViewMut};
+use crate::{Memory, Pinned, Plain, Ptr, View, ViewMut, assert_inside, load_trusting, store_trusting, whole};
 
 /// Bytes reserved: the 44 bits that a controller addresses, and a subpage for the tail of a view at the very end.
 const RESERVED_BYTES: usize = (1 << 44) + SUBPAGE_BYTES;
@@ -71,11 +72,6 @@ impl PlainMemory {
     }
 }
 
-#[inline(always)]
-fn whole(at: Address, len: usize) -> Result<(), AccessError> {
-    if len <= SUBPAGE_BYTES - at.subpage_offset() { Ok(()) } else { Err(AccessError::Straddles { at, len }) }
-}
-
 impl Memory for PlainMemory {
     type Pin = PlainPin;
 
@@ -98,21 +94,35 @@ impl Memory for PlainMemory {
     fn prefetch(&mut self, at: Address) {
         fulgurite_sys::arch::prefetch(self.at(at).as_ptr());
     }
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
-        // SAFETY: `still` only loads an atomic (the trait's contract); the other callbacks do nothing, and the key is the
-        // address of a latch that the caller keeps alive.
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        let still = || word.load(Ordering::Relaxed) == expected;
+        // SAFETY: the key is the address of the word, which is borrowed while anybody waits and which nothing else can use as
+        // its key; `still` only loads it, and the other callbacks do nothing: none of them parks, wakes or panics.
         unsafe {
+            let key = std::ptr::from_ref(word) as usize;
             parking_lot_core::park(key, still, || {}, |_, _| {}, parking_lot_core::DEFAULT_PARK_TOKEN, None);
         }
         Ok(())
     }
-    fn unpark_all(key: usize) {
-        // SAFETY: the key is the address of a latch that the caller keeps alive.
-        unsafe { parking_lot_core::unpark_all(key, parking_lot_core::DEFAULT_UNPARK_TOKEN) };
+    fn unpark_all(word: &AtomicU64) {
+        // SAFETY: as in `park`.
+        unsafe {
+            parking_lot_core::unpark_all(std::ptr::from_ref(word) as usize, parking_lot_core::DEFAULT_UNPARK_TOKEN)
+        };
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         std::thread::yield_now();
         Ok(())
+    }
+    #[inline(always)]
+    fn load<T: Plain>(&mut self, at: Ptr<T>) -> Result<T, AccessError> {
+        // SAFETY: `view` and `view_mut` return the range asked for, and an arena begins at a multiple of a subpage.
+        unsafe { load_trusting(self, at) }
+    }
+    #[inline(always)]
+    fn store<T: Plain>(&mut self, at: Ptr<T>, value: T) -> Result<(), AccessError> {
+        // SAFETY: as in `load`.
+        unsafe { store_trusting(self, at, value) }
     }
 }
 
@@ -128,18 +138,12 @@ impl Pinned for PlainPin {
         self.address
     }
     fn view(&self, offset: usize, len: usize) -> View<'_> {
-        assert!(
-            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
-            "bytes {offset}..+{len} are outside a subpage"
-        );
+        assert_inside(offset, len);
         // SAFETY: mapped for the life of the arena, inside one subpage (checked), and reached as atomics only.
         unsafe { View::from_raw(self.memory.at(self.address.add(offset as u64)), len) }
     }
     fn view_mut(&self, offset: usize, len: usize) -> ViewMut<'_> {
-        assert!(
-            offset <= SUBPAGE_BYTES && len <= SUBPAGE_BYTES - offset,
-            "bytes {offset}..+{len} are outside a subpage"
-        );
+        assert_inside(offset, len);
         // SAFETY: as in `view`; the mapping is writable.
         unsafe { ViewMut::from_raw(self.memory.at(self.address.add(offset as u64)), len) }
     }
@@ -148,7 +152,6 @@ impl Pinned for PlainPin {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Ptr;
 
     #[test]
     fn any_address_is_safe() {

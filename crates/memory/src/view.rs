@@ -4,6 +4,14 @@
 //! access. Its bytes may be changed by others at any time (other workers, other fibers between two accesses), which is
 //! why they are loaded and stored by atomic words of at most the type's alignment and never borrowed as `&T`. A value
 //! larger than a word is therefore not read in one piece: readers are ordered by latches or validate afterwards.
+//!
+//! More is relied on here than the language promises. Views of different types over the same bytes are atomics of mixed
+//! sizes (a `u64` here, two `u32` there, bytes by the string copy), and where one of two racing ones stores, the documentation
+//! of `std::sync::atomic` leaves that undefined. On x86-64 and aarch64, the processors that this is for, it is defined:
+//! a relaxed atomic of 8 aligned bytes or less is one plain load or store, each byte that it yields is one that somebody
+//! stored there, and nothing traps. The compiler splits, joins or invents no relaxed atomics and concludes nothing from their
+//! sizes; the copies are opaque to it. And nothing here asks more of a race than that: any bytes are a `T: Plain`, and
+//! what must be of one state is validated or latched.
 
 use std::marker::PhantomData;
 use std::mem::{MaybeUninit, align_of, size_of};

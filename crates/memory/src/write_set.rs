@@ -20,8 +20,21 @@ pub struct WriteSet {
 #[derive(Debug, Clone, Copy)]
 struct Write {
     at: Address,
-    start: u32,
-    len: u32,
+    /// Where its bytes are in `bytes`.
+    start: usize,
+    /// At most a subpage.
+    len: usize,
+}
+
+/// The first byte of an address's subpage. Its controller stays: what is out of range stays out of range.
+fn subpage_of(at: Address) -> Address {
+    Address::from_bits(at.bits() - at.subpage_offset() as u64)
+}
+
+/// How far `at` lies behind `start`, if that is less than `len`.
+fn inside(at: Address, start: Address, len: usize) -> Option<usize> {
+    let behind = at.bits().wrapping_sub(start.bits());
+    (behind < len as u64).then_some(behind as usize)
 }
 
 impl WriteSet {
@@ -54,26 +67,25 @@ impl WriteSet {
     /// Stages bytes, in as many subpages as it takes.
     pub fn write_bytes(&mut self, at: Address, bytes: &[u8]) {
         // The same value staged again (a counter, say) is replaced in place.
-        if let Some(same) =
-            self.writes.iter().rev().take(8).find(|w| w.at == at && w.len as usize == bytes.len()).copied()
+        if let Some(same) = self.writes.iter().rev().take(8).find(|w| w.at == at && w.len == bytes.len()).copied()
             && self.newest_overlap(at, bytes.len()) == Some(same.start)
         {
-            self.bytes[same.start as usize..][..bytes.len()].copy_from_slice(bytes);
+            self.bytes[same.start..][..bytes.len()].copy_from_slice(bytes);
             return;
         }
         let mut done = 0;
         while done < bytes.len() {
             let here = at.add(done as u64);
             let len = (bytes.len() - done).min(SUBPAGE_BYTES - here.subpage_offset());
-            self.writes.push(Write { at: here, start: self.bytes.len() as u32, len: len as u32 });
+            self.writes.push(Write { at: here, start: self.bytes.len(), len });
             self.bytes.extend_from_slice(&bytes[done..done + len]);
             done += len;
         }
     }
 
-    fn newest_overlap(&self, at: Address, len: usize) -> Option<u32> {
-        let (start, end) = (at.linear(), at.linear() + len as u64);
-        let overlaps = |w: &&Write| w.at.linear() < end && start < w.at.linear() + u64::from(w.len);
+    /// Where the newest write that touches these bytes has its own.
+    fn newest_overlap(&self, at: Address, len: usize) -> Option<usize> {
+        let overlaps = |w: &&Write| inside(at, w.at, w.len).is_some() || inside(w.at, at, len).is_some();
         self.writes.iter().rev().find(overlaps).map(|w| w.start)
     }
 
@@ -89,31 +101,24 @@ impl WriteSet {
 
     /// Puts the staged bytes of `at` over `value`, which was read from there.
     pub fn overlay<T: Plain>(&self, at: Ptr<T>, value: &mut T) {
-        if self.writes.is_empty() {
-            return;
-        }
-        let (start, end) = (at.address().linear(), at.address().linear() + size_of::<T>() as u64);
-        // `T: Plain` is Copy but need not be FromZeros-through-&mut: go through a byte copy.
-        let mut bytes = value.as_bytes().to_vec();
-        let mut changed = false;
+        let (at, len) = (at.address(), size_of::<T>());
         for w in &self.writes {
-            let (from, to) = (w.at.linear().max(start), (w.at.linear() + u64::from(w.len)).min(end));
-            if from < to {
-                let source = w.start as usize + (from - w.at.linear()) as usize;
-                bytes[(from - start) as usize..(to - start) as usize]
-                    .copy_from_slice(&self.bytes[source..source + (to - from) as usize]);
-                changed = true;
-            }
-        }
-        if changed {
-            *value = T::read_from_bytes(&bytes).expect("as many bytes as a T has");
+            // Where the two begin to be the same bytes, in each of them.
+            let (skip, source) = match (inside(at, w.at, w.len), inside(w.at, at, len)) {
+                (Some(behind), _) => (0, behind),
+                (None, Some(behind)) => (behind, 0),
+                (None, None) => continue,
+            };
+            let count = (len - skip).min(w.len - source);
+            let from = &self.bytes[w.start + source..][..count];
+            value.as_mut_bytes()[skip..skip + count].copy_from_slice(from);
         }
     }
 
     /// How many pins [`WriteSet::commit`] will take at once.
     #[must_use]
     pub fn pins(&self) -> usize {
-        let mut subpages: Vec<_> = self.writes.iter().map(|w| w.at.subpage()).collect();
+        let mut subpages: Vec<_> = self.writes.iter().map(|w| subpage_of(w.at)).collect();
         subpages.sort_unstable();
         subpages.dedup();
         if subpages.len() > 1 { subpages.len() } else { 0 }
@@ -126,34 +131,34 @@ impl WriteSet {
     pub fn commit<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
         let Some(first) = self.writes.first().copied() else { return Ok(()) };
         // Most sets touch one subpage: one access brings it in, and nothing can come between it and the writes.
-        if self.writes.iter().all(|w| w.at.subpage() == first.at.subpage()) {
-            let view = memory.view_mut(first.at.subpage().address(), SUBPAGE_BYTES)?;
+        let only = subpage_of(first.at);
+        if self.writes.iter().all(|w| subpage_of(w.at) == only) {
+            let view = memory.view_mut(only, SUBPAGE_BYTES)?;
             for w in &self.writes {
-                view.copy_from(w.at.subpage_offset(), &self.bytes[w.start as usize..][..w.len as usize]);
+                view.copy_from(w.at.subpage_offset(), &self.bytes[w.start..][..w.len]);
             }
             self.clear();
             return Ok(());
         }
         // Stable by subpage, so that later writes to the same bytes still win.
-        let mut order: Vec<u32> = (0..self.writes.len() as u32).collect();
-        order.sort_by_key(|&i| self.writes[i as usize].at.subpage());
-        let mut pins: Vec<M::Pin> = Vec::new();
-        let mut last = None;
+        let mut order: Vec<usize> = (0..self.writes.len()).collect();
+        order.sort_by_key(|&i| subpage_of(self.writes[i].at));
+        let mut pins: Vec<(Address, M::Pin)> = Vec::new();
         for &i in &order {
-            let w = self.writes[i as usize];
-            if last != Some(w.at.subpage()) {
-                pins.push(memory.pin(w.at)?);
-                last = Some(w.at.subpage());
+            let subpage = subpage_of(self.writes[i].at);
+            if pins.last().is_none_or(|(last, _)| *last != subpage) {
+                pins.push((subpage, memory.pin(subpage)?));
             }
         }
-        let mut at = 0;
+        let mut pins = pins.iter();
+        let mut here = pins.next();
         for &i in &order {
-            let w = self.writes[i as usize];
-            while pins[at].address().subpage() != w.at.subpage() {
-                at += 1;
+            let w = self.writes[i];
+            while here.is_some_and(|(subpage, _)| *subpage != subpage_of(w.at)) {
+                here = pins.next();
             }
-            let bytes = &self.bytes[w.start as usize..][..w.len as usize];
-            pins[at].view_mut(w.at.subpage_offset(), bytes.len()).copy_from(0, bytes);
+            let (_, pin) = here.expect("every subpage was pinned, in the same order");
+            pin.view_mut(w.at.subpage_offset(), w.len).copy_from(0, &self.bytes[w.start..][..w.len]);
         }
         self.clear();
         Ok(())

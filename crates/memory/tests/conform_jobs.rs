@@ -226,7 +226,7 @@ fn deadlines_and_cancellation_end_waits_that_would_last() {
         type Wait = fn(&mut Context) -> Result<(), AccessError>;
         let kinds: [Wait; 3] = [
             |c| c.sleep(Duration::from_secs(3600)),
-            |c| c.park(0x0BAD, &|| true),
+            |c| c.park(&std::sync::atomic::AtomicU64::new(7), 7),
             |c| c.await_future(std::future::pending::<()>()),
         ];
         for wait in kinds {
@@ -408,7 +408,9 @@ fn dropping_the_runtime_ends_everything_in_one_way_or_another() {
             let sleeper = runtime.submit_with(&options, move |c| (n1(), c.sleep(Duration::from_secs(3600))).1).unwrap();
             let awaiter =
                 runtime.submit_with(&options, move |c| (n2(), c.await_future(std::future::pending::<()>())).1).unwrap();
-            let parked = runtime.submit_with(&options, move |c| (n3(), c.park(usize::MAX, &|| true)).1).unwrap();
+            let parked = runtime
+                .submit_with(&options, move |c| (n3(), c.park(&std::sync::atomic::AtomicU64::new(7), 7)).1)
+                .unwrap();
             let worker = runtime
                 .submit_with(&options, move |c| {
                     n4();

@@ -273,6 +273,38 @@ fn threads_share_a_heap() {
 }
 
 #[test]
+fn threads_that_race_for_the_last_large_objects_all_get_one() {
+    let sizes: Vec<usize> = (2..=16).map(|subpages| subpages * SUBPAGE_BYTES).collect();
+    let bytes = Heap::HEADER_BYTES + sizes.iter().sum::<usize>() as u64;
+    let region = Region::new(Address::from_linear(5 * PAGE), bytes);
+    let memory = plain();
+    for round in 0..200 {
+        let mut m = memory.clone();
+        let heap = Heap::create(&mut m, region).unwrap();
+        let objects: Vec<_> = sizes.iter().map(|&size| (heap.allocate(&mut m, size).unwrap(), size)).collect();
+        for &(at, size) in &objects {
+            heap.free(&mut m, at, size).unwrap();
+        }
+        // Into the lists in flash, one object each.
+        heap.save(&mut m).unwrap();
+        let start = std::sync::Barrier::new(3);
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (mut m, heap, start) = (memory.clone(), &heap, &start);
+                scope.spawn(move || {
+                    start.wait();
+                    for size in (0..5).map(|i| 8 * (1 + thread * 5 + i)) {
+                        let got = heap.allocate(&mut m, size);
+                        assert!(got.is_ok(), "round {round}, {size} bytes: {got:?}");
+                    }
+                });
+            }
+        });
+        assert!(matches!(heap.allocate(&mut m, 512), Err(AccessError::NoSpace { .. })), "all fifteen were needed");
+    }
+}
+
+#[test]
 fn reservations_are_objects() {
     let (mut memory, region) = (plain(), region(8));
     let heap = Heap::create(&mut memory, region).unwrap();

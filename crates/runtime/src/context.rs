@@ -11,7 +11,7 @@ use std::pin::Pin as FuturePin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::task::{Poll, Wake as WakeTrait, Waker};
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::miss::Step;
 use crate::near::NearView;
 use crate::primitive::{AtomicU32, Ordering};
 use crate::residency;
-use crate::shared::Shared;
+use crate::shared::{Shared, WorkerId};
 use crate::table::Table;
 use crate::worker::{Worker, wake};
 
@@ -151,6 +151,7 @@ pub struct Context {
     near: NearView,
     accesses: u64,
     worker: NonNull<Worker>,
+    worker_id: WorkerId,
     suspender: NonNull<Suspender>,
     shared: Arc<Shared>,
     state: Rc<FiberState>,
@@ -200,6 +201,7 @@ impl Context {
             near: shared.near.view(),
             accesses: 0,
             worker: NonNull::new(worker).expect("a worker is not at null"),
+            worker_id: WorkerId::new(shared.id, id as u32),
             suspender: NonNull::from(suspender),
             shared: shared.clone(),
             state,
@@ -262,7 +264,8 @@ impl Context {
     #[inline(always)]
     pub fn access_mut(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
         let byte = self.access(at)?;
-        self.mark_dirty(byte);
+        // SAFETY: the access has just returned it.
+        unsafe { self.mark_dirty(byte) };
         Ok(byte)
     }
 
@@ -282,6 +285,18 @@ impl Context {
             return Ok(self.touch(frame, at));
         }
         self.access_slow(at, subpage, u64::from(self.shared.layout.subpages))
+    }
+
+    /// As [`Context::access_owned`], and marks the subpage dirty: the bytes may be written.
+    ///
+    /// # Errors
+    /// As [`Context::access_owned`].
+    #[inline]
+    pub fn access_owned_mut(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
+        let byte = self.access_owned(at)?;
+        // SAFETY: the access has just returned it.
+        unsafe { self.mark_dirty(byte) };
+        Ok(byte)
     }
 
     /// The frame of a subpage, if it is resident; it stays there until this fiber accesses another or switches.
@@ -316,11 +331,14 @@ impl Context {
         }
     }
 
-    /// Marks the subpage of a byte that an access has just returned dirty.
+    /// Marks the subpage of a byte dirty.
+    ///
+    /// # Safety
+    /// The last access of this context must have returned the byte.
     #[inline(always)]
-    pub fn mark_dirty(&mut self, byte: NonNull<u8>) {
+    unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) {
         let frame = (byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT;
-        // SAFETY: the byte lies in a frame (the caller got it from an access), and marks are as many as frames.
+        // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as frames.
         unsafe { self.marks.add(frame).as_ref() }.dirty.store(1, Ordering::Relaxed);
     }
 
@@ -384,13 +402,14 @@ impl Context {
         self.pin_resident(at, byte)
     }
 
-    /// As [`Context::pin`], for the part of the pool that workers own.
+    /// As [`Context::pin`], for the part of the pool that workers own. The frame shows no views of its bytes: whether a
+    /// reference to them may be made is for whoever keeps account of the regions' owners.
     ///
     /// # Errors
     /// As [`Context::pin`].
-    pub fn pin_owned(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
+    pub fn pin_owned(&mut self, at: Address) -> Result<OwnedFrame, AccessError> {
         let byte = self.access_owned(at)?;
-        self.pin_resident(at, byte)
+        self.pin_resident(at, byte).map(OwnedFrame)
     }
 
     #[inline]
@@ -450,18 +469,19 @@ impl Context {
         self.after_wait()
     }
 
-    /// Waits until [`Context::unpark_all`] is called with the same key. Returns at once when `still` is false, which is
-    /// asked under the lock that `unpark_all` takes. May return early.
+    /// Waits until [`Context::unpark_all`] is called for the same word. Returns at once when the word is not `expected`, which
+    /// is looked at under the lock that `unpark_all` takes. May return early.
     ///
     /// # Errors
     /// When the job was cancelled or its deadline has passed, or when the runtime was dropped long ago and nobody has woken
     /// the fiber since.
-    pub fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
+    pub fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.verdict()?;
+        let key = std::ptr::from_ref(word) as usize;
         let index = self.state.index;
         let ticket = {
             let mut parked = PARKED[shard(key)].lock();
-            if !still() {
+            if word.load(std::sync::atomic::Ordering::Relaxed) != expected {
                 return Ok(());
             }
             let now = self.shared.clock.now_ns();
@@ -489,8 +509,9 @@ impl Context {
         if self.state.wake.get() == Wake::ShutDown { Err(AccessError::ShuttingDown) } else { self.verdict() }
     }
 
-    /// Wakes all fibers that are parked under `key`, of any runtime, from any thread.
-    pub fn unpark_all(key: usize) {
+    /// Wakes all fibers that are parked on `word`, of any runtime, from any thread.
+    pub fn unpark_all(word: &AtomicU64) {
+        let key = std::ptr::from_ref(word) as usize;
         let mut woken = Vec::new();
         {
             let mut parked = PARKED[shard(key)].lock();
@@ -554,6 +575,13 @@ impl Context {
     pub fn worker(&self) -> usize {
         // SAFETY: as in `with_worker`.
         unsafe { self.worker.as_ref() }.id as usize
+    }
+
+    /// The worker that runs this job, told from those of other runtimes too.
+    #[inline(always)]
+    #[must_use]
+    pub fn worker_id(&self) -> WorkerId {
+        self.worker_id
     }
 
     /// States when the request that this job serves arrived, in nanoseconds of [`fulgurite_sys::Clock`]: its age among
@@ -646,6 +674,25 @@ impl Drop for PinnedFrame {
             pinned.swap_remove(i);
             self.state.shared.unpin(self.frame);
         }
+    }
+}
+
+/// A frame with a subpage that a worker owns; it stays where it is until this is dropped. Only its address is shown, as a raw
+/// pointer: shared memory is reached as atomics, owned memory as references, and the same bytes never in both ways.
+#[derive(Debug)]
+pub struct OwnedFrame(PinnedFrame);
+
+impl OwnedFrame {
+    /// Its first byte in DRAM.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.0.base()
+    }
+    /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
+    #[inline]
+    pub fn mark_dirty(&self) {
+        self.0.mark_dirty();
     }
 }
 

@@ -29,8 +29,8 @@ pub enum AccessError {
         /// How many bytes.
         len: usize,
     },
-    /// The region is owned by another worker.
-    #[error("address {at} is owned by worker {owner}; submit the job to that worker")]
+    /// The region is owned by another worker, of this runtime or of another.
+    #[error("address {at} is owned by worker {owner} of the runtime that reserved it; submit the job there")]
     NotOwner {
         /// The address asked for.
         at: Address,

@@ -37,11 +37,12 @@ mod table;
 mod worker;
 
 pub use config::{BuildError, Builder, Needs};
-pub use context::{Context, PinnedFrame};
+pub use context::{Context, OwnedFrame, PinnedFrame};
 pub use error::AccessError;
 pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
+pub use shared::WorkerId;
 pub use stats::{Counts, Statistics, WorkerStatistics};
 
 /// A time in nanoseconds; what does not fit is 584 years.

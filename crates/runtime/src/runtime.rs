@@ -14,7 +14,7 @@ use crate::config::{BuildError, Builder};
 use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
 use crate::mailbox::Message;
 use crate::service::{Service, ServiceEnd, ServiceFactory};
-use crate::shared::Shared;
+use crate::shared::{Shared, WorkerId};
 use crate::stats::{Statistics, WorkerStatistics};
 use crate::worker::Worker;
 use crate::{AccessError, Context};
@@ -318,6 +318,11 @@ impl Runtime {
     #[must_use]
     pub fn workers(&self) -> usize {
         self.shared.mailboxes.len()
+    }
+    /// The name of a worker; none when there is no such worker.
+    #[must_use]
+    pub fn worker_id(&self, worker: usize) -> Option<WorkerId> {
+        (worker < self.workers()).then(|| WorkerId::new(self.shared.id, worker as u32))
     }
     /// Frames of all workers, as the budget allows now.
     #[must_use]

@@ -20,8 +20,29 @@ use crate::primitive::AtomicU32;
 use crate::residency;
 use crate::table::Table;
 
+/// Names a worker of a runtime: no other worker of this process has the same, be it of the same runtime or of another, living
+/// or gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct WorkerId(u64);
+
+impl WorkerId {
+    pub(crate) fn new(runtime: u32, worker: u32) -> WorkerId {
+        WorkerId(u64::from(runtime) << 32 | u64::from(worker))
+    }
+    /// Its place in its runtime.
+    #[must_use]
+    pub fn worker(self) -> usize {
+        self.0 as u32 as usize
+    }
+}
+
+/// Runtimes made so far.
+static RUNTIMES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+
 /// Shared by workers, handles and pins; lives as long as any of them.
 pub(crate) struct Shared {
+    /// Tells this runtime from all others of the process.
+    pub id: u32,
     pub table: Table,
     /// Where resident subpages are, for a worker that is alone.
     pub near: Near,
@@ -74,7 +95,10 @@ impl Shared {
         let frames = Frames::new(layout.frames_per_worker_max * workers as u32)?;
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let near = Near::new(layout.frames_per_worker_max, workers == 1);
+        let id = RUNTIMES.fetch_add(1, Ordering::Relaxed);
+        assert!(id != u32::MAX, "a process has made more runtimes than can be told apart");
         Ok(Shared {
+            id,
             table,
             near,
             layout,

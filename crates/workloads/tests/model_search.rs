@@ -9,6 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use fulgurite_memory::{AccessError, Address, Memory, NoLatch, PlainMemory, PlainPin, Region, View, ViewMut};
 use fulgurite_sys::Backed;
@@ -48,11 +49,11 @@ impl Memory for Failing {
     fn prefetch(&mut self, at: Address) {
         self.memory.prefetch(at);
     }
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
-        self.memory.park(key, still)
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        self.memory.park(word, expected)
     }
-    fn unpark_all(key: usize) {
-        PlainMemory::unpark_all(key);
+    fn unpark_all(word: &AtomicU64) {
+        PlainMemory::unpark_all(word);
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.memory.yield_now()

@@ -54,12 +54,12 @@ impl Memory for Rough {
     fn prefetch(&mut self, at: Address) {
         self.inner.prefetch(at);
     }
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
         self.disturb()?;
-        self.inner.park(key, still)
+        self.inner.park(word, expected)
     }
-    fn unpark_all(key: usize) {
-        PlainMemory::unpark_all(key);
+    fn unpark_all(word: &AtomicU64) {
+        PlainMemory::unpark_all(word);
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.disturb()?;

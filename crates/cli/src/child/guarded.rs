@@ -224,6 +224,7 @@ impl<W: Workload> Runner for Guarded<W> {
         })
     }
     fn check(&mut self) -> Result<u64> {
+        let workload = self.workload.clone();
         if let DataSource::Emulated { storage, .. } = &self.spec.data {
             // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty
             // frames were written back is the same data.
@@ -232,9 +233,9 @@ impl<W: Workload> Runner for Guarded<W> {
             let bytes = usize::try_from(self.spec.region_bytes)?;
             kernel::map_over(memory.arena(), &open_shared(storage)?, bytes)
                 .context("the device's data cannot be mapped")?;
-            return Ok(self.workload.check(&mut memory)?);
+            // As a job all the same: the latches of one worker's fibers are for its thread only.
+            return job(&self.runtime, "check", move |_| workload.check(&mut memory));
         }
-        let workload = self.workload.clone();
         job(&self.runtime, "check", move |context| workload.check(context))
     }
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {

@@ -81,7 +81,7 @@ struct Stopped(Arc<Shared>, Vec<Arc<Link>>);
 impl Drop for Stopped {
     fn drop(&mut self) {
         self.0.state.stopped.store(true, Ordering::SeqCst);
-        let arrivals = self.0.arrivals.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let arrivals = crate::lock(&self.0.arrivals);
         for link in self.1.iter().chain(arrivals.iter().map(|p| &p.link)) {
             link.wake.notify();
         }

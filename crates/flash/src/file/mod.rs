@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_sys::{Arena, DirectFile, Notifier, Uring};
 
-use crate::{DeviceCounters, Flash, FlashError, Op, OpenError, Queue, check_depth};
+use crate::{DeviceCounters, Flash, FlashError, Op, OpenError, Queue, check_depth, lock};
 
 /// Which file, and what to do about it.
 #[derive(Clone, Debug)]
@@ -96,6 +96,9 @@ struct Medium {
     writes: AtomicU64,
     flushes: AtomicU64,
     errors: AtomicU64,
+    /// What the kernel is made to have said, for so many results.
+    #[cfg(test)]
+    script: Mutex<std::collections::VecDeque<i32>>,
 }
 
 impl FileFlash {
@@ -130,7 +133,17 @@ impl FileFlash {
         }
         let [reads, writes, flushes, errors] = [0; 4].map(AtomicU64::new);
         let poisoned = AtomicBool::new(false);
-        let medium = Medium { file: Arc::new(file), subpages, poisoned, reads, writes, flushes, errors };
+        let medium = Medium {
+            file: Arc::new(file),
+            subpages,
+            poisoned,
+            reads,
+            writes,
+            flushes,
+            errors,
+            #[cfg(test)]
+            script: Mutex::default(),
+        };
         Ok(FileFlash {
             medium: Arc::new(medium),
             path: config.path.clone(),
@@ -149,11 +162,11 @@ impl FileFlash {
     /// opened.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
-        self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        lock(&self.warnings).clone()
     }
 
     fn warn(&self, text: String) {
-        let mut warnings = self.warnings.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut warnings = lock(&self.warnings);
         if !warnings.contains(&text) {
             warnings.push(text);
         }
@@ -224,6 +237,13 @@ impl Medium {
         (!inside && request.op != Op::Flush).then_some(FlashError::OutOfRange)
     }
 
+    /// What the kernel's result means for a request, as [`judge`] has it.
+    fn judge(&self, op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
+        #[cfg(test)]
+        let result = lock(&self.script).pop_front().unwrap_or(result);
+        judge(op, result, tries)
+    }
+
     /// Counts a request that has ended, and poisons the medium if it was a flush that failed.
     fn account(&self, op: Op, result: Result<(), FlashError>) {
         if op == Op::Flush && result.is_err() {
@@ -238,6 +258,10 @@ impl Medium {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 }
+
+/// The kernel was interrupted, or asks to come again later.
+const EINTR: i32 = 4;
+const EAGAIN: i32 = 11;
 
 /// How often a request may be put off (`EAGAIN`, `EINTR`) before that is an error.
 const PUT_OFF_MAX: u8 = 64;
@@ -254,8 +278,6 @@ struct Tries {
 /// Short transfers, `EAGAIN` and `EINTR` are normal. A short one is tried again whole (a remainder would not be aligned for
 /// `O_DIRECT`), once. A flush is never tried again.
 fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
-    const EINTR: i32 = 4;
-    const EAGAIN: i32 = 11;
     match (op, result) {
         (Op::Flush, 0..) => Some(Ok(())),
         (Op::Read | Op::Write, n) if n == SUBPAGE_BYTES as i32 => Some(Ok(())),
@@ -275,6 +297,7 @@ fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fulgurite_format::{FrameIndex, SubpageIndex};
 
     #[test]
     fn what_results_mean() {
@@ -293,9 +316,65 @@ mod tests {
         }
         assert_eq!(judge(Op::Write, -11, &mut tries), Some(Err(FlashError::Io(11))));
     }
+    fn request(op: Op, subpage: u32) -> crate::Request {
+        crate::Request { tag: 7, op, subpage: SubpageIndex(subpage), frame: FrameIndex(0) }
+    }
+    /// One request, to its end.
+    fn one(queue: &mut dyn Queue, op: Op, subpage: u32) -> Result<(), FlashError> {
+        queue.submit(request(op, subpage)).unwrap();
+        queue.flush().unwrap();
+        let mut ended = Vec::new();
+        for _ in 0..1000 {
+            if queue.poll(&mut ended) > 0 {
+                break;
+            }
+            queue.wait(Some(std::time::Duration::from_secs(5)));
+        }
+        assert_eq!((ended.len(), queue.in_flight(), ended[0].tag), (1, 0, 7));
+        ended[0].result
+    }
+    #[test]
+    fn what_the_kernel_puts_off_is_asked_again_by_every_queue() {
+        let directory = tempfile::tempdir().unwrap();
+        for (i, backend) in
+            [FileBackend::Uring, FileBackend::UringUnregistered, FileBackend::Threads(2)].into_iter().enumerate()
+        {
+            let path = directory.path().join(i.to_string());
+            let flash = FileFlash::open(&FileConfig { backend, ..FileConfig::create(path, 8 << 12) }).unwrap();
+            let frames = Arc::new(Arena::anonymous(SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap());
+            let mut queue = match flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())) {
+                Ok(queue) => queue,
+                Err(error) => {
+                    println!("{backend:?} is not tested here: {error}");
+                    continue;
+                }
+            };
+            let say = |results: &[i32]| lock(&flash.medium.script).extend(results);
+            let mut byte = [0; 1];
+            for op in [Op::Write, Op::Read] {
+                say(&[-EINTR, -EAGAIN, 512, -EINTR]);
+                frames.write(0, &[if op == Op::Write { 42 } else { 0 }]);
+                assert_eq!(one(&mut *queue, op, 3), Ok(()), "{backend:?}");
+                assert!(lock(&flash.medium.script).is_empty());
+            }
+            frames.read(0, &mut byte);
+            assert_eq!(byte, [42]);
+            // Not for ever, and a transfer that stays short is none.
+            say(&[-EAGAIN; PUT_OFF_MAX as usize + 1]);
+            assert_eq!(one(&mut *queue, Op::Read, 3), Err(FlashError::Io(EAGAIN)));
+            say(&[512, 512]);
+            assert_eq!(one(&mut *queue, Op::Read, 3), Err(FlashError::Short));
+            assert_eq!(one(&mut *queue, Op::Read, 3), Ok(()));
+            // A flush is never asked again: the kernel reports a failure once.
+            say(&[-EINTR]);
+            assert_eq!(one(&mut *queue, Op::Flush, 0), Err(FlashError::Io(EINTR)));
+            assert_eq!(one(&mut *queue, Op::Flush, 0), Err(FlashError::Poisoned));
+            let counters = flash.counters();
+            assert_eq!((counters.reads, counters.writes, counters.flushes, counters.errors), (2, 1, 0, 4));
+        }
+    }
     #[test]
     fn a_failed_flush_poisons_the_file_for_good() {
-        use fulgurite_format::{FrameIndex, SubpageIndex};
         let directory = tempfile::tempdir().unwrap();
         let flash = FileFlash::open(&FileConfig::create(directory.path().join("flash"), 4096)).unwrap();
         let of = |op| crate::Request { tag: 0, op, subpage: SubpageIndex(0), frame: FrameIndex(0) };

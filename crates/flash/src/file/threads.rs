@@ -4,16 +4,16 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Notifier};
 
-use super::{Medium, Tries, judge};
+use super::{Medium, Tries};
 use crate::slots::Slots;
-use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, frame_count};
+use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, frame_count, lock};
 
 /// These threads call the kernel and little else.
 const STACK_BYTES: usize = 64 << 10;
@@ -44,10 +44,6 @@ struct Pool {
 struct Jobs {
     queue: VecDeque<(u32, Request)>,
     stop: bool,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl ThreadQueue {
@@ -126,7 +122,7 @@ impl Pool {
                 Op::Flush => file.sync_data().map(|()| 0),
             };
             let result = result.map_or_else(|e| -e.raw_os_error().unwrap_or(5), |n| n as i32);
-            if let Some(result) = judge(request.op, result, &mut tries) {
+            if let Some(result) = self.medium.judge(request.op, result, &mut tries) {
                 return result;
             }
             std::thread::yield_now();

@@ -2,6 +2,10 @@
 //!
 //! Submissions go straight into the kernel's ring and are handed over in batches; completions are looked for in shared
 //! memory. Short transfers and put-off requests are tried again here, so that the caller sees only ends.
+//!
+//! Invariant: a request that was pushed into the ring ends by the kernel's completion and in no other way. When the ring itself
+//! fails (a call that enters the kernel does, for good), nothing new is taken; what the kernel has may still be moving, and
+//! nobody can tell, so it stays in flight until it is found in the completion ring, or the queue is dropped.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +14,13 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::uring::{RingFull, Uring};
 use fulgurite_sys::{Arena, Notifier};
 
-use super::{Medium, Tries, judge};
+use super::{EAGAIN, EINTR, Medium, Tries};
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, frame_count};
 
-const EINTR: i32 = 4;
-const EAGAIN: i32 = 11;
 const EBUSY: i32 = 16;
+/// How long at most a queue sleeps whose ring has failed and cannot be slept on.
+const NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct UringQueue {
     medium: Arc<Medium>,
@@ -71,15 +75,31 @@ impl UringQueue {
         }
     }
 
-    /// Ends everything after the ring has failed. The kernel may still use the frames of what it took: the ring waits for
-    /// that when it is dropped.
-    #[cold]
-    fn fail_all(&mut self, error: FlashError, completions: &mut Vec<Completion>) {
-        for slot in self.slots.taken() {
-            self.medium.account(self.under_way[slot as usize].op, Err(error));
-            completions.push(Completion { tag: self.slots.release(slot), result: Err(error) });
+    fn end(&mut self, slot: u32, result: Result<(), FlashError>, completions: &mut Vec<Completion>) {
+        self.medium.account(self.under_way[slot as usize].op, result);
+        completions.push(Completion { tag: self.slots.release(slot), result });
+    }
+
+    /// Ends what the kernel has ended, or tries it again.
+    fn settle(&mut self, completions: &mut Vec<Completion>) {
+        let (mut ended, mut again) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.again));
+        for (slot, result) in ended.drain(..) {
+            let request = &mut self.under_way[slot as usize];
+            match self.medium.judge(request.op, result, &mut request.tries) {
+                Some(result) => self.end(slot, result, completions),
+                None => again.push(slot),
+            }
         }
-        self.again.clear();
+        self.ended = ended;
+        if !again.is_empty() {
+            match self.failed {
+                // The kernel has ended these, and gets no more.
+                Some(error) => again.drain(..).for_each(|slot| self.end(slot, Err(error), completions)),
+                None => again.retain(|&slot| self.push(slot).is_err()),
+            }
+            let _ = self.flush();
+        }
+        self.again = again;
     }
 
     /// What an error of the ring itself means: put off, or the end.
@@ -126,27 +146,14 @@ impl Queue for UringQueue {
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
-        if let Some(error) = self.failed {
-            self.fail_all(error, completions);
-        } else {
-            let ended = &mut self.ended;
-            self.ring.reap(|slot, result| ended.push((slot as u32, result)));
-            let mut again = std::mem::take(&mut self.again);
-            for (slot, result) in self.ended.drain(..) {
-                let request = &mut self.under_way[slot as usize];
-                match judge(request.op, result, &mut request.tries) {
-                    Some(result) => {
-                        self.medium.account(request.op, result);
-                        completions.push(Completion { tag: self.slots.release(slot), result });
-                    }
-                    None => again.push(slot),
-                }
-            }
-            if !again.is_empty() {
-                again.retain(|&slot| self.push(slot).is_err());
-                self.again = again;
-                let _ = self.flush();
-            }
+        if self.failed.is_some() {
+            // What was pushed and not handed over: the kernel may take it after all.
+            let _ = self.ring.submit();
+        }
+        let ended = &mut self.ended;
+        self.ring.reap(|slot, result| ended.push((slot as u32, result)));
+        if !self.ended.is_empty() || !self.again.is_empty() {
+            self.settle(completions);
         }
         completions.append(&mut self.refused);
         completions.len() - before
@@ -156,11 +163,11 @@ impl Queue for UringQueue {
         self.ring.register((frames.start as usize).min(end) * SUBPAGE_BYTES..end * SUBPAGE_BYTES);
     }
     fn wait(&mut self, timeout: Option<Duration>) {
-        if !self.refused.is_empty() || (self.failed.is_some() && self.in_flight() > 0) {
+        if !self.refused.is_empty() {
             return;
         }
         if self.failed.is_some() {
-            self.wake.wait(timeout);
+            self.wake.wait(Some(timeout.map_or(NAP, |t| t.min(NAP))));
         } else if let Err(error) = self.ring.wait(timeout) {
             let _ = self.ring_error(&error);
         }

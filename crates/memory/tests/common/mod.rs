@@ -106,11 +106,11 @@ impl Memory for FaultyMemory {
     fn prefetch(&mut self, at: Address) {
         self.inner.prefetch(at);
     }
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
-        self.inner.park(key, still)
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        self.inner.park(word, expected)
     }
-    fn unpark_all(key: usize) {
-        PlainMemory::unpark_all(key);
+    fn unpark_all(word: &AtomicU64) {
+        PlainMemory::unpark_all(word);
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.access()?;
@@ -171,11 +171,11 @@ macro_rules! memory_over_plain {
             fn prefetch(&mut $self, at: Address) {
                 $inner.prefetch(at);
             }
-            fn park(&mut $self, _: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
-                if still() { $park } else { Ok(()) }
+            fn park(&mut $self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+                if word.load(Relaxed) == expected { $park } else { Ok(()) }
             }
-            fn unpark_all(key: usize) {
-                PlainMemory::unpark_all(key);
+            fn unpark_all(word: &AtomicU64) {
+                PlainMemory::unpark_all(word);
             }
             fn yield_now(&mut $self) -> Result<(), AccessError> {
                 Ok(())

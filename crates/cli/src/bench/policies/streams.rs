@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context, Result};
 use fulgurite_memory::{
@@ -106,11 +107,11 @@ impl Memory for Recorder {
         self.memory.pin(at)
     }
     fn prefetch(&mut self, _: Address) {}
-    fn park(&mut self, key: usize, still: &dyn Fn() -> bool) -> Result<(), AccessError> {
-        self.memory.park(key, still)
+    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
+        self.memory.park(word, expected)
     }
-    fn unpark_all(key: usize) {
-        PlainMemory::unpark_all(key);
+    fn unpark_all(word: &AtomicU64) {
+        PlainMemory::unpark_all(word);
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Ok(())

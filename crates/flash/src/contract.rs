@@ -1,0 +1,36 @@
+//! What a medium promises about frames, and which media promise it: all the unsafe code of this crate.
+//!
+//! The frames that a queue is opened with are memory that others hold references into. Nothing in the types keeps a medium from
+//! writing to a frame whenever it likes (its device would do so behind the compiler's back), so a medium is believed, and
+//! whoever makes one says with `unsafe` that it can be.
+
+use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, MemoryFlash};
+
+/// A medium whose queues touch a frame only while it is theirs.
+///
+/// # Safety
+/// For every queue that the medium opens:
+/// * It writes to a frame only for a read of that frame, and reads a frame only for a write of it, from the call of
+///   [`crate::Queue::submit`] until that request's completion is returned by [`crate::Queue::poll`]. It touches nothing else of
+///   the arena.
+/// * It returns a completion only when nothing behind it (thread, kernel, device) will touch the frame for that request any
+///   more: also when the request failed, also when the whole medium has. A request of which this is not known stays in
+///   flight.
+/// * When it was dropped, nothing behind it touches the frames any more; where it cannot know, it keeps the arena mapped for good.
+pub unsafe trait FrameContract {}
+
+// SAFETY: the queue moves data on its owner's thread, in `poll` before it returns the completion, and in `drop`.
+unsafe impl FrameContract for MemoryFlash {}
+
+// SAFETY: the device thread posts a completion after it has moved the data. Requests are given up as `Closed` only after that
+// thread has said that it ended, which it does when it moves nothing any more. A queue that is dropped waits for one or the other.
+unsafe impl FrameContract for EmulatedFlash {}
+
+// SAFETY: a thread of the pool notes a request as ended after the system call has returned; the pool is joined when its queue is
+// dropped. On io_uring, a request that was handed over ends by the kernel's completion and in no other way, also after the ring
+// has failed; dropping the ring waits for what the kernel holds, or leaks the arena.
+unsafe impl FrameContract for FileFlash {}
+
+// SAFETY: requests and completions are passed on one to one; what is completed here was never passed on, and what hangs here is
+// never touched. The medium within keeps the contract itself.
+unsafe impl<F: Flash> FrameContract for FaultyFlash<F> {}
