@@ -10,7 +10,7 @@ use std::time::Instant;
 use fulgurite::{BPlusTree, Fulgurite, Medium, VersionLatch};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let keys: u64 = if cfg!(debug_assertions) { 200_000 } else { 4_000_000 };
+    let keys: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 4_000_000 };
     let memory = Fulgurite::builder(Medium::Emulated { bytes: 512 << 20 }).dram("16M")?.start()?;
     let heap = memory.heap(400 << 20)?;
 

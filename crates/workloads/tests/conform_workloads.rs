@@ -6,92 +6,13 @@
 //! with latches, on a memory that also fails random accesses, each failed request being retried until it succeeds. All must
 //! pass `check` and return the same number, and a copy that nothing was executed on another one. Seeds are printed.
 
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_memory::{
-    AccessError, Address, Latch, Memory, NoLatch, PlainMemory, PlainPin, Region, SUBPAGE_BYTES, VersionLatch, View,
-    ViewMut,
-};
-use fulgurite_sys::Backed;
+use common::{FAILED, Unsteady, copy, plain};
+use fulgurite_memory::{Address, Latch, Memory, NoLatch, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch};
 use fulgurite_workloads::{Params, Random, Visitor, Workload, dispatch, names};
-
-/// Plain memory that yields to other threads at random accesses, and fails the one at which its fuse has burnt down.
-struct Disturbed {
-    inner: PlainMemory,
-    random: Random,
-    yields_per_mille: u64,
-    /// Accesses until one fails; 0 for none.
-    fuse: u64,
-    failed: u64,
-}
-
-impl Disturbed {
-    fn new(inner: PlainMemory, seed: u64, yields_per_mille: u64) -> Self {
-        Disturbed { inner, random: Random::new(seed, 0), yields_per_mille, fuse: 0, failed: 0 }
-    }
-    /// Lights a fuse for half of the attempts. It gets longer with each attempt, so that even a request with thousands of
-    /// accesses succeeds after a while, and has failed at about every part of them before.
-    fn light(&mut self, attempt: u32) {
-        self.fuse = if self.random.percent(50) { 1 + self.random.below(8 << attempt.min(40)) } else { 0 };
-    }
-    fn disturb(&mut self) -> Result<(), AccessError> {
-        if self.fuse > 0 {
-            self.fuse -= 1;
-            if self.fuse == 0 {
-                self.failed += 1;
-                return Err(AccessError::DeadlineExceeded);
-            }
-        }
-        if self.random.below(1000) < self.yields_per_mille {
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-}
-
-impl Memory for Disturbed {
-    type Pin = PlainPin;
-    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
-        self.disturb()?;
-        self.inner.view(at, len)
-    }
-    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
-        self.disturb()?;
-        self.inner.view_mut(at, len)
-    }
-    fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
-        self.disturb()?;
-        self.inner.pin(at)
-    }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
-    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
-        self.disturb()?;
-        self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
-    }
-    fn yield_now(&mut self) -> Result<(), AccessError> {
-        self.disturb()?;
-        self.inner.yield_now()
-    }
-}
-
-fn plain() -> PlainMemory {
-    PlainMemory::new(Backed::BasePages).expect("address space for a test")
-}
-
-fn copy(from: &PlainMemory, region: Region) -> PlainMemory {
-    let (mut from, mut to) = (from.clone(), plain());
-    let mut subpage = [0; SUBPAGE_BYTES];
-    for offset in (0..region.bytes).step_by(SUBPAGE_BYTES) {
-        from.read_bytes(region.base.add(offset), &mut subpage).unwrap();
-        to.write_bytes(region.base.add(offset), &subpage).unwrap();
-    }
-    to
-}
 
 /// Builds a workload and keeps what it takes to run it elsewhere.
 struct Built {
@@ -138,7 +59,7 @@ impl Visitor for Execute<'_> {
         std::thread::scope(|scope| {
             for thread in 0..self.threads {
                 let seed = self.seed ^ (thread + 1) << 32;
-                let mut memory = Disturbed::new(memory.clone(), seed, self.yields_per_mille);
+                let mut memory = Unsteady::over(&memory, Random::new(seed, 0), 10 * self.yields_per_mille, 0);
                 let (workload, next, failed) = (&workload, &next, &failed);
                 scope.spawn(move || {
                     loop {
@@ -153,7 +74,7 @@ impl Visitor for Execute<'_> {
                             }
                             match workload.execute(&mut memory, &request) {
                                 Ok(_) => break,
-                                Err(AccessError::DeadlineExceeded) => {}
+                                Err(FAILED) => {}
                                 Err(error) => panic!("{} {number}: {error}; {request:?}", W::NAME),
                             }
                         }

@@ -8,75 +8,17 @@
 //! by one thread without latches and by four with, with and without failing accesses, on copies of the same bytes; all must
 //! agree. Seeds are printed.
 
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_memory::{
-    AccessError, Address, Memory, NoLatch, PlainMemory, PlainPin, Ptr, Region, SUBPAGE_BYTES, VersionLatch, View,
-    ViewMut,
-};
-use fulgurite_sys::Backed;
+use common::{FAILED, Unsteady, copy, plain};
+use fulgurite_memory::{Address, Memory, NoLatch, PlainMemory, Ptr, Region, SUBPAGE_BYTES, VersionLatch};
 use fulgurite_workloads::silo::{Record, Silo, Stop, Tid};
 use fulgurite_workloads::{Params, Random, SiloTpcc, SiloYcsb, Workload, WorkloadError};
 
-/// Plain memory that yields and fails at random accesses.
-struct Rough {
-    inner: PlainMemory,
-    random: Random,
-    yields: u64,
-    fails: u64,
-    failed: u64,
-}
-
-impl Rough {
-    fn disturb(&mut self) -> Result<(), AccessError> {
-        let draw = self.random.below(10_000);
-        if draw < self.fails {
-            self.failed += 1;
-            return Err(AccessError::Cancelled);
-        }
-        if draw < self.fails + self.yields {
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-}
-
-impl Memory for Rough {
-    type Pin = PlainPin;
-    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
-        self.disturb()?;
-        self.inner.view(at, len)
-    }
-    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
-        self.disturb()?;
-        self.inner.view_mut(at, len)
-    }
-    fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
-        self.disturb()?;
-        self.inner.pin(at)
-    }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
-    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
-        self.disturb()?;
-        self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
-    }
-    fn yield_now(&mut self) -> Result<(), AccessError> {
-        self.disturb()?;
-        self.inner.yield_now()
-    }
-}
-
-fn plain() -> PlainMemory {
-    PlainMemory::new(Backed::BasePages).expect("address space for a test")
-}
-
-fn rough(inner: &PlainMemory, seed: u64, thread: u64, yields: u64, fails: u64) -> Rough {
-    Rough { inner: inner.clone(), random: Random::new(seed, thread), yields, fails, failed: 0 }
+fn rough(inner: &PlainMemory, seed: u64, thread: u64, yields: u64, fails: u64) -> Unsteady {
+    Unsteady::over(inner, Random::new(seed, thread), yields, fails)
 }
 
 /// Where account `number` lies: three subpages hold them all.
@@ -233,16 +175,6 @@ fn region(bytes: u64) -> Region {
     Region::new(Address::from_linear(5 * SUBPAGE_BYTES as u64), bytes)
 }
 
-fn copy(from: &PlainMemory, region: Region) -> PlainMemory {
-    let (mut from, mut to) = (from.clone(), plain());
-    let mut subpage = [0; SUBPAGE_BYTES];
-    for offset in (0..region.bytes).step_by(SUBPAGE_BYTES) {
-        from.read_bytes(region.base.add(offset), &mut subpage).unwrap();
-        to.write_bytes(region.base.add(offset), &subpage).unwrap();
-    }
-    to
-}
-
 fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, threads: u64, fails: u64) -> u64 {
     let memory = copy(built, region(params.bytes));
     let workload = W::open(&mut memory.clone(), region(params.bytes), params).unwrap();
@@ -260,7 +192,7 @@ fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, thr
                     }
                     let request = workload.request(params.seed, number);
                     while let Err(error) = workload.execute(&mut memory, &request) {
-                        assert_eq!(error, AccessError::Cancelled, "{} {number}: {request:?}", W::NAME);
+                        assert_eq!(error, FAILED, "{} {number}: {request:?}", W::NAME);
                     }
                 }
                 failed.fetch_add(memory.failed, Ordering::Relaxed);

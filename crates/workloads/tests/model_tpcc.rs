@@ -6,70 +6,13 @@
 //! random accesses; and the same two on a memory that fails random accesses, failed requests being repeated. All must pass
 //! `check` and agree. Then damage of every kind is done to good data, and `check` must see it. Seeds are printed.
 
+mod common;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fulgurite_memory::{
-    AccessError, Address, Memory, NoLatch, PlainMemory, PlainPin, Region, SUBPAGE_BYTES, VersionLatch, View, ViewMut,
-};
-use fulgurite_sys::Backed;
+use common::{FAILED, Unsteady, copy, plain};
+use fulgurite_memory::{Address, Memory, NoLatch, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch};
 use fulgurite_workloads::{Params, Random, Tpcc, TpccMix, Workload, WorkloadError};
-
-/// Plain memory that yields and fails at random accesses.
-struct Rough {
-    inner: PlainMemory,
-    random: Random,
-    yields: u64,
-    fails: u64,
-    failed: u64,
-}
-
-impl Rough {
-    fn disturb(&mut self) -> Result<(), AccessError> {
-        let draw = self.random.below(10_000);
-        if draw < self.fails {
-            self.failed += 1;
-            return Err(AccessError::Cancelled);
-        }
-        if draw < self.fails + self.yields {
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
-}
-
-impl Memory for Rough {
-    type Pin = PlainPin;
-    fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
-        self.disturb()?;
-        self.inner.view(at, len)
-    }
-    fn view_mut(&mut self, at: Address, len: usize) -> Result<ViewMut<'_>, AccessError> {
-        self.disturb()?;
-        self.inner.view_mut(at, len)
-    }
-    fn pin(&mut self, at: Address) -> Result<PlainPin, AccessError> {
-        self.disturb()?;
-        self.inner.pin(at)
-    }
-    fn prefetch(&mut self, at: Address) {
-        self.inner.prefetch(at);
-    }
-    fn park(&mut self, word: &AtomicU64, expected: u64) -> Result<(), AccessError> {
-        self.disturb()?;
-        self.inner.park(word, expected)
-    }
-    fn unpark_all(word: &AtomicU64) {
-        PlainMemory::unpark_all(word);
-    }
-    fn yield_now(&mut self) -> Result<(), AccessError> {
-        self.disturb()?;
-        self.inner.yield_now()
-    }
-}
-
-fn plain() -> PlainMemory {
-    PlainMemory::new(Backed::BasePages).expect("address space for a test")
-}
 
 fn region(bytes: u64) -> Region {
     Region::new(Address::from_linear(5 * SUBPAGE_BYTES as u64), bytes)
@@ -81,16 +24,6 @@ fn build<W: Workload>(params: &Params) -> PlainMemory {
     memory
 }
 
-fn copy(from: &PlainMemory, region: Region) -> PlainMemory {
-    let (mut from, mut to) = (from.clone(), plain());
-    let mut subpage = [0; SUBPAGE_BYTES];
-    for offset in (0..region.bytes).step_by(SUBPAGE_BYTES) {
-        from.read_bytes(region.base.add(offset), &mut subpage).unwrap();
-        to.write_bytes(region.base.add(offset), &subpage).unwrap();
-    }
-    to
-}
-
 /// Executes requests on a copy of `built`; returns what `check` says.
 fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, threads: u64, fails: u64) -> u64 {
     let memory = copy(built, region(params.bytes));
@@ -100,7 +33,7 @@ fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, thr
         for thread in 0..threads {
             let random = Random::new(params.seed, thread);
             let yields = if threads > 1 { 300 } else { 0 };
-            let mut memory = Rough { inner: memory.clone(), random, yields, fails, failed: 0 };
+            let mut memory = Unsteady::over(&memory, random, yields, fails);
             let (workload, next, failed) = (&workload, &next, &failed);
             scope.spawn(move || {
                 loop {
@@ -110,7 +43,7 @@ fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, thr
                     }
                     let request = workload.request(params.seed, number);
                     while let Err(error) = workload.execute(&mut memory, &request) {
-                        assert_eq!(error, AccessError::Cancelled, "{} {number}: {request:?}", W::NAME);
+                        assert_eq!(error, FAILED, "{} {number}: {request:?}", W::NAME);
                     }
                 }
                 failed.fetch_add(memory.failed, Ordering::Relaxed);

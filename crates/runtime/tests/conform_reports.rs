@@ -1,0 +1,114 @@
+//! Goal: what somebody must know who has only the terminal is there, by name: a job that never gives its core back, and one
+//! that ran out of stack; and everybody else goes on.
+//! Method: this binary starts itself as a child whose standard error is read. The child's job keeps its core until it is
+//! told that the report was seen, so nothing depends on how long things take. How a job ended is asked of its handle.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fulgurite_flash::MemoryFlash;
+use fulgurite_runtime::{JobError, JobOptions, Runtime};
+
+/// Which of its parts the child plays.
+const PART: &str = "FULGURITE_TEST_PART";
+
+fn runtime() -> Runtime {
+    let flash = Arc::new(MemoryFlash::new(256).unwrap());
+    Runtime::builder(flash).dram(16 << 20).fibers(4).run_limit(Duration::from_millis(5)).build().unwrap()
+}
+
+fn goes_on(runtime: &Runtime) {
+    assert_eq!(runtime.submit_with(&JobOptions::new().name("another"), |_| 7).unwrap().wait(), Ok(7));
+}
+
+#[inline(never)]
+fn overflow(depth: u64) -> u64 {
+    let room = std::hint::black_box([depth; 64]);
+    if depth == u64::MAX { 0 } else { overflow(depth + 1) + room[(depth % 64) as usize] }
+}
+
+/// Runs only as the child of the tests below.
+#[test]
+#[ignore = "started by the other tests, which read what it prints"]
+fn child() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let runtime = runtime();
+    match part.as_str() {
+        "keeps its core" => {
+            let options = JobOptions::new().name("one that never yields");
+            let told = runtime.submit_with(&options, |_| std::io::stdin().read(&mut [0]).unwrap());
+            assert_eq!(told.unwrap().wait(), Ok(1));
+        }
+        "overflows" => {
+            let job = runtime.submit_with(&JobOptions::new().name("one without end"), |_| overflow(0)).unwrap();
+            let error = job.wait().unwrap_err();
+            assert!(matches!(error, JobError::StackOverflow { name: "one without end", .. }), "{error:?}");
+            assert!(error.to_string().contains("\"one without end\" overflowed its stack"), "{error}");
+        }
+        "panics" => {
+            let job = runtime.submit_with(&JobOptions::new().name("one that gives up"), |_| panic!("enough")).unwrap();
+            let error: JobError = job.wait().map(|(): ()| ()).unwrap_err();
+            assert_eq!(error.to_string(), "job \"one that gives up\" panicked: enough");
+        }
+        other => panic!("no such part: {other}"),
+    }
+    goes_on(&runtime);
+}
+
+/// Starts the child, waits for a line of its standard error that has all of `words`, lets it go on, and returns the line.
+fn report(part: &str, words: &[&str]) -> String {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--ignored", "--exact", "child", "--nocapture", "--test-threads=1"])
+        .env(PART, part)
+        .env("RUST_BACKTRACE", "0")
+        // Of what lay on a stack that overflowed nothing is dropped: under AddressSanitizer, no leak of the child's is news.
+        .env("ASAN_OPTIONS", "handle_segv=0:detect_leaks=0")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let (line, lines) = mpsc::channel();
+    let reader =
+        std::thread::spawn(move || stderr.lines().map_while(Result::ok).for_each(|text| drop(line.send(text))));
+    let mut seen = Vec::new();
+    let found = loop {
+        match lines.recv_timeout(Duration::from_secs(60)) {
+            Ok(text) if words.iter().all(|word| text.contains(word)) => break Some(text),
+            Ok(text) => seen.push(text),
+            Err(_) => break None,
+        }
+    };
+    // The job that keeps its core ends; nobody else listens, or is there still.
+    let _ = child.stdin.take().unwrap().write_all(b".");
+    if found.is_none() {
+        let _ = child.kill();
+    }
+    let status = child.wait().unwrap();
+    reader.join().unwrap();
+    let found =
+        found.unwrap_or_else(|| panic!("{part}: no line has all of {words:?}; there were:\n{}", seen.join("\n")));
+    assert!(status.success(), "{part}: {status}; {found}");
+    found
+}
+
+#[test]
+fn a_job_that_never_yields_is_reported_by_name() {
+    let line = report("keeps its core", &["fulgurite: ", "job \"one that never yields\"", "worker 0"]);
+    assert!(line.contains("yield_now"), "it says what to do: {line}");
+}
+
+#[test]
+fn a_job_that_overflows_is_reported_by_name() {
+    report("overflows", &["fulgurite: ", "job \"one without end\"", "overflowed its stack", "worker 0"]);
+}
+
+#[test]
+fn a_job_that_panics_is_reported_with_its_words() {
+    // Rust's own report names the worker's thread and the place; the job's name is in its error, which the child checks.
+    report("panics", &["fulgurite-0", "panicked at", "conform_reports.rs"]);
+}
