@@ -17,17 +17,21 @@ pub struct WorkerStatistics {
 }
 
 macro_rules! counts {
-    ($($(#[$doc:meta])* $name:ident, $kind:literal;)*) => {
+    ($($(#[doc = $doc:literal])+ $name:ident, $kind:literal;)*) => {
         /// Counts of one worker, or their sum over workers.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[non_exhaustive]
-        pub struct Counts { $($(#[$doc])* pub $name: u64,)* }
+        pub struct Counts { $($(#[doc = $doc])+ pub $name: u64,)* }
         impl Counts {
             /// Adds another worker's counts.
             pub fn add(&mut self, other: &Counts) { $(self.$name += other.$name;)* }
             /// Name, Prometheus type and value of each.
             pub fn each(&self) -> impl Iterator<Item = (&'static str, &'static str, u64)> {
                 [$((stringify!($name), $kind, self.$name)),*].into_iter()
+            }
+            /// What each of them says, in the same order.
+            fn help() -> &'static [&'static str] {
+                &[$(concat!($($doc),+)),*]
             }
         }
     };
@@ -132,13 +136,20 @@ impl Statistics {
         let kinds: Vec<_> = Counts::default().each().map(|(name, kind, _)| (name, kind)).collect();
         for (i, (name, kind)) in kinds.into_iter().enumerate() {
             let suffix = if kind == "counter" { "_total" } else { "" };
+            let help = Counts::help()[i].trim();
+            let _ = writeln!(out, "# HELP fulgurite_{name}{suffix} {help}");
             let _ = writeln!(out, "# TYPE fulgurite_{name}{suffix} {kind}");
             for (worker, w) in self.workers.iter().enumerate() {
                 let value = w.counts.each().nth(i).map_or(0, |(_, _, v)| v);
                 let _ = writeln!(out, "fulgurite_{name}{suffix}{{worker=\"{worker}\"}} {value}");
             }
         }
-        for (name, of) in [("miss", 0), ("job", 1)] {
+        let times = [
+            ("miss", "From a miss to its fiber's being runnable again."),
+            ("job", "From a job's acceptance to its end."),
+        ];
+        for (of, (name, help)) in times.into_iter().enumerate() {
+            let _ = writeln!(out, "# HELP fulgurite_{name}_seconds {help}");
             let _ = writeln!(out, "# TYPE fulgurite_{name}_seconds summary");
             for (worker, w) in self.workers.iter().enumerate() {
                 let histogram = if of == 0 { &w.miss_ns } else { &w.job_ns };
@@ -153,9 +164,16 @@ impl Statistics {
             }
         }
         let d = &self.device;
-        for (name, value) in [("device_reads", d.reads), ("device_writes", d.writes), ("device_errors", d.errors)] {
+        let device = [
+            ("device_reads", "Subpages read from the medium.", d.reads),
+            ("device_writes", "Subpages written to the medium.", d.writes),
+            ("device_errors", "Requests that the medium ended with an error.", d.errors),
+        ];
+        for (name, help, value) in device {
+            let _ = writeln!(out, "# HELP fulgurite_{name}_total {help}");
             let _ = writeln!(out, "# TYPE fulgurite_{name}_total counter\nfulgurite_{name}_total {value}");
         }
+        let _ = writeln!(out, "# HELP fulgurite_dram_bytes The DRAM budget.");
         let _ = writeln!(out, "# TYPE fulgurite_dram_bytes gauge\nfulgurite_dram_bytes {}", self.dram_bytes);
         out
     }
