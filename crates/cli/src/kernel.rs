@@ -15,6 +15,9 @@ use fulgurite_sys::Arena;
 /// `SWAP_FLAG_PREFER` with priority 100 (swapon(2)): before whatever swap the machine has of its own.
 const PREFERRED: libc::c_int = 0x8000 | 100;
 
+/// Of a file, one piece of advice reads no more than the device's read-ahead, whose usual size this is (`read_ahead_kb`).
+const READ_AHEAD_BYTES: usize = 128 << 10;
+
 /// Lets the kernel swap to this file, before any other swap space.
 ///
 /// # Errors
@@ -66,11 +69,14 @@ pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {
 /// # Errors
 /// The kernel's: `ENOMEM` when part of the range is not mapped.
 pub fn bring_in(base: usize, bytes: usize) -> io::Result<()> {
-    // SAFETY: the advice changes no bytes and no mapping, whatever range it is given.
-    match unsafe { libc::madvise(std::ptr::without_provenance_mut(base), bytes, libc::MADV_WILLNEED) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    for offset in (0..bytes).step_by(READ_AHEAD_BYTES) {
+        let (at, len) = (std::ptr::without_provenance_mut(base + offset), READ_AHEAD_BYTES.min(bytes - offset));
+        // SAFETY: the advice changes no bytes and no mapping, whatever range it is given.
+        if unsafe { libc::madvise(at, len, libc::MADV_WILLNEED) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]
