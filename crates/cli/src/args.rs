@@ -109,7 +109,11 @@ Examples:
 const TAIL_EXAMPLES: &str = "\
 Examples:
   fulgurite bench tail --workload tatp --flash emulated --plot tail.svg
-  fulgurite bench tail --quick --loads 30,60,90";
+  fulgurite bench tail --quick --loads 30,60,90
+
+Rows of the JSON have the keys of `bench live`. share_of_dram_only compares throughputs at the same load, so it is below 1 only
+where arrivals were not kept up with; max_share compares the highest throughputs. work_hash is of the requests at that load.
+work_us_per_miss is null without misses.";
 
 /// Where results go.
 #[derive(Clone, Debug, Args)]

@@ -132,8 +132,8 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
         for name in &names {
             bar.set_message(format!("{name}: recording"));
             let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
-            let (name, zipf) = (name.to_owned(), args.zipf.clone());
-            match interrupt.unless_asked(move || streams::record(&name, params, &zipf, length))? {
+            let (name, zipf) = (*name, args.zipf.clone());
+            match interrupt.unless_asked(move || streams::record(name, params, &zipf, length))? {
                 Ok(recorded) => recorded.iter().try_for_each(&mut replay)?,
                 // One that does not fit into so little data must not cost the results of the others.
                 Err(error) => failed.push(format!("SKIPPED: {error:#}.")),
