@@ -151,7 +151,7 @@ fn flash_paths() {
     std::fs::set_permissions(at("large"), std::fs::Permissions::from_mode(0o600)).unwrap();
     // Somebody writes to it and has no lock. Not every file system can say so.
     let writer = std::fs::OpenOptions::new().write(true).open(at("large")).unwrap();
-    if fulgurite_sys::DirectFile::open(&at("large")).unwrap().written_by_others() {
+    if fulgurite_sys::DirectFile::open(&at("large")).unwrap().open_elsewhere() {
         live("./large", &["in use by another process"]);
     } else {
         eprintln!("SKIPPED: a file that somebody writes to: no leases here");

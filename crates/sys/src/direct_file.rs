@@ -95,11 +95,11 @@ impl DirectFile {
             Err(e) => Err(e.into()),
         }
     }
-    /// Whether somebody else has the file open for writing, as far as the kernel says: it grants a write lease (fcntl(2)) only
-    /// to a sole writer. The lease is given back at once. False where leases cannot be had: on block devices, on some file
+    /// Whether somebody else has the file open, as far as the kernel says: it grants a write lease (fcntl(2)) only to a sole
+    /// writer. Kernels that count readers (with IMA) refuse it for those too, others do not see them. The lease is given back at once. False where leases cannot be had: on block devices, on some file
     /// systems, for files of other users.
     #[must_use]
-    pub fn written_by_others(&self) -> bool {
+    pub fn open_elsewhere(&self) -> bool {
         let fd = self.file.as_raw_fd();
         // Who opens the file while the lease is held is announced by a signal; that of an asynchronous socket is ignored
         // where nobody handles it, the usual one would end the process.
@@ -211,13 +211,13 @@ mod tests {
         assert_eq!((got, file.bytes().unwrap()), ([7; 4096], 8192));
         file.sync_data().unwrap();
         assert!(file.lock().unwrap());
-        assert!(!file.written_by_others());
+        assert!(!file.open_elsewhere());
         let second = DirectFile::open(&path).unwrap();
         assert!(!second.lock().unwrap());
-        let told = (file.written_by_others(), second.written_by_others());
+        let told = (file.open_elsewhere(), second.open_elsewhere());
         assert!(told.0 == told.1, "both or, where there are no leases, none: {told:?}");
         drop(second);
-        assert!(!file.written_by_others());
+        assert!(!file.open_elsewhere());
         drop(file);
         assert!(DirectFile::open(&path).unwrap().lock().unwrap());
         std::fs::remove_file(&path).unwrap();

@@ -35,7 +35,8 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
 
 /// Judges what exists at a path, opens it, and takes it for the caller alone. Nothing is written. Whoever means to write to
 /// a path that a user named does it through this: a block device comes back only when it is neither mounted nor otherwise in
-/// use, a file only when it is this user's own, has no other name, and nobody else has locked it or has it open for writing.
+/// use, a file only when it is this user's own, has no other name, and nobody else has locked it or, as far as the
+/// kernel says, has it open.
 ///
 /// # Errors
 /// [`OpenError`]; [`OpenError::InUse`] only after half a second, as a process that was killed keeps what it had open for a
@@ -75,7 +76,7 @@ fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
     }
     size(&file, path)?;
     lock(&file, path)?;
-    if !is_device && file.written_by_others() {
+    if !is_device && file.open_elsewhere() {
         return Err(OpenError::InUse { path: path.into() });
     }
     Ok(file)
