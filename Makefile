@@ -7,7 +7,7 @@ TOOLS := scripts/with-tools
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM"
 	@echo "make test    everything that must hold: format, lints, tests, models, sanitizer, documents, quick benchmarks"
-	@echo "make bench   the figures, into docs/results/ (about an hour; root for the comparison with swap)"
+	@echo "make bench   the figures, into docs/results/ (about two hours; root for the comparison with swap)"
 	@echo "make soak    the randomised tests with ever new seeds, for MINUTES (60)"
 	@echo "make fmt     format the sources"
 	@echo "make clean   remove what was built"

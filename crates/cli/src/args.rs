@@ -9,7 +9,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::values::{
-    self, CacheTraces, Config, FlashChoice, Output, Prefetch, Replacement, Size, WorkloadName, non_zero_duration,
+    self, CacheTraces, Config, FlashChoice, Measure, Output, Prefetch, Replacement, Size, WorkloadName,
+    non_zero_duration,
 };
 
 /// Flash that passes for DRAM: demonstrations and benchmarks.
@@ -97,18 +98,22 @@ Configurations:
 const MICRO_EXAMPLES: &str = "\
 Examples:
   fulgurite bench micro --json micro.json --plot micro.svg
-  fulgurite bench micro --quick --rounds 7";
+  fulgurite bench micro --quick --rounds 7 --config switch,hit";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:
   fulgurite bench policies --traces DIR --plot policies.svg
   fulgurite bench policies --workload tatp,silo --dram 1,3,10 --zipf 0.99 --json policies.json
-  fulgurite bench policies --workload none --traces DIR";
+  fulgurite bench policies --workload none --traces DIR --config s3-fifo,lru";
 
 const TAIL_EXAMPLES: &str = "\
 Examples:
   fulgurite bench tail --workload tatp --flash emulated --plot tail.svg
-  fulgurite bench tail --quick --loads 30,60,90";
+  fulgurite bench tail --quick --loads 30,60,90
+
+Rows of the JSON have the keys of `bench live`. share_of_dram_only compares throughputs at the same load, so it is below 1 only
+where arrivals were not kept up with; max_share compares the highest throughputs. work_hash is of the requests at that load.
+work_us_per_miss is null without misses.";
 
 /// Where results go.
 #[derive(Clone, Debug, Args)]
@@ -171,6 +176,9 @@ pub struct MicroArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// What is measured, comma-separated: switch, hit, miss (with what it is made of).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::measure, default_value = "switch,hit,miss")]
+    pub config: Vec<Measure>,
     /// Rounds; the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
@@ -214,13 +222,13 @@ pub struct LiveArgs {
         default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap"
     )]
     pub config: Vec<Config>,
-    /// Bytes of data [default: 2G; --quick: 256M].
+    /// Bytes of data [default: 2G; --quick: 160M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
     /// Rounds, in each of which every configuration runs once [default: 5; --quick: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// How long dram-only takes in a round [default: 1s; --quick: 60ms].
+    /// How long dram-only takes in a round [default: 1s; --quick: 20ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
     /// Directory of text for the search workload.
@@ -281,6 +289,9 @@ pub struct PoliciesArgs {
     /// Workloads whose accesses are recorded and replayed, comma-separated; `all`, or `none`.
     #[arg(long, value_name = "all|none|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload_or_none)]
     pub workload: Vec<WorkloadName>,
+    /// Replacement policies, comma-separated: clock, s3-fifo, lru.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::replacement, default_value = "clock,s3-fifo,lru")]
+    pub config: Vec<Replacement>,
     /// DRAM, as shares of the distinct subpages touched, comma-separated percentages.
     #[arg(long = "dram", alias = "shares", value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "1,2,3,5,10,20")]
     pub shares: Vec<f64>,
@@ -304,6 +315,15 @@ pub struct DemoArgs {
     /// The flash and the DRAM.
     #[command(flatten)]
     pub flash: FlashArgs,
+    /// Configurations, comma-separated, of those of `bench live`. dram-only always runs: it is the denominator.
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = values::config,
+        default_value = "dram-only,fulgurite,flash-sync,os-swap"
+    )]
+    pub config: Vec<Config>,
     /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB of text].
     #[arg(long, value_name = "DIR")]
     pub input: Option<PathBuf>,

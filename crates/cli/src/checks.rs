@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -13,7 +13,7 @@ use fulgurite_runtime::Needs;
 use crate::args::{FlashArgs, OutputArgs};
 use crate::bad_input::bad_input;
 use crate::machine::Machine;
-use crate::values::{FlashChoice, Output, Size};
+use crate::values::{Config, FlashChoice, Output, Size};
 
 /// Files for results can be written.
 pub fn outputs(args: &OutputArgs) -> Result<()> {
@@ -29,22 +29,25 @@ pub fn outputs(args: &OutputArgs) -> Result<()> {
     Ok(())
 }
 
-/// A file can be written at `path`, as far as can be seen without writing it.
+/// A file can be written at `path`: tried in its directory with a file of another name, so that nothing is overwritten yet.
 pub fn writable(option: &str, path: &Path) -> Result<()> {
-    let parent = match path.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => bad_input!("{option} {} is no file name", path.display()),
-    };
+    if path.file_name().is_none() {
+        bad_input!("{option} {} is no file name", path.display());
+    }
+    let parent = parent_of(path);
     if path.is_dir() {
         bad_input!("{option} {} is a directory; name a file", path.display());
     }
     if !parent.is_dir() {
         bad_input!("{option} {}: the directory {} does not exist", path.display(), parent.display());
     }
-    let what = if path.exists() { path } else { parent };
-    if rustix::fs::access(what, rustix::fs::Access::WRITE_OK).is_err() {
+    if path.exists() && rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_err() {
         bad_input!("{option} {} cannot be written; choose another path", path.display());
+    }
+    // A special file (/dev/stdout, a pipe) is written as it is, anything else is replaced by a new file.
+    let special = path.exists() && !path.is_file();
+    if !special && let Err(e) = tempfile::Builder::new().prefix(".fulgurite-").tempfile_in(&parent) {
+        bad_input!("{option} {} cannot be written ({}); choose another path", path.display(), e.kind());
     }
     Ok(())
 }
@@ -70,14 +73,46 @@ pub fn least_dram(data_bytes: u64, workers: u32, fibers: u32) -> u64 {
 /// Frames that a request in the middle of its work keeps busy, about.
 const REQUEST_FRAMES: u64 = 4;
 
-/// The DRAM budget: within the machine, above the metadata.
-pub fn dram(args: &FlashArgs, data_bytes: u64, machine: &Machine) -> Result<u64> {
+/// The DRAM budget is within the machine, as far as can be said without the data.
+fn dram_of_machine(args: &FlashArgs, machine: &Machine) -> Result<()> {
     if let Size::Bytes(bytes) = args.dram
         && bytes > machine.memory_bytes
     {
         let has = format_bytes(machine.memory_bytes);
         bad_input!("--dram {} is more than this machine has ({has}); choose less", format_bytes(bytes));
     }
+    Ok(())
+}
+
+/// Everything about the flash and the machine that does not depend on how much data there will be.
+pub fn before_data(args: &FlashArgs, configs: &[Config], machine: &Machine) -> Result<()> {
+    workers(args.workers, machine)?;
+    dram_of_machine(args, machine)?;
+    flash(args, configs, 4096)?;
+    scratch(args).map(|_| ())
+}
+
+/// The flash can hold `data_bytes` for each configuration that needs it; where it is a path, what that is.
+pub fn flash(args: &FlashArgs, configs: &[Config], data_bytes: u64) -> Result<Option<FlashPath>> {
+    let on_flash = configs.iter().filter(|c| c.guarded()).count() as u64;
+    let FlashChoice::File(path) = &args.flash else {
+        if args.create {
+            bad_input!("--create needs --flash FILE");
+        }
+        return Ok(None);
+    };
+    let found = flash_path(path, args.create, data_bytes, on_flash)?;
+    if found == FlashPath::Device && on_flash > 1 {
+        bad_input!(
+            "--flash names a device, which one configuration at a time can use; choose for example --config fulgurite"
+        );
+    }
+    Ok(Some(found))
+}
+
+/// The DRAM budget: within the machine, above the metadata.
+pub fn dram(args: &FlashArgs, data_bytes: u64, machine: &Machine) -> Result<u64> {
+    dram_of_machine(args, machine)?;
     let bytes = args.dram.of(data_bytes);
     let least = least_dram(data_bytes, args.workers, args.fibers);
     if bytes < least {
@@ -121,9 +156,9 @@ pub enum FlashPath {
 }
 
 /// The flash path can be used for `bytes` in `copies` files beside each other (a device: one after the other on it).
-pub fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
+fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
     let shown = path.display();
-    let metadata = match fs::symlink_metadata(path) {
+    match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             if !create {
                 bad_input!("--flash {shown} does not exist; name an existing file or block device, or add --create");
@@ -139,41 +174,22 @@ pub fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<
             return Ok(FlashPath::New);
         }
         Err(e) => bad_input!("--flash {shown} cannot be looked at: {e}"),
-        Ok(metadata) => metadata,
-    };
-    let kind = metadata.file_type();
-    if kind.is_symlink() {
-        bad_input!("--flash {shown} is a symbolic link; name what it points to");
-    }
-    if kind.is_dir() {
-        bad_input!("--flash {shown} is a directory; flash needs a regular file or a block device");
-    }
-    if !kind.is_file() && !kind.is_block_device() {
-        bad_input!("--flash {shown} is neither a regular file nor a block device");
+        Ok(_) => {}
     }
     if create {
         bad_input!("--create: {shown} exists and is not overwritten; name another path, or leave --create out");
     }
-    // Root may write to files that nobody may write to: take the owner's word.
-    let read_only = kind.is_file() && metadata.permissions().readonly();
-    if read_only || rustix::fs::access(path, rustix::fs::Access::READ_OK | rustix::fs::Access::WRITE_OK).is_err() {
-        bad_input!("--flash {shown} is read-only or not yours; change its permissions, or choose another path");
-    }
-    let file = match fulgurite_sys::DirectFile::open(path) {
+    // Judged, opened and locked as whoever writes to it does; nobody else has it, then.
+    let file = match fulgurite_flash::claim(path) {
         Ok(file) => file,
-        Err(e) => bad_input!("--flash {shown} cannot be opened: {e}"),
+        Err(e) => bad_input!("--flash {e}"),
     };
-    match file.lock() {
-        Ok(true) => {}
-        Ok(false) => bad_input!("--flash {shown} is in use by another process; stop that one, or choose another path"),
-        Err(e) => bad_input!("--flash {shown} cannot be locked: {e}"),
-    }
     let has = file.bytes()?;
     if has < bytes {
         let (has, needed) = (format_bytes(has), format_bytes(bytes));
         bad_input!("--flash {shown} has {has} and {needed} are needed; make it larger, or choose less --data");
     }
-    if kind.is_block_device() {
+    if file.metadata()?.file_type().is_block_device() {
         return Ok(FlashPath::Device);
     }
     space("--flash", &parent_of(path), bytes.saturating_mul(copies.saturating_sub(1)))?;

@@ -1,10 +1,15 @@
 //! Ctrl-C: a flag that loops look at. The first stops cleanly (results so far are kept); the third ends the program at
 //! once, and the helper still removes what it made.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
+
+/// How often the flag is looked at while something else runs.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The run was interrupted.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
@@ -33,6 +38,28 @@ impl Interrupt {
         .context("Ctrl-C cannot be caught")?;
         Ok(interrupt)
     }
+    /// Runs code that cannot look at the flag on a thread of its own. When the program is interrupted meanwhile, that thread is
+    /// left behind; it ends with the program, which has nothing else to do then.
+    ///
+    /// # Errors
+    /// [`Interrupted`], or that there is no thread.
+    pub fn unless_asked<T: Send + 'static>(&self, code: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+        let (tell, told) = mpsc::channel();
+        // As much stack as the main thread has.
+        let builder = thread::Builder::new().stack_size(8 << 20);
+        let running = builder.spawn(move || tell.send(code())).context("a thread cannot be started")?;
+        loop {
+            self.check()?;
+            match told.recv_timeout(LOOK) {
+                Ok(result) => return Ok(result),
+                Err(mpsc::RecvTimeoutError::Timeout) => {}
+                Err(mpsc::RecvTimeoutError::Disconnected) => match running.join() {
+                    Err(panic) => std::panic::resume_unwind(panic),
+                    Ok(_) => bail!("a thread ended without a result"),
+                },
+            }
+        }
+    }
     /// Whether it was asked for.
     pub fn asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed) > 0
@@ -43,5 +70,22 @@ impl Interrupt {
     /// [`Interrupted`].
     pub fn check(&self) -> Result<()> {
         if self.asked() { Err(Interrupted.into()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_that_does_not_look_is_left_behind() {
+        let interrupt = Interrupt::default();
+        assert_eq!(interrupt.unless_asked(|| 7).unwrap(), 7);
+        let asked = interrupt.asked.clone();
+        let result = interrupt.unless_asked(move || {
+            asked.store(1, Ordering::Relaxed);
+            thread::sleep(Duration::from_secs(3600));
+        });
+        assert!(result.unwrap_err().is::<Interrupted>());
     }
 }

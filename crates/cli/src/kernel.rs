@@ -1,5 +1,5 @@
-//! The three kernel calls that only this program makes, made safe to call: swap on, swap off, and a file mapped over a
-//! range of an arena.
+//! The kernel calls that only this program makes, made safe to call: swap on, swap off, a file mapped over a range of an
+//! arena, and a range brought into memory.
 //!
 //! Invariant: a function of this module cannot break memory safety whatever it is given. It decides nothing.
 
@@ -14,6 +14,9 @@ use fulgurite_sys::Arena;
 
 /// `SWAP_FLAG_PREFER` with priority 100 (swapon(2)): before whatever swap the machine has of its own.
 const PREFERRED: libc::c_int = 0x8000 | 100;
+
+/// Of a file, one piece of advice reads no more than the device's read-ahead, whose usual size this is (`read_ahead_kb`).
+const READ_AHEAD_BYTES: usize = 128 << 10;
 
 /// Lets the kernel swap to this file, before any other swap space.
 ///
@@ -60,6 +63,22 @@ pub fn map_over(arena: &Arena, file: &File, bytes: usize) -> io::Result<()> {
     }
 }
 
+/// Has the kernel bring `bytes` from the address `base` on into memory, from swap or from their file, in large requests and
+/// not page by page as they are touched. What does not fit is left where it is.
+///
+/// # Errors
+/// The kernel's: `ENOMEM` when part of the range is not mapped.
+pub fn bring_in(base: usize, bytes: usize) -> io::Result<()> {
+    for offset in (0..bytes).step_by(READ_AHEAD_BYTES) {
+        let (at, len) = (std::ptr::without_provenance_mut(base + offset), READ_AHEAD_BYTES.min(bytes - offset));
+        // SAFETY: the advice changes no bytes and no mapping, whatever range it is given.
+        if unsafe { libc::madvise(at, len, libc::MADV_WILLNEED) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +90,8 @@ mod tests {
         file.set_len(8192).unwrap();
         let arena = Arena::anonymous(16_384, Backed::BasePages).unwrap();
         map_over(&arena, &file, 8192).unwrap();
+        bring_in(arena.base().as_ptr().addr(), 8192).unwrap();
+        assert!(bring_in(4096, 4096).is_err(), "nothing is mapped there");
         arena.write(4096, &[7; 8192]);
         let mut got = vec![0; 8192];
         std::os::unix::fs::FileExt::read_exact_at(&file, &mut got, 0).unwrap();

@@ -109,12 +109,15 @@ pub fn size(text: &str) -> Result<Size, String> {
     }
 }
 
+/// The least share that is taken for one: of 16 TiB, the most there can be, it is 16 MiB.
+const PERCENT_MIN: f64 = 0.0001;
+
 /// Reads a percentage above 0, at most 100; the sign may follow.
 pub fn percent(text: &str) -> Result<f64, String> {
     let number = text.trim().trim_end_matches('%');
     match number.parse::<f64>() {
-        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent),
-        Ok(_) => Err("a share must be above 0% and at most 100%".to_owned()),
+        Ok(percent) if (PERCENT_MIN..=100.0).contains(&percent) => Ok(percent),
+        Ok(_) => Err(format!("a share must be above 0% ({PERCENT_MIN}% at least) and at most 100%")),
         Err(_) => Err(format!("\"{number}\" is not a number; write for example 3%")),
     }
 }
@@ -153,15 +156,17 @@ pub fn zipf(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The name most like `text`.
+/// The name most like `text`, if at least half of it is the same: farther away, a suggestion only misleads.
 pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    known.min_by_key(|name| strsim::damerau_levenshtein(&text.to_lowercase(), name))
+    let distance = |name: &str| strsim::damerau_levenshtein(&text.to_lowercase(), name);
+    let best = known.min_by_key(|name| distance(name))?;
+    (distance(best) * 2 <= best.len().max(text.len())).then_some(best)
 }
 
 fn unknown<'a>(kind: &str, text: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     let all = known.clone().collect::<Vec<_>>().join(", ");
-    let nearest = nearest(text, known).unwrap_or_default();
-    format!("there is no {kind} \"{text}\"; did you mean \"{nearest}\"? All of them: {all}")
+    let guess = nearest(text, known).map_or(String::new(), |name| format!("did you mean \"{name}\"? "));
+    format!("there is no {kind} \"{text}\"; {guess}All of them: {all}")
 }
 
 /// A set of named values.
@@ -238,6 +243,18 @@ named! {
         S3Fifo = "s3-fifo",
         /// Least recently used.
         Lru = "lru",
+    }
+}
+
+named! {
+    /// What `bench micro` measures.
+    Measure, "measure", measure {
+        /// A switch between fibers.
+        Switch = "switch",
+        /// Loads of resident data.
+        Hit = "hit",
+        /// Misses, and what they are made of.
+        Miss = "miss",
     }
 }
 
@@ -339,7 +356,7 @@ mod tests {
     fn sizes_and_shares() {
         assert_eq!(size("64M"), Ok(Size::Bytes(64 << 20)));
         assert_eq!(size("3%").unwrap().of(1 << 30), ((1u64 << 30) * 3 / 100) & !4095);
-        for bad in ["0", "-1M", "0%", "-3%", "101%", "x%", "", "1e30T", "12"] {
+        for bad in ["0", "-1M", "0%", "-3%", "101%", "x%", "", "1e30T", "12", "1e-300%"] {
             assert!(size(bad).is_err(), "{bad}");
         }
     }
@@ -351,6 +368,10 @@ mod tests {
         assert!(flash("emulate").unwrap_err().contains("\"emulated\""));
         assert_eq!(flash("./emulate"), Ok(FlashChoice::File("./emulate".into())));
         assert!(workload("aray-swap").unwrap_err().contains("\"array-swap\""));
+        // What is like nothing gets no suggestion.
+        for far in [config("").unwrap_err(), one_workload("all").unwrap_err(), replacement("2q").unwrap_err()] {
+            assert!(!far.contains("did you mean") && far.contains("All of them"), "{far}");
+        }
         assert!(prefetch("17").is_err() && prefetch("16") == Ok(Prefetch::Window(16)));
     }
     #[test]

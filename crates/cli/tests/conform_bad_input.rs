@@ -56,6 +56,7 @@ fn sizes() {
     }
     refused(&["bench", "live", "--dram=0%"], &["above 0%"]);
     refused(&["bench", "live", "--dram=101%"], &["at most 100%"]);
+    refused(&["bench", "policies", "--dram=1e-300%"], &["at least"]);
     refused(&["bench", "live", "--data=1000"], &["less than one subpage"]);
 }
 
@@ -81,6 +82,11 @@ fn machine() {
     refused(&["bench", "live", "--quick", "--dram=8M", "--fibers=4000"], &["too little", "--fibers"]);
     refused(&["bench", "live", "--quick", "--workers=4096"], &["more than the", "cores"]);
     refused(&["bench", "live", "--quick", "--scratch=nowhere"], &["--scratch", "not a directory"]);
+    // Of the demonstration before it looks for text.
+    refused(&["demo", "--workers=4096"], &["more than the", "cores"]);
+    refused(&["demo", "--dram=9000T"], &["more than this machine has"]);
+    refused(&["demo", "--flash=./missing"], &["does not exist", "--create"]);
+    refused(&["demo", "--create"], &["--create needs --flash FILE"]);
 }
 
 #[test]
@@ -93,6 +99,14 @@ fn names() {
     refused(&["bench", "live", "--flash=emulate"], &["did you mean \"emulated\""]);
     refused(&["bench", "tail", "--workload=tapt"], &["did you mean \"tatp\""]);
     refused(&["bench", "tail", "--config=os-swap"], &["bench live"]);
+    refused(&["bench", "micro", "--config=swich"], &["no measure \"swich\"", "did you mean \"switch\""]);
+    refused(&["bench", "policies", "--config=lur"], &["no replacement policy", "did you mean \"lru\""]);
+    refused(&["demo", "--config=fulgurit"], &["did you mean \"fulgurite\""]);
+    for words in [&["bench", "tail", "--workload=all"][..], &["bench", "live", "--config="]] {
+        let directory = tempfile::tempdir().unwrap();
+        let message = String::from_utf8_lossy(&run(directory.path(), words).stderr).into_owned();
+        assert!(message.contains("All of them") && !message.contains("did you mean"), "{message}");
+    }
     refused(&["bench", "lve"], &["lve"]);
     refused(&["bench", "live", "--workload=search"], &["--input DIR"]);
 }
@@ -103,6 +117,9 @@ fn results() {
     refused(&["bench", "live", "--quick", "--plot", "plot.png"], &[".svg"]);
     refused(&["bench", "live", "--quick", "--plot", "no/such.svg"], &["--plot", "does not exist"]);
     refused(&["demo", "--report", "no/such.html"], &["--report", "does not exist"]);
+    // A directory in which root has every right, and can make no file all the same.
+    refused(&["demo", "--report", "/proc/x.html"], &["--report", "cannot be written"]);
+    refused(&["bench", "micro", "--json", "/proc/x.json"], &["--json", "cannot be written"]);
     refused(&["man", "nowhere"], &["not a directory"]);
 }
 
@@ -130,10 +147,29 @@ fn flash_paths() {
     live("./large", &["in use by another process"]);
     drop(large);
     std::fs::set_permissions(at("large"), std::fs::Permissions::from_mode(0o444)).unwrap();
-    live("./large", &["read-only"]);
+    live("./large", &["change its permissions"]);
+    std::fs::set_permissions(at("large"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    // Somebody writes to it and has no lock. Not every file system can say so.
+    let writer = std::fs::OpenOptions::new().write(true).open(at("large")).unwrap();
+    if fulgurite_sys::DirectFile::open(&at("large")).unwrap().open_elsewhere() {
+        live("./large", &["in use by another process"]);
+    } else {
+        eprintln!("SKIPPED: a file that somebody writes to: no leases here");
+    }
+    drop(writer);
+    std::fs::hard_link(at("large"), at("twin")).unwrap();
+    live("./large", &["several hard links"]);
+    std::fs::remove_file(at("twin")).unwrap();
+    // Only root may give a file away.
+    if std::os::unix::fs::chown(at("large"), Some(12_345), None).is_ok() {
+        live("./large", &["file of another user"]);
+    } else {
+        eprintln!("SKIPPED: a file of another user needs root");
+    }
+    live("/proc/self/mem", &["file without a size"]);
     let null = std::fs::metadata("/dev/null").unwrap();
     assert!(null.file_type().is_char_device());
-    live("/dev/null", &["neither a regular file nor a block device"]);
+    live("/dev/null", &["character device", "a regular file or a block device"]);
     let create = |path: &str, parts: &[&str]| {
         let word = format!("--flash={path}");
         let words = ["bench", "live", "--quick", "--data=16M", "--dram=8M", "--create", &word];

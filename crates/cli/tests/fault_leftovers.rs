@@ -110,7 +110,7 @@ fn a_killed_benchmark_leaves_nothing() {
         return;
     }
     let mut program = Command::new(PROGRAM)
-        .args(["bench", "live", "--workload=array-swap", "--config=os-swap", "--data=64M", "--dram=16M", "--work=1us"])
+        .args(["bench", "live", "--workload=array-swap", "--config=os-swap", "--data=192M", "--dram=16M", "--work=1us"])
         .args(["--rounds=1000", "--round-time=200ms", "--scratch"])
         .arg(scratch.path())
         .stdout(Stdio::null())

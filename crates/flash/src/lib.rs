@@ -45,7 +45,7 @@ pub use contract::FrameContract;
 pub use emulated::{EmulatedConfig, EmulatedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
-pub use file::{FileBackend, FileConfig, FileFlash, FileMode};
+pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use memory::MemoryFlash;
 
 /// The most requests that one queue may have in flight.

@@ -50,6 +50,9 @@ fn existing_paths_that_are_refused() {
     fs::hard_link(at("linked"), at("twin")).unwrap();
     assert!(matches!(open(&at("linked")), Err(OpenError::WrongKind { .. })));
 
+    let window = open(Path::new("/proc/self/mem")).unwrap_err();
+    assert!(matches!(window, OpenError::WrongKind { kind: "file without a size", .. }), "{window}");
+
     file(&at("empty"), 0);
     assert!(matches!(open(&at("empty")), Err(OpenError::Size { bytes: 0 })));
     file(&at("odd"), 8191);
@@ -86,6 +89,20 @@ fn a_file_in_use_is_refused_until_it_is_free() {
     });
     assert!(open(&path).is_ok());
     holder.join().unwrap();
+}
+
+#[test]
+fn a_file_that_somebody_writes_to_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("flash");
+    file(&path, 8192);
+    let writer = fs::OpenOptions::new().write(true).open(&path).unwrap();
+    if !fulgurite_sys::DirectFile::open(&path).unwrap().open_elsewhere() {
+        return eprintln!("SKIPPED: no leases on this file system");
+    }
+    assert!(matches!(claim(&path), Err(OpenError::InUse { .. })));
+    drop(writer);
+    assert_eq!(claim(&path).unwrap().bytes().unwrap(), 8192);
 }
 
 #[test]

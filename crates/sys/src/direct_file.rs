@@ -12,6 +12,9 @@ use std::path::Path;
 
 use crate::Arena;
 
+/// fcntl(2): which signal announces that a lease is in somebody's way. Not in `libc`.
+const F_SETSIG: libc::c_int = 10;
+
 /// An open file or block device.
 #[derive(Debug)]
 pub struct DirectFile {
@@ -91,6 +94,26 @@ impl DirectFile {
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
             Err(e) => Err(e.into()),
         }
+    }
+    /// Whether somebody else has the file open, as far as the kernel says: it grants a write lease (fcntl(2)) only to a sole
+    /// writer. Kernels that count readers (with IMA) refuse it for those too, others do not see them. The lease is given back at once. False where leases cannot be had: on block devices, on some file
+    /// systems, for files of other users.
+    #[must_use]
+    pub fn open_elsewhere(&self) -> bool {
+        let fd = self.file.as_raw_fd();
+        // Who opens the file while the lease is held is announced by a signal; that of an asynchronous socket is ignored
+        // where nobody handles it, the usual one would end the process.
+        // SAFETY: these operations take numbers only, and the descriptor is open.
+        let asked = unsafe {
+            libc::fcntl(fd, F_SETSIG, libc::SIGURG);
+            libc::fcntl(fd, libc::F_SETLEASE, libc::F_WRLCK)
+        };
+        if asked == -1 {
+            return matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EAGAIN | libc::EBUSY));
+        }
+        // SAFETY: as above.
+        unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
+        false
     }
     /// One read into the arena. May be short.
     ///
@@ -188,7 +211,13 @@ mod tests {
         assert_eq!((got, file.bytes().unwrap()), ([7; 4096], 8192));
         file.sync_data().unwrap();
         assert!(file.lock().unwrap());
-        assert!(!DirectFile::open(&path).unwrap().lock().unwrap());
+        assert!(!file.open_elsewhere());
+        let second = DirectFile::open(&path).unwrap();
+        assert!(!second.lock().unwrap());
+        let told = (file.open_elsewhere(), second.open_elsewhere());
+        assert!(told.0 == told.1, "both or, where there are no leases, none: {told:?}");
+        drop(second);
+        assert!(!file.open_elsewhere());
         drop(file);
         assert!(DirectFile::open(&path).unwrap().lock().unwrap());
         std::fs::remove_file(&path).unwrap();

@@ -76,6 +76,8 @@ impl Plan {
 
 /// How many times as long as dram-only's round time the slowest configuration may take, about.
 const LONGEST_ROUND: f64 = 8.0;
+/// The same for the search for the misses of a request, at one exponent.
+const LONGEST_SEARCH: f64 = 20.0;
 /// A miss that is waited for, in seconds: AstriFlash's 50 µs and what it costs around it.
 const MISS_S: f64 = 60e-6;
 
@@ -191,6 +193,8 @@ impl Bench<'_> {
         let frames = self.fulgurite.as_ref().map_or(0, |f| f.opened.frames).max(256);
         let mut count = 2000;
         let mut last = f64::INFINITY;
+        // A large cache fills slowly, and while it does, misses fall from batch to batch.
+        let mut left_ns = LONGEST_SEARCH * self.round_time.as_nanos() as f64;
         if let Some(fulgurite) = &mut self.fulgurite {
             fulgurite.child.zipf(exponent)?;
         }
@@ -204,6 +208,10 @@ impl Bench<'_> {
                 return Ok(misses);
             }
             last = misses;
+            left_ns -= outcome.elapsed_ns as f64;
+            if left_ns < 0.0 {
+                break;
+            }
             // So many requests that half of the frames are replaced, within reason.
             if !filled {
                 count = (count * 4).min(4_000_000);

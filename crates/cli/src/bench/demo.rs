@@ -1,6 +1,7 @@
 //! `demo`: index the text of this machine into flash memory and search it, with a few percent of the index in DRAM.
 
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -13,7 +14,7 @@ use super::session::{CGROUP_ALLOWANCE_BYTES, Session};
 use crate::args::{DemoArgs, WorkArgs};
 use crate::bad_input::{BadInput, bad_input};
 use crate::checks;
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::html::Page;
@@ -34,6 +35,7 @@ const FLASH_DOLLARS_PER_GB: f64 = 0.06;
 
 /// Runs it.
 pub fn run(args: &DemoArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     checks::writable("--report", &args.report)?;
     if let Some(input) = &args.input {
@@ -42,9 +44,13 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let start = Instant::now();
     let quick = args.output.quick;
     let machine = Machine::describe();
+    // dram-only is the denominator, whether it was named or not.
+    let mut configs = vec![Config::DramOnly];
+    configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
+    checks::before_data(&args.flash, &configs, &machine)?;
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
     let limit = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
-    let corpus = scan(args.input.as_deref(), limit)?;
+    let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
     let text = format!(
         "{} of text in {} files under {}",
         format_bytes(corpus.text_bytes()),
@@ -53,7 +59,6 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     );
     report::print(&args.output, &format!("{}\nIndexing {text}", machine.line()))?;
 
-    let mut configs = vec![Config::DramOnly, Config::Fulgurite, Config::FlashSync, Config::OsSwap];
     let mut flash = args.flash.clone();
     let mut notes = Vec::new();
     // A small budget is for frames and not for stacks: these get a quarter of it.
@@ -73,16 +78,20 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     }
     let kernel_bytes = flash.dram.of(corpus.text_bytes()).max(least) + CGROUP_ALLOWANCE_BYTES;
     if corpus.text_bytes() < kernel_bytes {
-        configs.retain(|c| *c != Config::OsSwap);
-        notes.push(format!(
-            "os-swap is left out: its cgroup of {} would hold the whole index, so that nothing is swapped.",
-            format_bytes(kernel_bytes)
-        ));
+        configs.retain(|c| {
+            if c.needs_cgroup() {
+                notes.push(format!(
+                    "{c} is skipped: its cgroup of {} would hold the whole index, so that nothing is paged.",
+                    format_bytes(kernel_bytes)
+                ));
+            }
+            !c.needs_cgroup()
+        });
     }
     // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.
-    let mut session = Session::start(&flash, corpus.text_bytes() / 5 * 6, &mut configs, 3)?;
+    let mut session = Session::start(&flash, corpus.text_bytes() / 5 * 6, &mut configs, 3, &interrupt)?;
     let params = Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
-    let (mut image, summary) = Image::index(&corpus, &params, &session.interrupt)?;
+    let (mut image, summary) = Image::index(&corpus, &params, &interrupt)?;
     session.data_bytes = image.region_bytes;
     session.dram_bytes = flash.dram.of(image.region_bytes).max(least);
     report::print(
@@ -131,21 +140,22 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     Ok(())
 }
 
-fn scan(input: Option<&Path>, limit: u64) -> Result<Corpus> {
+fn scan(input: Option<PathBuf>, limit: u64, interrupt: &Interrupt) -> Result<Corpus> {
     let waiting = progress::waiting("looking for text");
-    let mut found = |files: u64, bytes: u64| {
+    let shown = waiting.clone();
+    let mut found = move |files: u64, bytes: u64| {
         if files.is_multiple_of(256) {
-            waiting.set_message(format!(
+            shown.set_message(format!(
                 "looking for text: {} files, {}",
                 table::thousands(files as i64),
                 format_bytes(bytes)
             ));
         }
     };
-    let corpus = match input {
-        Some(directory) => Corpus::scan(directory, limit, &mut found),
+    let corpus = interrupt.unless_asked(move || match input {
+        Some(directory) => Corpus::scan(&directory, limit, &mut found),
         None => Corpus::of_this_machine(limit, &mut found),
-    };
+    })?;
     waiting.finish_and_clear();
     let corpus = corpus.map_err(|e| BadInput(e.to_string()))?;
     if corpus.files().is_empty() {
@@ -186,7 +196,7 @@ fn line(row: &LiveRow) -> Vec<String> {
     vec![
         config,
         table::number(row.ops_per_s),
-        table::percent(row.share_of_dram_only.median),
+        row.share_of_dram_only.map_or("-".to_owned(), |s| table::percent(s.median)),
         table::number(row.p50_us),
         table::number(row.p99_us),
         table::number(row.p999_us),
@@ -216,7 +226,9 @@ fn page(
     let of = |config: Config| rows.iter().find(|r| r.config == config.name());
     let mut figures = Vec::new();
     if let Some(ours) = of(Config::Fulgurite) {
-        figures.push((table::percent(ours.share_of_dram_only.median), "of the throughput of DRAM-only".to_owned()));
+        if let Some(share) = ours.share_of_dram_only {
+            figures.push((table::percent(share.median), "of the throughput of DRAM-only".to_owned()));
+        }
         figures.push((
             format!("{:.1}%", ours.dram_bytes as f64 / ours.data_bytes as f64 * 100.0),
             "of the index in DRAM, everything included".to_owned(),

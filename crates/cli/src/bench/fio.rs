@@ -38,21 +38,41 @@ pub struct Mix<'p> {
     pub time: Duration,
 }
 
+/// How fio reaches the file, the best first: without rights, buffers cannot be registered (`ulimit -l`), and where io_uring is
+/// forbidden there are older ways. Those without a queue have a thread for each request instead.
+const ENGINES: [&[&str]; 4] =
+    [&["io_uring", "--fixedbufs", "--registerfiles"], &["io_uring"], &["libaio"], &["psync", "--thread"]];
+
 /// Requests of 4 KiB a second that fio completes; `None` when it is not installed.
 ///
 /// # Errors
-/// When it fails, or prints what is not its report.
+/// When it fails in every way, or prints what is not its report.
 pub fn per_second(mix: &Mix<'_>) -> Result<Option<f64>> {
+    let mut reasons = Vec::new();
+    for engine in ENGINES {
+        match with_engine(mix, engine) {
+            Ok(iops) => return Ok(iops),
+            Err(e) => reasons.push(format!("{}: {e:#}", engine.join(" "))),
+        }
+    }
+    bail!("fio failed ({})", reasons.join("; "))
+}
+
+fn with_engine(mix: &Mix<'_>, engine: &[&str]) -> Result<Option<f64>> {
     let reads = (mix.read_share * 100.0).round();
     let kind = if reads >= 100.0 { "randread" } else { "randrw" };
+    let (jobs, depth) = if engine[0] == "psync" { (mix.depth, 1) } else { (1, mix.depth) };
     let output = Command::new("fio")
-        .args(["--name=beside", "--bs=4k", "--direct=1", "--ioengine=io_uring", "--fixedbufs", "--registerfiles"])
+        .arg(format!("--ioengine={}", engine[0]))
+        .args(&engine[1..])
+        .args(["--name=beside", "--bs=4k", "--direct=1", "--group_reporting"])
         .args(["--norandommap", "--randrepeat=0", "--allow_file_create=0", "--time_based", "--output-format=json"])
         .arg(format!("--filename={}", mix.path.display()))
         .arg(format!("--size={}", mix.bytes))
         .arg(format!("--readwrite={kind}"))
         .arg(format!("--rwmixread={reads}"))
-        .arg(format!("--iodepth={}", mix.depth))
+        .arg(format!("--iodepth={depth}"))
+        .arg(format!("--numjobs={jobs}"))
         .arg(format!("--cpus_allowed={}", mix.core))
         .arg(format!("--runtime={}ms", mix.time.as_millis()))
         .stdin(Stdio::null())
@@ -62,9 +82,24 @@ pub fn per_second(mix: &Mix<'_>) -> Result<Option<f64>> {
         other => other.context("fio does not start")?,
     };
     if !output.status.success() {
-        bail!("fio failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+        bail!("{}", reason(&output.stdout, &output.stderr));
     }
     iops(&output.stdout).map(Some)
+}
+
+/// Why it failed, by what it printed. What is its report says nothing about that.
+fn reason(stdout: &[u8], stderr: &[u8]) -> String {
+    let said = |text: &[u8]| {
+        let text = String::from_utf8_lossy(text);
+        let lines: Vec<&str> =
+            text.lines().map(str::trim).take_while(|l| !l.starts_with('{')).filter(|l| !l.is_empty()).collect();
+        lines.join(", ")
+    };
+    match (said(stderr), said(stdout)) {
+        (errors, rest) if errors.is_empty() && rest.is_empty() => "no reason given".to_owned(),
+        (errors, rest) if errors.is_empty() => rest,
+        (errors, _) => errors,
+    }
 }
 
 /// Reads and writes a second, by fio's report. It may print a warning before it.
@@ -78,6 +113,12 @@ fn iops(text: &[u8]) -> Result<f64> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_failure_has_its_reason() {
+        assert_eq!(reason(b"", b" fio: no memory\n\n"), "fio: no memory");
+        assert_eq!(reason(b"fio: pid=1, err=12\n{ \"jobs\": [] }", b""), "fio: pid=1, err=12");
+        assert_eq!(reason(b"{ }", b""), "no reason given");
+    }
     #[test]
     fn a_report_is_read() {
         let text = br#"note: something

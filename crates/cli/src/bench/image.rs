@@ -12,6 +12,7 @@ use anyhow::{Context, Result};
 use fulgurite_memory::{Address, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES};
 use fulgurite_sys::{Arena, DirectFile};
 use fulgurite_workloads::{Corpus, IndexSummary, Params, Search, Visitor, Workload, WorkloadError};
+use indicatif::ProgressBar;
 
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;
@@ -33,17 +34,18 @@ pub struct Image {
     arena: Arc<Arena>,
 }
 
-struct Build<'b> {
+struct Build {
     memory: PlainMemory,
     region: Region,
-    params: &'b Params,
-    progress: &'b mut dyn FnMut(f64),
+    params: Params,
+    bar: ProgressBar,
 }
 
-impl Visitor for Build<'_> {
+impl Visitor for Build {
     type Output = Result<(), WorkloadError>;
     fn visit<W: Workload>(mut self) -> Self::Output {
-        W::build(&mut self.memory, self.region, self.params, self.progress)
+        let progress = &mut |share| progress::set_share(&self.bar, share);
+        W::build(&mut self.memory, self.region, &self.params, progress)
     }
 }
 
@@ -59,13 +61,14 @@ impl Image {
         let build = Build {
             memory: PlainMemory::over(arena.clone()),
             region: Region::new(Address::from_linear(0), region_bytes),
-            params,
-            progress: &mut |share| progress::set_share(&bar, share),
+            params: params.clone(),
+            bar: bar.clone(),
         };
-        fulgurite_workloads::dispatch::<NoLatch, _>(workload, build)?
+        let name = workload.to_owned();
+        interrupt
+            .unless_asked(move || fulgurite_workloads::dispatch::<NoLatch, _>(&name, build))??
             .with_context(|| format!("{workload} could not be built"))?;
         bar.finish_and_clear();
-        interrupt.check()?;
         Ok(Image { workload: workload.to_owned(), params: params.clone(), region_bytes, arena })
     }
 
@@ -73,17 +76,19 @@ impl Image {
     ///
     /// # Errors
     /// When no file of the corpus is text any more, or there is no memory.
-    pub fn index(corpus: &Corpus, params: &Params, interrupt: &Interrupt) -> Result<(Image, IndexSummary)> {
+    pub fn index(corpus: &Arc<Corpus>, params: &Params, interrupt: &Interrupt) -> Result<(Image, IndexSummary)> {
         let reserved = Search::<NoLatch>::bytes_needed(corpus).next_multiple_of(PAGE_BYTES as u64);
         let arena = Arc::new(Arena::memfd("fulgurite-image", RESERVED_BYTES)?);
         let bar = progress::share("indexing");
         let mut memory = PlainMemory::over(arena.clone());
         let region = Region::new(Address::from_linear(0), reserved);
-        Search::<NoLatch>::build_from(&mut memory, region, corpus, params.seed, &mut |share| {
-            progress::set_share(&bar, share);
-        })?;
+        let (corpus, seed) = (corpus.clone(), params.seed);
+        let (mut of_thread, shown) = (memory.clone(), bar.clone());
+        interrupt.unless_asked(move || {
+            let progress = &mut |share| progress::set_share(&shown, share);
+            Search::<NoLatch>::build_from(&mut of_thread, region, &corpus, seed, progress)
+        })??;
         bar.finish_and_clear();
-        interrupt.check()?;
         let summary = Search::<NoLatch>::open(&mut memory, region, params)?.summary();
         let region_bytes = summary.index_bytes.next_multiple_of(PAGE_BYTES as u64);
         let params = Params { bytes: region_bytes, ..params.clone() };
@@ -147,7 +152,12 @@ impl Image {
     /// When the path cannot be opened or created, or whatever else the file system says.
     pub fn copy_to_path(&self, path: &Path, create: bool, interrupt: &Interrupt) -> Result<()> {
         let what = || format!("{} cannot be written", path.display());
-        let file = if create { DirectFile::create(path) } else { DirectFile::open(path) }.with_context(what)?;
+        let file = if create {
+            DirectFile::create(path).with_context(what)?
+        } else {
+            // A device that is mounted, or anybody else's file, never gets past this.
+            fulgurite_flash::claim(path)?
+        };
         let bar = progress::share(&format!("{}: writing {}", self.workload, path.display()));
         self.steps(interrupt, |offset, len| {
             let mut done = 0;

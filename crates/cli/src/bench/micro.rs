@@ -23,6 +23,7 @@ use crate::machine::Machine;
 use crate::progress;
 use crate::report::rows::Spread;
 use crate::report::{self, Report, table};
+use crate::values::Measure;
 use hit::Hits;
 use miss::{Measured, Misses, Phase, Sizes};
 
@@ -169,33 +170,31 @@ struct MicroReport<'r> {
 
 /// Runs it.
 pub fn run(args: &MicroArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     let amounts = Amounts::of(args);
     let machine = Machine::describe();
     // The flash, the frames, and those of the hits.
     checks::memory(amounts.data_bytes + amounts.dram_bytes + (96 << 20), amounts.data_bytes, &machine)?;
-    let interrupt = Interrupt::catch()?;
     let cores = fulgurite_sys::affinity::cores();
     let (worker_core, device_core) = (cores[0], cores[cores.len() - 1]);
     let load_before = load_average();
     report::print(&args.output, &machine.line())?;
 
-    let bar = progress::share("filling the flash");
     let sizes = Sizes { data_bytes: amounts.data_bytes, dram_bytes: amounts.dram_bytes, worker_core, device_core };
-    let mut misses = Misses::start(sizes, &mut |share| progress::set_share(&bar, share))?;
-    bar.finish_and_clear();
-    let hits = Hits::start(worker_core)?;
-
+    let mut rigs = Rigs { sizes, interrupt: &interrupt, hits: None, misses: None };
     let mut collected = Collected::default();
     let bar = progress::steps("rounds", u64::from(amounts.rounds));
     for _ in 0..amounts.rounds {
-        if interrupt.asked() {
-            break;
+        match round(&amounts, &args.config, &mut rigs, &mut collected) {
+            // What was measured before stays.
+            Err(e) if e.is::<Interrupted>() => break,
+            other => other?,
         }
-        round(&amounts, worker_core, &hits, &mut misses, &mut collected)?;
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let misses = rigs.misses;
 
     let figures = collected.figures();
     let notes = notes(&figures, &collected, &cores, load_before);
@@ -204,7 +203,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         &args.output,
         &format!(
             "{data} of data on emulated flash, {dram} of DRAM ({} frames), {} rounds",
-            misses.frames(),
+            misses.as_ref().map_or("no".to_owned(), |m| m.frames().to_string()),
             amounts.rounds
         ),
     )?;
@@ -217,8 +216,9 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         "rounds": amounts.rounds,
         "data_bytes": amounts.data_bytes,
         "dram_bytes": amounts.dram_bytes,
-        "frames": misses.frames(),
-        "work_iterations": misses.work_iterations(),
+        "measures": args.config,
+        "frames": misses.as_ref().map(Misses::frames),
+        "work_iterations": misses.as_ref().map(Misses::work_iterations),
         "requests_per_phase": amounts.requests,
         "worker_core": worker_core,
         "device_core": device_core,
@@ -235,18 +235,67 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }
 
-/// Everything once.
-fn round(amounts: &Amounts, core: usize, hits: &Hits, misses: &mut Misses, all: &mut Collected) -> Result<()> {
-    all.add("switch_ns", primitives::on_core(core, || primitives::switch(amounts.switches))?);
+/// What is measured on, each made when it is first needed: the flash takes seconds to fill, and figures that do not need it
+/// come before.
+struct Rigs<'i> {
+    sizes: Sizes,
+    interrupt: &'i Interrupt,
+    hits: Option<Hits>,
+    misses: Option<Misses>,
+}
 
-    let costs = hits.round(amounts.loads)?;
-    all.add("raw_load_ns", costs.raw);
-    all.add("guarded_load_ns", costs.guarded);
-    all.add("hit_overhead_ns", costs.guarded - costs.raw);
-    all.add("chained_raw_ns", costs.chained_raw);
-    all.add("chained_guarded_ns", costs.chained_guarded);
-    all.add("chained_overhead_ns", costs.chained_guarded - costs.chained_raw);
+impl Rigs<'_> {
+    fn hits(&mut self) -> Result<&Hits> {
+        if self.hits.is_none() {
+            self.hits = Some(Hits::start(self.sizes.worker_core)?);
+        }
+        Ok(self.hits.as_ref().expect("set just now"))
+    }
+    fn misses(&mut self) -> Result<&mut Misses> {
+        if self.misses.is_none() {
+            let bar = progress::share("filling the flash");
+            self.misses = Some(Misses::start(self.sizes, &mut |share| {
+                progress::set_share(&bar, share);
+                self.interrupt.check()
+            })?);
+            bar.finish_and_clear();
+        }
+        Ok(self.misses.as_mut().expect("set just now"))
+    }
+}
 
+/// Everything that was asked for, once.
+fn round(amounts: &Amounts, measures: &[Measure], rigs: &mut Rigs<'_>, all: &mut Collected) -> Result<()> {
+    let interrupt = rigs.interrupt;
+    interrupt.check()?;
+    if measures.contains(&Measure::Switch) {
+        let switch = || primitives::switch(amounts.switches);
+        all.add("switch_ns", primitives::on_core(rigs.sizes.worker_core, switch)?);
+    }
+    if measures.contains(&Measure::Hit) {
+        let costs = rigs.hits()?.round(amounts.loads)?;
+        all.add("raw_load_ns", costs.raw);
+        all.add("guarded_load_ns", costs.guarded);
+        all.add("hit_overhead_ns", costs.guarded - costs.raw);
+        all.add("chained_raw_ns", costs.chained_raw);
+        all.add("chained_guarded_ns", costs.chained_guarded);
+        all.add("chained_overhead_ns", costs.chained_guarded - costs.chained_raw);
+    }
+    if measures.contains(&Measure::Miss) {
+        let core = rigs.sizes.worker_core;
+        misses_once(amounts, core, interrupt, rigs.misses()?, all)?;
+    }
+    Ok(())
+}
+
+/// Misses, and what they are made of.
+fn misses_once(
+    amounts: &Amounts,
+    core: usize,
+    interrupt: &Interrupt,
+    misses: &mut Misses,
+    all: &mut Collected,
+) -> Result<()> {
     all.add("job_ns", misses.phase(Phase::Empty, amounts.jobs)?.cpu_ns_each());
     let flash = misses.flash();
     let latency = Duration::from_micros(50);
@@ -258,6 +307,8 @@ fn round(amounts: &Amounts, core: usize, hits: &Hits, misses: &mut Misses, all: 
     if let Some(ns) = primitives::on_core(core, || Ok(primitives::expedited_barrier(amounts.barriers)))? {
         all.add("barrier_ns", ns);
     }
+
+    interrupt.check()?;
 
     // Hits before and after, so that a drift of the clock falls on both sides.
     let before = misses.phase(Phase::Hit, amounts.requests)?.cpu_ns_each();

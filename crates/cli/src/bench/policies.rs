@@ -82,6 +82,7 @@ const KINDS: [(Hits, &str); 2] = [(Hits::Marked, "marked"), (Hits::Known, "known
 
 /// Runs it.
 pub fn run(args: &PoliciesArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     let quick = args.output.quick;
     let data_bytes = args.data.unwrap_or(if quick { 32 << 20 } else { 256 << 20 });
@@ -104,7 +105,9 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
             "SKIPPED: traces. There is no *.lis or *.lis.zst in {directory}; name a directory with --traces."
         ));
     }
-    let interrupt = Interrupt::catch()?;
+    let mut policies = args.config.clone();
+    policies.sort();
+    policies.dedup();
     let (length, zipf_keys) = if quick { (60_000, 20_000) } else { (2_000_000, 1_000_000) };
     let bare = [0.8, 0.99, 1.2];
     let bar = progress::steps("policies", (traces.len() + bare.len() + names.len() * args.zipf.len()) as u64);
@@ -112,14 +115,16 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     let mut replay = |stream: &Stream| -> Result<()> {
         bar.set_message(stream.name.clone());
         let distinct = stream.keys.iter().collect::<HashSet<_>>().len();
-        rows.append(&mut replacement_rows(stream, distinct, &args.shares, &interrupt)?);
-        prefetch.append(&mut prefetch_rows(stream, distinct, &args.shares, &interrupt)?);
+        rows.append(&mut replacement_rows(stream, distinct, &args.shares, &policies, &interrupt));
+        prefetch.append(&mut prefetch_rows(stream, distinct, &args.shares, &interrupt));
+        interrupt.check()?;
         bar.inc(1);
         Ok(())
     };
     let mut all = || -> Result<()> {
         for path in &traces {
-            replay(&streams::read_trace(path, if quick { length } else { TRACE_MAX })?)?;
+            let (path, limit) = (path.clone(), if quick { length } else { TRACE_MAX });
+            replay(&interrupt.unless_asked(move || streams::read_trace(&path, limit))??)?;
         }
         for exponent in bare {
             replay(&streams::zipf_stream(exponent, zipf_keys, length, args.output.seed)?)?;
@@ -127,7 +132,8 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
         for name in &names {
             bar.set_message(format!("{name}: recording"));
             let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
-            match streams::record(name, params, &args.zipf, length) {
+            let (name, zipf) = (*name, args.zipf.clone());
+            match interrupt.unless_asked(move || streams::record(name, params, &zipf, length))? {
                 Ok(recorded) => recorded.iter().try_for_each(&mut replay)?,
                 // One that does not fit into so little data must not cost the results of the others.
                 Err(error) => failed.push(format!("SKIPPED: {error:#}.")),
@@ -151,7 +157,7 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
         report::print(&args.output, note)?;
     }
     let setting = serde_json::json!({
-        "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
+        "policies": policies, "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
     });
     let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows };
     report::write_json(&args.output, &PoliciesReport { report, prefetch: &prefetch, standings: &standings })?;
@@ -185,8 +191,8 @@ fn frames_of(distinct: usize, share: f64) -> usize {
     ((distinct as f64 * share / 100.0) as usize).max(1)
 }
 
-/// Runs `code` for 0..`count` on all cores; the results are in order.
-fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Result<Vec<T>> {
+/// Runs `code` for 0..`count` on all cores; the results are in order. After an interruption only those that are whole.
+fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let work = || {
         loop {
@@ -195,6 +201,10 @@ fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usiz
                 return;
             }
             let result = code(i);
+            // Code that looks at the flag may have stopped in the middle.
+            if interrupt.asked() {
+                return;
+            }
             results.lock().expect("nobody panics with it").push((i, result));
         }
     };
@@ -203,23 +213,28 @@ fn on_all_cores<T: Send>(count: usize, interrupt: &Interrupt, code: impl Fn(usiz
             scope.spawn(work);
         });
     });
-    interrupt.check()?;
     let mut results = results.into_inner().expect("nobody panics with it");
     results.sort_by_key(|(i, _)| *i);
-    Ok(results.into_iter().map(|(_, result)| result).collect())
+    results.into_iter().map(|(_, result)| result).collect()
 }
 
-fn replacement_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> Result<Vec<Row>> {
+fn replacement_rows(
+    stream: &Stream,
+    distinct: usize,
+    shares: &[f64],
+    policies: &[Replacement],
+    interrupt: &Interrupt,
+) -> Vec<Row> {
     let mut runs = Vec::new();
     for share in shares {
-        for policy in Replacement::ALL {
+        for policy in policies {
             runs.extend(KINDS.iter().map(|(hits, name)| (*share, *policy, *hits, *name)));
         }
     }
     on_all_cores(runs.len(), interrupt, |i| {
         let (share, policy, hits, name) = runs[i];
         let frames = frames_of(distinct, share);
-        let misses = miss_ratio_with(policy.policy(), frames, hits, stream.keys.iter().copied()).misses;
+        let misses = miss_ratio_with(policy.policy(), frames, hits, stream.keys_until(interrupt)).misses;
         Row {
             stream: stream.name.clone(),
             share,
@@ -234,11 +249,11 @@ fn replacement_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt:
     })
 }
 
-fn prefetch_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> Result<Vec<PrefetchRow>> {
+fn prefetch_rows(stream: &Stream, distinct: usize, shares: &[f64], interrupt: &Interrupt) -> Vec<PrefetchRow> {
     on_all_cores(shares.len() * PREFETCH.len(), interrupt, |i| {
         let (share, policy) = (shares[i / PREFETCH.len()], PREFETCH[i % PREFETCH.len()]);
         let frames = frames_of(distinct, share);
-        let count = read_ahead(policy, frames, &stream.keys);
+        let count = read_ahead(policy, frames, stream, interrupt);
         PrefetchRow {
             stream: stream.name.clone(),
             share,
@@ -306,15 +321,14 @@ fn table(rows: &[Row], shares: &[f64]) -> String {
                         })
                         .map(|r| format!("{:.2}%", r.miss_ratio * 100.0))
                 };
-                let cells: Vec<String> = shares.iter().filter_map(cell).collect();
-                if cells.is_empty() {
+                let cells: Vec<Option<String>> = shares.iter().map(cell).collect();
+                if cells.iter().all(Option::is_none) {
                     continue;
                 }
                 let mut line =
                     vec![if first { source.clone() } else { String::new() }, policy.name().into(), hits.into()];
                 first = false;
-                line.extend(cells);
-                line.resize(shares.len() + 3, "-".to_owned());
+                line.extend(cells.into_iter().map(|c| c.unwrap_or("-".to_owned())));
                 lines.push(line);
             }
         }
@@ -347,7 +361,7 @@ fn plot(rows: &[Row]) -> String {
             subtitle: "hits seen as one mark per frame, as in the runtime".to_owned(),
             x,
             y: Axis::linear("% of accesses"),
-            curves: Replacement::ALL.iter().map(curve).collect(),
+            curves: Replacement::ALL.iter().map(curve).filter(|c| !c.points.is_empty()).collect(),
             dots: true,
         }
         .draw()
@@ -363,12 +377,14 @@ mod tests {
     fn larger_caches_miss_less() {
         let stream = streams::zipf_stream(0.99, 1000, 20_000, 1).unwrap();
         let shares = [1.0, 50.0];
-        let rows = replacement_rows(&stream, 1000, &shares, &Interrupt::default()).unwrap();
+        let rows = replacement_rows(&stream, 1000, &shares, Replacement::ALL, &Interrupt::default());
+        let one = replacement_rows(&stream, 1000, &shares, &[Replacement::Lru], &Interrupt::default());
+        assert!(one.len() == 4 && one.iter().all(|r| r.policy == "lru"));
         assert_eq!(rows.len(), 12);
         assert!(rows[6].misses < rows[0].misses, "{rows:?}");
         assert!(table(&rows, &shares).contains("zipf-0.99"));
         assert!(!plot(&rows).contains("NaN"));
-        let prefetch = prefetch_rows(&stream, 1000, &shares, &Interrupt::default()).unwrap();
+        let prefetch = prefetch_rows(&stream, 1000, &shares, &Interrupt::default());
         assert_eq!(prefetch.len(), 2 * PREFETCH.len());
         assert!(prefetch_table(&prefetch, &shares).contains("read ahead"));
     }

@@ -11,7 +11,6 @@ use std::os::fd::AsFd;
 
 use super::image::Image;
 use crate::args::FlashArgs;
-use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
 use crate::child::ChildHandle;
 use crate::child::protocol::{DataSource, Guarded, Opened, Spec};
@@ -83,6 +82,8 @@ pub struct Running {
     pub path: Option<PathBuf>,
     /// Its DRAM.
     pub dram_bytes: u64,
+    /// Highest use of its cgroup and processes killed there, once its limit was lifted.
+    peak: Option<(u64, u64)>,
     /// What must live as long as it.
     _data: Data,
 }
@@ -110,22 +111,19 @@ impl Session {
     ///
     /// # Errors
     /// [`crate::bad_input::BadInput`], before anything was created.
-    pub fn start(flash: &FlashArgs, data_bytes: u64, configs: &mut Vec<Config>, swap_ways: u64) -> Result<Session> {
+    pub fn start(
+        flash: &FlashArgs,
+        data_bytes: u64,
+        configs: &mut Vec<Config>,
+        swap_ways: u64,
+        interrupt: &Interrupt,
+    ) -> Result<Session> {
         let machine = Machine::describe();
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
         let on_flash = configs.iter().filter(|c| c.guarded()).count() as u64;
-        let flash_path = match &flash.flash {
-            FlashChoice::File(path) => Some(checks::flash_path(path, flash.create, data_bytes, on_flash)?),
-            _ if flash.create => bad_input!("--create needs --flash FILE"),
-            _ => None,
-        };
+        let flash_path = checks::flash(flash, configs, data_bytes)?;
         let scratch = checks::scratch(flash)?;
-        if flash_path == Some(FlashPath::Device) && on_flash > 1 {
-            bad_input!(
-                "--flash names a device, which one configuration at a time can use; choose for example --config fulgurite"
-            );
-        }
         let named = configs.clone();
         let has = |config: Config| u64::from(named.contains(&config));
         let copies = if flash_path.is_some() { 0 } else { on_flash };
@@ -133,11 +131,18 @@ impl Session {
         let whole = 1 + copies + has(Config::DramOnly) + has(Config::Resident);
         checks::memory(data_bytes.saturating_mul(whole) + dram_bytes * configs.len() as u64, data_bytes, &machine)?;
 
-        let interrupt = Interrupt::catch()?;
         let mut helper = Helper::start()?;
         let capabilities = helper.probe(&scratch)?;
         let mut notes = Vec::new();
         configs.retain(|config| {
+            let limit_bytes = dram_bytes + CGROUP_ALLOWANCE_BYTES;
+            if config.needs_cgroup() && limit_bytes >= data_bytes {
+                notes.push(format!(
+                    "{config} is skipped: its cgroup of {} would hold all of the data, so that nothing is paged.",
+                    format_bytes(limit_bytes)
+                ));
+                return false;
+            }
             let missing = match config {
                 Config::OsSwap => capabilities.cgroup_missing.as_ref().or(capabilities.swap_missing.as_ref()),
                 Config::Mmap => capabilities.cgroup_missing.as_ref(),
@@ -158,7 +163,8 @@ impl Session {
                 format_bytes(CGROUP_ALLOWANCE_BYTES)
             ));
         }
-        let disk_bytes = (data_bytes + (128 << 20)) * (has(Config::OsSwap) * swap_ways + has(Config::Mmap) * 3);
+        let left = |config: Config| u64::from(configs.contains(&config));
+        let disk_bytes = (data_bytes + (128 << 20)) * (left(Config::OsSwap) * swap_ways + left(Config::Mmap) * 3);
         let wants_disk = configs.iter().any(|c| c.needs_cgroup());
         if wants_disk {
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
@@ -174,7 +180,7 @@ impl Session {
         }
         Ok(Session {
             machine,
-            interrupt,
+            interrupt: interrupt.clone(),
             flash: flash.clone(),
             data_bytes,
             dram_bytes,
@@ -206,6 +212,13 @@ impl Session {
             "zswap": self.capabilities.zswap,
             "notes": self.notes,
         })
+    }
+
+    /// Keeps a sentence for the end, once.
+    pub fn note(&mut self, sentence: String) {
+        if !self.notes.contains(&sentence) {
+            self.notes.push(sentence);
+        }
     }
 
     /// DRAM of a configuration.
@@ -268,12 +281,8 @@ impl Session {
                 prefetch: self.flash.prefetch,
             },
         })?;
-        for warning in &opened.warnings {
-            if !self.notes.contains(warning) {
-                self.notes.push(warning.clone());
-            }
-        }
-        Ok(Running { way, child, opened, cgroup, path, dram_bytes, _data: data })
+        opened.warnings.iter().for_each(|warning| self.note(warning.clone()));
+        Ok(Running { way, child, opened, cgroup, path, dram_bytes, peak: None, _data: data })
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
@@ -325,14 +334,27 @@ impl Session {
         Ok((DataSource::File { path: own }, data))
     }
 
+    /// Lets a configuration have all the memory that it wants: under its limit, a walk over all data takes the kernel's paging
+    /// minutes. Its highest use is read before.
+    ///
+    /// # Errors
+    /// The helper's sentence.
+    pub fn lift(&mut self, running: &mut Running) -> Result<()> {
+        if let Some((name, _)) = &running.cgroup {
+            running.peak = Some(self.helper.peak(name)?);
+            self.helper.lift(name)?;
+        }
+        Ok(())
+    }
+
     /// Ends a configuration; returns the highest use of its cgroup, and fails when the kernel killed it.
     ///
     /// # Errors
     /// When the kernel killed it for want of memory.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
-        let Running { way, child, cgroup, _data: data, .. } = running;
+        let Running { way, child, cgroup, peak, _data: data, .. } = running;
         let peak = match &cgroup {
-            Some((name, _)) => self.helper.peak(name).ok(),
+            Some((name, _)) => peak.or_else(|| self.helper.peak(name).ok()),
             None => None,
         };
         drop(child);

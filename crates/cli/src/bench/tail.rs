@@ -22,7 +22,7 @@ use crate::args::TailArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::protocol::{Batch, Load, Outcome};
-use crate::interrupt::Interrupted;
+use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
 use crate::report::rows::{Calibration, Percentiles, Spread};
@@ -43,6 +43,9 @@ struct Row {
     load_percent: f64,
     offered_per_s: f64,
     ops_per_s: f64,
+    /// Throughput as a share of dram-only's at the same load, round by round: below 1 where arrivals were not kept up with.
+    /// `max_share` is the share that `bench live` speaks of.
+    share_of_dram_only: Option<Spread>,
     /// Highest throughput of this configuration, closed loop, as a share of dram-only's beside it.
     max_share: f64,
     /// From arrival; medians of the rounds.
@@ -58,9 +61,20 @@ struct Row {
     service_p99_of_flash_sync: Option<f64>,
     /// What this multiple cannot fall below as long as requests are not preempted: simulated.
     floor_service_p99_of_flash_sync: Option<f64>,
+    misses_per_s: f64,
     misses_per_op: f64,
+    /// Misses per guarded access.
+    miss_ratio: f64,
     accesses_per_miss: f64,
+    /// Computing between misses: dram-only's time per request, closed loop, times requests per miss; none without misses.
+    work_us_per_miss: Option<f64>,
     cpu_us_per_op: f64,
+    /// Subpages read from flash and written to it.
+    device_reads: u64,
+    device_writes: u64,
+    /// Hash of the requests executed at this load: equal across configurations that were offered it in the same rounds. None
+    /// until the data was checked in the end.
+    work_hash: Option<String>,
     calibration: Calibration,
 }
 
@@ -103,8 +117,24 @@ struct Server {
     shares: Vec<f64>,
     /// Service times in the closed loop.
     closed: Percentiles,
-    /// For each load, one outcome a round, with the rate that was offered.
-    outcomes: Vec<Vec<(f64, Outcome)>>,
+    /// For each load, what came of the rounds in which it was offered.
+    slices: Vec<Vec<Slice>>,
+    /// Whether its data was found whole in the end.
+    checked: bool,
+}
+
+/// One load, offered once.
+#[derive(Clone)]
+struct Slice {
+    round: usize,
+    per_second: f64,
+    outcome: Outcome,
+}
+
+impl Slice {
+    fn rate(&self) -> f64 {
+        self.outcome.requests as f64 * 1e9 / self.outcome.elapsed_ns.max(1) as f64
+    }
 }
 
 impl Server {
@@ -132,6 +162,7 @@ const SATURATED: f64 = 0.985;
 
 /// Runs it.
 pub fn run(args: &TailArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
     let quick = args.output.quick;
     let name = workloads(std::slice::from_ref(&args.workload))[0];
@@ -160,20 +191,24 @@ pub fn run(args: &TailArgs) -> Result<()> {
     }
     loads.sort_by(f64::total_cmp);
     loads.dedup();
-    let mut session = Session::start(&args.flash, data_bytes, &mut configs, 0)?;
+    let mut session = Session::start(&args.flash, data_bytes, &mut configs, 0, &interrupt)?;
     report::print(&args.output, &session.machine.line())?;
     let params = Params { bytes: data_bytes, zipf: 0.99, seed: args.output.seed, input: None };
-    let mut image = Image::build(name, &params, &session.interrupt)?;
-    let plan =
-        calibrate::calibrate(&mut session, &image, &work, round_time, true)?.with_request_time(args.request_time);
-    image.params.zipf = plan.calibration.zipf;
-    report::print(&args.output, &plan.sentence(name))?;
+    // An interruption keeps what was measured until then, be it nothing.
     let mut servers = Vec::new();
-    let result = serve(&mut session, &image, &plan, &configs, &loads, rounds, round_time, &mut servers);
+    let mut plan = None;
+    let result = (|| -> Result<()> {
+        let mut image = Image::build(name, &params, &interrupt)?;
+        let found = calibrate::calibrate(&mut session, &image, &work, round_time, true)?;
+        let found = plan.insert(found.with_request_time(args.request_time));
+        image.params.zipf = found.calibration.zipf;
+        report::print(&args.output, &found.sentence(name))?;
+        serve(&mut session, &image, found, &configs, &loads, rounds, round_time, &mut servers)
+    })();
     let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
-    let rows = rows(&session, name, &plan, &servers, &loads);
+    let rows = plan.map_or(Vec::new(), |plan| rows(&session, name, &plan, &servers, &loads));
     let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, Spread::of(&s.shares))).collect();
-    let mut failed = Vec::new();
+    let mut failed = disagreements(&servers);
     for server in servers {
         if let Err(e) = session.end(server.running) {
             failed.push(format!("{e:#}"));
@@ -228,7 +263,7 @@ fn serve(
         let mut running = session.spawn(image, way)?;
         running.child.run(&plan.batch(seed, 0, plan.warm_up, Load::Closed))?;
         let (shares, closed) = (Vec::new(), Percentiles::new());
-        servers.push(Server { running, shares, closed, outcomes: vec![Vec::new(); loads.len()] });
+        servers.push(Server { running, shares, closed, slices: vec![Vec::new(); loads.len()], checked: false });
         bar.inc(1);
     }
     first += plan.warm_up;
@@ -267,13 +302,15 @@ fn serve(
                     continue;
                 }
                 bar.set_message(format!("{} at {load}%", server.running.way.config));
-                server.outcomes[at].push((per_second, server.running.child.run(&batch)?));
+                let outcome = server.running.child.run(&batch)?;
+                server.slices[at].push(Slice { round, per_second, outcome });
             }
         }
     }
     bar.set_message("checking");
     for server in servers {
         server.running.child.check()?;
+        server.checked = true;
     }
     bar.finish_and_clear();
     Ok(())
@@ -284,18 +321,25 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
     let flash_sync = servers.iter().find(|s| s.running.way.config == Config::FlashSync).map(|s| s.closed.us(99.0));
     let mut rows = Vec::new();
     for server in servers {
-        for (load, outcomes) in loads.iter().zip(&server.outcomes).filter(|(_, o)| !o.is_empty()) {
+        for (at, load) in loads.iter().enumerate().filter(|(at, _)| !server.slices[*at].is_empty()) {
+            let slices = &server.slices[at];
             let each = |percentile: f64, of: fn(&Outcome) -> &Vec<(u64, u64)>| -> Vec<f64> {
                 let one = |outcome: &Outcome| {
                     let mut all = Percentiles::new();
                     all.add(of(outcome));
                     all.us(percentile)
                 };
-                outcomes.iter().map(|(_, o)| one(o)).collect()
+                slices.iter().map(|s| one(&s.outcome)).collect()
             };
             let latency = |percentile| Spread::of(&each(percentile, |o| &o.latency));
             let service = |percentile| Spread::of(&each(percentile, |o| &o.service)).median;
-            let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(|(_, o)| of(o)).sum::<u64>() as f64;
+            let sum = |of: fn(&Outcome) -> u64| slices.iter().map(|s| of(&s.outcome)).sum::<u64>() as f64;
+            let (requests, misses) = (sum(|o| o.requests), sum(|o| o.misses));
+            let (accesses, elapsed_s) = (sum(|o| o.accesses), sum(|o| o.elapsed_ns) / 1e9);
+            let offered_per_s = slices.iter().map(|s| s.per_second).sum::<f64>() / slices.len() as f64;
+            // The load is a share of dram-only's highest throughput.
+            let dram_us_per_op = 1e6 * f64::from(session.flash.workers) * load / 100.0 / offered_per_s;
+            let hash = slices.iter().fold(0u64, |hash, s| hash.wrapping_add(s.outcome.request_hash));
             let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
             let guarded = server.running.way.config.guarded();
             let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
@@ -315,10 +359,11 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 workers: session.flash.workers,
                 dram_bytes: server.running.dram_bytes,
                 data_bytes: session.data_bytes,
-                rounds: outcomes.len(),
+                rounds: slices.len(),
                 load_percent: *load,
-                offered_per_s: outcomes.iter().map(|(per_second, _)| per_second).sum::<f64>() / outcomes.len() as f64,
-                ops_per_s: per(sum(|o| o.requests) * 1e9, sum(|o| o.elapsed_ns)),
+                offered_per_s,
+                ops_per_s: per(requests, elapsed_s),
+                share_of_dram_only: Spread::of_any(&shares(slices, servers.first().map_or(&[], |s| &s.slices[at]))),
                 max_share: if server.shares.is_empty() { 1.0 } else { server.max_share() },
                 p50_us: latency(50.0).median,
                 p99_us: latency(99.0).median,
@@ -328,14 +373,41 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 service_p99_us: service(99.0),
                 service_p99_of_flash_sync: of_sync(service(99.0)),
                 floor_service_p99_of_flash_sync: floor,
-                misses_per_op: per(sum(|o| o.misses), sum(|o| o.requests)),
-                accesses_per_miss: per(sum(|o| o.accesses), sum(|o| o.misses)),
-                cpu_us_per_op: per(sum(|o| o.cpu_ns) / 1000.0, sum(|o| o.requests)),
+                misses_per_s: per(misses, elapsed_s),
+                misses_per_op: per(misses, requests),
+                miss_ratio: per(misses, accesses),
+                accesses_per_miss: per(accesses, misses),
+                work_us_per_miss: (misses > 0.0).then(|| dram_us_per_op * requests / misses),
+                cpu_us_per_op: per(sum(|o| o.cpu_ns) / 1000.0, requests),
+                device_reads: sum(|o| o.device_reads) as u64,
+                device_writes: sum(|o| o.device_writes) as u64,
+                work_hash: server.checked.then(|| format!("{:016x}", fulgurite_workloads::mix(hash))),
                 calibration: plan.calibration,
             });
         }
     }
     rows
+}
+
+/// Throughput of each round as a share of dram-only's in the same round.
+fn shares(slices: &[Slice], dram_only: &[Slice]) -> Vec<f64> {
+    let same = |slice: &Slice| dram_only.iter().find(|d| d.round == slice.round).map(|d| slice.rate() / d.rate());
+    slices.iter().filter_map(same).collect()
+}
+
+/// Sentences about configurations that did not execute the requests that dram-only did at the same time.
+fn disagreements(servers: &[Server]) -> Vec<String> {
+    let Some((dram_only, others)) = servers.split_first() else { return Vec::new() };
+    let differs = |server: &&Server| {
+        server.slices.iter().zip(&dram_only.slices).any(|(these, those)| {
+            let other = |s: &Slice| those.iter().find(|d| d.round == s.round).map(|d| d.outcome.request_hash);
+            these.iter().any(|s| other(s).is_some_and(|hash| hash != s.outcome.request_hash))
+        })
+    };
+    let sentence = |server: &Server| {
+        format!("{} did other work than dram-only; the results are not comparable", server.running.way.config)
+    };
+    others.iter().filter(differs).map(sentence).collect()
 }
 
 /// Points (load, p99) of a configuration, by load.

@@ -89,6 +89,23 @@ impl Hierarchy {
         Ok(())
     }
 
+    /// Takes a group's limits away; what it has in swap it may bring back.
+    pub fn lift(&self, name: &str) -> io::Result<()> {
+        let group = Path::new(name);
+        // The limit of memory and swap together first: it may not be below the other.
+        let (files, none) = match self.version {
+            1 => (["memory.memsw.limit_in_bytes", "memory.limit_in_bytes"], "-1"),
+            _ => (["memory.swap.max", "memory.max"], "max"),
+        };
+        for file in files.map(|file| group.join(file)) {
+            // Absent in kernels without swap accounting.
+            if self.root.join(&file).exists() {
+                self.write(&file, none)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts a process into a group.
     pub fn join(&self, name: &str, pid: u32) -> io::Result<()> {
         self.write(&Path::new(name).join("cgroup.procs"), &pid.to_string())
@@ -171,6 +188,8 @@ mod tests {
         fs::write(root.path().join("fulgurite-1-a/memory.peak"), "4096\n").unwrap();
         fs::write(root.path().join("fulgurite-1-a/memory.events"), "low 0\noom 2\noom_kill 1\n").unwrap();
         cgroups.join("fulgurite-1-a", 0).unwrap();
+        cgroups.lift("fulgurite-1-a").unwrap();
+        assert_eq!(fs::read_to_string(root.path().join("fulgurite-1-a/memory.max")).unwrap(), "max");
         assert_eq!(cgroups.peak("fulgurite-1-a").unwrap(), (4096, 1));
         assert_eq!(cgroups.ours(), ["fulgurite-1-a"]);
     }

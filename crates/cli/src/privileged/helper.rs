@@ -81,6 +81,12 @@ impl Helper {
                 let made = hierarchy.make(&name, limit_bytes, no_swap);
                 made.map_err(|e| format!("the cgroup {name} could not be made or limited: {e}"))?;
             }
+            Request::Lift { name } => {
+                let (name, hierarchy) = (self.full_name(&name)?, self.hierarchy()?);
+                hierarchy
+                    .lift(&name)
+                    .map_err(|e| format!("the limits of the cgroup {name} could not be lifted: {e}"))?;
+            }
             Request::Join { name, pid } => {
                 let (name, hierarchy) = (self.full_name(&name)?, self.hierarchy()?);
                 let joined = hierarchy.join(&name, pid);

@@ -64,6 +64,13 @@ impl Record {
     /// # Errors
     /// The kernel's, or when the directory belongs to somebody else.
     pub fn save(&self) -> io::Result<()> {
+        match self.try_save() {
+            // Another helper that ended just now took the directory with it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => self.try_save(),
+            result => result,
+        }
+    }
+    fn try_save(&self) -> io::Result<()> {
         let directory = directory();
         match fs::DirBuilder::new().mode(0o700).create(&directory) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
@@ -110,6 +117,8 @@ impl Record {
         }
         if failed.is_empty() {
             let _ = fs::remove_file(self.path());
+            // Goes when it is empty; else another helper has its record there.
+            let _ = fs::remove_dir(directory());
         }
         failed
     }

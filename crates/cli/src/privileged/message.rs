@@ -21,6 +21,11 @@ pub enum Request {
         /// Whether nothing of it may be swapped.
         no_swap: bool,
     },
+    /// Takes the limits of a cgroup away.
+    Lift {
+        /// The cgroup.
+        name: String,
+    },
     /// Puts a process into a cgroup.
     Join {
         /// The cgroup.

@@ -81,6 +81,13 @@ impl Helper {
     pub fn cgroup(&mut self, name: &str, limit_bytes: u64, no_swap: bool) -> Result<()> {
         self.tell(&Request::Cgroup { name: name.to_owned(), limit_bytes, no_swap })
     }
+    /// Takes its limits away.
+    ///
+    /// # Errors
+    /// The helper's sentence.
+    pub fn lift(&mut self, name: &str) -> Result<()> {
+        self.tell(&Request::Lift { name: name.to_owned() })
+    }
     /// Puts a process into it.
     ///
     /// # Errors

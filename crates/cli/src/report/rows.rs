@@ -15,6 +15,10 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// Of these values; none when there are none.
+    pub fn of_any(values: &[f64]) -> Option<Spread> {
+        (!values.is_empty()).then(|| Spread::of(values))
+    }
     /// Of these values; zeros when there are none.
     pub fn of(values: &[f64]) -> Spread {
         let mut sorted = values.to_vec();
@@ -53,7 +57,7 @@ pub struct Variant {
     /// Requests a second, median.
     pub ops_per_s: f64,
     /// As a share of dram-only, round by round.
-    pub share_of_dram_only: Spread,
+    pub share_of_dram_only: Option<Spread>,
     /// 99th percentile of latency.
     pub p99_us: f64,
 }
@@ -83,8 +87,8 @@ pub struct LiveRow {
     pub requests: u64,
     /// Requests a second, median of the rounds.
     pub ops_per_s: f64,
-    /// Throughput as a share of dram-only's in the same round.
-    pub share_of_dram_only: Spread,
+    /// Throughput as a share of dram-only's in the same round; none where dram-only ended no round.
+    pub share_of_dram_only: Option<Spread>,
     /// Misses a second (plain memory: major faults).
     pub misses_per_s: f64,
     /// Computing between misses: dram-only's time per request times requests per miss.
@@ -182,6 +186,7 @@ mod tests {
         assert_eq!(spread(&[3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), (1.0, 2.5, 4.0));
         assert_eq!(spread(&[]), (0.0, 0.0, 0.0));
+        assert!(Spread::of_any(&[]).is_none() && Spread::of_any(&[1.0]).is_some());
     }
     #[test]
     fn percentiles_of_rounds() {

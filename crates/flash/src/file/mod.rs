@@ -9,6 +9,8 @@ mod open;
 mod threads;
 mod uring;
 
+pub use open::claim;
+
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -14,7 +14,7 @@ use crate::OpenError;
 
 /// Written at a time while a file is filled.
 const CHUNK_BYTES: usize = 1 << 20;
-/// How long a lock is waited for.
+/// How long somebody else's hold on a path is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
 /// How often progress is reported.
 const PROGRESS_BYTES: u64 = 8 << 20;
@@ -24,6 +24,34 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
     if let Some(wanted) = wanted {
         subpages(wanted)?;
     }
+    let file = claim(path)?;
+    let found = size(&file, path)?;
+    match wanted {
+        Some(needed) if needed > found => Err(OpenError::TooSmall { path: path.into(), needed, found }),
+        Some(wanted) => Ok((file, subpages(wanted)?)),
+        None => Ok((file, subpages(found)?)),
+    }
+}
+
+/// Judges what exists at a path, opens it, and takes it for the caller alone. Nothing is written. Whoever means to write to
+/// a path that a user named does it through this: a block device comes back only when it is neither mounted nor otherwise in
+/// use, a file only when it is this user's own, has no other name, and nobody else has locked it or, as far as the
+/// kernel says, has it open.
+///
+/// # Errors
+/// [`OpenError`]; [`OpenError::InUse`] only after half a second, as a process that was killed keeps what it had open for a
+/// moment: the kernel closes a ring with operations in flight in the background (60 to 90 ms measured at depth 64).
+pub fn claim(path: &Path) -> Result<DirectFile, OpenError> {
+    let patience = Instant::now() + LOCK_PATIENCE;
+    loop {
+        match claim_now(path) {
+            Err(OpenError::InUse { .. }) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(10)),
+            result => return result,
+        }
+    }
+}
+
+fn claim_now(path: &Path) -> Result<DirectFile, OpenError> {
     let metadata = fs::symlink_metadata(path).map_err(|e| path_error("look at", path, e))?;
     judge_kind(path, &metadata)?;
     let is_device = metadata.file_type().is_block_device();
@@ -46,13 +74,21 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
     if !is_device && !file.is_ours().map_err(|e| path_error("look at", path, e))? {
         return Err(wrong_kind(path, "file of another user"));
     }
+    size(&file, path)?;
     lock(&file, path)?;
-    let found = file.bytes().map_err(|e| path_error("find the size of", path, e))?;
-    match wanted {
-        Some(needed) if needed > found => Err(OpenError::TooSmall { path: path.into(), needed, found }),
-        Some(wanted) => Ok((file, subpages(wanted)?)),
-        None => Ok((file, subpages(found)?)),
+    if !is_device && file.open_elsewhere() {
+        return Err(OpenError::InUse { path: path.into() });
     }
+    Ok(file)
+}
+
+/// Bytes in a file or device.
+fn size(file: &DirectFile, path: &Path) -> Result<u64, OpenError> {
+    file.bytes().map_err(|e| match e.kind() {
+        // Files of /proc that are windows and store nothing.
+        io::ErrorKind::InvalidInput | io::ErrorKind::NotSeekable => wrong_kind(path, "file without a size"),
+        _ => path_error("find the size of", path, e),
+    })
 }
 
 /// Creates a file of `bytes`, all written; removes it again if that fails.
@@ -112,17 +148,13 @@ pub(super) fn create(
     Ok((file, subpages))
 }
 
-/// Takes the file for us alone. A process that was killed may still hold it for a moment: the kernel closes a ring with
-/// operations in flight in the background (60 to 90 ms measured at depth 64).
+/// Takes the file for us alone.
 fn lock(file: &DirectFile, path: &Path) -> Result<(), OpenError> {
-    let patience = Instant::now() + LOCK_PATIENCE;
-    while !file.lock().map_err(|e| path_error("lock", path, e))? {
-        if Instant::now() >= patience {
-            return Err(OpenError::InUse { path: path.into() });
-        }
-        std::thread::sleep(Duration::from_millis(10));
+    match file.lock() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(OpenError::InUse { path: path.into() }),
+        Err(e) => Err(path_error("lock", path, e)),
     }
-    Ok(())
 }
 
 /// Removes a file that is not finished.

@@ -32,7 +32,8 @@ pub fn draw(figures: &[Figure], machine: &str) -> String {
     let of = |names: &[&str]| -> Vec<&Figure> {
         names.iter().filter_map(|name| figures.iter().find(|f| f.name == *name)).collect()
     };
-    let sections: Vec<(&str, Vec<&Figure>)> = SECTIONS.iter().map(|(title, names)| (*title, of(names))).collect();
+    let all = SECTIONS.iter().map(|(title, names)| (*title, of(names)));
+    let sections: Vec<(&str, Vec<&Figure>)> = all.filter(|(_, figures)| !figures.is_empty()).collect();
     let height: f64 = sections.iter().map(|(_, figures)| 46.0 + ROW * figures.len() as f64).sum::<f64>() + 76.0;
     let mut canvas = Canvas::new(WIDTH, height);
     canvas.text(16.0, 26.0, Anchor::Start, "title", "What a switch, a hit and a miss cost (ns)");

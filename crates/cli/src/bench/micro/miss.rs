@@ -225,8 +225,8 @@ impl Misses {
     /// Fills the flash and starts the worker.
     ///
     /// # Errors
-    /// When there is no memory, or a core cannot be had.
-    pub fn start(sizes: Sizes, progress: &mut dyn FnMut(f64)) -> Result<Misses> {
+    /// When there is no memory, a core cannot be had, or `progress` fails.
+    pub fn start(sizes: Sizes, progress: &mut dyn FnMut(f64) -> Result<()>) -> Result<Misses> {
         let subpages = sizes.data_bytes / 4096;
         ensure!(
             subpages.is_power_of_two() && subpages >= RESIDENT,
@@ -237,7 +237,7 @@ impl Misses {
         for subpage in 0..subpages {
             storage.write(word_of(subpage) as usize, &subpage.to_ne_bytes());
             if subpage % 4096 == 0 {
-                progress(subpage as f64 / subpages as f64);
+                progress(subpage as f64 / subpages as f64)?;
             }
         }
         let flash = Arc::new(EmulatedFlash::new(EmulatedConfig {
@@ -346,7 +346,7 @@ mod tests {
             worker_core: cores[0],
             device_core: *cores.last().unwrap(),
         };
-        let mut misses = Misses::start(sizes, &mut |_| ()).unwrap();
+        let mut misses = Misses::start(sizes, &mut |_| Ok(())).unwrap();
         let hit = misses.phase(Phase::Hit, 2000).unwrap();
         assert!(hit.miss_ratio < 0.2 && hit.cpu_ns > 0 && hit.requests == 2000);
         let miss = misses.phase(Phase::Miss, 2000).unwrap();

@@ -9,6 +9,9 @@ use std::ops::Range;
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{AnyReplacement, FrameView, PrefetchPolicy, Prefetcher, Replacement, ReplacementPolicy};
 
+use super::streams::Stream;
+use crate::interrupt::Interrupt;
+
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ReadAhead {
@@ -76,7 +79,7 @@ impl Cache {
 }
 
 /// Replays a stream in so many frames. Keys above 2^32 are taken modulo that.
-pub fn read_ahead(policy: PrefetchPolicy, frames: usize, keys: &[u64]) -> ReadAhead {
+pub fn read_ahead(policy: PrefetchPolicy, frames: usize, stream: &Stream, interrupt: &Interrupt) -> ReadAhead {
     let mut cache = Cache {
         replacement: AnyReplacement::new(ReplacementPolicy::default(), frames),
         marks: Marks(vec![false; frames]),
@@ -87,9 +90,9 @@ pub fn read_ahead(policy: PrefetchPolicy, frames: usize, keys: &[u64]) -> ReadAh
         count: ReadAhead::default(),
     };
     // Nothing lies behind the last subpage.
-    let end = keys.iter().map(|k| *k as u32).max().map_or(0, |last| last.saturating_add(1));
-    for key in keys {
-        let subpage = *key as u32;
+    let end = stream.keys.iter().map(|k| *k as u32).max().map_or(0, |last| last.saturating_add(1));
+    for key in stream.keys_until(interrupt) {
+        let subpage = key as u32;
         let Some(&frame) = cache.places.get(&subpage) else {
             cache.count.misses += 1;
             cache.bring_in(subpage, false);
@@ -110,6 +113,11 @@ pub fn read_ahead(policy: PrefetchPolicy, frames: usize, keys: &[u64]) -> ReadAh
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read_ahead(policy: PrefetchPolicy, frames: usize, keys: &[u64]) -> ReadAhead {
+        let stream = Stream { name: "test".to_owned(), keys: keys.to_vec(), accesses: keys.len() as u64 };
+        super::read_ahead(policy, frames, &stream, &Interrupt::default())
+    }
 
     #[test]
     fn a_scan_is_read_ahead() {

@@ -13,6 +13,7 @@ use fulgurite_sys::Backed;
 use fulgurite_workloads::{Params, Random, Visitor, Workload, ZipfKeys};
 
 use crate::bad_input::bad_input;
+use crate::interrupt::Interrupt;
 
 /// A stream of subpages.
 #[derive(Clone, Debug)]
@@ -23,6 +24,13 @@ pub struct Stream {
     pub keys: Vec<u64>,
     /// Accesses that the keys stand for: repetitions side by side are one key, as they hit whatever the policy.
     pub accesses: u64,
+}
+
+impl Stream {
+    /// The keys; they end when the program is interrupted, and whoever used them throws away what came of it.
+    pub fn keys_until(&self, interrupt: &Interrupt) -> impl Iterator<Item = u64> {
+        self.keys.iter().copied().take_while(|_| !interrupt.asked())
+    }
 }
 
 /// Trace files in a directory, by name.

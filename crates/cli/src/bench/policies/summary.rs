@@ -43,7 +43,7 @@ pub fn standings(rows: &[Row], hits: &'static str) -> Vec<Standing> {
             best_at: of(policy).filter(|r| r.misses as f64 <= least(r)).count(),
         }
     };
-    let mut all: Vec<Standing> = Replacement::ALL.iter().map(standing).collect();
+    let mut all: Vec<Standing> = Replacement::ALL.iter().map(standing).filter(|s| s.points > 0).collect();
     all.sort_by(|a, b| a.misses_over_least.total_cmp(&b.misses_over_least));
     all
 }
