@@ -71,8 +71,8 @@ pub(crate) struct FiberState {
     pins_limit: Cell<u32>,
     /// Pins that an earlier job left, which somebody still holds.
     pins_left: Cell<u32>,
-    /// The frames of all of them.
-    pinned: std::cell::RefCell<Vec<u32>>,
+    /// How many there are of both.
+    pins: Cell<u32>,
     control: std::cell::RefCell<Option<Arc<Control>>>,
     /// The job can be cancelled or has a deadline.
     bounded: Cell<bool>,
@@ -94,14 +94,14 @@ impl FiberState {
             missed_ns: Cell::new(0),
             pins_limit: Cell::new(0),
             pins_left: Cell::new(0),
-            pinned: std::cell::RefCell::default(),
+            pins: Cell::new(0),
             control: std::cell::RefCell::default(),
             bounded: Cell::new(false),
         }
     }
     pub(crate) fn begin(&self, control: Option<Arc<Control>>, pins: u32, request_ns: u64) {
         self.pins_limit.set(pins);
-        self.pins_left.set(self.pinned.borrow().len() as u32);
+        self.pins_left.set(self.pins.get());
         self.request_ns.set(request_ns);
         if control.is_some() || self.bounded.get() {
             self.bounded.set(control.is_some());
@@ -414,9 +414,8 @@ impl Context {
 
     #[inline]
     fn pin_resident(&mut self, at: Address, byte: NonNull<u8>) -> Result<PinnedFrame, AccessError> {
-        let mut pinned = self.state.pinned.borrow_mut();
-        let limit = self.state.pins_limit.get();
-        if pinned.len() >= (limit + self.state.pins_left.get()) as usize {
+        let (pins, limit) = (self.state.pins.get(), self.state.pins_limit.get());
+        if pins >= limit.saturating_add(self.state.pins_left.get()) {
             return Err(AccessError::TooManyPins { limit });
         }
         let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
@@ -425,7 +424,7 @@ impl Context {
         }
         // The slot protects the frame until the next access; an evictor reads the slots before the pins.
         self.shared.pin(frame);
-        pinned.push(frame);
+        self.state.pins.set(pins + 1);
         Ok(PinnedFrame { state: self.state.clone(), frame, address: at.subpage().address() })
     }
 
@@ -669,11 +668,8 @@ impl std::fmt::Debug for PinnedFrame {
 impl Drop for PinnedFrame {
     #[inline]
     fn drop(&mut self) {
-        let mut pinned = self.state.pinned.borrow_mut();
-        if let Some(i) = pinned.iter().rposition(|&f| f == self.frame) {
-            pinned.swap_remove(i);
-            self.state.shared.unpin(self.frame);
-        }
+        self.state.pins.set(self.state.pins.get() - 1);
+        self.state.shared.unpin(self.frame);
     }
 }
 
