@@ -201,7 +201,8 @@ fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -
         if let Some(cluster) = one.way.page_cluster {
             session.helper.page_cluster(cluster)?;
         }
-        let lifted = if one.way.config.needs_cgroup() { session.lift(running) } else { Ok(()) };
+        let grows = one.way.config.needs_cgroup() || way_on_file(session, one.way);
+        let lifted = if grows { session.lift(running) } else { Ok(()) };
         match lifted.and_then(|()| running.child.check()) {
             Ok(invariant) => one.invariant = Some(invariant),
             Err(e) if e.is::<Interrupted>() => return Err(e),

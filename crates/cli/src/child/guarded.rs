@@ -4,7 +4,9 @@
 //! latencies count from arrival.
 
 use std::cell::{Cell, RefCell};
+use std::io::Read as _;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -225,24 +227,46 @@ impl<W: Workload> Runner for Guarded<W> {
     }
     fn check(&mut self) -> Result<u64> {
         let workload = self.workload.clone();
-        if let DataSource::Emulated { storage, .. } = &self.spec.data {
-            // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty
-            // frames were written back is the same data.
-            self.runtime.write_back()?;
-            let mut memory = PlainMemory::new(Backed::BasePages)?;
-            let bytes = usize::try_from(self.spec.region_bytes)?;
-            kernel::map_over(memory.arena(), &open_shared(storage)?, bytes)
-                .context("the device's data cannot be mapped")?;
-            // As a job all the same: the latches of one worker's fibers are for its thread only.
-            return job(&self.runtime, "check", move |_| workload.check(&mut memory));
-        }
-        job(&self.runtime, "check", move |context| workload.check(context))
+        let bytes = usize::try_from(self.spec.region_bytes)?;
+        // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty frames
+        // were written back is the same data.
+        let mut memory = match &self.spec.data {
+            DataSource::Emulated { storage, .. } => {
+                self.runtime.write_back()?;
+                let memory = PlainMemory::new(Backed::BasePages)?;
+                kernel::map_over(memory.arena(), &open_shared(storage)?, bytes)
+                    .context("the device's data cannot be mapped")?;
+                memory
+            }
+            DataSource::File { path } => {
+                self.runtime.write_back()?;
+                // The limit was lifted.
+                let memory = PlainMemory::new(Backed::HugePages)?;
+                read_whole(path, bytes, memory.arena()).context("the file cannot be read back")?;
+                memory
+            }
+            _ => return job(&self.runtime, "check", move |context| workload.check(context)),
+        };
+        // As a job all the same: the latches of one worker's fibers are for its thread only.
+        job(&self.runtime, "check", move |_| workload.check(&mut memory))
     }
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
         // What is dirty must not be written over this later and be counted.
         self.runtime.write_back()?;
         super::device::per_second(&*self.flash, read_share, depth, time)
     }
+}
+
+/// Reads the first `bytes` of a file into an arena.
+fn read_whole(path: &Path, bytes: usize, into: &Arena) -> std::io::Result<()> {
+    let mut file = std::fs::File::open(path)?;
+    let mut piece = vec![0; 1 << 20];
+    for offset in (0..bytes).step_by(piece.len()) {
+        let len = piece.len().min(bytes - offset);
+        file.read_exact(&mut piece[..len])?;
+        into.write(offset, &piece[..len]);
+    }
+    Ok(())
 }
 
 /// The requests of a batch, shared by the workers.
