@@ -161,7 +161,12 @@ pub struct Context {
 }
 
 /// What of a fiber's stack is kept for the way to the worker's stack, for parking and for the switch, which must not overflow.
-const STACK_RESERVE: usize = if cfg!(debug_assertions) { 3 << 10 } else { 2 << 10 };
+const STACK_RESERVE: usize = match (cfg!(sanitized), cfg!(debug_assertions)) {
+    // Then the worker's code runs on the fiber's stack.
+    (true, _) => 8 << 10,
+    (false, true) => 3 << 10,
+    (false, false) => 2 << 10,
+};
 
 /// Ends the process when the worker's own code panics on a fiber: a job's panic would be caught, but the worker is in the
 /// middle of something.
