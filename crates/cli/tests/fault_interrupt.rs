@@ -2,24 +2,17 @@
 //! Method: start `bench live` and `bench tail`, wait until the first configurations are made, interrupt; look at the code, at
 //! the JSON, at the directory, at cgroups and swap. With root and cgroups the kernel's paging takes part.
 
+mod common;
+
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::groups_of;
+
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Cgroups that the helper with this process id has made.
-fn groups_of(pid: &str) -> Vec<PathBuf> {
-    let prefix = format!("fulgurite-{pid}-");
-    let named = |root: &str| -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
-        let ours = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
-        entries.flatten().map(|e| e.path()).filter(ours).collect()
-    };
-    ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].into_iter().flat_map(named).collect()
-}
 
 /// Runs the program until it has calibrated and a moment longer, interrupts it, and returns its JSON.
 fn interrupted(words: &[&str], moment: Duration) -> serde_json::Value {

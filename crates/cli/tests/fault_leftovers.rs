@@ -2,10 +2,14 @@
 //! Method: hold a real helper by its pipe and close it; start a real benchmark and kill it while its swap file is in use;
 //! kill a helper itself and clean up. What needs root or a memory cgroup is skipped without, and says so.
 
+mod common;
+
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use common::groups_of;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
 
@@ -45,16 +49,6 @@ impl Helper {
 
 fn swaps_with(part: &str) -> bool {
     std::fs::read_to_string("/proc/swaps").unwrap_or_default().contains(part)
-}
-
-fn groups_of(pid: u32) -> Vec<PathBuf> {
-    let prefix = format!("fulgurite-{pid}-");
-    let named = |root: &str| -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(root) else { return Vec::new() };
-        let ours = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&prefix));
-        entries.flatten().map(|e| e.path()).filter(ours).collect()
-    };
-    ["/sys/fs/cgroup/memory", "/sys/fs/cgroup"].into_iter().flat_map(named).collect()
 }
 
 fn within(patience: Duration, what: &str, mut done: impl FnMut() -> bool) {

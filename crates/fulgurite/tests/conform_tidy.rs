@@ -44,7 +44,7 @@ fn walk(root: &Path, directory: &Path, into: &mut Vec<File>) {
             }
             continue;
         }
-        let wanted = [".rs", ".md", ".toml", ".sh"].iter().any(|e| name.ends_with(e))
+        let wanted = [".rs", ".md", ".toml", ".sh", ".json"].iter().any(|e| name.ends_with(e))
             || name == "Makefile"
             || directory.file_name().is_some_and(|d| d == "scripts" || d == ".ci");
         if let (true, Ok(text)) = (wanted, fs::read_to_string(&path)) {
@@ -160,7 +160,9 @@ fn no_path_of_one_machine() {
         files().iter().filter(|f| !f.is_test() && !f.path.starts_with("scripts/") && !f.path.starts_with(".ci/"))
     {
         for (i, line) in file.product_lines() {
-            if places.iter().any(|p| line.contains(p)) {
+            // A kept result names its command, which must work elsewhere too.
+            let absolute = line.contains("\"command\":") && line.split_whitespace().any(|word| word.starts_with('/'));
+            if absolute || places.iter().any(|p| line.contains(p)) {
                 offenders.push(format!("{}:{i}: {}", file.path, line.trim()));
             }
         }
