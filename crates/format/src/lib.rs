@@ -1,15 +1,31 @@
-//! Layouts: what an address, a subpage and a frame are, and the units people write.
+//! Layouts: what an address, a subpage and a frame are, what lies on flash bit for bit, and the units people write.
 //!
-//! Holds newtypes and arithmetic only. Invariant: every type here is plain data with a stated size; nothing here does
-//! I/O, allocates or knows a clock. On-flash structures (page-table entries, extents, journals) join this crate with the
-//! journaled store.
+//! Holds newtypes, arithmetic, and the encoding of the structures on flash: page-table entries, superblock, anchor, journal,
+//! checkpoint and summaries of extents. Invariant: nothing here does I/O or knows a clock, and no bytes make it panic. What the
+//! structures mean together is the store's business; `docs/format.md` draws them.
 #![forbid(unsafe_code)]
 
 mod address;
+mod checksum;
+mod entry;
+mod journal;
+mod metadata;
 mod size;
+mod superblock;
 
 pub use address::{Address, FrameIndex, OFFSET_BITS, PAGE_BITS, SubpageIndex};
+pub use checksum::crc32c;
+pub use entry::{
+    ENTRY_INDEX_BITS, EntryIndex, FLASH_PAGE_BITS, FlashPage, PageEntry, Placement, Status, TIME_BITS, full_time,
+    place_positional, subpages_per_page,
+};
+pub use journal::{Checksums, History, Record, SUBPAGES_MAX};
+pub use metadata::{
+    FORMAT_VERSION, HEADER_BYTES, Header, Kind, Malformed, NO_EXTENT, NotMetadata, PAYLOAD_BYTES, PageBuffer, PoolId,
+    Reader, zero_page,
+};
 pub use size::{ParseUnitError, format_bytes, format_duration, parse_bytes, parse_duration};
+pub use superblock::{Anchor, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages};
 
 /// Bytes in a subpage: the unit of caching and of flash I/O (AstriFlash's DRAM-cache page, section III-B; NVMM's page
 /// segment).

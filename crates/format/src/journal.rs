@@ -1,0 +1,313 @@
+//! Records of the journal, and histories of pages in a checkpoint.
+//!
+//! A record, by its first byte:
+//!
+//! ```text
+//! 1 write      status 1, valid bits 4, page 4, start 5, CRC32C 4 of each subpage in ascending order
+//! 2 status     status 1, page 4
+//! 3 move       valid bits 4 (of the subpages that moved), time 3, page 4, from 5, to 5
+//! 4 token      epoch 8: the state up to here has this name; the next epoch begins
+//! 5 drop       epoch 8: this token is kept no more
+//! 6 pin        epoch 8, pinned 1
+//! 7 roll back  epoch 8: what was written after that token is gone
+//! 8 bad        flash page 5: not to be used again
+//! ```
+
+use crate::entry::{FlashPage, PageEntry, Status};
+use crate::metadata::{Malformed, Reader};
+
+/// The most subpages in a page: those of 2 KiB would be 32.
+pub const SUBPAGES_MAX: usize = 32;
+
+/// CRC32C of the subpages that a version holds, in ascending order of the subpages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Checksums {
+    values: [u32; SUBPAGES_MAX],
+    len: u8,
+}
+
+impl Checksums {
+    /// None yet.
+    pub const EMPTY: Checksums = Checksums { values: [0; SUBPAGES_MAX], len: 0 };
+    /// Appends one.
+    ///
+    /// # Panics
+    /// When there are as many as a page can have subpages.
+    pub fn push(&mut self, checksum: u32) {
+        self.values[usize::from(self.len)] = checksum;
+        self.len += 1;
+    }
+    /// All of them.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u32] {
+        &self.values[..usize::from(self.len)]
+    }
+}
+
+/// One change of a pool's state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record {
+    /// A new version of some subpages.
+    Write {
+        /// The page.
+        page: u32,
+        /// Where they lie.
+        start: FlashPage,
+        /// Which they are.
+        valid: u32,
+        /// Status of the page, and how they are placed.
+        status: Status,
+        /// Of their contents.
+        checksums: Checksums,
+    },
+    /// A page was allocated, deleted, or has other permissions.
+    Status {
+        /// The page.
+        page: u32,
+        /// What it is now.
+        status: Status,
+    },
+    /// Subpages of a version lie elsewhere. They are packed there.
+    Move {
+        /// The page.
+        page: u32,
+        /// The version's time.
+        time: u32,
+        /// Which subpages, a bit each.
+        subpages: u32,
+        /// Where the first of them was.
+        from: FlashPage,
+        /// Where they are, packed.
+        to: FlashPage,
+    },
+    /// The end of an epoch, which a sync named.
+    Token {
+        /// The epoch.
+        epoch: u64,
+    },
+    /// A token is kept no more.
+    Drop {
+        /// The token.
+        epoch: u64,
+    },
+    /// A user wants a token kept, or no more.
+    Pin {
+        /// The token.
+        epoch: u64,
+        /// Whether it is pinned now.
+        pinned: bool,
+    },
+    /// The state is again that of a token.
+    RollBack {
+        /// The token.
+        epoch: u64,
+    },
+    /// A flash page failed and is not used again.
+    Bad {
+        /// Which.
+        place: FlashPage,
+    },
+}
+
+fn put_place(into: &mut Vec<u8>, place: FlashPage) {
+    into.extend_from_slice(&place.0.to_le_bytes()[..5]);
+}
+fn place(r: &mut Reader<'_>) -> Result<FlashPage, Malformed> {
+    let [a, b, c, d, e] = r.bytes()?;
+    Ok(FlashPage(u64::from_le_bytes([a, b, c, d, e, 0, 0, 0])))
+}
+fn status(r: &mut Reader<'_>) -> Result<Status, Malformed> {
+    Status::from_bits(r.u8()?).ok_or(Malformed)
+}
+
+impl Record {
+    /// The most bytes that a record takes.
+    pub const BYTES_MAX: usize = 15 + 4 * SUBPAGES_MAX;
+
+    /// Appends it.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        let epoch_record = |into: &mut Vec<u8>, kind: u8, epoch: u64| {
+            into.push(kind);
+            into.extend_from_slice(&epoch.to_le_bytes());
+        };
+        match self {
+            Record::Write { page, start, valid, status, checksums } => {
+                into.extend_from_slice(&[1, status.bits()]);
+                into.extend_from_slice(&valid.to_le_bytes());
+                into.extend_from_slice(&page.to_le_bytes());
+                put_place(into, *start);
+                checksums.as_slice().iter().for_each(|c| into.extend_from_slice(&c.to_le_bytes()));
+            }
+            Record::Status { page, status } => {
+                into.extend_from_slice(&[2, status.bits()]);
+                into.extend_from_slice(&page.to_le_bytes());
+            }
+            Record::Move { page, time, subpages, from, to } => {
+                into.push(3);
+                into.extend_from_slice(&subpages.to_le_bytes());
+                into.extend_from_slice(&time.to_le_bytes()[..3]);
+                into.extend_from_slice(&page.to_le_bytes());
+                put_place(into, *from);
+                put_place(into, *to);
+            }
+            Record::Token { epoch } => epoch_record(into, 4, *epoch),
+            Record::Drop { epoch } => epoch_record(into, 5, *epoch),
+            Record::Pin { epoch, pinned } => {
+                epoch_record(into, 6, *epoch);
+                into.push((*pinned).into());
+            }
+            Record::RollBack { epoch } => epoch_record(into, 7, *epoch),
+            Record::Bad { place } => {
+                into.push(8);
+                put_place(into, *place);
+            }
+        }
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Record, Malformed> {
+        Ok(match r.u8()? {
+            1 => {
+                let (status, valid, page, start) = (status(r)?, r.u32()?, r.u32()?, place(r)?);
+                let mut checksums = Checksums::EMPTY;
+                for _ in 0..valid.count_ones() {
+                    checksums.push(r.u32()?);
+                }
+                Record::Write { page, start, valid, status, checksums }
+            }
+            2 => Record::Status { status: status(r)?, page: r.u32()? },
+            3 => {
+                let subpages = r.u32()?;
+                let [a, b, c] = r.bytes()?;
+                let time = u32::from_le_bytes([a, b, c, 0]);
+                Record::Move { page: r.u32()?, time, subpages, from: place(r)?, to: place(r)? }
+            }
+            4 => Record::Token { epoch: r.u64()? },
+            5 => Record::Drop { epoch: r.u64()? },
+            6 => Record::Pin { epoch: r.u64()?, pinned: r.u8()? != 0 },
+            7 => Record::RollBack { epoch: r.u64()? },
+            8 => Record::Bad { place: place(r)? },
+            _ => return Err(Malformed),
+        })
+    }
+}
+
+/// The history of a page in a checkpoint: its versions, the newest first, each with the checksums of what it holds.
+///
+/// ```text
+/// offset  bytes
+///      0      4  page
+///      4      2  versions
+///      6         each version: the 16 bytes of its entry (its previous index has no meaning here), then CRC32C 4 of each
+///                subpage that it holds, in ascending order
+/// ```
+/// A history may be longer than a page; checkpoints cut it in several pieces of the same page, in order.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct History {
+    /// The page.
+    pub page: u32,
+    /// Versions, newest first.
+    pub versions: Vec<(PageEntry, Vec<u32>)>,
+}
+
+impl History {
+    /// Bytes of the piece before its first version.
+    pub const FIXED_BYTES: usize = 6;
+
+    /// Bytes that a version takes.
+    #[must_use]
+    pub fn version_bytes(checksums: usize) -> usize {
+        16 + 4 * checksums
+    }
+    /// Appends it.
+    ///
+    /// # Panics
+    /// With more than 65,535 versions in one piece.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.page.to_le_bytes());
+        into.extend_from_slice(&u16::try_from(self.versions.len()).expect("a piece fits in a page").to_le_bytes());
+        for (entry, checksums) in &self.versions {
+            into.extend_from_slice(&entry.to_bytes());
+            checksums.iter().for_each(|c| into.extend_from_slice(&c.to_le_bytes()));
+        }
+    }
+    /// Reads one, of a pool with `n` subpages in a page.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn decode(r: &mut Reader<'_>, n: u32) -> Result<History, Malformed> {
+        let page = r.u32()?;
+        let count = u16::from_le_bytes(r.bytes()?);
+        let mut versions = Vec::with_capacity(count.into());
+        for _ in 0..count {
+            let entry = PageEntry::from_bytes(r.bytes()?).ok_or(Malformed)?;
+            let held = entry.subpages(n).count_ones();
+            let checksums = (0..held).map(|_| r.u32()).collect::<Result<_, _>>()?;
+            versions.push((entry, checksums));
+        }
+        Ok(History { page, versions })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::EntryIndex;
+    use proptest::prelude::*;
+
+    fn records() -> impl Strategy<Value = Record> {
+        let place = (0..1u64 << 34).prop_map(FlashPage);
+        let status = (0..64u8).prop_map(|bits| Status::from_bits(bits).unwrap());
+        prop_oneof![
+            (any::<u32>(), place.clone(), any::<u32>(), status.clone()).prop_map(|(page, start, valid, status)| {
+                let mut checksums = Checksums::EMPTY;
+                (0..valid.count_ones()).for_each(|i| checksums.push(i.wrapping_mul(page)));
+                Record::Write { page, start, valid, status, checksums }
+            }),
+            (any::<u32>(), status).prop_map(|(page, status)| Record::Status { page, status }),
+            (any::<u32>(), 0..1u32 << 24, any::<u32>(), place.clone(), place.clone())
+                .prop_map(|(page, time, subpages, from, to)| Record::Move { page, time, subpages, from, to }),
+            any::<u64>().prop_map(|epoch| Record::Token { epoch }),
+            any::<u64>().prop_map(|epoch| Record::Drop { epoch }),
+            (any::<u64>(), any::<bool>()).prop_map(|(epoch, pinned)| Record::Pin { epoch, pinned }),
+            any::<u64>().prop_map(|epoch| Record::RollBack { epoch }),
+            place.prop_map(|place| Record::Bad { place }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn records_come_back(records in proptest::collection::vec(records(), 0..20)) {
+            let mut bytes = Vec::new();
+            for record in &records {
+                let before = bytes.len();
+                record.encode(&mut bytes);
+                prop_assert!(bytes.len() - before <= Record::BYTES_MAX);
+            }
+            let mut r = Reader(&bytes);
+            for record in records {
+                prop_assert_eq!(Record::decode(&mut r), Ok(record));
+            }
+            prop_assert!(r.is_empty());
+        }
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes: Vec<u8>) {
+            let mut r = Reader(&bytes);
+            while Record::decode(&mut r).is_ok() {}
+            let mut r = Reader(&bytes);
+            while History::decode(&mut r, 16).is_ok() {}
+        }
+    }
+    #[test]
+    fn histories_come_back() {
+        let entry = |valid| PageEntry::new(FlashPage(9), EntryIndex::NONE, valid, 3, Status::PACKED);
+        let history = History { page: 5, versions: vec![(entry(0b101), vec![7, 8]), (entry(0), vec![])] };
+        let mut bytes = Vec::new();
+        history.encode(&mut bytes);
+        assert_eq!(bytes.len(), History::FIXED_BYTES + History::version_bytes(2) + History::version_bytes(0));
+        assert_eq!(History::decode(&mut Reader(&bytes), 16), Ok(history));
+    }
+}

@@ -1,0 +1,267 @@
+//! Pages of metadata: a header of 64 bytes that says what the page is and where it belongs, and a payload.
+//!
+//! ```text
+//! offset  bytes
+//!      0      8  magic "FULGMETA"
+//!      8      2  version of the format
+//!     10      1  kind
+//!     11      1  zero
+//!     12      4  bytes of the payload that are used
+//!     16     16  identity of the pool
+//!     32      4  flash page that the page was written to
+//!     36      4  extent in which its stream goes on; 0xFFFFFFFF: none
+//!     40      8  sequence number in its stream
+//!     48      8  epoch: the base of the 24-bit times in the payload
+//!     56      4  checksum of the page before in its stream
+//!     60      4  CRC32C of the page with these four bytes zero
+//!     64   4032  payload, zeros behind what is used
+//! ```
+//! All numbers are little-endian.
+
+use crate::{SUBPAGE_BYTES, crc32c};
+
+/// Bytes of a header.
+pub const HEADER_BYTES: usize = 64;
+/// Bytes of a page of metadata behind its header.
+pub const PAYLOAD_BYTES: usize = SUBPAGE_BYTES - HEADER_BYTES;
+/// The version of the format that is written; higher ones are refused.
+pub const FORMAT_VERSION: u16 = 1;
+/// "No extent".
+pub const NO_EXTENT: u32 = u32::MAX;
+const MAGIC: [u8; 8] = *b"FULGMETA";
+const CRC_AT: usize = 60;
+
+/// A page of flash in DRAM.
+pub type PageBuffer = Box<[u8; SUBPAGE_BYTES]>;
+
+/// A page of zeros.
+#[must_use]
+pub fn zero_page() -> PageBuffer {
+    Box::new([0; SUBPAGE_BYTES])
+}
+
+/// Identity of a pool: 16 random bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PoolId(pub [u8; 16]);
+
+/// What a page of metadata holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Kind {
+    /// Geometry: written once.
+    Superblock = 1,
+    /// Where checkpoint and journal begin.
+    Anchor = 2,
+    /// Records of changes.
+    Journal = 3,
+    /// Histories of pages.
+    Checkpoint = 4,
+    /// Owners and checksums of an extent's flash pages.
+    Summary = 5,
+}
+
+/// The header of a page of metadata.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What the page holds.
+    pub kind: Kind,
+    /// Bytes of payload.
+    pub used: usize,
+    /// Whose it is.
+    pub pool: PoolId,
+    /// Where it was written.
+    pub place: u32,
+    /// Extent in which the stream goes on, or [`NO_EXTENT`].
+    pub next_extent: u32,
+    /// Number in its stream.
+    pub sequence: u64,
+    /// Base of the times in the payload.
+    pub epoch: u64,
+    /// Checksum of the page before it in its stream.
+    pub before: u32,
+}
+
+/// Why a page is not the page of metadata that was expected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NotMetadata {
+    /// It does not begin with the magic.
+    #[error("it is no page of metadata")]
+    Magic,
+    /// A later version of the format.
+    #[error(
+        "its format is version {0}, and this program knows {FORMAT_VERSION}; use the program that made it, or a later one"
+    )]
+    Newer(u16),
+    /// Version 0, an unknown kind, a payload that is too long.
+    #[error("its header makes no sense")]
+    Header,
+    /// The checksum does not match.
+    #[error("its checksum does not match its content")]
+    Checksum,
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+    bytes[at..at + N].try_into().expect("N bytes")
+}
+
+impl Header {
+    /// Writes header and checksum into a page whose payload is in place. Returns the checksum.
+    pub fn seal(&self, page: &mut [u8; SUBPAGE_BYTES]) -> u32 {
+        page[..8].copy_from_slice(&MAGIC);
+        page[8..10].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        page[10] = self.kind as u8;
+        page[11] = 0;
+        page[12..16].copy_from_slice(&(self.used as u32).to_le_bytes());
+        page[16..32].copy_from_slice(&self.pool.0);
+        page[32..36].copy_from_slice(&self.place.to_le_bytes());
+        page[36..40].copy_from_slice(&self.next_extent.to_le_bytes());
+        page[40..48].copy_from_slice(&self.sequence.to_le_bytes());
+        page[48..56].copy_from_slice(&self.epoch.to_le_bytes());
+        page[56..60].copy_from_slice(&self.before.to_le_bytes());
+        page[HEADER_BYTES + self.used..].fill(0);
+        page[CRC_AT..HEADER_BYTES].fill(0);
+        let crc = crc32c(page);
+        page[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        crc
+    }
+    /// Reads a page: its header, its checksum, its payload.
+    ///
+    /// # Errors
+    /// When it is not a whole page of metadata that this version understands.
+    pub fn open(page: &[u8; SUBPAGE_BYTES]) -> Result<(Header, u32, &[u8]), NotMetadata> {
+        if page[..8] != MAGIC {
+            return Err(NotMetadata::Magic);
+        }
+        let stored = u32::from_le_bytes(number(page, CRC_AT));
+        let mut copy = *page;
+        copy[CRC_AT..HEADER_BYTES].fill(0);
+        // The version is believed only under a right checksum; every version keeps magic, version and checksum in place.
+        if crc32c(&copy) != stored {
+            return Err(NotMetadata::Checksum);
+        }
+        let version = u16::from_le_bytes(number(page, 8));
+        if version > FORMAT_VERSION {
+            return Err(NotMetadata::Newer(version));
+        }
+        let kind = match page[10] {
+            1 => Kind::Superblock,
+            2 => Kind::Anchor,
+            3 => Kind::Journal,
+            4 => Kind::Checkpoint,
+            5 => Kind::Summary,
+            _ => return Err(NotMetadata::Header),
+        };
+        let used = u32::from_le_bytes(number(page, 12)) as usize;
+        if version == 0 || used > PAYLOAD_BYTES {
+            return Err(NotMetadata::Header);
+        }
+        let header = Header {
+            kind,
+            used,
+            pool: PoolId(number(page, 16)),
+            place: u32::from_le_bytes(number(page, 32)),
+            next_extent: u32::from_le_bytes(number(page, 36)),
+            sequence: u64::from_le_bytes(number(page, 40)),
+            epoch: u64::from_le_bytes(number(page, 48)),
+            before: u32::from_le_bytes(number(page, 56)),
+        };
+        Ok((header, stored, &page[HEADER_BYTES..HEADER_BYTES + used]))
+    }
+}
+
+/// A payload that makes no sense, though its checksum is right: a defect of whoever wrote it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("a page of metadata holds records that make no sense; it was written by a defective program")]
+pub struct Malformed;
+
+/// Reads numbers off a payload.
+#[derive(Clone, Copy, Debug)]
+pub struct Reader<'p>(pub &'p [u8]);
+
+impl Reader<'_> {
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    /// So many bytes.
+    ///
+    /// # Errors
+    /// When fewer are left.
+    pub fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (first, rest) = self.0.split_first_chunk::<N>().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+    /// One byte.
+    ///
+    /// # Errors
+    /// When none is left.
+    pub fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.bytes::<1>()?[0])
+    }
+    /// Four bytes.
+    ///
+    /// # Errors
+    /// When fewer are left.
+    pub fn u32(&mut self) -> Result<u32, Malformed> {
+        Ok(u32::from_le_bytes(self.bytes()?))
+    }
+    /// Eight bytes.
+    ///
+    /// # Errors
+    /// When fewer are left.
+    pub fn u64(&mut self) -> Result<u64, Malformed> {
+        Ok(u64::from_le_bytes(self.bytes()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sealed() -> (Header, PageBuffer, u32) {
+        let header = Header {
+            kind: Kind::Journal,
+            used: 3,
+            pool: PoolId(*b"0123456789abcdef"),
+            place: 77,
+            next_extent: NO_EXTENT,
+            sequence: 5,
+            epoch: 1 << 40,
+            before: 0xDEAD_BEEF,
+        };
+        let mut page = zero_page();
+        page[HEADER_BYTES..HEADER_BYTES + 4].copy_from_slice(&[1, 2, 3, 4]);
+        let crc = header.seal(&mut page);
+        (header, page, crc)
+    }
+
+    #[test]
+    fn what_was_sealed_opens() {
+        let (header, page, crc) = sealed();
+        assert_eq!(Header::open(&page), Ok((header, crc, &[1, 2, 3][..])));
+        assert_eq!(page[HEADER_BYTES + 3], 0, "nothing of an older page stays behind the payload");
+    }
+    #[test]
+    fn every_bit_counts() {
+        let (.., page, _) = sealed();
+        for bit in 0..SUBPAGE_BYTES * 8 {
+            let mut page = page.clone();
+            page[bit / 8] ^= 1 << (bit % 8);
+            assert!(Header::open(&page).is_err(), "bit {bit}");
+        }
+    }
+    #[test]
+    fn a_newer_version_is_refused_by_its_name() {
+        let (.., mut page, _) = sealed();
+        page[8] = 2;
+        page[CRC_AT..HEADER_BYTES].fill(0);
+        let crc = crc32c(&page[..]);
+        page[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
+        let error = Header::open(&page).unwrap_err();
+        assert_eq!(error, NotMetadata::Newer(2));
+        assert!(error.to_string().contains("version 2"));
+    }
+}

@@ -1,0 +1,250 @@
+//! The superblock, the anchor and the summary of an extent: where everything else is.
+
+use crate::metadata::{Malformed, PAYLOAD_BYTES, Reader};
+
+/// Geometry of a pool, written once when it is made, in the first two flash pages.
+///
+/// ```text
+/// offset  bytes
+///      0      4  flash pages in an extent
+///      4      4  extents
+///      8      4  subpages that programs may address
+///     12      4  bytes of a subpage
+///     16      8  when it was made, in seconds since 1970
+///     24      8  features without which it cannot be read: none known yet
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Superblock {
+    /// Flash pages in an extent.
+    pub extent_pages: u32,
+    /// Extents.
+    pub extents: u32,
+    /// Subpages that programs may address.
+    pub subpages: u32,
+    /// Bytes of a subpage.
+    pub subpage_bytes: u32,
+    /// When it was made, in seconds since 1970.
+    pub made: u64,
+    /// Features without which it cannot be read.
+    pub features: u64,
+}
+
+impl Superblock {
+    /// Appends the payload.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        for word in [self.extent_pages, self.extents, self.subpages, self.subpage_bytes] {
+            into.extend_from_slice(&word.to_le_bytes());
+        }
+        into.extend_from_slice(&self.made.to_le_bytes());
+        into.extend_from_slice(&self.features.to_le_bytes());
+    }
+    /// Reads a payload.
+    ///
+    /// # Errors
+    /// When it is too short.
+    pub fn decode(payload: &[u8]) -> Result<Superblock, Malformed> {
+        let mut r = Reader(payload);
+        Ok(Superblock {
+            extent_pages: r.u32()?,
+            extents: r.u32()?,
+            subpages: r.u32()?,
+            subpage_bytes: r.u32()?,
+            made: r.u64()?,
+            features: r.u64()?,
+        })
+    }
+}
+
+/// A token that is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KeptToken {
+    /// The epoch that its `sync` ended.
+    pub epoch: u64,
+    /// A user wants it kept, whatever the policy says.
+    pub pinned: bool,
+}
+
+/// Where a stream of metadata goes on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamPosition {
+    /// Extent.
+    pub extent: u32,
+    /// Flash page inside the extent.
+    pub index: u32,
+    /// Sequence number of the page there.
+    pub sequence: u64,
+    /// Checksum of the page before.
+    pub before: u32,
+}
+
+/// Where a pool's state is: the checkpoint, and the journal from where that began.
+///
+/// ```text
+/// offset  bytes
+///      0      8  the epoch that was current
+///      8     20  checkpoint: extent 4, index 4, sequence 8, checksum before 4
+///     28      8  pages of the checkpoint
+///     36     20  journal: the same four
+///     56      4  tokens that are kept, n
+///     60    9 n  each: epoch 8, pinned 1
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Anchor {
+    /// The epoch that was current when the checkpoint began.
+    pub epoch: u64,
+    /// Where the checkpoint begins.
+    pub checkpoint: StreamPosition,
+    /// Its pages.
+    pub checkpoint_pages: u64,
+    /// Where the journal begins that belongs to it.
+    pub journal: StreamPosition,
+    /// Tokens kept at that time, ascending.
+    pub tokens: Vec<KeptToken>,
+}
+
+/// The most tokens that a pool keeps: as many as an anchor has room for.
+pub const TOKENS_MAX: usize = (PAYLOAD_BYTES - 60) / 9;
+
+impl StreamPosition {
+    fn encode(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.extent.to_le_bytes());
+        into.extend_from_slice(&self.index.to_le_bytes());
+        into.extend_from_slice(&self.sequence.to_le_bytes());
+        into.extend_from_slice(&self.before.to_le_bytes());
+    }
+    fn decode(r: &mut Reader<'_>) -> Result<StreamPosition, Malformed> {
+        Ok(StreamPosition { extent: r.u32()?, index: r.u32()?, sequence: r.u64()?, before: r.u32()? })
+    }
+}
+
+impl Anchor {
+    /// Appends the payload.
+    ///
+    /// # Panics
+    /// With more than [`TOKENS_MAX`] tokens.
+    pub fn encode(&self, into: &mut Vec<u8>) {
+        assert!(self.tokens.len() <= TOKENS_MAX, "{} tokens do not fit in an anchor", self.tokens.len());
+        into.extend_from_slice(&self.epoch.to_le_bytes());
+        self.checkpoint.encode(into);
+        into.extend_from_slice(&self.checkpoint_pages.to_le_bytes());
+        self.journal.encode(into);
+        into.extend_from_slice(&(self.tokens.len() as u32).to_le_bytes());
+        for token in &self.tokens {
+            into.extend_from_slice(&token.epoch.to_le_bytes());
+            into.push(token.pinned.into());
+        }
+    }
+    /// Reads a payload.
+    ///
+    /// # Errors
+    /// When it is too short, or its tokens are not ascending.
+    pub fn decode(payload: &[u8]) -> Result<Anchor, Malformed> {
+        let mut r = Reader(payload);
+        let (epoch, checkpoint) = (r.u64()?, StreamPosition::decode(&mut r)?);
+        let (checkpoint_pages, journal) = (r.u64()?, StreamPosition::decode(&mut r)?);
+        let count = r.u32()? as usize;
+        if count > TOKENS_MAX {
+            return Err(Malformed);
+        }
+        let mut tokens = Vec::with_capacity(count);
+        for _ in 0..count {
+            tokens.push(KeptToken { epoch: r.u64()?, pinned: r.u8()? != 0 });
+        }
+        if !tokens.is_sorted_by(|a, b| a.epoch < b.epoch) {
+            return Err(Malformed);
+        }
+        Ok(Anchor { epoch, checkpoint, checkpoint_pages, journal, tokens })
+    }
+}
+
+/// Whose a flash page of an extent is, and what it holds: 8 bytes in the extent's summary, which lies in its last flash pages.
+///
+/// ```text
+/// offset  bytes
+///      0      4  subpage of the pool; 0xFFFFFFFF: nobody's
+///      4      4  CRC32C of the content
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Owner {
+    /// The subpage, or [`Owner::NOBODY`].
+    pub subpage: u32,
+    /// CRC32C of the content.
+    pub checksum: u32,
+}
+
+impl Owner {
+    /// The subpage of a flash page that holds nothing.
+    pub const NOBODY: u32 = u32::MAX;
+    /// What stands for a flash page that holds nothing.
+    pub const NONE: Owner = Owner { subpage: Owner::NOBODY, checksum: 0 };
+    /// How many fit in a page of a summary.
+    pub const PER_PAGE: usize = PAYLOAD_BYTES / 8;
+
+    /// Appends it.
+    pub fn encode(self, into: &mut Vec<u8>) {
+        into.extend_from_slice(&self.subpage.to_le_bytes());
+        into.extend_from_slice(&self.checksum.to_le_bytes());
+    }
+    /// Reads all of a payload.
+    ///
+    /// # Errors
+    /// When it does not divide.
+    pub fn decode_all(payload: &[u8], into: &mut Vec<Owner>) -> Result<(), Malformed> {
+        let mut r = Reader(payload);
+        while !r.is_empty() {
+            into.push(Owner { subpage: r.u32()?, checksum: r.u32()? });
+        }
+        Ok(())
+    }
+}
+
+/// How many pages the summary of an extent of so many flash pages takes.
+#[must_use]
+pub const fn summary_pages(extent_pages: u32) -> u32 {
+    // Of n pages, s hold the owners of n - s.
+    let mut s = 1;
+    while s * (Owner::PER_PAGE as u32) < extent_pages - s {
+        s += 1;
+    }
+    s
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superblocks_come_back() {
+        let block =
+            Superblock { extent_pages: 512, extents: 9, subpages: 77, subpage_bytes: 4096, made: 1 << 40, features: 0 };
+        let mut bytes = Vec::new();
+        block.encode(&mut bytes);
+        assert_eq!(Superblock::decode(&bytes), Ok(block));
+        assert_eq!(Superblock::decode(&bytes[..31]), Err(Malformed));
+    }
+    #[test]
+    fn anchors_come_back() {
+        let token = |epoch| KeptToken { epoch, pinned: epoch % 2 == 1 };
+        let anchor = Anchor {
+            epoch: 9,
+            checkpoint: StreamPosition { extent: 1, index: 2, sequence: 3, before: 4 },
+            checkpoint_pages: 5,
+            journal: StreamPosition { extent: 6, index: 7, sequence: 8, before: 9 },
+            tokens: (0..TOKENS_MAX as u64).map(token).collect(),
+        };
+        let mut bytes = Vec::new();
+        anchor.encode(&mut bytes);
+        assert!(bytes.len() <= PAYLOAD_BYTES);
+        assert_eq!(Anchor::decode(&bytes), Ok(anchor.clone()));
+        let mut twice = Vec::new();
+        Anchor { tokens: vec![token(3), token(3)], ..anchor }.encode(&mut twice);
+        assert_eq!(Anchor::decode(&twice), Err(Malformed));
+    }
+    #[test]
+    fn summaries_have_room_for_all_owners() {
+        assert_eq!(summary_pages(8), 1);
+        assert_eq!(summary_pages(505), 1);
+        assert_eq!(summary_pages(506), 2);
+        assert_eq!(summary_pages(1024), 3);
+    }
+}
