@@ -228,8 +228,8 @@ impl Config {
     pub const fn capped(self) -> bool {
         !matches!(self, Config::DramOnly | Config::Resident)
     }
-    /// Whether it makes no sense without a memory cgroup.
-    pub const fn needs_cgroup(self) -> bool {
+    /// Whether it is plain memory that the kernel pages. It makes no sense without a memory cgroup.
+    pub const fn paged_by_kernel(self) -> bool {
         matches!(self, Config::OsSwap | Config::Mmap)
     }
 }

@@ -79,13 +79,13 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let kernel_bytes = flash.dram.of(corpus.text_bytes()).max(least) + CGROUP_ALLOWANCE_BYTES;
     if corpus.text_bytes() < kernel_bytes {
         configs.retain(|c| {
-            if c.needs_cgroup() {
+            if c.paged_by_kernel() {
                 notes.push(format!(
                     "{c} is skipped: its cgroup of {} would hold the whole index, so that nothing is paged.",
                     format_bytes(kernel_bytes)
                 ));
             }
-            !c.needs_cgroup()
+            !c.paged_by_kernel()
         });
     }
     // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.

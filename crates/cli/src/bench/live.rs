@@ -97,6 +97,17 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             )?;
         }
     }
+    for row in &rows {
+        if let Some(speedup) = row.speedup_over_one_worker {
+            report::print(
+                &args.output,
+                &format!(
+                    "{}, {}: {} workers do {:.2}x the work of one ({:.2} to {:.2} by round)",
+                    row.workload, row.config, row.workers, speedup.median, speedup.min, speedup.max
+                ),
+            )?;
+        }
+    }
     for note in &session.notes {
         report::print(&args.output, note)?;
     }
@@ -173,26 +184,30 @@ fn rate(outcome: &Outcome) -> f64 {
     outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
 }
 
-/// Throughput round by round as a share of dram-only's.
-fn shares(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
-    let Some(dram_only) = dram_only else { return Vec::new() };
-    one.outcomes.iter().zip(&dram_only.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
+/// Throughput round by round as a multiple of the other's.
+fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
+    let Some(other) = other else { return Vec::new() };
+    one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
 }
 
 /// One row for each configuration; of several ways, the best.
 fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestant]) -> Vec<LiveRow> {
-    let dram_only = contestants.iter().find(|c| c.way.config == Config::DramOnly);
+    let dram_only = contestants.iter().find(|c| c.way.config == Config::DramOnly && c.is_main(session.flash.workers));
     let median_rate = |c: &Contestant| Spread::of(&c.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
     let mut rows = Vec::new();
     for config in Config::ALL {
-        let ways: Vec<&Contestant> =
-            contestants.iter().filter(|c| c.way.config == *config && !c.outcomes.is_empty()).collect();
+        let ways: Vec<&Contestant> = contestants
+            .iter()
+            .filter(|c| c.way.config == *config && c.is_main(session.flash.workers) && !c.outcomes.is_empty())
+            .collect();
         // The best of those that ran to the end, else of all.
         let ended = ways.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
         let best =
             ways.iter().filter(|c| c.outcomes.len() == ended).max_by(|a, b| median_rate(a).total_cmp(&median_rate(b)));
         let Some(best) = best else { continue };
         let mut row = row(session, workload, plan, best, dram_only);
+        let alone = contestants.iter().find(|c| c.way.config == *config && !c.is_main(session.flash.workers));
+        row.speedup_over_one_worker = Spread::of_any(&shares(best, alone));
         if ways.len() > 1 {
             row.variants = ways.iter().map(|c| variant(c, dram_only, median_rate(c))).collect();
         }
@@ -247,6 +262,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         share_of_fio: one.fio_per_s.map(|per_s| per(per(reads + writes, elapsed_s), per_s)),
         share_of_device_limit: one.device_per_s.map(|per_s| per(ops_per_s, allowed(per_s))),
         share_of_dram_only: Spread::of_any(&shares(one, dram_only)),
+        speedup_over_one_worker: None,
         misses_per_s: per(misses, elapsed_s),
         work_us_per_miss: per(dram_ns_per_op * requests / 1000.0, misses),
         accesses_per_miss: per(accesses, misses),

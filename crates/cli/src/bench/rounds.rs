@@ -168,12 +168,10 @@ fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
 /// Ends the ways that are clearly slower than another way of their configuration. Returns how many.
 fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u64> {
     let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, |o| o.requests as f64 / o.elapsed_ns.max(1) as f64);
-    let best = |config: Config, all: &[Contestant]| {
-        all.iter().filter(|c| c.way.config == config).map(rate).fold(0.0, f64::max)
-    };
+    let best = |way: Way, all: &[Contestant]| all.iter().filter(|c| c.way.rivals(&way)).map(rate).fold(0.0, f64::max);
     let mut dropped = 0;
     for i in 0..contestants.len() {
-        if rate(&contestants[i]) < best(contestants[i].way.config, contestants) * WORTH_GOING_ON
+        if rate(&contestants[i]) < best(contestants[i].way, contestants) * WORTH_GOING_ON
             && let Some(running) = contestants[i].running.take()
         {
             contestants[i].peak_bytes = session.end(running)?;
@@ -187,8 +185,7 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u6
 fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -> Result<()> {
     // Of several ways to run a configuration the best is reported, so the best is checked.
     for i in 0..ran.contestants.len() {
-        let better =
-            |c: &Contestant| c.way.config == ran.contestants[i].way.config && c.rate() > ran.contestants[i].rate();
+        let better = |c: &Contestant| c.way.rivals(&ran.contestants[i].way) && c.rate() > ran.contestants[i].rate();
         if ran.contestants.iter().any(|c| c.running.is_some() && better(c))
             && let Some(running) = ran.contestants[i].running.take()
         {
@@ -201,7 +198,7 @@ fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -
         if let Some(cluster) = one.way.page_cluster {
             session.helper.page_cluster(cluster)?;
         }
-        let grows = one.way.config.needs_cgroup() || way_on_file(session, one.way);
+        let grows = one.way.config.paged_by_kernel() || way_on_file(session, one.way);
         let lifted = if grows { session.lift(running) } else { Ok(()) };
         match lifted.and_then(|()| running.child.check()) {
             Ok(invariant) => one.invariant = Some(invariant),
@@ -255,6 +252,10 @@ fn way_on_file(session: &Session, way: Way) -> bool {
 }
 
 impl Contestant {
+    /// Whether it runs with as many workers as were asked for, and not alone beside them.
+    pub fn is_main(&self, workers: u32) -> bool {
+        self.way.config.paged_by_kernel() || self.way.threads == workers as usize
+    }
     /// Requests a second, median of the rounds.
     pub fn rate(&self) -> f64 {
         let rate = |o: &Outcome| o.requests as f64 * 1e9 / o.elapsed_ns.max(1) as f64;
@@ -269,7 +270,8 @@ impl Contestant {
 
 /// The name of a way.
 pub fn name(way: Way) -> String {
-    match (way.config.needs_cgroup(), way.page_cluster) {
+    match (way.config.paged_by_kernel(), way.page_cluster) {
+        (false, _) if way.threads > 1 => format!("{}, {} workers", way.config, way.threads),
         (false, _) => way.config.to_string(),
         (true, None) => format!("{}, {} threads", way.config, way.threads),
         (true, Some(cluster)) => format!("{}, {} threads, page-cluster {cluster}", way.config, way.threads),

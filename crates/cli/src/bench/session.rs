@@ -61,7 +61,7 @@ pub struct Session {
 pub struct Way {
     /// The configuration.
     pub config: Config,
-    /// Threads, for plain memory.
+    /// Workers of the guarded path, threads of plain memory.
     pub threads: usize,
     /// `vm.page-cluster`, for swap.
     pub page_cluster: Option<u32>,
@@ -136,7 +136,7 @@ impl Session {
         let mut notes = Vec::new();
         configs.retain(|config| {
             let limit_bytes = dram_bytes + CGROUP_ALLOWANCE_BYTES;
-            if config.needs_cgroup() && limit_bytes >= data_bytes {
+            if config.paged_by_kernel() && limit_bytes >= data_bytes {
                 notes.push(format!(
                     "{config} is skipped: its cgroup of {} would hold all of the data, so that nothing is paged.",
                     format_bytes(limit_bytes)
@@ -156,7 +156,7 @@ impl Session {
         if let Some(missing) = &capabilities.cgroup_missing {
             notes.push(format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}."));
         }
-        if configs.iter().any(|c| c.needs_cgroup()) {
+        if configs.iter().any(|c| c.paged_by_kernel()) {
             notes.push(format!(
                 "Kernel paging may use all of its cgroup, the budget and {}, for data; the guarded path keeps within the \
                  budget, all included.",
@@ -165,7 +165,7 @@ impl Session {
         }
         let left = |config: Config| u64::from(configs.contains(&config));
         let disk_bytes = (data_bytes + (128 << 20)) * (left(Config::OsSwap) * swap_ways + left(Config::Mmap) * 3);
-        let wants_disk = configs.iter().any(|c| c.needs_cgroup());
+        let wants_disk = configs.iter().any(|c| c.paged_by_kernel());
         if wants_disk {
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
         }
@@ -222,14 +222,13 @@ impl Session {
     }
 
     /// DRAM of a configuration.
-    fn dram_of(&self, config: Config, region_bytes: u64) -> u64 {
-        match config {
+    fn dram_of(&self, way: Way, region_bytes: u64) -> u64 {
+        match way.config {
             Config::DramOnly => region_bytes,
             // Everything in frames, whichever worker brings it in, and a few to spare.
             Config::Resident => {
-                let workers = self.flash.workers;
-                let needs = Needs::of(region_bytes, workers as usize, self.flash.fibers as usize);
-                let frames = (region_bytes / SUBPAGE_BYTES as u64 + SPARE_FRAMES) * u64::from(workers);
+                let needs = Needs::of(region_bytes, way.threads, self.flash.fibers as usize);
+                let frames = (region_bytes / SUBPAGE_BYTES as u64 + SPARE_FRAMES) * way.threads as u64;
                 needs.fixed_bytes + frames * needs.per_frame_bytes
             }
             _ => self.dram_bytes,
@@ -242,7 +241,7 @@ impl Session {
     /// When anything it needs cannot be had.
     pub fn spawn(&mut self, image: &Image, way: Way) -> Result<Running> {
         let config = way.config;
-        let dram_bytes = self.dram_of(config, image.region_bytes);
+        let dram_bytes = self.dram_of(way, image.region_bytes);
         let (source, data) = self.data(image, config)?;
         let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
         let mut child = ChildHandle::start(&self.interrupt)?;
@@ -271,7 +270,8 @@ impl Session {
             seed: image.params.seed,
             input: image.params.input.clone(),
             data: source,
-            cores: self.cores.clone(),
+            // Kernel paging has many threads on all the workers' cores; the others have a core each.
+            cores: if config.paged_by_kernel() { self.cores.clone() } else { self.cores[..way.threads].to_vec() },
             device_core: self.device_core,
             threads: way.threads,
             guarded: Guarded {
@@ -382,8 +382,8 @@ fn beside(path: &Path, config: Config, number: u32) -> PathBuf {
 }
 
 impl Way {
-    /// The ways to run a configuration. `workers` are the threads of dram-only; kernel paging tries several counts, unless it
-    /// must be quick.
+    /// The ways to run a configuration. Kernel paging tries several counts of threads, unless it must be quick; the others
+    /// run with `workers`, and where these are several, with one beside them, to see how they scale.
     pub fn all(config: Config, workers: u32, clusters: &[u32], quick: bool) -> Vec<Way> {
         let way = |threads, page_cluster| Way { config, threads, page_cluster };
         let counts: &[_] = if quick { &[8] } else { &[1, 8, 32] };
@@ -391,8 +391,14 @@ impl Way {
         match config {
             Config::OsSwap => clusters.iter().flat_map(|c| each(Some(*c))).collect(),
             Config::Mmap => each(None).collect(),
-            _ => vec![way(workers as usize, None)],
+            _ if workers == 1 => vec![way(1, None)],
+            _ => vec![way(workers as usize, None), way(1, None)],
         }
+    }
+
+    /// Whether the other is another way to run the same: of those the best counts.
+    pub fn rivals(&self, other: &Way) -> bool {
+        self.config == other.config && (self.config.paged_by_kernel() || self.threads == other.threads)
     }
 }
 
@@ -401,12 +407,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_paging_is_tried_in_several_ways() {
+    fn kernel_paging_is_tried_in_several_ways_and_the_best_of_them_counts() {
         assert_eq!(Way::all(Config::OsSwap, 1, &[0, 3], false).len(), 6);
-        assert_eq!(Way::all(Config::Mmap, 1, &[0, 3], false).len(), 3);
+        let mmap = Way::all(Config::Mmap, 1, &[0, 3], false);
+        assert_eq!(mmap.len(), 3);
+        assert!(mmap[0].rivals(&mmap[2]));
         assert_eq!(
             Way::all(Config::DramOnly, 2, &[0], true),
-            [Way { config: Config::DramOnly, threads: 2, page_cluster: None }]
+            [2, 1].map(|threads| Way { config: Config::DramOnly, threads, page_cluster: None })
         );
     }
 }

@@ -97,7 +97,7 @@ impl<W: Workload> Runner for Plain<W> {
         })
     }
     fn check(&mut self) -> Result<u64> {
-        if self.spec.config.needs_cgroup() {
+        if self.spec.config.paged_by_kernel() {
             // The limit was lifted: read in one go, not a page at each step of the walk.
             let bytes = usize::try_from(self.spec.region_bytes)?;
             kernel::bring_in(self.base, bytes).context("the data cannot be brought into memory")?;

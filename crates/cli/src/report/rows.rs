@@ -89,6 +89,8 @@ pub struct LiveRow {
     pub ops_per_s: f64,
     /// Throughput as a share of dram-only's in the same round; none where dram-only ended no round.
     pub share_of_dram_only: Option<Spread>,
+    /// Throughput as a multiple of that of one worker in the same round, where there are several.
+    pub speedup_over_one_worker: Option<Spread>,
     /// Misses a second (plain memory: major faults).
     pub misses_per_s: f64,
     /// Computing between misses: dram-only's time per request times requests per miss.
