@@ -24,6 +24,12 @@ pub enum FlashError {
     /// A flush failed earlier. The kernel reports that once, so that nothing after it can be trusted to be durable.
     #[error("an earlier flush failed, so nothing more is written; reopen, and recover from what is durable")]
     Poisoned,
+    /// There is no space for new versions, and none will come without a sync.
+    #[error("the pool has no space left; sync, drop tokens, or make it larger")]
+    NoSpace,
+    /// What was read is not what was written: its checksum is wrong, also when read again.
+    #[error("the flash gave other data than was written; what lay there is lost, restore it from an older token or a copy")]
+    Corrupt,
     /// The medium was closed.
     #[error("the flash was closed while requests were under way")]
     Closed,

@@ -85,8 +85,9 @@ pub struct StreamPosition {
 ///      8     20  checkpoint: extent 4, index 4, sequence 8, checksum before 4
 ///     28      8  pages of the checkpoint
 ///     36     20  journal: the same four
-///     56      4  tokens that are kept, n
-///     60    9 n  each: epoch 8, pinned 1
+///     56      4  extent in which the journal goes on; 0xFFFFFFFF: not yet named
+///     60      4  tokens that are kept, n
+///     64    9 n  each: epoch 8, pinned 1
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Anchor {
@@ -98,12 +99,14 @@ pub struct Anchor {
     pub checkpoint_pages: u64,
     /// Where the journal begins that belongs to it.
     pub journal: StreamPosition,
+    /// The extent in which the journal goes on after that one.
+    pub journal_next: u32,
     /// Tokens kept at that time, ascending.
     pub tokens: Vec<KeptToken>,
 }
 
 /// The most tokens that a pool keeps: as many as an anchor has room for.
-pub const TOKENS_MAX: usize = (PAYLOAD_BYTES - 60) / 9;
+pub const TOKENS_MAX: usize = (PAYLOAD_BYTES - 64) / 9;
 
 impl StreamPosition {
     fn encode(&self, into: &mut Vec<u8>) {
@@ -128,6 +131,7 @@ impl Anchor {
         self.checkpoint.encode(into);
         into.extend_from_slice(&self.checkpoint_pages.to_le_bytes());
         self.journal.encode(into);
+        into.extend_from_slice(&self.journal_next.to_le_bytes());
         into.extend_from_slice(&(self.tokens.len() as u32).to_le_bytes());
         for token in &self.tokens {
             into.extend_from_slice(&token.epoch.to_le_bytes());
@@ -142,6 +146,7 @@ impl Anchor {
         let mut r = Reader(payload);
         let (epoch, checkpoint) = (r.u64()?, StreamPosition::decode(&mut r)?);
         let (checkpoint_pages, journal) = (r.u64()?, StreamPosition::decode(&mut r)?);
+        let journal_next = r.u32()?;
         let count = r.u32()? as usize;
         if count > TOKENS_MAX {
             return Err(Malformed);
@@ -153,7 +158,7 @@ impl Anchor {
         if !tokens.is_sorted_by(|a, b| a.epoch < b.epoch) {
             return Err(Malformed);
         }
-        Ok(Anchor { epoch, checkpoint, checkpoint_pages, journal, tokens })
+        Ok(Anchor { epoch, checkpoint, checkpoint_pages, journal, journal_next, tokens })
     }
 }
 
@@ -230,6 +235,7 @@ mod tests {
             checkpoint: StreamPosition { extent: 1, index: 2, sequence: 3, before: 4 },
             checkpoint_pages: 5,
             journal: StreamPosition { extent: 6, index: 7, sequence: 8, before: 9 },
+            journal_next: 10,
             tokens: (0..TOKENS_MAX as u64).map(token).collect(),
         };
         let mut bytes = Vec::new();

@@ -1,0 +1,273 @@
+//! Extents: which are free, which are being written, and which is reclaimed next.
+//!
+//! Invariants: an extent that has lost its last live flash page is used again only after a commit has made durable whatever took
+//! the last one away; what is in flight to an extent keeps it from being used again.
+
+use std::collections::VecDeque;
+
+use fulgurite_format::Owner;
+
+use crate::geometry::{FIRST_EXTENT, Geometry};
+
+/// What an extent is used for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// Superblock or anchors.
+    Fixed,
+    /// Nothing: it may be written from its first flash page on.
+    Free,
+    /// Data is being written to it.
+    Open,
+    /// It is full of data, of which some may be dead.
+    Closed,
+    /// Its live data is being copied away.
+    Reclaimed,
+    /// Nothing in it is live any more, but a crash could still bring back a state in which something is, until the journal is
+    /// durable up to and including this page of it.
+    Emptied {
+        /// The page of the journal.
+        until: u64,
+    },
+    /// Journal or checkpoint.
+    Metadata,
+}
+
+/// Who writes: data of like age goes to like extents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stream {
+    /// Programs.
+    Written,
+    /// Reclaim: what it copies has outlived an extent.
+    Survived,
+}
+const STREAMS: usize = 2;
+
+/// How the next extent to reclaim is chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Victims {
+    /// The one with the fewest live flash pages.
+    Greedy,
+    /// The most benefit for its cost: (dead / live) x age (the log-structured file system's, Rosenblum and Ousterhout 1992).
+    #[default]
+    CostBenefit,
+}
+
+/// An extent that is being written.
+#[derive(Debug)]
+struct OpenExtent {
+    extent: u32,
+    /// Flash pages given out.
+    next: u32,
+    /// Writes in flight.
+    pending: u32,
+    /// Owners of all flash pages given out and written.
+    owners: Vec<Owner>,
+}
+
+/// An extent that is full: its summary is to be written.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Filled {
+    /// The extent.
+    pub extent: u32,
+    /// Owners of its flash pages.
+    pub owners: Vec<Owner>,
+}
+
+/// All extents of a pool.
+#[derive(Debug)]
+pub struct Extents {
+    geometry: Geometry,
+    uses: Vec<Use>,
+    /// When an extent was filled, in extents filled so far: its age.
+    filled_at: Vec<u64>,
+    filled: u64,
+    free: VecDeque<u32>,
+    open: [Option<OpenExtent>; STREAMS],
+    /// Full, with writes in flight.
+    settling: Vec<OpenExtent>,
+    /// Full and settled.
+    summaries: VecDeque<Filled>,
+    emptied: u32,
+}
+
+impl Extents {
+    /// All free, but for the fixed ones.
+    pub fn new(geometry: Geometry) -> Extents {
+        let mut uses = vec![Use::Free; geometry.extents as usize];
+        uses[..FIRST_EXTENT as usize].fill(Use::Fixed);
+        Extents {
+            geometry,
+            filled_at: vec![0; uses.len()],
+            uses,
+            filled: 0,
+            free: (FIRST_EXTENT..geometry.extents).collect(),
+            open: [const { None }; STREAMS],
+            settling: Vec::new(),
+            summaries: VecDeque::new(),
+            emptied: 0,
+        }
+    }
+    /// After recovery: what holds live data is closed, the metadata's extents are given, the rest is free.
+    pub fn recovered(geometry: Geometry, metadata: &[u32], live: impl Fn(u32) -> u32) -> Extents {
+        let mut extents = Extents::new(geometry);
+        for extent in metadata {
+            extents.uses[*extent as usize] = Use::Metadata;
+        }
+        for extent in FIRST_EXTENT..geometry.extents {
+            let state = &mut extents.uses[extent as usize];
+            if *state == Use::Free && live(extent) > 0 {
+                *state = Use::Closed;
+            }
+        }
+        extents.free.retain(|e| extents.uses[*e as usize] == Use::Free);
+        extents
+    }
+
+    /// What an extent is used for.
+    pub fn use_of(&self, extent: u32) -> Use {
+        self.uses[extent as usize]
+    }
+    /// Free extents.
+    pub fn free(&self) -> u32 {
+        self.free.len() as u32
+    }
+    /// Extents that a commit would free.
+    pub fn emptied(&self) -> u32 {
+        self.emptied
+    }
+    /// DRAM in all.
+    pub fn bytes(&self) -> usize {
+        self.uses.len() * (size_of::<Use>() + 12) + STREAMS * self.geometry.extent_pages as usize * size_of::<Owner>()
+    }
+
+    /// An extent for journal or checkpoint.
+    pub fn take_for_metadata(&mut self) -> Option<u32> {
+        let extent = self.free.pop_front()?;
+        self.uses[extent as usize] = Use::Metadata;
+        Some(extent)
+    }
+    /// Gives back an extent of metadata that no state which could be recovered uses.
+    pub fn free_metadata(&mut self, extent: u32) {
+        debug_assert_eq!(self.use_of(extent), Use::Metadata);
+        self.uses[extent as usize] = Use::Free;
+        self.free.push_back(extent);
+    }
+
+    /// How many flash pages a stream can be given without another extent.
+    pub fn room(&self, stream: Stream) -> u32 {
+        self.open[stream as usize].as_ref().map_or(0, |open| self.geometry.data_pages() - open.next)
+    }
+    /// Opens an extent for a stream that has no room; leaves `reserve` extents free. Returns whether there is room now.
+    pub fn make_room(&mut self, stream: Stream, reserve: u32) -> bool {
+        if self.room(stream) > 0 {
+            return true;
+        }
+        if self.free() <= reserve {
+            return false;
+        }
+        self.close(stream);
+        let extent = self.free.pop_front().expect("more than the reserve");
+        self.uses[extent as usize] = Use::Open;
+        let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
+        self.open[stream as usize] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
+        true
+    }
+    /// The next flash page of a stream, which must have room. It is in flight from now on.
+    pub fn give(&mut self, stream: Stream) -> u32 {
+        let open = self.open[stream as usize].as_mut().expect("there is room");
+        let place = self.geometry.first_of(open.extent) + open.next;
+        open.next += 1;
+        open.pending += 1;
+        if open.next == self.geometry.data_pages() {
+            self.close(stream);
+        }
+        place
+    }
+    fn close(&mut self, stream: Stream) {
+        if let Some(open) = self.open[stream as usize].take() {
+            self.settling.push(open);
+            self.settle();
+        }
+    }
+    /// A write to a flash page has ended; with whose it is, or none when it failed.
+    pub fn settled(&mut self, place: u32, owner: Option<Owner>) {
+        let extent = self.geometry.extent_of(place);
+        let open = self.open.iter_mut().flatten().chain(&mut self.settling).find(|o| o.extent == extent);
+        let open = open.expect("it was given out");
+        open.pending -= 1;
+        if let Some(owner) = owner {
+            open.owners[(place - self.geometry.first_of(extent)) as usize] = owner;
+        }
+        if open.pending == 0 {
+            self.settle();
+        }
+    }
+    fn settle(&mut self) {
+        let mut i = 0;
+        while i < self.settling.len() {
+            if self.settling[i].pending > 0 {
+                i += 1;
+                continue;
+            }
+            let OpenExtent { extent, owners, .. } = self.settling.swap_remove(i);
+            self.uses[extent as usize] = Use::Closed;
+            self.filled += 1;
+            self.filled_at[extent as usize] = self.filled;
+            self.summaries.push_back(Filled { extent, owners });
+        }
+    }
+    /// An extent whose summary is to be written.
+    pub fn take_filled(&mut self) -> Option<Filled> {
+        self.summaries.pop_front()
+    }
+
+    /// An extent has no live data any more; `until` is the page of the journal that must be durable before it is used again.
+    pub fn note_empty(&mut self, extent: u32, until: u64) {
+        let state = &mut self.uses[extent as usize];
+        if matches!(*state, Use::Closed | Use::Reclaimed) {
+            *state = Use::Emptied { until };
+            self.emptied += 1;
+        }
+    }
+    /// The journal is durable up to but not including this page: what waited for that is free. Returns how many extents.
+    pub fn durable(&mut self, end: u64) -> u32 {
+        let before = self.free();
+        for (extent, state) in self.uses.iter_mut().enumerate() {
+            if matches!(*state, Use::Emptied { until } if until < end) {
+                *state = Use::Free;
+                self.free.push_back(extent as u32);
+                self.emptied -= 1;
+            }
+        }
+        self.free() - before
+    }
+
+    /// The next extent to reclaim; none when all closed ones are full of live data.
+    pub fn victim(&mut self, policy: Victims, live: impl Fn(u32) -> u32) -> Option<u32> {
+        let pages = self.geometry.data_pages();
+        let benefit = |extent: &u32| {
+            let live = live(*extent);
+            match policy {
+                Victims::Greedy => u64::from(pages - live),
+                Victims::CostBenefit => {
+                    let age = self.filled - self.filled_at[*extent as usize] + 1;
+                    // In 1/1024, so that integers do.
+                    (u64::from(pages - live) * 1024 / u64::from(pages + live)) * age
+                }
+            }
+        };
+        let closed = (FIRST_EXTENT..self.geometry.extents)
+            .filter(|e| self.use_of(*e) == Use::Closed && live(*e) < pages)
+            .max_by_key(benefit)?;
+        self.uses[closed as usize] = Use::Reclaimed;
+        Some(closed)
+    }
+    /// Gives an extent up that was being reclaimed: something in it cannot be copied.
+    pub fn give_up(&mut self, extent: u32) {
+        if self.use_of(extent) == Use::Reclaimed {
+            self.uses[extent as usize] = Use::Closed;
+            // It becomes the youngest, so that others come first.
+            self.filled_at[extent as usize] = self.filled;
+        }
+    }
+}

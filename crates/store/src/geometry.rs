@@ -1,0 +1,178 @@
+//! How a pool divides into extents, and how much of it programs may fill.
+
+use fulgurite_format::{SUBPAGE_BYTES, Superblock, format_bytes, subpages_per_page, summary_pages};
+
+/// Subpages in a page.
+pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
+/// The extents that anchors are written to, in turns.
+pub const ANCHOR_EXTENTS: [u32; 2] = [1, 2];
+/// The first extent, behind the superblock's and the anchors', that may hold anything.
+pub const FIRST_EXTENT: u32 = 3;
+/// Extents that writers leave to reclaim.
+pub const RECLAIM_RESERVE: u32 = 3;
+const MIN_EXTENT_PAGES: u32 = 8;
+
+/// Why a pool cannot have this geometry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GeometryError {
+    /// No such extent.
+    #[error("an extent of {0} flash pages cannot be used; choose {MIN_EXTENT_PAGES} to 65536")]
+    Extent(u32),
+    /// Too little flash.
+    #[error("{} of flash are too little for a pool; it needs {} at least", format_bytes(*.found), format_bytes(*.needed))]
+    TooSmall {
+        /// Bytes there are.
+        found: u64,
+        /// Bytes needed.
+        needed: u64,
+    },
+    /// More was promised than fits.
+    #[error(
+        "a pool of {} cannot hold {} of data: {} are the most; make the pool larger, or ask for less",
+        format_bytes(*.pool), format_bytes(*.asked), format_bytes(*.most)
+    )]
+    TooFull {
+        /// Bytes of the pool.
+        pool: u64,
+        /// Bytes of data asked for.
+        asked: u64,
+        /// Bytes of data that it can hold.
+        most: u64,
+    },
+    /// A superblock that no program of this version writes.
+    #[error("the superblock's geometry makes no sense; the pool was made by another program, or is damaged")]
+    Superblock,
+}
+
+/// The geometry of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Flash pages in an extent, a summary included.
+    pub extent_pages: u32,
+    /// Extents.
+    pub extents: u32,
+    /// Subpages that programs may address.
+    pub subpages: u32,
+}
+
+impl Geometry {
+    /// A pool of `flash_pages` flash pages in extents of `extent_pages`, for `subpages` subpages of data; none for as many as fit.
+    ///
+    /// # Errors
+    /// When that makes no pool.
+    pub fn new(flash_pages: u32, extent_pages: u32, subpages: Option<u32>) -> Result<Geometry, GeometryError> {
+        if !(MIN_EXTENT_PAGES..=65_536).contains(&extent_pages) {
+            return Err(GeometryError::Extent(extent_pages));
+        }
+        let bytes = |pages: u32| u64::from(pages) * SUBPAGE_BYTES as u64;
+        let extents = flash_pages / extent_pages;
+        let mut geometry = Geometry { extent_pages, extents, subpages: 0 };
+        let most = geometry.most_subpages();
+        if most < SUBPAGES_PER_PAGE {
+            let needed = (1..).find(|n| Geometry { extents: *n, ..geometry }.most_subpages() >= SUBPAGES_PER_PAGE);
+            let needed = bytes(needed.expect("some number is enough") * extent_pages);
+            return Err(GeometryError::TooSmall { found: bytes(flash_pages), needed });
+        }
+        // Whole pages: permissions are a page's.
+        let asked = subpages.unwrap_or(most).next_multiple_of(SUBPAGES_PER_PAGE);
+        if subpages.is_some() && asked > most {
+            let (pool, asked, most) = (bytes(flash_pages), bytes(asked), bytes(most));
+            return Err(GeometryError::TooFull { pool, asked, most });
+        }
+        geometry.subpages = asked.min(most);
+        Ok(geometry)
+    }
+    /// That of a superblock.
+    ///
+    /// # Errors
+    /// When it makes no sense.
+    pub fn of(superblock: &Superblock) -> Result<Geometry, GeometryError> {
+        let pages = superblock.extents.checked_mul(superblock.extent_pages).ok_or(GeometryError::Superblock)?;
+        if superblock.subpage_bytes as usize != SUBPAGE_BYTES || superblock.features != 0 {
+            return Err(GeometryError::Superblock);
+        }
+        let geometry = Geometry::new(pages, superblock.extent_pages, Some(superblock.subpages));
+        geometry
+            .ok()
+            .filter(|g| g.subpages == superblock.subpages && g.subpages > 0)
+            .ok_or(GeometryError::Superblock)
+    }
+
+    /// Flash pages of an extent that hold data; its summary takes the others.
+    pub fn data_pages(&self) -> u32 {
+        self.extent_pages - summary_pages(self.extent_pages)
+    }
+    /// Flash pages.
+    pub fn flash_pages(&self) -> u32 {
+        self.extents * self.extent_pages
+    }
+    /// Pages that programs may address.
+    pub fn pages(&self) -> u32 {
+        self.subpages / SUBPAGES_PER_PAGE
+    }
+    /// The extent of a flash page.
+    pub fn extent_of(&self, place: u32) -> u32 {
+        place / self.extent_pages
+    }
+    /// The first flash page of an extent.
+    pub fn first_of(&self, extent: u32) -> u32 {
+        extent * self.extent_pages
+    }
+    /// Extents that metadata may take: the journal between two checkpoints, and two checkpoints.
+    pub fn metadata_extents(&self) -> u32 {
+        // One version a page: 16 + 64 bytes, with as much again for versions; the journal as long as a checkpoint.
+        let checkpoint = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
+        let extents = checkpoint.div_ceil(u64::from(self.extent_pages)) as u32;
+        4 * extents + 2
+    }
+    /// The most subpages that such a pool may promise: a sixteenth, and what reclaim and metadata need, stays free.
+    fn most_subpages(&self) -> u32 {
+        let kept = FIRST_EXTENT + RECLAIM_RESERVE + 2 + self.metadata_extents();
+        let data = u64::from(self.extents.saturating_sub(kept)) * u64::from(self.data_pages());
+        let most = (data - data / 16).min(u64::from(u32::MAX));
+        (most / u64::from(SUBPAGES_PER_PAGE)) as u32 * SUBPAGES_PER_PAGE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pool_promises_less_than_it_has() {
+        let g = Geometry::new(1 << 18, 512, None).unwrap();
+        assert_eq!((g.extents, g.data_pages()), (512, 510));
+        assert!(g.subpages > (1 << 18) * 8 / 10 && g.subpages < 1 << 18, "{}", g.subpages);
+        assert_eq!(g.subpages % 16, 0);
+    }
+    #[test]
+    fn what_is_too_small_is_told_how_much_it_needs() {
+        let Err(GeometryError::TooSmall { needed, .. }) = Geometry::new(64, 8, None) else { panic!("too small") };
+        Geometry::new((needed / 4096) as u32, 8, None).unwrap();
+        assert!(matches!(Geometry::new(1 << 18, 512, Some(1 << 18)), Err(GeometryError::TooFull { .. })));
+        assert_eq!(Geometry::new(1 << 18, 7, None), Err(GeometryError::Extent(7)));
+    }
+    #[test]
+    fn superblocks_are_believed_only_if_they_make_sense() {
+        let g = Geometry::new(1 << 14, 64, Some(1000)).unwrap();
+        let block = Superblock {
+            extent_pages: 64,
+            extents: g.extents,
+            subpages: g.subpages,
+            subpage_bytes: 4096,
+            made: 0,
+            features: 0,
+        };
+        assert_eq!(Geometry::of(&block), Ok(g));
+        for wrong in [
+            Superblock { subpages: 0, ..block },
+            Superblock { extents: u32::MAX, ..block },
+            Superblock { extent_pages: 0, ..block },
+            Superblock { features: 1, ..block },
+            Superblock { subpages: block.subpages + 1, ..block },
+        ] {
+            assert_eq!(Geometry::of(&wrong), Err(GeometryError::Superblock), "{wrong:?}");
+        }
+    }
+}

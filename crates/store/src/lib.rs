@@ -1,0 +1,32 @@
+//! The journaled store: NVMM's page table with versions, on a log, over any flash.
+//!
+//! Holds a state machine ([`Store`]: requests to the flash come out, their ends go in), recovery ([`recover`]), and what drives
+//! both over a queue ([`Driver`]). Invariants are said where they are kept: chains in `table`, what is live in `state`, when an extent
+//! may be used again in `extents`, what makes a state durable in `store`.
+//!
+//! What this crate does not do: it moves no data of programs (whoever has the frames does, at the places that the store gives), it
+//! knows no clock, and it starts no threads.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod driver;
+mod extents;
+mod geometry;
+mod map;
+mod reclaim;
+mod recover;
+mod state;
+mod store;
+mod stream;
+mod table;
+mod tokens;
+
+pub use driver::{Driver, DriverError};
+pub use extents::Victims;
+pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
+pub use map::{Located, Map};
+pub use recover::{ReadPages, RecoverError, RecoverReport, recover, superblock};
+pub use state::State;
+pub use store::{Durability, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
+pub use table::{Table, TableFull};
+pub use tokens::Tokens;

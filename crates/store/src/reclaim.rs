@@ -1,0 +1,126 @@
+//! The reclaim of one extent: whose its flash pages are, by its summary or else by a walk through the page table, and which of
+//! them are still to be copied.
+
+use std::collections::VecDeque;
+
+use fulgurite_format::{Header, Kind, Owner, PageBuffer, PoolId};
+
+use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
+use crate::state::{Held, State, held};
+
+const N: u32 = SUBPAGES_PER_PAGE;
+/// Flash pages that are copied at a time.
+const DEPTH: usize = 16;
+
+/// One extent on its way to be free.
+#[derive(Debug)]
+pub struct Reclaim {
+    extent: u32,
+    geometry: Geometry,
+    /// Pages of the summary asked for and read.
+    asked: u32,
+    read: u32,
+    walked: bool,
+    /// (subpage, flash page) still to be looked at.
+    todo: VecDeque<(u32, u32)>,
+    under_way: Vec<(u32, u32)>,
+    /// Copies in flight.
+    pub copying: usize,
+}
+
+impl Reclaim {
+    /// Of an extent.
+    pub fn new(extent: u32, geometry: Geometry) -> Reclaim {
+        Reclaim {
+            extent,
+            geometry,
+            asked: 0,
+            read: 0,
+            walked: false,
+            todo: VecDeque::new(),
+            under_way: Vec::new(),
+            copying: 0,
+        }
+    }
+    /// Which extent.
+    pub fn extent(&self) -> u32 {
+        self.extent
+    }
+    fn summary_pages(&self) -> u32 {
+        self.geometry.extent_pages - self.geometry.data_pages()
+    }
+    /// The next page of the summary to read.
+    pub fn next_read(&mut self) -> Option<u32> {
+        if self.walked || self.asked == self.summary_pages() {
+            return None;
+        }
+        self.asked += 1;
+        Some(self.geometry.first_of(self.extent) + self.geometry.data_pages() + self.asked - 1)
+    }
+    /// A page of the summary was read.
+    pub fn read(&mut self, page: &PageBuffer, pool: PoolId, state: &State) {
+        self.read += 1;
+        let opened = Header::open(page).ok().filter(|(h, ..)| {
+            let first = self.geometry.first_of(self.extent) + self.geometry.data_pages();
+            h.kind == Kind::Summary && h.pool == pool && u64::from(first) + h.sequence == u64::from(h.place)
+        });
+        let mut owners = Vec::new();
+        match opened {
+            Some((header, _, payload)) if Owner::decode_all(payload, &mut owners).is_ok() => {
+                let first = self.geometry.first_of(self.extent) + header.sequence as u32 * Owner::PER_PAGE as u32;
+                let known = owners.iter().zip(first..).filter(|(o, _)| o.subpage < self.geometry.subpages);
+                self.todo.extend(known.map(|(owner, place)| (owner.subpage, place)));
+            }
+            _ => {
+                self.walk(state);
+            }
+        }
+    }
+    /// A page of the summary cannot be read.
+    pub fn unreadable(&mut self, state: &State) {
+        self.read += 1;
+        self.walk(state);
+    }
+    /// Finds the owners in the page table. Returns false when that was done before.
+    pub fn walk(&mut self, state: &State) -> bool {
+        if std::mem::replace(&mut self.walked, true) {
+            return false;
+        }
+        self.read = self.asked;
+        self.todo.clear();
+        for page in 0..self.geometry.pages() {
+            for h in state.table().chain(page).flat_map(held) {
+                let subpage = page * N + h.subpage;
+                if self.geometry.extent_of(h.place) == self.extent && !self.under_way.contains(&(subpage, h.place)) {
+                    self.todo.push_back((subpage, h.place));
+                }
+            }
+        }
+        true
+    }
+    /// Whether another copy may begin, if there is something to copy.
+    pub fn may_copy(&self) -> bool {
+        self.copying < DEPTH && !self.todo.is_empty()
+    }
+    /// The next flash page to copy: one that is still live.
+    pub fn next_copy(&mut self, state: &State) -> Option<u32> {
+        while let Some((subpage, place)) = self.todo.pop_front() {
+            if state.version_at(subpage / N, Held { subpage: subpage % N, place }).is_some() {
+                self.under_way.push((subpage, place));
+                return Some(place);
+            }
+        }
+        None
+    }
+    /// A copy has ended. Returns whose it was.
+    pub fn copied(&mut self, from: u32) -> Option<u32> {
+        let at = self.under_way.iter().position(|(_, place)| *place == from)?;
+        self.copying -= 1;
+        Some(self.under_way.swap_remove(at).0)
+    }
+    /// Whether all has been read and copied.
+    pub fn is_over(&self) -> bool {
+        let all_read = self.walked || (self.asked == self.summary_pages() && self.read == self.asked);
+        all_read && self.todo.is_empty() && self.copying == 0
+    }
+}

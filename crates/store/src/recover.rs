@@ -1,0 +1,270 @@
+//! Opening: superblock, the newest anchor, its checkpoint, the journal behind it; then back to the last token.
+
+use std::collections::VecDeque;
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::{
+    Anchor, Header, Kind, NO_EXTENT, NotMetadata, PageBuffer, PoolId, Reader, Record, StreamPosition, Superblock,
+};
+
+use crate::checkpoint::CheckpointReader;
+use crate::geometry::{ANCHOR_EXTENTS, Geometry, GeometryError};
+use crate::state::State;
+use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, stamp};
+use crate::stream::{Stream, expect};
+use crate::tokens::Tokens;
+
+/// Why a pool cannot be opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoverError {
+    /// Neither copy of the superblock can be used.
+    #[error("this is no pool: {0}")]
+    NotAPool(NotMetadata),
+    /// Its superblock says what cannot be.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The flash is smaller than the pool.
+    #[error("the pool has {needed} flash pages, and the flash {found}: part of it is missing")]
+    Truncated {
+        /// Flash pages of the pool.
+        needed: u32,
+        /// Flash pages that are there.
+        found: u32,
+    },
+    /// No anchor can be read.
+    #[error("no anchor of the pool can be read: flash pages {0} and following are damaged")]
+    NoAnchor(u32),
+    /// A page of the checkpoint is damaged.
+    #[error("flash page {0} of the checkpoint is damaged")]
+    Checkpoint(u32),
+    /// A page of the journal has a right checksum and records that make no sense.
+    #[error("flash page {0} of the journal holds records that make no sense")]
+    Journal(u32),
+    /// The flash failed.
+    #[error("flash page {place} cannot be read: {error}")]
+    Flash {
+        /// Where.
+        place: u32,
+        /// Why.
+        error: FlashError,
+    },
+    /// What recovery writes first cannot be recorded.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Reads flash pages: the first of so many that lie side by side may be all that is asked for next, or the others may follow.
+pub trait ReadPages {
+    /// Reads one. Those up to `place + ahead` will probably be asked for next.
+    ///
+    /// # Errors
+    /// When the flash fails.
+    fn read(&mut self, place: u32, ahead: u32) -> Result<PageBuffer, FlashError>;
+    /// Flash pages there are.
+    fn flash_pages(&self) -> u32;
+}
+
+/// What recovery found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct RecoverReport {
+    /// The token whose state was restored; 0 for the empty pool.
+    pub token: u64,
+    /// Pages of the checkpoint read.
+    pub checkpoint_pages: u64,
+    /// Pages of the journal read.
+    pub journal_pages: u64,
+    /// Records replayed.
+    pub records: u64,
+}
+
+fn read(flash: &mut dyn ReadPages, place: u32, ahead: u32) -> Result<PageBuffer, RecoverError> {
+    flash.read(place, ahead).map_err(|error| RecoverError::Flash { place, error })
+}
+
+/// Reads the superblock: which pool, and its geometry.
+///
+/// # Errors
+/// When there is none, or it cannot be used.
+pub fn superblock(flash: &mut dyn ReadPages) -> Result<(PoolId, Geometry, Superblock), RecoverError> {
+    let mut worst = NotMetadata::Magic;
+    for place in [0, 1] {
+        let page = match flash.read(place, 1) {
+            Ok(page) => page,
+            Err(_) if place == 0 => continue,
+            Err(error) => return Err(RecoverError::Flash { place, error }),
+        };
+        let opened = match Header::open(&page) {
+            Ok((header, _, payload)) if header.kind == Kind::Superblock && header.place == place => {
+                Superblock::decode(payload).map(|block| (header.pool, block)).map_err(|_| NotMetadata::Header)
+            }
+            Ok(_) => Err(NotMetadata::Header),
+            Err(e) => Err(e),
+        };
+        match opened {
+            Ok((pool, block)) => {
+                let geometry = Geometry::of(&block)?;
+                if geometry.flash_pages() > flash.flash_pages() {
+                    let (needed, found) = (geometry.flash_pages(), flash.flash_pages());
+                    return Err(RecoverError::Truncated { needed, found });
+                }
+                return Ok((pool, geometry, block));
+            }
+            // What a first copy says of itself is told, unless the second can be used.
+            Err(e) if worst == NotMetadata::Magic => worst = e,
+            Err(_) => {}
+        }
+    }
+    Err(RecoverError::NotAPool(worst))
+}
+
+/// The newest anchor, and where the next one goes.
+fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Anchor, Anchors), RecoverError> {
+    let mut best: Option<(u64, Anchor, Anchors)> = None;
+    for (turn, extent) in ANCHOR_EXTENTS.into_iter().enumerate() {
+        let mut invalid = 0;
+        for index in 0..g.extent_pages {
+            let place = g.first_of(extent) + index;
+            let page = flash.read(place, 0);
+            let opened = page.as_ref().ok().and_then(|p| Header::open(p).ok()).filter(|(h, ..)| {
+                h.kind == Kind::Anchor && h.pool == pool && h.place == place
+            });
+            let Some((anchor, header)) = opened.and_then(|(h, _, p)| Some((Anchor::decode(p).ok()?, h))) else {
+                // One may be torn; behind two there is nothing.
+                invalid += 1;
+                if invalid == 2 {
+                    break;
+                }
+                continue;
+            };
+            invalid = 0;
+            if best.as_ref().is_none_or(|(sequence, ..)| *sequence < header.sequence) {
+                let next = Anchors { extent: turn, index: index + 1, sequence: header.sequence + 1 };
+                best = Some((header.sequence, anchor, next));
+            }
+        }
+    }
+    let (_, anchor, next) = best.ok_or(RecoverError::NoAnchor(g.first_of(ANCHOR_EXTENTS[0])))?;
+    Ok((anchor, next))
+}
+
+/// Whether what a record names exists.
+fn is_sane(record: &Record, g: Geometry) -> bool {
+    let place_ok = |place: u64| place < u64::from(g.flash_pages());
+    match record {
+        Record::Write { page, start, valid, status, .. } => {
+            let entry = fulgurite_format::PageEntry::new(*start, fulgurite_format::EntryIndex::NONE, *valid, 0, *status);
+            *page < g.pages() && crate::state::held(entry).all(|h| place_ok(h.place.into()))
+        }
+        Record::Status { page, .. } => *page < g.pages(),
+        Record::Move { page, from, to, subpages, .. } => {
+            *page < g.pages() && place_ok(from.0) && place_ok(to.0 + u64::from(subpages.count_ones()) - 1) && *subpages != 0
+        }
+        Record::Bad { place } => place_ok(place.0),
+        _ => true,
+    }
+}
+
+/// Opens a pool.
+///
+/// # Errors
+/// When it is none, or what must be readable is not.
+pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store, RecoverReport), RecoverError> {
+    let (pool, g, _) = superblock(flash)?;
+    let (anchor, anchors) = anchor(flash, pool, g)?;
+    let mut report = RecoverReport::default();
+    let mut state = State::new(g, config.table_limit);
+    let mut used = Vec::new();
+    let valid_extent = |extent: u32| extent < g.extents;
+    // The checkpoint.
+    let mut reader = CheckpointReader::default();
+    let mut at = anchor.checkpoint;
+    for _ in 0..anchor.checkpoint_pages {
+        let place = g.first_of(at.extent) + at.index;
+        let broken = RecoverError::Checkpoint(place);
+        if !valid_extent(at.extent) {
+            return Err(broken);
+        }
+        if at.index == 0 {
+            used.push(at.extent);
+        }
+        let page = read(flash, place, g.extent_pages - at.index - 1)?;
+        let (payload, header, checksum) = expect(&page, (g, pool, Kind::Checkpoint), at).ok_or(broken)?;
+        // Times in the piece count from when it was made.
+        state.set_epoch(header.epoch, Tokens::default());
+        reader.read(payload, &mut state).map_err(|_| broken)?;
+        at = next_position(at, header, checksum, g);
+        report.checkpoint_pages += 1;
+    }
+    let mut stamps = reader.end(&mut state).map_err(|_| RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent)))?;
+    state.set_epoch(anchor.epoch, Tokens::new(anchor.tokens.clone()));
+    // The journal.
+    let mut at = anchor.journal;
+    let mut extents = VecDeque::from([(at.extent, at.sequence - u64::from(at.index))]);
+    let mut next_extent = anchor.journal_next;
+    loop {
+        let mut page = None;
+        // Where the journal breaks off inside an extent, a later life of the pool has gone on in the next one.
+        let on = StreamPosition { extent: next_extent, index: 0, ..at };
+        for candidate in [Some(at), (at.index > 0 && next_extent != NO_EXTENT).then_some(on)].into_iter().flatten() {
+            if !valid_extent(candidate.extent) {
+                continue;
+            }
+            let place = g.first_of(candidate.extent) + candidate.index;
+            let read = read(flash, place, g.extent_pages - candidate.index - 1)?;
+            if expect(&read, (g, pool, Kind::Journal), candidate).is_some() {
+                page = Some((candidate, place, read));
+                break;
+            }
+        }
+        let Some((position, place, page)) = page else { break };
+        let (payload, header, checksum) = expect(&page, (g, pool, Kind::Journal), position).expect("seen above");
+        if position.extent != extents.back().expect("the first").0 {
+            extents.push_back((position.extent, position.sequence));
+        }
+        let mut r = Reader(payload);
+        while !r.is_empty() {
+            let filled = payload.len() - r.0.len();
+            let record = Record::decode(&mut r).map_err(|_| RecoverError::Journal(place))?;
+            if !is_sane(&record, g) {
+                return Err(RecoverError::Journal(place));
+            }
+            stamps.at = stamp(position.sequence, filled);
+            state.apply(&record, &stamps).map_err(|e| RecoverError::Write(e.into()))?;
+            report.records += 1;
+        }
+        report.journal_pages += 1;
+        next_extent = header.next_extent;
+        at = next_position(position, header, checksum, g);
+    }
+    state.prune_everything().map_err(|e| RecoverError::Write(e.into()))?;
+    let _ = state.take_emptied();
+    // The rest of an extent that broke off is left alone: on NAND it cannot be written twice.
+    if at.index > 0 {
+        at = StreamPosition { extent: next_extent, index: 0, ..at };
+    }
+    if extents.back().expect("the first").0 != at.extent {
+        extents.push_back((at.extent, at.sequence));
+    }
+    let stream = Stream::new(g, pool, Kind::Journal, at, NO_EXTENT);
+    let journal = Journal {
+        stream,
+        current: Vec::new(),
+        epoch: state.epoch(),
+        sealed: Vec::new(),
+        extents,
+        since: anchor.journal.sequence,
+    };
+    report.token = state.tokens().newest().unwrap_or(0);
+    let mut store =
+        Store::from_recovered(pool, config, Recovered { state, journal, anchors, checkpoint: (used, anchor.checkpoint_pages) });
+    store.roll_back_unsynced()?;
+    Ok((store, report))
+}
+
+fn next_position(at: StreamPosition, header: Header, checksum: u32, g: Geometry) -> StreamPosition {
+    let (extent, index) =
+        if at.index + 1 == g.extent_pages { (header.next_extent, 0) } else { (at.extent, at.index + 1) };
+    StreamPosition { extent, index, sequence: at.sequence + 1, before: checksum }
+}

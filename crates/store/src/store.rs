@@ -1,0 +1,987 @@
+//! The store: a state machine. Requests to the flash come out of [`Store::next_io`], their ends go into [`Store::done`].
+//!
+//! A program's data does not pass through here: whoever moves it asks for places ([`Store::place`]), writes, and says when the
+//! writes have ended ([`Store::written`]).
+//!
+//! What makes a state durable is a commit: a flush (the data), the pages of the journal, a flush. A journal page is never
+//! written before the data that it speaks of is durable. Everything else follows from the order of the records:
+//!
+//! * a token is a record; recovery goes back to the last one that it finds, so that what was not synced is gone whole;
+//! * an extent is used again only after a commit has made durable the record that took away its last live flash page;
+//! * a checkpoint is made piece by piece while records go on; each piece says up to which record it is, and becomes part of the
+//!   recoverable state by an anchor, written after a commit that holds all these records.
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+use fulgurite_flash::FlashError;
+use fulgurite_format::{
+    Anchor, Checksums, FlashPage, HEADER_BYTES, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PoolId,
+    Record, Status, StreamPosition, Superblock, zero_page,
+};
+
+use crate::checkpoint::CheckpointWriter;
+use crate::extents::{Extents, Filled, Stream, Victims};
+use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, RECLAIM_RESERVE, SUBPAGES_PER_PAGE};
+use crate::map::Map;
+use crate::reclaim::Reclaim;
+use crate::state::{Held, State, Unseen, entries_of, held};
+use crate::stream;
+use crate::table::TableFull;
+
+const N: u32 = SUBPAGES_PER_PAGE;
+/// Free extents that only journal and checkpoint may take.
+const METADATA_RESERVE: u32 = 2;
+/// Pages of a checkpoint in flight.
+const CHECKPOINT_DEPTH: usize = 8;
+
+/// What happens to data when the process dies (design: "Durability").
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// The pool may be empty then. Nothing old is kept, so that overwritten data is dead at once.
+    Cache,
+    /// The state of the last token is there.
+    #[default]
+    Sync,
+}
+
+/// How a store behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StoreConfig {
+    /// What survives.
+    pub durability: Durability,
+    /// Tokens kept beside those that are pinned, the newest included; at least 1.
+    pub keep_tokens: usize,
+    /// Which extent is reclaimed next.
+    pub victims: Victims,
+    /// The most entries of the page table.
+    pub table_limit: u32,
+    /// Pages of the journal that wait in DRAM before they are committed without being asked for.
+    pub commit_after: usize,
+    /// Pages of the journal after which a checkpoint begins, at least; a journal may grow to twice the last checkpoint.
+    pub checkpoint_after: u64,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        StoreConfig {
+            durability: Durability::Sync,
+            keep_tokens: 1,
+            victims: Victims::default(),
+            table_limit: u32::MAX,
+            commit_after: 64,
+            checkpoint_after: 1024,
+        }
+    }
+}
+
+/// A request to the flash, on the store's own behalf.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Io {
+    /// Write a page of metadata.
+    Write {
+        /// Where.
+        place: u32,
+        /// What.
+        page: PageBuffer,
+    },
+    /// Read a page of metadata.
+    Read {
+        /// Where.
+        place: u32,
+    },
+    /// Read a flash page and write it elsewhere.
+    Copy {
+        /// From where.
+        from: u32,
+        /// Where to.
+        to: u32,
+    },
+    /// Make durable what has been written.
+    Flush,
+}
+
+/// Names a request.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct IoId(pub u64);
+
+/// How a request ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// A write or a flush succeeded.
+    Done,
+    /// A read succeeded.
+    Read(PageBuffer),
+    /// A copy succeeded; the CRC32C of what was copied.
+    Copied(u32),
+    /// It failed.
+    Failed(FlashError),
+}
+
+/// What a request of ours was for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Purpose {
+    Commit,
+    Checkpoint,
+    Summary,
+    ReclaimRead,
+    ReclaimCopy { from: u32, to: u32 },
+}
+
+/// Nothing more can be written for now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// All space is taken.
+    #[error(
+        "the pool has no space left ({uncommitted} subpages are written and not yet synced); sync, drop tokens, or make it larger"
+    )]
+    NoSpace {
+        /// Subpages written since the last token, whose older versions must be kept.
+        uncommitted: u64,
+    },
+    /// The page table has no entry left.
+    #[error(transparent)]
+    Table(#[from] TableFull),
+    /// The flash failed where nothing can be repeated.
+    #[error("the pool takes no more changes, because {0}")]
+    Poisoned(FlashError),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Data,
+    Journal,
+    JournalFlush,
+    Anchor,
+    AnchorFlush,
+}
+
+#[derive(Debug)]
+struct Commit {
+    phase: Phase,
+    /// Requests in flight.
+    pending: usize,
+    pages: Vec<(u32, PageBuffer)>,
+    /// The journal is durable up to here afterwards.
+    end: u64,
+    /// The newest token in it.
+    token: Option<u64>,
+    /// A checkpoint that may take effect afterwards.
+    checkpoint: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Journal {
+    pub stream: stream::Stream,
+    /// Payload of the page that is being filled.
+    pub current: Vec<u8>,
+    /// Epoch at the beginning of that page.
+    pub epoch: u64,
+    pub sealed: Vec<(u32, PageBuffer)>,
+    /// The extents since the last checkpoint, each with its first page's number.
+    pub extents: VecDeque<(u32, u64)>,
+    /// Where the last checkpoint begins to be of use.
+    pub since: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Anchors {
+    /// Which of the two extents.
+    pub extent: usize,
+    pub index: u32,
+    pub sequence: u64,
+}
+
+/// What a store has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct StoreCounters {
+    /// Subpages written for programs.
+    pub written: u64,
+    /// Subpages copied by reclaim.
+    pub copied: u64,
+    /// Pages of journal, checkpoint, anchor and summary written.
+    pub metadata: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Extents reclaimed.
+    pub reclaimed: u64,
+    /// Flash pages that did not hold what was expected when they were copied.
+    pub damaged: u64,
+}
+
+/// How a store stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// Extents, and how many of them are free.
+    pub extents: u32,
+    /// Free extents.
+    pub free_extents: u32,
+    /// Flash pages with data that is needed.
+    pub live: u64,
+    /// Subpages written since the last token.
+    pub uncommitted: u64,
+    /// Versions beside the newest.
+    pub versions: u32,
+    /// Pages of the journal since the last checkpoint.
+    pub journal_pages: u64,
+    /// DRAM in bytes.
+    pub dram_bytes: usize,
+}
+
+/// The store.
+#[derive(Debug)]
+pub struct Store {
+    pool: PoolId,
+    config: StoreConfig,
+    pub(crate) state: State,
+    pub(crate) extents: Extents,
+    journal: Journal,
+    anchors: Anchors,
+    commit: Option<Commit>,
+    commit_wanted: bool,
+    durable_token: u64,
+    checkpoint: Option<CheckpointWriter>,
+    /// Extents of the checkpoint in effect, and its pages.
+    last_checkpoint: (Vec<u32>, u64),
+    reclaim: Option<Reclaim>,
+    in_flight: HashMap<IoId, Purpose, FixedState>,
+    outbox: VecDeque<(IoId, Io)>,
+    next_id: u64,
+    poisoned: Option<FlashError>,
+    uncommitted: u64,
+    counters: StoreCounters,
+}
+
+/// What recovery hands over.
+pub(crate) struct Recovered {
+    pub state: State,
+    pub journal: Journal,
+    pub anchors: Anchors,
+    pub checkpoint: (Vec<u32>, u64),
+}
+
+impl Store {
+    /// The pages that make a pool: written and flushed, they are an empty one.
+    #[must_use]
+    pub fn format(geometry: Geometry, pool: PoolId, made: u64) -> Vec<(u32, PageBuffer)> {
+        let superblock = Superblock {
+            extent_pages: geometry.extent_pages,
+            extents: geometry.extents,
+            subpages: geometry.subpages,
+            subpage_bytes: fulgurite_format::SUBPAGE_BYTES as u32,
+            made,
+            features: 0,
+        };
+        let page = |kind, place, sequence, payload: &[u8]| {
+            let mut page = zero_page();
+            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
+            let used = payload.len();
+            Header { kind, used, pool, place, next_extent: NO_EXTENT, sequence, epoch: 1, before: 0 }.seal(&mut page);
+            (place, page)
+        };
+        let (mut block, mut anchor) = (Vec::new(), Vec::new());
+        superblock.encode(&mut block);
+        let journal = StreamPosition { extent: FIRST_EXTENT, index: 0, sequence: 1, before: 0 };
+        Anchor { epoch: 1, journal, journal_next: NO_EXTENT, ..Anchor::default() }.encode(&mut anchor);
+        vec![
+            page(Kind::Anchor, geometry.first_of(ANCHOR_EXTENTS[0]), 1, &anchor),
+            page(Kind::Superblock, 1, 0, &block),
+            // The first copy comes last: without it there is no pool.
+            page(Kind::Superblock, 0, 0, &block),
+        ]
+    }
+
+    pub(crate) fn from_recovered(pool: PoolId, config: StoreConfig, recovered: Recovered) -> Store {
+        let Recovered { state, journal, anchors, checkpoint } = recovered;
+        let metadata: Vec<u32> = journal.extents.iter().map(|(e, _)| *e).chain(checkpoint.0.iter().copied()).collect();
+        let extents = Extents::recovered(state.geometry(), &metadata, |e| state.live(e));
+        let durable_token = state.tokens().newest().unwrap_or(0);
+        // A small pool must not fill with its journal.
+        let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
+        let config = StoreConfig { checkpoint_after: config.checkpoint_after.min(few), ..config };
+        Store {
+            pool,
+            config,
+            state,
+            extents,
+            journal,
+            anchors,
+            commit: None,
+            commit_wanted: false,
+            durable_token,
+            checkpoint: None,
+            last_checkpoint: checkpoint,
+            reclaim: None,
+            in_flight: HashMap::default(),
+            outbox: VecDeque::new(),
+            next_id: 0,
+            poisoned: None,
+            uncommitted: 0,
+            counters: StoreCounters::default(),
+        }
+    }
+
+    /// Its geometry.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.state.geometry()
+    }
+    /// Its identity.
+    #[must_use]
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+    /// Its state, to look at.
+    #[must_use]
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+    /// Where subpages lie; may be read by any thread at any time.
+    #[must_use]
+    pub fn map(&self) -> std::sync::Arc<Map> {
+        self.state.map().clone()
+    }
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> StoreCounters {
+        self.counters
+    }
+    /// How it stands.
+    #[must_use]
+    pub fn info(&self) -> StoreInfo {
+        StoreInfo {
+            extents: self.geometry().extents,
+            free_extents: self.extents.free(),
+            live: self.state.live_total(),
+            uncommitted: self.uncommitted,
+            versions: self.state.table().versions(),
+            journal_pages: self.journal.stream.position().sequence - self.journal.since,
+            dram_bytes: self.state.bytes() + self.extents.bytes() + self.journal.sealed.capacity() * 4096,
+        }
+    }
+    /// Why it takes no more changes, if so.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<FlashError> {
+        self.poisoned
+    }
+
+    fn check(&self) -> Result<(), WriteError> {
+        self.poisoned.map_or(Ok(()), |e| Err(WriteError::Poisoned(e)))
+    }
+    fn poison(&mut self, error: FlashError) {
+        self.poisoned.get_or_insert(error);
+        self.outbox.clear();
+    }
+
+    // ---- data ----
+
+    /// Free extents that programs' writes leave alone.
+    fn reserve(&self) -> u32 {
+        RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents()
+    }
+    fn checkpoint_extents(&self) -> u32 {
+        let bytes = u64::from(self.geometry().pages()) * 90 + u64::from(self.state.table().versions()) * 40;
+        (bytes / PAYLOAD_BYTES as u64 / u64::from(self.geometry().extent_pages)) as u32 + 1
+    }
+
+    /// Gives places to subpages that are about to be written; ascending subpages lie side by side and take less metadata.
+    /// `places` gets one for each of the first so many; the others must ask again when something has happened
+    /// ([`Store::done`] or [`Store::written`]). Each place is in flight until it was named to [`Store::written`] or
+    /// [`Store::not_written`].
+    ///
+    /// # Errors
+    /// When there is no space and none will come without a sync; when the pool is poisoned.
+    pub fn place(&mut self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), WriteError> {
+        self.check()?;
+        if self.state.table().room() < (N + 1) * (subpages.len() as u32 + 1) {
+            return Err(TableFull.into());
+        }
+        if self.config.durability == Durability::Cache && !self.state.tokens().as_slice().is_empty() {
+            self.forget_tokens()?;
+        }
+        let before = places.len();
+        for _ in subpages {
+            if !self.extents.make_room(Stream::Written, self.reserve()) {
+                break;
+            }
+            places.push(self.extents.give(Stream::Written));
+        }
+        self.note_filled();
+        if places.len() == before && !subpages.is_empty() && !self.space_will_come() {
+            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+        }
+        Ok(())
+    }
+
+    /// Whether waiting gives space.
+    fn space_will_come(&mut self) -> bool {
+        if self.extents.emptied() > 0 {
+            self.commit_wanted = true;
+        }
+        self.commit.is_some() || self.commit_wanted || self.reclaim.is_some() || self.start_reclaim() || {
+            // A checkpoint frees the journal before it.
+            self.checkpoint.is_some()
+        }
+    }
+
+    /// Subpages were written: (subpage, place, CRC32C of the content). From now on they are the current content.
+    ///
+    /// # Errors
+    /// When they cannot be recorded; their older content stays.
+    pub fn written(&mut self, writes: &mut [(u32, u32, u32)]) -> Result<(), WriteError> {
+        self.check()?;
+        writes.sort_unstable_by_key(|w| w.0);
+        let mut result = Ok(());
+        for same_page in writes.chunk_by(|a, b| a.0 / N == b.0 / N) {
+            let page = same_page[0].0 / N;
+            let mut status = self.state.status(page);
+            if !status.has(Status::ALLOCATED) || status.has(Status::DELETED) {
+                // Writing a page that was not allocated creates it (NVMM, "write").
+                status = Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT);
+            }
+            let subpages: Vec<Held> =
+                same_page.iter().map(|(subpage, place, _)| Held { subpage: subpage % N, place: *place }).collect();
+            for (subpage, place, checksum) in same_page {
+                self.extents.settled(*place, Some(Owner { subpage: *subpage, checksum: *checksum }));
+            }
+            let mut entries = Vec::new();
+            entries_of(&subpages, self.state.epoch() as u32, status, &mut entries);
+            for entry in entries {
+                let mut checksums = Checksums::EMPTY;
+                for h in held(entry) {
+                    let write = same_page.iter().find(|w| w.1 == h.place).expect("one of them");
+                    checksums.push(write.2);
+                }
+                let (start, valid, status) = (entry.start(), entry.valid(), entry.status());
+                if let Err(e) = self.record(Record::Write { page, start, valid, status, checksums }) {
+                    result = Err(e);
+                }
+            }
+            self.counters.written += same_page.len() as u64;
+            self.uncommitted += same_page.len() as u64;
+        }
+        self.note_filled();
+        result
+    }
+    /// A write failed, or was given up: the place is lost until its extent is reclaimed.
+    pub fn not_written(&mut self, place: u32) {
+        self.extents.settled(place, None);
+        self.note_filled();
+    }
+
+    /// Allocates a page, changes its permissions, or deletes it.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn set_status(&mut self, page: u32, status: Status) -> Result<(), WriteError> {
+        self.check()?;
+        self.record(Record::Status { page, status })
+    }
+
+    // ---- tokens ----
+
+    /// Ends the epoch: names the state as it is. What was not yet said to be written is not part of it. The token holds once
+    /// [`Store::durable_token`] has reached it.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn sync(&mut self) -> Result<u64, WriteError> {
+        self.check()?;
+        let epoch = self.state.epoch();
+        let keep = self.config.keep_tokens.max(1);
+        if self.state.tokens().is_full() && self.state.tokens().superfluous(keep).is_empty() {
+            return Err(TableFull.into());
+        }
+        self.record(Record::Token { epoch })?;
+        for old in self.state.tokens().superfluous(keep) {
+            self.record(Record::Drop { epoch: old })?;
+        }
+        self.uncommitted = 0;
+        self.commit_wanted = true;
+        Ok(epoch)
+    }
+    /// The newest token that is durable; 0 for none.
+    #[must_use]
+    pub fn durable_token(&self) -> u64 {
+        self.durable_token
+    }
+    /// Forgets all tokens: what is overwritten is dead at once, and a crash leaves an empty pool.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
+        self.check()?;
+        let all: Vec<u64> = self.state.tokens().as_slice().iter().map(|t| t.epoch).collect();
+        all.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
+    }
+    /// Keeps a token whatever the policy says, or no more. Returns whether there is such a token.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn pin(&mut self, epoch: u64, pinned: bool) -> Result<bool, WriteError> {
+        self.check()?;
+        let known = self.state.tokens().contains(epoch);
+        if known {
+            self.record(Record::Pin { epoch, pinned })?;
+            self.commit_wanted = true;
+        }
+        Ok(known)
+    }
+    /// Makes the state again that of a token; newer ones are gone. Returns whether there is such a token. Durable once
+    /// [`Store::is_quiet`].
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn roll_back(&mut self, epoch: u64) -> Result<bool, WriteError> {
+        self.check()?;
+        let known = self.state.tokens().contains(epoch);
+        if known {
+            self.record(Record::RollBack { epoch })?;
+            self.durable_token = self.durable_token.min(epoch);
+            if let Some(commit) = &mut self.commit {
+                commit.token = commit.token.map(|token| token.min(epoch));
+            }
+            self.uncommitted = 0;
+            self.commit_wanted = true;
+        }
+        Ok(known)
+    }
+    /// Goes back to the newest token, or to the empty pool: what recovery does first.
+    pub(crate) fn roll_back_unsynced(&mut self) -> Result<(), WriteError> {
+        let epoch = self.state.tokens().newest().unwrap_or(0);
+        self.record(Record::RollBack { epoch })?;
+        if self.config.durability == Durability::Cache {
+            self.forget_tokens()?;
+        }
+        Ok(())
+    }
+    /// Makes the journal durable as it is, without a token.
+    pub fn commit(&mut self) {
+        self.commit_wanted = true;
+    }
+    /// Begins a checkpoint, so that the next opening has little to replay.
+    pub fn begin_checkpoint(&mut self) {
+        self.start_checkpoint();
+    }
+    /// Whether nothing is under way and nothing waits.
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        self.poisoned.is_some()
+            || (self.commit.is_none()
+                && !self.commit_wanted
+                && self.checkpoint.is_none()
+                && self.reclaim.is_none()
+                && self.outbox.is_empty()
+                && self.in_flight.is_empty())
+    }
+
+    // ---- the journal ----
+
+    fn record(&mut self, record: Record) -> Result<(), WriteError> {
+        if self.state.table().room() < 2 * N {
+            return Err(TableFull.into());
+        }
+        let mut bytes = Vec::with_capacity(Record::BYTES_MAX);
+        record.encode(&mut bytes);
+        if self.journal.current.len() + bytes.len() > PAYLOAD_BYTES {
+            self.seal();
+            self.check()?;
+        }
+        self.state.apply(&record, &Unseen)?;
+        self.journal.current.extend_from_slice(&bytes);
+        self.note_emptied();
+        if self.journal.sealed.len() >= self.config.commit_after {
+            self.commit_wanted = true;
+        }
+        Ok(())
+    }
+    fn note_emptied(&mut self) {
+        let until = self.last_record();
+        for extent in self.state.take_emptied() {
+            self.extents.note_empty(extent, until);
+        }
+    }
+    /// The page of the journal that the last record is in.
+    fn last_record(&self) -> u64 {
+        self.journal.stream.position().sequence - u64::from(self.journal.current.is_empty())
+    }
+    /// Ends the page of the journal that is being filled.
+    fn seal(&mut self) {
+        if self.journal.stream.wants_extent() {
+            let Some(extent) = self.extents.take_for_metadata() else {
+                self.poison(FlashError::NoSpace);
+                return;
+            };
+            let first = self.journal.stream.position().sequence
+                + u64::from(self.geometry().extent_pages - self.journal.stream.position().index);
+            self.journal.stream.go_on_in(extent);
+            self.journal.extents.push_back((extent, first));
+        }
+        let page = self.journal.stream.seal(&self.journal.current, self.journal.epoch);
+        self.journal.sealed.push(page);
+        self.journal.current.clear();
+        self.journal.epoch = self.state.epoch();
+    }
+
+    // ---- requests ----
+
+    fn send(&mut self, purpose: Purpose, io: Io) {
+        let id = IoId(self.next_id);
+        self.next_id += 1;
+        if matches!(io, Io::Write { .. }) {
+            self.counters.metadata += 1;
+        }
+        self.in_flight.insert(id, purpose);
+        self.outbox.push_back((id, io));
+    }
+    /// The next request to the flash, if there is one.
+    pub fn next_io(&mut self) -> Option<(IoId, Io)> {
+        if self.outbox.is_empty() && self.poisoned.is_none() {
+            self.advance();
+        }
+        self.outbox.pop_front()
+    }
+    /// A request has ended.
+    pub fn done(&mut self, id: IoId, outcome: Outcome) {
+        let Some(purpose) = self.in_flight.remove(&id) else { return };
+        match (purpose, outcome) {
+            (Purpose::Commit | Purpose::Checkpoint, Outcome::Failed(e)) => self.poison(e),
+            (Purpose::Commit, _) => self.commit_done(),
+            (Purpose::Checkpoint, _) => {
+                if let Some(checkpoint) = &mut self.checkpoint {
+                    checkpoint.in_flight -= 1;
+                }
+            }
+            // Without a summary an extent is reclaimed by a walk through the page table.
+            (Purpose::Summary, _) => {}
+            (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
+            (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
+        }
+    }
+
+    fn advance(&mut self) {
+        self.advance_commit();
+        self.advance_reclaim();
+        self.advance_checkpoint();
+    }
+
+    /// Summaries of extents that are full.
+    fn note_filled(&mut self) {
+        while let Some(Filled { extent, owners }) = self.extents.take_filled() {
+            if self.state.live(extent) == 0 {
+                self.extents.note_empty(extent, self.last_record());
+                continue;
+            }
+            if self.poisoned.is_some() {
+                continue;
+            }
+            let geometry = self.geometry();
+            let first = geometry.first_of(extent) + geometry.data_pages();
+            for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
+                let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+                owners.iter().for_each(|owner| owner.encode(&mut payload));
+                let mut page = zero_page();
+                page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+                Header {
+                    kind: Kind::Summary,
+                    used: payload.len(),
+                    pool: self.pool,
+                    place,
+                    next_extent: NO_EXTENT,
+                    sequence: u64::from(place - first),
+                    epoch: self.state.epoch(),
+                    before: 0,
+                }
+                .seal(&mut page);
+                self.send(Purpose::Summary, Io::Write { place, page });
+            }
+        }
+    }
+
+    // ---- commit ----
+
+    fn advance_commit(&mut self) {
+        let checkpoint_written = self.checkpoint.as_ref().is_some_and(CheckpointWriter::is_written);
+        if self.commit.is_some() || !(self.commit_wanted || checkpoint_written) {
+            return;
+        }
+        self.commit_wanted = false;
+        if !self.journal.current.is_empty() {
+            self.seal();
+        }
+        if self.poisoned.is_some() {
+            return;
+        }
+        let pages = std::mem::take(&mut self.journal.sealed);
+        let end = self.journal.stream.position().sequence;
+        let token = self.state.tokens().newest();
+        self.commit = Some(Commit { phase: Phase::Data, pending: 1, pages, end, token, checkpoint: checkpoint_written });
+        self.send(Purpose::Commit, Io::Flush);
+    }
+    fn commit_done(&mut self) {
+        let Some(commit) = &mut self.commit else { return };
+        commit.pending -= 1;
+        if commit.pending > 0 {
+            return;
+        }
+        let next = match commit.phase {
+            Phase::Data if commit.pages.is_empty() => Phase::JournalFlush,
+            Phase::Data => Phase::Journal,
+            Phase::Journal => Phase::JournalFlush,
+            Phase::JournalFlush => Phase::Anchor,
+            Phase::Anchor => Phase::AnchorFlush,
+            Phase::AnchorFlush => {
+                self.retire_old_checkpoint();
+                self.commit = None;
+                return;
+            }
+        };
+        let skip_flush = next == Phase::JournalFlush && commit.phase == Phase::Data;
+        commit.phase = next;
+        match next {
+            Phase::Journal => {
+                let pages = std::mem::take(&mut commit.pages);
+                commit.pending = pages.len();
+                for (place, page) in pages {
+                    self.send(Purpose::Commit, Io::Write { place, page });
+                }
+            }
+            // Nothing was in the journal: the flush before was all.
+            Phase::JournalFlush if skip_flush => {
+                commit.pending = 1;
+                self.commit_done();
+            }
+            Phase::JournalFlush | Phase::AnchorFlush => {
+                commit.pending = 1;
+                self.send(Purpose::Commit, Io::Flush);
+            }
+            Phase::Anchor => {
+                let (end, token, checkpoint) = (commit.end, commit.token, commit.checkpoint);
+                self.counters.commits += 1;
+                self.extents.durable(end);
+                if let Some(token) = token {
+                    self.durable_token = self.durable_token.max(token);
+                }
+                if checkpoint {
+                    self.write_anchor();
+                } else {
+                    self.commit = None;
+                }
+            }
+            Phase::Data => unreachable!("the first phase"),
+        }
+    }
+
+    // ---- checkpoint ----
+
+    fn start_checkpoint(&mut self) {
+        if self.checkpoint.is_some() || self.poisoned.is_some() {
+            return;
+        }
+        // The page being filled belongs to both, so it is ended; records from the next page on are replayed.
+        if !self.journal.current.is_empty() {
+            self.seal();
+        }
+        let Some(extent) = self.extents.take_for_metadata() else { return };
+        let journal = self.journal.stream.position();
+        let tokens = self.state.tokens().as_slice().to_vec();
+        let at = StreamPosition { extent, ..StreamPosition::default() };
+        let stream = stream::Stream::new(self.geometry(), self.pool, Kind::Checkpoint, at, NO_EXTENT);
+        let journal_next = self.journal.stream.next_extent();
+        let anchor =
+            Anchor { epoch: self.state.epoch(), checkpoint: at, checkpoint_pages: 0, journal, journal_next, tokens };
+        self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
+        for place in self.state.bad().to_vec() {
+            // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
+            let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
+        }
+    }
+    fn advance_checkpoint(&mut self) {
+        let pages = self.journal.stream.position().sequence - self.journal.since;
+        let long = pages >= self.config.checkpoint_after.max(2 * self.last_checkpoint.1);
+        // Where space is scarce, it is the journal's that comes back.
+        let scarce = self.extents.free() <= self.reserve() && self.journal.extents.len() > 3;
+        if self.checkpoint.is_none() && (long || scarce) && self.extents.free() > self.checkpoint_extents() {
+            self.start_checkpoint();
+        }
+        let Some(mut writer) = self.checkpoint.take() else { return };
+        while writer.in_flight < CHECKPOINT_DEPTH && !writer.is_complete() {
+            if writer.stream.wants_extent() && writer.stream.position().index + 1 == self.geometry().extent_pages {
+                let Some(extent) = self.extents.take_for_metadata() else { break };
+                writer.stream.go_on_in(extent);
+                writer.extents.push(extent);
+            }
+            // Up to which record the piece is: the page of the journal being filled, and what of it is filled.
+            let stamp = stamp(self.journal.stream.position().sequence, self.journal.current.len());
+            let (place, page) = writer.next_page(&self.state, stamp);
+            writer.in_flight += 1;
+            self.send(Purpose::Checkpoint, Io::Write { place, page });
+        }
+        self.checkpoint = Some(writer);
+    }
+    fn write_anchor(&mut self) {
+        let writer = self.checkpoint.as_ref().expect("a checkpoint was written");
+        let mut payload = Vec::new();
+        writer.anchor().encode(&mut payload);
+        let geometry = self.geometry();
+        if self.anchors.index == geometry.extent_pages {
+            self.anchors.extent = 1 - self.anchors.extent;
+            self.anchors.index = 0;
+        }
+        let place = geometry.first_of(ANCHOR_EXTENTS[self.anchors.extent]) + self.anchors.index;
+        let mut page = zero_page();
+        page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+        Header {
+            kind: Kind::Anchor,
+            used: payload.len(),
+            pool: self.pool,
+            place,
+            next_extent: NO_EXTENT,
+            sequence: self.anchors.sequence,
+            epoch: self.state.epoch(),
+            before: 0,
+        }
+        .seal(&mut page);
+        self.anchors.index += 1;
+        self.anchors.sequence += 1;
+        self.commit.as_mut().expect("in a commit").pending = 1;
+        self.send(Purpose::Commit, Io::Write { place, page });
+    }
+    /// The new checkpoint is in effect: what the one before needed is free.
+    fn retire_old_checkpoint(&mut self) {
+        let Some(writer) = self.checkpoint.take() else { return };
+        let anchor = writer.anchor().clone();
+        let pages = anchor.checkpoint_pages;
+        let old = std::mem::replace(&mut self.last_checkpoint, (writer.extents, pages));
+        for extent in old.0 {
+            self.extents.free_metadata(extent);
+        }
+        self.journal.since = anchor.journal.sequence;
+        // An extent of the journal is past when the next one begins no later than the journal that is needed.
+        while self.journal.extents.get(1).is_some_and(|(_, first)| *first <= anchor.journal.sequence) {
+            let (extent, _) = self.journal.extents.pop_front().expect("there are two");
+            self.extents.free_metadata(extent);
+        }
+        self.counters.checkpoints += 1;
+    }
+
+    // ---- reclaim ----
+
+    fn start_reclaim(&mut self) -> bool {
+        if self.reclaim.is_some() || self.poisoned.is_some() {
+            return self.reclaim.is_some();
+        }
+        let worth = (self.geometry().data_pages() / 64).max(1);
+        let full = self.geometry().data_pages() - worth;
+        let state = &self.state;
+        let Some(extent) = self.extents.victim(self.config.victims, |e| state.live(e)) else { return false };
+        if self.state.live(extent) > full {
+            self.extents.give_up(extent);
+            return false;
+        }
+        self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+        true
+    }
+    fn advance_reclaim(&mut self) {
+        // Ahead of need: before writers have to wait.
+        let low = self.reserve() + 2 + self.geometry().extents / 64;
+        if self.extents.free() < low {
+            if self.reclaim.is_none() {
+                self.start_reclaim();
+            }
+            if self.extents.emptied() > 0 && self.extents.free() <= self.reserve() + 1 {
+                self.commit_wanted = true;
+                self.advance_commit();
+            }
+        }
+        let Some(mut reclaim) = self.reclaim.take() else { return };
+        if let Some(place) = reclaim.next_read() {
+            self.send(Purpose::ReclaimRead, Io::Read { place });
+        }
+        while reclaim.may_copy() {
+            if !self.extents.make_room(Stream::Survived, METADATA_RESERVE + self.checkpoint_extents()) {
+                self.commit_wanted |= self.extents.emptied() > 0;
+                break;
+            }
+            let Some(from) = reclaim.next_copy(&self.state) else { break };
+            let to = self.extents.give(Stream::Survived);
+            reclaim.copying += 1;
+            self.send(Purpose::ReclaimCopy { from, to }, Io::Copy { from, to });
+        }
+        self.note_filled();
+        if reclaim.is_over() {
+            self.end_reclaim(&mut reclaim);
+        } else {
+            self.reclaim = Some(reclaim);
+        }
+    }
+    fn end_reclaim(&mut self, reclaim: &mut Reclaim) {
+        let extent = reclaim.extent();
+        if self.state.live(extent) > 0 {
+            if reclaim.walk(&self.state) {
+                // The summary did not name all owners: the page table does.
+                self.reclaim = Some(std::mem::replace(reclaim, Reclaim::new(extent, self.geometry())));
+                return;
+            }
+            self.extents.give_up(extent);
+        } else {
+            self.counters.reclaimed += 1;
+        }
+    }
+    fn reclaim_read(&mut self, outcome: Outcome) {
+        let (pool, state) = (self.pool, &self.state);
+        if let Some(reclaim) = &mut self.reclaim {
+            match outcome {
+                Outcome::Read(page) => reclaim.read(&page, pool, state),
+                _ => reclaim.unreadable(state),
+            }
+        }
+    }
+    fn reclaim_copied(&mut self, from: u32, to: u32, outcome: Outcome) {
+        let Some(subpage) = self.reclaim.as_mut().and_then(|r| r.copied(from)) else {
+            self.extents.settled(to, None);
+            return;
+        };
+        let Outcome::Copied(checksum) = outcome else {
+            // It stays where it is; its extent is not reclaimed this time.
+            self.extents.settled(to, None);
+            self.counters.damaged += 1;
+            self.note_filled();
+            return;
+        };
+        let (page, old) = (subpage / N, Held { subpage: subpage % N, place: from });
+        let (version, expected) = (self.state.version_at(page, old), self.state.checksum(page, old));
+        let (Some(version), Some(expected)) = (version, expected) else {
+            // Overwritten meanwhile.
+            self.extents.settled(to, None);
+            self.note_filled();
+            return;
+        };
+        if checksum != expected {
+            // What is wrong stays recognisable: the checksum that is expected does not change.
+            self.counters.damaged += 1;
+        }
+        self.extents.settled(to, Some(Owner { subpage, checksum: expected }));
+        let record = Record::Move {
+            page,
+            time: version.time(),
+            subpages: 1 << old.subpage,
+            from: FlashPage(from.into()),
+            to: FlashPage(to.into()),
+        };
+        self.counters.copied += 1;
+        let _ = self.record(record);
+        self.note_filled();
+    }
+}
+
+/// Names a point in the journal: a page and how much of its payload is filled.
+pub(crate) const fn stamp(page: u64, filled: usize) -> u64 {
+    (page << 12) | filled as u64
+}

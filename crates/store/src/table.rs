@@ -1,0 +1,170 @@
+//! The page table of NVMM: a direct table of entries by page number, and above it the entries of earlier versions, which the
+//! direct ones lead to.
+//!
+//! Invariants: the chain of a page descends in time; an entry is in one chain or free; a page that was never allocated, or of
+//! which nothing is left, has the empty entry.
+
+use fulgurite_format::{ENTRY_INDEX_BITS, EntryIndex, FlashPage, PageEntry, Status};
+
+/// No entry can be had: as many versions exist as indices.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the page table is full; drop tokens, so that old versions can go")]
+pub struct TableFull;
+
+/// The entry of a page that holds nothing.
+pub const EMPTY: PageEntry = PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, 0, match Status::from_bits(0) {
+    Some(status) => status,
+    None => unreachable!(),
+});
+
+/// The table.
+#[derive(Debug)]
+pub struct Table {
+    entries: Vec<PageEntry>,
+    pages: u32,
+    /// First of the free entries, chained as versions are.
+    free: EntryIndex,
+    /// Entries above the direct ones that are in chains.
+    used: u32,
+    limit: u32,
+}
+
+impl Table {
+    /// A table of so many pages, all empty. `limit` is the most entries in all; the index has room for 2^30 - 1.
+    pub fn new(pages: u32, limit: u32) -> Table {
+        let limit = limit.min((1 << ENTRY_INDEX_BITS) - 1);
+        assert!(pages <= limit, "{pages} pages do not fit in a table of {limit} entries");
+        Table { entries: vec![EMPTY; pages as usize], pages, free: EntryIndex::NONE, used: 0, limit }
+    }
+    /// Pages.
+    pub fn pages(&self) -> u32 {
+        self.pages
+    }
+    /// Entries of earlier versions.
+    pub fn versions(&self) -> u32 {
+        self.used
+    }
+    /// How many more entries can be had.
+    pub fn room(&self) -> u32 {
+        self.limit - self.pages - self.used
+    }
+    /// DRAM of the table.
+    pub fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<PageEntry>()
+    }
+    /// The newest version of a page.
+    pub fn head(&self, page: u32) -> PageEntry {
+        self.entries[page as usize]
+    }
+    /// All versions of a page, newest first; none when it is empty.
+    pub fn chain(&self, page: u32) -> impl Iterator<Item = PageEntry> {
+        let head = self.head(page);
+        std::iter::successors((head != EMPTY).then_some(head), |entry| match entry.previous() {
+            EntryIndex::NONE => None,
+            EntryIndex(index) => Some(self.entries[index as usize]),
+        })
+    }
+
+    fn take(&mut self) -> Result<EntryIndex, TableFull> {
+        let index = if self.free != EntryIndex::NONE {
+            let index = self.free;
+            self.free = self.entries[index.0 as usize].previous();
+            index
+        } else if (self.entries.len() as u64) < u64::from(self.limit) {
+            self.entries.push(EMPTY);
+            EntryIndex(self.entries.len() as u32 - 1)
+        } else {
+            return Err(TableFull);
+        };
+        self.used += 1;
+        Ok(index)
+    }
+    fn give_back(&mut self, index: EntryIndex) {
+        self.entries[index.0 as usize] = EMPTY.after(self.free);
+        self.free = index;
+        self.used -= 1;
+    }
+
+    /// A new version: the paper's update. The head is copied to an unused entry, and the new version leads to that.
+    pub fn push(&mut self, page: u32, entry: PageEntry) -> Result<(), TableFull> {
+        let head = self.head(page);
+        let previous = if head == EMPTY {
+            EntryIndex::NONE
+        } else {
+            let index = self.take()?;
+            self.entries[index.0 as usize] = head;
+            index
+        };
+        self.entries[page as usize] = entry.after(previous);
+        Ok(())
+    }
+
+    /// Replaces all versions of a page. Changes nothing when there is no room.
+    pub fn replace(&mut self, page: u32, versions: &[PageEntry]) -> Result<(), TableFull> {
+        let mut indices: Vec<EntryIndex> = Vec::with_capacity(versions.len());
+        let mut at = self.head(page).previous();
+        while at != EntryIndex::NONE {
+            indices.push(at);
+            at = self.entries[at.0 as usize].previous();
+        }
+        let needed = versions.len().saturating_sub(1);
+        if needed > indices.len() + self.room() as usize {
+            return Err(TableFull);
+        }
+        while indices.len() > needed {
+            let index = indices.pop().expect("longer than needed");
+            self.give_back(index);
+        }
+        while indices.len() < needed {
+            indices.push(self.take()?);
+        }
+        let next = |i: usize| indices.get(i).copied().unwrap_or(EntryIndex::NONE);
+        self.entries[page as usize] = versions.first().map_or(EMPTY, |head| head.after(next(0)));
+        for (i, entry) in versions.iter().skip(1).enumerate() {
+            self.entries[indices[i].0 as usize] = entry.after(next(i + 1));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(time: u32) -> PageEntry {
+        PageEntry::new(FlashPage(u64::from(time)), EntryIndex::NONE, 1, time, Status::ALLOCATED)
+    }
+    fn times(table: &Table, page: u32) -> Vec<u32> {
+        table.chain(page).map(PageEntry::time).collect()
+    }
+
+    #[test]
+    fn the_head_moves_up_and_the_chain_stays() {
+        let mut table = Table::new(4, 100);
+        for time in 1..=4 {
+            table.push(2, entry(time)).unwrap();
+        }
+        assert_eq!(times(&table, 2), [4, 3, 2, 1]);
+        assert_eq!(times(&table, 1), []);
+        // As in the paper's figure: the head is at the page's own index, what was before lies above all pages.
+        assert_eq!(table.head(2).time(), 4);
+        assert!(table.head(2).previous().0 >= 4);
+    }
+    #[test]
+    fn entries_are_used_again() {
+        let mut table = Table::new(2, 6);
+        for time in 1..=5 {
+            table.push(0, entry(time)).unwrap();
+        }
+        assert_eq!(table.room(), 0);
+        assert_eq!(table.push(0, entry(6)), Err(TableFull));
+        assert_eq!(times(&table, 0), [5, 4, 3, 2, 1], "nothing changed");
+        table.replace(0, &[entry(5), entry(1)]).unwrap();
+        assert_eq!((times(&table, 0), table.room()), (vec![5, 1], 3));
+        table.replace(1, &[entry(9), entry(8), entry(7), entry(6)]).unwrap();
+        assert_eq!((times(&table, 1), table.room()), (vec![9, 8, 7, 6], 0));
+        assert_eq!(table.replace(0, &[entry(3), entry(2), entry(1)]), Err(TableFull));
+        table.replace(0, &[]).unwrap();
+        assert_eq!((times(&table, 0), table.room()), (vec![], 1));
+    }
+}

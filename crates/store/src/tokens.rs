@@ -1,0 +1,81 @@
+//! The tokens that are kept: names of states that can be returned to.
+
+use fulgurite_format::{KeptToken, TOKENS_MAX};
+
+/// Tokens, ascending.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tokens(Vec<KeptToken>);
+
+impl Tokens {
+    /// Those of an anchor.
+    pub fn new(tokens: Vec<KeptToken>) -> Tokens {
+        Tokens(tokens)
+    }
+    /// All of them.
+    pub fn as_slice(&self) -> &[KeptToken] {
+        &self.0
+    }
+    /// The newest.
+    pub fn newest(&self) -> Option<u64> {
+        self.0.last().map(|t| t.epoch)
+    }
+    /// Whether there is one.
+    pub fn contains(&self, epoch: u64) -> bool {
+        self.0.binary_search_by_key(&epoch, |t| t.epoch).is_ok()
+    }
+    /// Whether a token names a state of the epochs from `first` up to but not including `end`.
+    pub fn any_in(&self, first: u64, end: u64) -> bool {
+        let at = self.0.partition_point(|t| t.epoch < first);
+        self.0.get(at).is_some_and(|t| t.epoch < end)
+    }
+    /// Whether no more fit.
+    pub fn is_full(&self) -> bool {
+        self.0.len() >= TOKENS_MAX
+    }
+    /// A new one, newer than all others.
+    pub fn push(&mut self, epoch: u64) {
+        debug_assert!(self.newest().is_none_or(|newest| newest < epoch));
+        self.0.push(KeptToken { epoch, pinned: false });
+    }
+    /// Forgets one.
+    pub fn remove(&mut self, epoch: u64) {
+        self.0.retain(|t| t.epoch != epoch);
+    }
+    /// Forgets all that are newer.
+    pub fn cut(&mut self, epoch: u64) {
+        self.0.retain(|t| t.epoch <= epoch);
+    }
+    /// Pins one, or no more.
+    pub fn pin(&mut self, epoch: u64, pinned: bool) {
+        if let Some(token) = self.0.iter_mut().find(|t| t.epoch == epoch) {
+            token.pinned = pinned;
+        }
+    }
+    /// Those that a policy which keeps the newest `keep` lets go: the older ones that nobody pinned.
+    pub fn superfluous(&self, keep: usize) -> Vec<u64> {
+        let older = self.0.len().saturating_sub(keep);
+        self.0[..older].iter().filter(|t| !t.pinned).map(|t| t.epoch).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges() {
+        let mut tokens = Tokens::default();
+        [2, 5, 9].into_iter().for_each(|epoch| tokens.push(epoch));
+        assert!(tokens.any_in(2, 3) && tokens.any_in(0, 6) && tokens.any_in(9, u64::MAX));
+        assert!(!tokens.any_in(3, 5) && !tokens.any_in(10, u64::MAX) && !tokens.any_in(5, 5));
+    }
+    #[test]
+    fn the_newest_and_the_pinned_stay() {
+        let mut tokens = Tokens::default();
+        (1..=5).for_each(|epoch| tokens.push(epoch));
+        tokens.pin(2, true);
+        assert_eq!(tokens.superfluous(2), [1, 3]);
+        tokens.cut(3);
+        assert_eq!(tokens.newest(), Some(3));
+    }
+}

@@ -1,0 +1,123 @@
+//! The store against a model that keeps everything in plain maps: without crashes, and with crashes at any point.
+
+mod world;
+
+use fulgurite_store::{Durability, Geometry, StoreConfig, Victims};
+use world::{World, quick_checkpoints, tiny};
+
+fn runs(default: u64) -> u64 {
+    std::env::var("FULGURITE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+/// Runs with each seed, and says which one failed.
+fn seeds(count: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let only = std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok());
+    for seed in only.map_or(0..runs(count), |seed| seed..seed + 1) {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+            eprintln!("seed {seed}; replay with FULGURITE_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn configs(seed: u64) -> (Geometry, StoreConfig) {
+    let mut config = quick_checkpoints();
+    config.keep_tokens = 1 + (seed % 3) as usize;
+    config.victims = if seed % 2 == 0 { Victims::Greedy } else { Victims::CostBenefit };
+    config.durability = if seed % 7 == 6 { Durability::Cache } else { Durability::Sync };
+    (tiny(16 * (2 + (seed % 9) as u32)), config)
+}
+
+#[test]
+fn without_crashes_all_is_there() {
+    seeds(60, |seed| {
+        let (geometry, config) = configs(seed);
+        let mut world = World::new(geometry, config, seed);
+        for _ in 0..300 {
+            let count = 1 + world.random.below(6);
+            world.write(count);
+            for _ in 0..world.random.below(12) {
+                world.turn();
+            }
+            if world.random.one_in(6) {
+                world.sync();
+            }
+            if world.random.one_in(20) {
+                world.check();
+            }
+        }
+        world.settle();
+        world.check();
+        assert!(world.store.counters().reclaimed > 0, "nothing was reclaimed: {:?}", world.store.counters());
+        assert!(world.store.counters().checkpoints > 0, "no checkpoint was made");
+        world.sync();
+        world.settle();
+        let before = world.now.clone();
+        world.crash().unwrap();
+        world.check();
+        assert_eq!(world.now, before, "what was synced last is there");
+    });
+}
+
+#[test]
+fn after_a_crash_the_last_token_is_there() {
+    seeds(400, |seed| {
+        let (geometry, config) = configs(seed);
+        let mut world = World::new(geometry, config, seed);
+        for _ in 0..8 {
+            for _ in 0..world.random.below(60) {
+                let count = 1 + world.random.below(6);
+                world.write(count);
+                for _ in 0..world.random.below(12) {
+                    world.turn();
+                }
+                if world.random.one_in(6) {
+                    world.sync();
+                }
+                if world.random.one_in(30) {
+                    let tokens: Vec<u64> = world.store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
+                    if !tokens.is_empty() {
+                        let which = world.random.below(tokens.len() as u32) as usize;
+                        world.roll_back(tokens[which]);
+                        world.check();
+                    }
+                }
+            }
+            world.crash().unwrap();
+            world.check();
+            // And again, while recovery's own first writes are under way.
+            for _ in 0..world.random.below(6) {
+                world.turn();
+            }
+            if world.random.one_in(2) {
+                world.crash().unwrap();
+                world.check();
+            }
+        }
+    });
+}
+
+#[test]
+fn flash_that_lies_about_flushes_is_caught() {
+    // The canary of the test above: with flushes that do nothing, it must fail for many seeds.
+    let caught = (0..40).filter(|seed| {
+        let seed = *seed;
+        std::panic::catch_unwind(move || {
+            let (geometry, mut config) = configs(seed);
+            config.durability = Durability::Sync;
+            let mut world = World::new(geometry, config, seed);
+            world.flash.lies = true;
+            for _ in 0..100 {
+                world.write(4);
+                world.sync();
+                for _ in 0..20 {
+                    world.turn();
+                }
+            }
+            world.crash().unwrap();
+            world.check();
+        })
+        .is_err()
+    });
+    let caught = caught.count();
+    assert!(caught > 20, "only {caught} of 40 were caught");
+}

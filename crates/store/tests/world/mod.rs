@@ -1,0 +1,333 @@
+//! A pool over flash that forgets: what was not flushed may be there, or not, or in part, when it is opened again. Beside it, a
+//! model that knows what must be there.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::collections::{BTreeMap, HashMap};
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::{PageBuffer, PoolId, SUBPAGE_BYTES, crc32c, zero_page};
+use fulgurite_store::{
+    Durability, Geometry, Io, IoId, Outcome, ReadPages, RecoverError, Store, StoreConfig, WriteError, recover,
+};
+
+pub const POOL: PoolId = PoolId(*b"a pool for tests");
+
+/// A generator of random numbers (xorshift64*), so that a seed replays a run.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
+    }
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+    pub fn below(&mut self, n: u32) -> u32 {
+        ((self.next() >> 32) * u64::from(n) >> 32) as u32
+    }
+    pub fn one_in(&mut self, n: u32) -> bool {
+        self.below(n) == 0
+    }
+}
+
+/// What a flash page holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    Metadata(PageBuffer),
+    /// A program's data, by its number: its bytes are made of that.
+    Data(u64),
+    /// Part of one, part of another: neither.
+    Torn,
+}
+
+/// The bytes of a program's data.
+pub fn bytes_of(number: u64) -> PageBuffer {
+    let mut page = zero_page();
+    for (i, chunk) in page.chunks_exact_mut(8).enumerate() {
+        chunk.copy_from_slice(&number.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(i as u64).to_le_bytes());
+    }
+    page
+}
+/// A checksum for a program's data. The store only compares it.
+pub fn checksum_of(number: u64) -> u32 {
+    crc32c(&number.to_le_bytes())
+}
+
+/// Flash with a volatile cache.
+#[derive(Clone, Debug, Default)]
+pub struct ForgetfulFlash {
+    durable: HashMap<u32, Content>,
+    /// Written since the last flush, in order.
+    cached: Vec<(u32, Content)>,
+    pub pages: u32,
+    /// Planted: flushes do nothing.
+    pub lies: bool,
+    /// Places that cannot be read.
+    pub unreadable: Vec<u32>,
+}
+
+impl ForgetfulFlash {
+    pub fn write(&mut self, place: u32, content: Content) {
+        assert!(place < self.pages, "a write behind the end of the flash: {place}");
+        self.cached.push((place, content));
+    }
+    pub fn content(&self, place: u32) -> Option<&Content> {
+        self.cached.iter().rev().find(|(p, _)| *p == place).map(|(_, c)| c).or_else(|| self.durable.get(&place))
+    }
+    pub fn flush(&mut self) {
+        if !self.lies {
+            self.durable.extend(self.cached.drain(..));
+        }
+    }
+    /// The power fails: of what was not flushed, a random part is there, some of it torn.
+    pub fn crash(&mut self, random: &mut Random) {
+        let all = random.below(8);
+        for (place, content) in std::mem::take(&mut self.cached) {
+            let fate = if all == 0 { 0 } else if all == 1 { 1 } else { random.below(4) };
+            match fate {
+                0 => {}
+                3 if random.one_in(2) => {
+                    let torn = match (content, self.durable.get(&place)) {
+                        (Content::Metadata(new), old) => {
+                            // A multiple of 512 bytes of the new, the rest as before.
+                            let mut page = match old {
+                                Some(Content::Metadata(old)) => old.clone(),
+                                _ => zero_page(),
+                            };
+                            let cut = 512 * (1 + random.below(7) as usize);
+                            if random.one_in(2) {
+                                page[..cut].copy_from_slice(&new[..cut]);
+                            } else {
+                                page[cut..].copy_from_slice(&new[cut..]);
+                            }
+                            Content::Metadata(page)
+                        }
+                        (Content::Data(_) | Content::Torn, _) => Content::Torn,
+                    };
+                    self.durable.insert(place, torn);
+                }
+                _ => {
+                    self.durable.insert(place, content);
+                }
+            }
+        }
+    }
+    pub fn flip(&mut self, place: u32, bit: usize) -> bool {
+        match self.durable.get_mut(&place) {
+            Some(Content::Metadata(page)) => page[bit / 8] ^= 1 << (bit % 8),
+            Some(data) => *data = Content::Torn,
+            None => return false,
+        }
+        true
+    }
+    pub fn places(&self) -> Vec<u32> {
+        let mut places: Vec<u32> = self.durable.keys().copied().collect();
+        places.sort_unstable();
+        places
+    }
+}
+
+impl ReadPages for ForgetfulFlash {
+    fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
+        if self.unreadable.contains(&place) {
+            return Err(FlashError::Io(5));
+        }
+        Ok(match self.content(place) {
+            Some(Content::Metadata(page)) => page.clone(),
+            Some(Content::Data(number)) => bytes_of(*number),
+            Some(Content::Torn) | None => zero_page(),
+        })
+    }
+    fn flash_pages(&self) -> u32 {
+        self.pages
+    }
+}
+
+/// Content of all subpages that were written, by number.
+pub type Contents = BTreeMap<u32, u64>;
+
+/// A pool, its flash, and what must be in it.
+#[derive(Debug)]
+pub struct World {
+    pub store: Store,
+    pub flash: ForgetfulFlash,
+    pub random: Random,
+    pub config: StoreConfig,
+    /// Content now.
+    pub now: Contents,
+    /// Content of each token that was made, by token.
+    pub tokens: BTreeMap<u64, Contents>,
+    /// Requests that were taken and have not ended.
+    pending: Vec<(IoId, Io)>,
+    next_number: u64,
+    pub full: u64,
+}
+
+/// A tiny pool: extents of 8 flash pages.
+pub fn tiny(subpages: u32) -> Geometry {
+    let pages = (1..).map(|n| n * 8).find(|pages| Geometry::new(*pages, 8, Some(subpages)).is_ok());
+    Geometry::new(pages.unwrap(), 8, Some(subpages)).unwrap()
+}
+
+pub fn quick_checkpoints() -> StoreConfig {
+    let mut config = StoreConfig::default();
+    config.checkpoint_after = 6;
+    config.commit_after = 4;
+    config
+}
+
+impl World {
+    pub fn new(geometry: Geometry, config: StoreConfig, seed: u64) -> World {
+        let mut flash = ForgetfulFlash { pages: geometry.flash_pages(), ..ForgetfulFlash::default() };
+        for (place, page) in Store::format(geometry, POOL, 0) {
+            flash.write(place, Content::Metadata(page));
+            flash.flush();
+        }
+        let (store, _) = recover(&mut flash, config).unwrap();
+        World {
+            store,
+            flash,
+            random: Random::new(seed),
+            config,
+            now: Contents::new(),
+            tokens: BTreeMap::from([(0, Contents::new())]),
+            pending: Vec::new(),
+            next_number: 1,
+            full: 0,
+        }
+    }
+    /// Writes so many different random subpages, in one batch; what finds no room in spite of all turns is not written.
+    pub fn write(&mut self, count: u32) {
+        let subpages = self.store.geometry().subpages;
+        let mut batch: Vec<u32> = (0..count).map(|_| self.random.below(subpages)).collect();
+        batch.sort_unstable();
+        batch.dedup();
+        self.write_these(&batch);
+    }
+    pub fn write_these(&mut self, batch: &[u32]) {
+        let mut rest = batch;
+        let mut turns = 0;
+        while !rest.is_empty() {
+            let mut places = Vec::new();
+            match self.store.place(rest, &mut places) {
+                Err(WriteError::NoSpace { .. }) => {
+                    self.full += 1;
+                    return;
+                }
+                other => other.unwrap(),
+            }
+            let mut writes = Vec::new();
+            for (subpage, place) in rest.iter().zip(&places) {
+                let number = self.next_number;
+                self.next_number += 1;
+                self.flash.write(*place, Content::Data(number));
+                writes.push((*subpage, *place, checksum_of(number)));
+                self.now.insert(*subpage, number);
+            }
+            self.store.written(&mut writes).unwrap();
+            rest = &rest[places.len()..];
+            if places.is_empty() {
+                self.turn();
+                turns += 1;
+                assert!(turns < 100_000, "writers wait for ever: {:?}", self.store.info());
+            }
+        }
+    }
+    /// One request of the store goes its way, any of those under way.
+    pub fn turn(&mut self) -> bool {
+        while self.pending.len() < 8 {
+            let Some(io) = self.store.next_io() else { break };
+            self.pending.push(io);
+        }
+        if self.pending.is_empty() {
+            return false;
+        }
+        let at = self.random.below(self.pending.len() as u32) as usize;
+        let (id, io) = self.pending.swap_remove(at);
+        let outcome = self.execute(io);
+        self.store.done(id, outcome);
+        true
+    }
+    fn execute(&mut self, io: Io) -> Outcome {
+        match io {
+            Io::Write { place, page } => {
+                self.flash.write(place, Content::Metadata(page));
+                Outcome::Done
+            }
+            Io::Read { place } => match self.flash.read(place, 0) {
+                Ok(page) => Outcome::Read(page),
+                Err(e) => Outcome::Failed(e),
+            },
+            Io::Copy { from, .. } if self.flash.unreadable.contains(&from) => Outcome::Failed(FlashError::Io(5)),
+            Io::Copy { from, to } => {
+                let content = self.flash.content(from).cloned().unwrap_or(Content::Torn);
+                let checksum = if let Content::Data(number) = content { checksum_of(number) } else { 0 };
+                self.flash.write(to, content);
+                Outcome::Copied(checksum)
+            }
+            Io::Flush => {
+                self.flash.flush();
+                Outcome::Done
+            }
+        }
+    }
+    /// Until nothing is under way.
+    pub fn settle(&mut self) {
+        let mut turns = 0;
+        while self.turn() || !self.store.is_quiet() {
+            turns += 1;
+            assert!(turns < 1_000_000, "it never comes to rest: {:?}", self.store.info());
+        }
+    }
+    /// Names the state; it holds once the store says so.
+    pub fn sync(&mut self) -> u64 {
+        let token = self.store.sync().unwrap();
+        self.tokens.insert(token, self.now.clone());
+        token
+    }
+    pub fn roll_back(&mut self, token: u64) {
+        assert!(self.store.roll_back(token).unwrap());
+        self.now = self.tokens[&token].clone();
+        // Until it is durable, a crash may bring back what was before it.
+        if self.random.one_in(2) {
+            self.settle();
+            self.tokens.retain(|t, _| *t <= token);
+        }
+    }
+    /// Looks at everything.
+    pub fn check(&self) {
+        let wrong = self.store.state().audit();
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        let map = self.store.map();
+        for subpage in 0..self.store.geometry().subpages {
+            let expected = self.now.get(&subpage);
+            let found = map.get(subpage);
+            assert_eq!(found.is_some(), expected.is_some(), "subpage {subpage}");
+            if let (Some(found), Some(number)) = (found, expected) {
+                assert_eq!(self.flash.content(found.place), Some(&Content::Data(*number)), "subpage {subpage}: {found:?}");
+                assert_eq!(found.checksum, checksum_of(*number), "subpage {subpage}");
+            }
+        }
+    }
+    /// The power fails, and the pool is opened again. Returns the token that it came back to.
+    pub fn crash(&mut self) -> Result<u64, RecoverError> {
+        let acknowledged = self.store.durable_token();
+        self.flash.crash(&mut self.random);
+        self.pending.clear();
+        let (store, report) = recover(&mut self.flash, self.config)?;
+        self.store = store;
+        if self.config.durability == Durability::Sync {
+            assert!(report.token >= acknowledged, "token {acknowledged} was promised, {} came back", report.token);
+        }
+        let Some(contents) = self.tokens.get(&report.token) else { panic!("token {} was never made", report.token) };
+        self.now = contents.clone();
+        self.tokens.retain(|t, _| *t <= report.token);
+        Ok(report.token)
+    }
+}
+
+const _: () = assert!(SUBPAGE_BYTES == 4096);
