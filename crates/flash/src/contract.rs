@@ -4,7 +4,7 @@
 //! writing to a frame whenever it likes (its device would do so behind the compiler's back), so a medium is believed, and
 //! whoever makes one says with `unsafe` that it can be.
 
-use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, MemoryFlash};
+use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash};
 
 /// A medium whose queues touch a frame only while it is theirs.
 ///
@@ -34,3 +34,8 @@ unsafe impl FrameContract for FileFlash {}
 // SAFETY: requests and completions are passed on one to one; what is completed here was never passed on, and what hangs here is
 // never touched. The medium within keeps the contract itself.
 unsafe impl<F: Flash> FrameContract for FaultyFlash<F> {}
+
+// SAFETY: a request that is passed on names the frame of the request here that it is part of, for the same operation; that one is
+// completed only when none that was passed on is in flight. What is completed without being passed on (a read of what was never
+// written) is filled before its completion is returned. The medium within keeps the contract itself.
+unsafe impl<L: Layer> FrameContract for Layered<L> {}

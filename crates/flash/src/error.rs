@@ -28,7 +28,9 @@ pub enum FlashError {
     #[error("the pool has no space left; sync, drop tokens, or make it larger")]
     NoSpace,
     /// What was read is not what was written: its checksum is wrong, also when read again.
-    #[error("the flash gave other data than was written; what lay there is lost, restore it from an older token or a copy")]
+    #[error(
+        "the flash gave other data than was written; what lay there is lost, restore it from an older token or a copy"
+    )]
     Corrupt,
     /// The medium was closed.
     #[error("the flash was closed while requests were under way")]

@@ -211,7 +211,7 @@ struct FaultyQueue {
     /// Failed at submission, not handed over yet.
     batch: Vec<(u32, FlashError)>,
     /// Ended, and the polls until they are found.
-    held: Vec<(u32, Result<(), FlashError>, u32)>,
+    held: Vec<(Completion, u32)>,
     arrived: Vec<Completion>,
 }
 
@@ -237,7 +237,8 @@ impl Queue for FaultyQueue {
         Ok(())
     }
     fn flush(&mut self) -> Result<(), FlashError> {
-        self.held.extend(self.batch.drain(..).map(|(slot, error)| (slot, Err(error), 0)));
+        let failed = |(slot, error): (u32, _)| Completion { tag: slot.into(), result: Err(error), checksum: 0 };
+        self.held.extend(self.batch.drain(..).map(|batched| (failed(batched), 0)));
         self.inner.flush()
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
@@ -248,13 +249,13 @@ impl Queue for FaultyQueue {
         for completion in self.arrived.drain(..) {
             let slot = completion.tag as u32;
             let extra = if reorder && state.random().is_multiple_of(4) { state.random() % 4 } else { 0 };
-            self.held.push((slot, completion.result, self.late[slot as usize].saturating_add(extra as u32)));
+            self.held.push((completion, self.late[slot as usize].saturating_add(extra as u32)));
         }
         let slots = &mut self.slots;
-        self.held.retain_mut(|(slot, result, polls)| {
+        self.held.retain_mut(|(completion, polls)| {
             let due = *polls == 0;
             if due {
-                completions.push(Completion { tag: slots.release(*slot), result: *result });
+                completions.push(Completion { tag: slots.release(completion.tag as u32), ..*completion });
             }
             *polls = polls.saturating_sub(1);
             !due
@@ -266,6 +267,9 @@ impl Queue for FaultyQueue {
             }
         }
         completions.len() - before
+    }
+    fn want_checksums(&mut self) -> bool {
+        self.inner.want_checksums()
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.inner.use_frames(frames);

@@ -8,6 +8,7 @@
 //! | [`FileFlash`] | a regular file or block device: io_uring, or a pool of threads where that is missing |
 //! | [`EmulatedFlash`] | a device that a thread on another core plays, with latencies and planes |
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
+//! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie, and checksums are checked |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
 //!
 //! Invariants: a request handed over is completed exactly once, in any order; a frame belongs to the medium from
@@ -28,6 +29,7 @@ mod emulated;
 mod error;
 mod fault;
 mod file;
+mod layered;
 mod memory;
 #[cfg(not(loom))]
 mod ring;
@@ -46,6 +48,7 @@ pub use emulated::{EmulatedConfig, EmulatedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
+pub use layered::{Layer, Layered, Place, Written};
 pub use memory::MemoryFlash;
 
 /// The most requests that one queue may have in flight.
@@ -82,8 +85,10 @@ pub struct Completion {
     pub tag: u64,
     /// How it went. After an error the content of the frame (read) or of the subpage (write) is undefined.
     pub result: Result<(), FlashError>,
+    /// CRC32C of the subpage that was moved, where the queue was asked for it ([`Queue::want_checksums`]); else 0.
+    pub checksum: u32,
 }
-const _: () = assert!(size_of::<Completion>() == 16);
+const _: () = assert!(size_of::<Completion>() == 24);
 
 /// What a medium has done since it was opened. Fields that a medium cannot know stay 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -131,6 +136,10 @@ pub trait Flash: FrameContract + Send + Sync {
     /// # Errors
     /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError>;
+    /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts against the budget.
+    fn dram_bytes(&self) -> usize {
+        0
+    }
     /// What it has done so far, over all queues.
     fn counters(&self) -> DeviceCounters;
 }
@@ -157,6 +166,11 @@ pub trait Queue: Send {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
     /// The caller will poll in a moment: a queue whose other side is another core may start to fetch what it will look at.
     fn will_poll(&self) {}
+    /// Asks for the checksum of each subpage that is moved from now on, made by whoever moves it. Returns whether that will be so;
+    /// if not, the caller makes them.
+    fn want_checksums(&mut self) -> bool {
+        false
+    }
     /// From now on most requests name frames of this range: a medium that prepares frames' memory prepares these, and forgets
     /// all others, whose memory may be given back to the kernel after this call. Costs far more than a request. Called by
     /// the thread that uses the queue.

@@ -186,7 +186,7 @@ fn wakes(flash: &dyn Flash) {
         // Hands the batch over by itself. Without the completion as an end this would hang.
         queue.wait(None);
     }
-    assert_eq!(completions, [Completion { tag: 1, result: Ok(()) }]);
+    assert_eq!(completions, [Completion { tag: 1, result: Ok(()), checksum: 0 }]);
 }
 
 /// Flushes complete, among others and alone, and are counted.

@@ -219,7 +219,11 @@ fn a_ring_that_fails_keeps_what_the_kernel_may_still_move() {
             assert_eq!(queue.in_flight(), 2);
             queue.submit(request(3, Op::Read, 3, 2)).unwrap();
             assert_eq!(queue.poll(&mut ended), 1);
-            assert_eq!(ended.pop(), Some(Completion { tag: 3, result: Err(failed) }), "nothing new is taken");
+            assert_eq!(
+                ended.pop(),
+                Some(Completion { tag: 3, result: Err(failed), checksum: 0 }),
+                "nothing new is taken"
+            );
             Some(failed)
         });
         elsewhere.join().unwrap()
@@ -233,7 +237,11 @@ fn a_ring_that_fails_keeps_what_the_kernel_may_still_move() {
         queue.poll(&mut ended);
     }
     ended.sort_by_key(|c| c.tag);
-    assert_eq!(ended, [1, 2].map(|tag| Completion { tag, result: Ok(()) }), "what was moved is completed as that");
+    assert_eq!(
+        ended,
+        [1, 2].map(|tag| Completion { tag, result: Ok(()), checksum: 0 }),
+        "what was moved is completed as that"
+    );
     assert_eq!((stamp_of(&frames, 0), stamp_of(&frames, 1)), (Some(11), Some(11)));
     assert_eq!(queue.flush(), Err(failed), "it stays failed");
 }

@@ -56,7 +56,7 @@ fn use_a_file<T>(starve: impl FnOnce() -> T) {
             queue.wait(None);
         }
     }
-    assert_eq!(ended, [Completion { tag: 1, result: Ok(()) }; 2]);
+    assert_eq!(ended, [Completion { tag: 1, result: Ok(()), checksum: 0 }; 2]);
     assert_eq!(stamp_of(&frames, 1), Some(5));
     println!("warnings: {:?}", flash.warnings());
 }

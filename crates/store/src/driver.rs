@@ -86,8 +86,7 @@ impl Driver {
         frame as usize * SUBPAGE_BYTES
     }
     fn submit(&mut self, op: Op, place: u32, frame: u32) {
-        let request =
-            Request { tag: frame.into(), op, subpage: SubpageIndex(place), frame: FrameIndex(frame) };
+        let request = Request { tag: frame.into(), op, subpage: SubpageIndex(place), frame: FrameIndex(frame) };
         // As many frames as the queue is deep, and a request holds one.
         self.queue.submit(request).expect("a queue as deep as there are frames");
     }
@@ -215,7 +214,8 @@ impl ReadPages for Driver {
             }
             self.ahead.clear();
         }
-        let count = (ahead.saturating_add(1)).min(self.free.len() as u32).min(self.flash_pages.saturating_sub(place)).max(1);
+        let count =
+            (ahead.saturating_add(1)).min(self.free.len() as u32).min(self.flash_pages.saturating_sub(place)).max(1);
         for i in 0..count {
             self.submit(Op::Read, place + i, i);
         }

@@ -93,10 +93,7 @@ impl Geometry {
             return Err(GeometryError::Superblock);
         }
         let geometry = Geometry::new(pages, superblock.extent_pages, Some(superblock.subpages));
-        geometry
-            .ok()
-            .filter(|g| g.subpages == superblock.subpages && g.subpages > 0)
-            .ok_or(GeometryError::Superblock)
+        geometry.ok().filter(|g| g.subpages == superblock.subpages && g.subpages > 0).ok_or(GeometryError::Superblock)
     }
 
     /// Flash pages of an extent that hold data; its summary takes the others.

@@ -127,9 +127,11 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
         for index in 0..g.extent_pages {
             let place = g.first_of(extent) + index;
             let page = flash.read(place, 0);
-            let opened = page.as_ref().ok().and_then(|p| Header::open(p).ok()).filter(|(h, ..)| {
-                h.kind == Kind::Anchor && h.pool == pool && h.place == place
-            });
+            let opened = page
+                .as_ref()
+                .ok()
+                .and_then(|p| Header::open(p).ok())
+                .filter(|(h, ..)| h.kind == Kind::Anchor && h.pool == pool && h.place == place);
             let Some((anchor, header)) = opened.and_then(|(h, _, p)| Some((Anchor::decode(p).ok()?, h))) else {
                 // One may be torn; behind two there is nothing.
                 invalid += 1;
@@ -154,12 +156,16 @@ fn is_sane(record: &Record, g: Geometry) -> bool {
     let place_ok = |place: u64| place < u64::from(g.flash_pages());
     match record {
         Record::Write { page, start, valid, status, .. } => {
-            let entry = fulgurite_format::PageEntry::new(*start, fulgurite_format::EntryIndex::NONE, *valid, 0, *status);
+            let entry =
+                fulgurite_format::PageEntry::new(*start, fulgurite_format::EntryIndex::NONE, *valid, 0, *status);
             *page < g.pages() && crate::state::held(entry).all(|h| place_ok(h.place.into()))
         }
         Record::Status { page, .. } => *page < g.pages(),
         Record::Move { page, from, to, subpages, .. } => {
-            *page < g.pages() && place_ok(from.0) && place_ok(to.0 + u64::from(subpages.count_ones()) - 1) && *subpages != 0
+            *page < g.pages()
+                && place_ok(from.0)
+                && place_ok(to.0 + u64::from(subpages.count_ones()) - 1)
+                && *subpages != 0
         }
         Record::Bad { place } => place_ok(place.0),
         _ => true,
@@ -197,7 +203,8 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         at = next_position(at, header, checksum, g);
         report.checkpoint_pages += 1;
     }
-    let mut stamps = reader.end(&mut state).map_err(|_| RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent)))?;
+    let mut stamps =
+        reader.end(&mut state).map_err(|_| RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent)))?;
     state.set_epoch(anchor.epoch, Tokens::new(anchor.tokens.clone()));
     // The journal.
     let mut at = anchor.journal;
@@ -257,8 +264,11 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         since: anchor.journal.sequence,
     };
     report.token = state.tokens().newest().unwrap_or(0);
-    let mut store =
-        Store::from_recovered(pool, config, Recovered { state, journal, anchors, checkpoint: (used, anchor.checkpoint_pages) });
+    let mut store = Store::from_recovered(
+        pool,
+        config,
+        Recovered { state, journal, anchors, checkpoint: (used, anchor.checkpoint_pages) },
+    );
     store.roll_back_unsynced()?;
     Ok((store, report))
 }

@@ -296,7 +296,8 @@ impl State {
         if self.table.room() < N + 1 {
             return Err(TableFull);
         }
-        let entry = PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, self.epoch as u32, status.without(Status::PACKED));
+        let entry =
+            PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, self.epoch as u32, status.without(Status::PACKED));
         self.table.push(page, entry)?;
         if status.has(Status::DELETED) {
             for subpage in page * N..(page + 1) * N {

@@ -721,7 +721,8 @@ impl Store {
         let pages = std::mem::take(&mut self.journal.sealed);
         let end = self.journal.stream.position().sequence;
         let token = self.state.tokens().newest();
-        self.commit = Some(Commit { phase: Phase::Data, pending: 1, pages, end, token, checkpoint: checkpoint_written });
+        self.commit =
+            Some(Commit { phase: Phase::Data, pending: 1, pages, end, token, checkpoint: checkpoint_written });
         self.send(Purpose::Commit, Io::Flush);
     }
     fn commit_done(&mut self) {

@@ -12,10 +12,16 @@ use fulgurite_format::{ENTRY_INDEX_BITS, EntryIndex, FlashPage, PageEntry, Statu
 pub struct TableFull;
 
 /// The entry of a page that holds nothing.
-pub const EMPTY: PageEntry = PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, 0, match Status::from_bits(0) {
-    Some(status) => status,
-    None => unreachable!(),
-});
+pub const EMPTY: PageEntry = PageEntry::new(
+    FlashPage(0),
+    EntryIndex::NONE,
+    0,
+    0,
+    match Status::from_bits(0) {
+        Some(status) => status,
+        None => unreachable!(),
+    },
+);
 
 /// The table.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_format::{SUBPAGE_BYTES, crc32c};
 use fulgurite_sys::{Arena, Clock, affinity, arch, barrier, clock};
 
 use super::queue::{Link, unpack};
@@ -193,18 +193,22 @@ impl Device {
             let port = self.ports[next.port as usize].as_mut().expect("a queue stays until all has completed");
             let (op, frame, subpage) = unpack(next.request);
             let (frame, subpage) = (frame as usize * SUBPAGE_BYTES, subpage as usize * SUBPAGE_BYTES);
-            match op {
+            let checked = port.link.checksums.load(Ordering::Relaxed);
+            let checksum = match op {
                 Op::Read => {
-                    Arena::copy(&self.storage, subpage, &port.link.frames, frame, SUBPAGE_BYTES);
                     reads += 1;
+                    transfer((&self.storage, subpage), (&port.link.frames, frame), checked)
                 }
                 Op::Write => {
-                    Arena::copy(&port.link.frames, frame, &self.storage, subpage, SUBPAGE_BYTES);
                     writes += 1;
+                    transfer((&port.link.frames, frame), (&self.storage, subpage), checked)
                 }
-                Op::Flush => flushes += 1,
-            }
-            port.completions.push([u64::from(next.slot)]);
+                Op::Flush => {
+                    flushes += 1;
+                    0
+                }
+            };
+            port.completions.push([u64::from(checksum) << 32 | u64::from(next.slot)]);
             (port.in_flight, port.posted) = (port.in_flight - 1, true);
             let lateness = self.clock.now_ns().saturating_sub(next.due_ns);
             (total, max, late) = (total + lateness, max.max(lateness), late + u64::from(lateness > LATE_NS));
@@ -261,6 +265,22 @@ impl Device {
         raise(&self.shared.counters.cpu_ns, clock::thread_cpu().as_nanos() as u64);
     }
 }
+
+/// Moves a subpage. Returns its checksum, if that is asked for: of the very bytes that were moved.
+fn transfer(from: (&Arena, usize), to: (&Arena, usize), checked: bool) -> u32 {
+    if !checked {
+        Arena::copy(from.0, from.1, to.0, to.1, SUBPAGE_BYTES);
+        return 0;
+    }
+    let mut page = Aligned([0; SUBPAGE_BYTES]);
+    from.0.read(from.1, &mut page.0);
+    to.0.write(to.1, &page.0);
+    crc32c(&page.0)
+}
+
+/// A subpage on the stack.
+#[repr(align(64))]
+struct Aligned([u8; SUBPAGE_BYTES]);
 
 /// Stores a maximum; the device is the only writer.
 fn raise(counter: &AtomicU64, value: u64) {

@@ -23,6 +23,8 @@ pub(super) struct Link {
     pub(super) waiting: CachePadded<AtomicBool>,
     /// The queue is gone; nothing of it is in flight.
     pub(super) closed: AtomicBool,
+    /// The device is to say the checksum of what it moves.
+    pub(super) checksums: AtomicBool,
     pub(super) wake: Arc<Notifier>,
     pub(super) frames: Arc<Arena>,
 }
@@ -67,6 +69,12 @@ pub(super) fn unpack(word: u64) -> (Op, u32, u32) {
     (op, (word >> 32) as u32 & 0x3FFF_FFFF, word as u32)
 }
 
+/// The end of a request that went well, of the device's word for it: slot (low half), checksum (high half).
+#[inline]
+fn completed(tag: u64, word: u64) -> Completion {
+    Completion { tag, result: Ok(()), checksum: (word >> 32) as u32 }
+}
+
 impl EmulatedQueue {
     pub(super) fn new(shared: Arc<Shared>, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> (Self, Port) {
         // A few entries more than the depth keep the two sides off each other's lines when the depth is tiny.
@@ -75,7 +83,8 @@ impl EmulatedQueue {
         let rings_bytes = requests.bytes() + device_completions.bytes();
         let frame_count = frame_count(&frames);
         let waiting = CachePadded::new(AtomicBool::new(false));
-        let link = Arc::new(Link { waiting, closed: AtomicBool::new(false), wake, frames });
+        let link =
+            Arc::new(Link { waiting, closed: AtomicBool::new(false), checksums: AtomicBool::new(false), wake, frames });
         let port = Port::new(link.clone(), device_requests, device_completions);
         let (batch, refused) = (Vec::with_capacity(depth), Vec::new());
         let slots = Slots::new(depth);
@@ -97,11 +106,15 @@ impl EmulatedQueue {
     #[cold]
     fn poll_closed(&mut self, completions: &mut Vec<Completion>) {
         while let Some([word]) = self.completions.pop() {
-            completions.push(Completion { tag: self.slots.release(word as u32), result: Ok(()) });
+            completions.push(completed(self.slots.release(word as u32), word));
         }
         self.batch.clear();
         for slot in self.slots.taken() {
-            completions.push(Completion { tag: self.slots.release(slot), result: Err(FlashError::Closed) });
+            completions.push(Completion {
+                tag: self.slots.release(slot),
+                result: Err(FlashError::Closed),
+                checksum: 0,
+            });
         }
     }
     fn ready(&self) -> bool {
@@ -117,7 +130,7 @@ impl Queue for EmulatedQueue {
         }
         let inside = request.subpage.0 < self.shared.subpages && request.frame.0 < self.frame_count;
         if !inside && request.op != Op::Flush {
-            self.refused.push(Completion { tag: request.tag, result: Err(FlashError::OutOfRange) });
+            self.refused.push(Completion { tag: request.tag, result: Err(FlashError::OutOfRange), checksum: 0 });
             return Ok(());
         }
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
@@ -148,7 +161,7 @@ impl Queue for EmulatedQueue {
         }
         let before = completions.len();
         while let Some([word]) = self.completions.pop() {
-            completions.push(Completion { tag: self.slots.release(word as u32), result: Ok(()) });
+            completions.push(completed(self.slots.release(word as u32), word));
         }
         if !self.refused.is_empty() {
             completions.append(&mut self.refused);
@@ -161,6 +174,11 @@ impl Queue for EmulatedQueue {
     #[inline]
     fn will_poll(&self) {
         self.completions.fetch();
+    }
+    fn want_checksums(&mut self) -> bool {
+        // Seen by the device with the next request: the ring orders it.
+        self.link.checksums.store(true, Ordering::Relaxed);
+        true
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();

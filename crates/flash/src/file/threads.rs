@@ -137,7 +137,7 @@ impl Queue for ThreadQueue {
         }
         if let Some(error) = self.pool.medium.refusal(&request, self.frame_count) {
             self.pool.medium.account(request.op, Err(error));
-            self.refused.push(Completion { tag: request.tag, result: Err(error) });
+            self.refused.push(Completion { tag: request.tag, result: Err(error), checksum: 0 });
             return Ok(());
         }
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
@@ -162,7 +162,7 @@ impl Queue for ThreadQueue {
             // Under the lock the list may have one more than the count for a moment, never fewer.
             let count = self.pool.ended_count.swap(0, Ordering::Acquire);
             for (slot, result) in ended.drain(..count) {
-                completions.push(Completion { tag: self.slots.release(slot), result });
+                completions.push(Completion { tag: self.slots.release(slot), result, checksum: 0 });
             }
         }
         completions.append(&mut self.refused);

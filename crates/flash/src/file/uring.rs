@@ -77,7 +77,7 @@ impl UringQueue {
 
     fn end(&mut self, slot: u32, result: Result<(), FlashError>, completions: &mut Vec<Completion>) {
         self.medium.account(self.under_way[slot as usize].op, result);
-        completions.push(Completion { tag: self.slots.release(slot), result });
+        completions.push(Completion { tag: self.slots.release(slot), result, checksum: 0 });
     }
 
     /// Ends what the kernel has ended, or tries it again.
@@ -123,7 +123,7 @@ impl Queue for UringQueue {
         let refusal = self.failed.or_else(|| self.medium.refusal(&request, self.frame_count));
         if let Some(error) = refusal {
             self.medium.account(request.op, Err(error));
-            self.refused.push(Completion { tag: request.tag, result: Err(error) });
+            self.refused.push(Completion { tag: request.tag, result: Err(error), checksum: 0 });
             return Ok(());
         }
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;

@@ -87,7 +87,13 @@ impl ForgetfulFlash {
     pub fn crash(&mut self, random: &mut Random) {
         let all = random.below(8);
         for (place, content) in std::mem::take(&mut self.cached) {
-            let fate = if all == 0 { 0 } else if all == 1 { 1 } else { random.below(4) };
+            let fate = if all == 0 {
+                0
+            } else if all == 1 {
+                1
+            } else {
+                random.below(4)
+            };
             match fate {
                 0 => {}
                 3 if random.one_in(2) => {
@@ -308,7 +314,11 @@ impl World {
             let found = map.get(subpage);
             assert_eq!(found.is_some(), expected.is_some(), "subpage {subpage}");
             if let (Some(found), Some(number)) = (found, expected) {
-                assert_eq!(self.flash.content(found.place), Some(&Content::Data(*number)), "subpage {subpage}: {found:?}");
+                assert_eq!(
+                    self.flash.content(found.place),
+                    Some(&Content::Data(*number)),
+                    "subpage {subpage}: {found:?}"
+                );
                 assert_eq!(found.checksum, checksum_of(*number), "subpage {subpage}");
             }
         }

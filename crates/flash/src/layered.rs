@@ -1,0 +1,396 @@
+//! A medium over a medium: subpages lie where a layer says, and what is read is checked.
+//!
+//! The layer decides (see [`Layer`]); this file moves. It is here and not with the layer because frames are entrusted to it: each
+//! request that is passed on names the frame of a request that is in flight here, for the same operation, so that the contract
+//! of the medium within holds for this one too.
+//!
+//! Invariants: each request is completed exactly once; a write is completed after the layer has recorded it, so that whoever
+//! reads the subpage then finds it; a read is completed with what the layer said last, or with an error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, crc32c};
+use fulgurite_sys::{Arena, Notifier};
+
+use crate::slots::Slots;
+use crate::{
+    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth, frame_count,
+};
+
+/// Where a subpage lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The flash page of the medium within.
+    pub flash_page: u32,
+    /// CRC32C of its content.
+    pub checksum: u32,
+}
+
+/// A write that has ended well.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Written {
+    /// The subpage.
+    pub subpage: u32,
+    /// Where it lies.
+    pub place: Place,
+}
+
+/// Decides where subpages lie. Shared by all queues.
+pub trait Layer: Send + Sync + 'static {
+    /// The medium within.
+    fn medium(&self) -> &Arc<dyn Flash>;
+    /// Subpages that can be addressed.
+    fn subpages(&self) -> u32;
+    /// One line for people.
+    fn describe(&self) -> String;
+    /// DRAM of all that it keeps.
+    fn dram_bytes(&self) -> usize;
+    /// Where a subpage lies now; none when it was never written, and so reads as zeros. Called for each read, before it and after
+    /// it: when both answers agree, nothing else was written to that place in between.
+    fn locate(&self, subpage: u32) -> Option<Place>;
+    /// Gives places to ascending subpages that are about to be written: one for each of the first so many. For the others it is
+    /// asked again later.
+    ///
+    /// # Errors
+    /// When there is no place, and waiting brings none.
+    fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError>;
+    /// Writes have ended: from now on the subpages lie there. The order does not matter.
+    ///
+    /// # Errors
+    /// When that cannot be recorded; the subpages lie where they lay before.
+    fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError>;
+    /// A write failed: nothing lies at this place.
+    fn not_written(&self, flash_page: u32);
+    /// Does some of the layer's own work, if there is any and nobody else is at it. Never blocks. Returns whether there is more.
+    fn work(&self) -> bool;
+    /// Begins to make durable what was written; returns what to ask for.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    fn begin_flush(&self) -> Result<u64, FlashError>;
+    /// Whether that is done.
+    ///
+    /// # Errors
+    /// When it failed.
+    fn is_flushed(&self, flush: u64) -> Result<bool, FlashError>;
+}
+
+/// A layer as a medium.
+#[derive(Debug)]
+pub struct Layered<L> {
+    layer: Arc<L>,
+}
+
+impl<L: Layer> Layered<L> {
+    /// Over what the layer says.
+    pub fn new(layer: Arc<L>) -> Layered<L> {
+        Layered { layer }
+    }
+    /// The layer.
+    pub fn layer(&self) -> &Arc<L> {
+        &self.layer
+    }
+}
+
+impl<L: Layer> Flash for Layered<L> {
+    fn subpages(&self) -> u32 {
+        self.layer.subpages()
+    }
+    fn describe(&self) -> String {
+        self.layer.describe()
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        check_depth(depth)?;
+        let mut inner = self.layer.medium().open_queue(frames.clone(), depth, wake)?;
+        Ok(Box::new(LayeredQueue {
+            medium_checks: inner.want_checksums(),
+            inner,
+            layer: self.layer.clone(),
+            frame_count: frame_count(&frames),
+            frames,
+            slots: Slots::new(depth),
+            requests: vec![Pending::NONE; depth].into(),
+            reads: Vec::with_capacity(depth),
+            writes: Vec::with_capacity(depth),
+            flushes: Vec::new(),
+            recorded: Vec::with_capacity(depth),
+            unflushed: false,
+            ended: Vec::with_capacity(depth),
+            arrived: Vec::with_capacity(depth),
+            written: Vec::with_capacity(depth),
+            subpages: Vec::with_capacity(depth),
+            places: Vec::with_capacity(depth),
+            busy: false,
+        }))
+    }
+    fn counters(&self) -> DeviceCounters {
+        self.layer.medium().counters()
+    }
+    fn dram_bytes(&self) -> usize {
+        self.layer.dram_bytes()
+    }
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    op: Op,
+    subpage: u32,
+    frame: fulgurite_format::FrameIndex,
+    place: Place,
+    /// A read whose checksum was wrong is tried once more.
+    tried: bool,
+}
+
+impl Pending {
+    const NONE: Pending = Pending {
+        op: Op::Flush,
+        subpage: 0,
+        frame: fulgurite_format::FrameIndex(0),
+        place: Place { flash_page: 0, checksum: 0 },
+        tried: false,
+    };
+}
+
+struct LayeredQueue<L: Layer> {
+    inner: Box<dyn Queue>,
+    layer: Arc<L>,
+    frames: Arc<Arena>,
+    frame_count: u32,
+    /// The medium within says the checksums of what it moves.
+    medium_checks: bool,
+    /// The caller's tags; the medium within sees slots.
+    slots: Slots,
+    requests: Box<[Pending]>,
+    /// Submitted, and not handed over.
+    reads: Vec<u32>,
+    /// The same; also those that found no place yet.
+    writes: Vec<u32>,
+    /// Flushes that are under way, and the layer's name for each.
+    flushes: Vec<(u32, u64)>,
+    /// Writes that have ended and are being recorded.
+    recorded: Vec<u32>,
+    /// The queue within has requests that were not handed over.
+    unflushed: bool,
+    /// Ended without the medium's doing.
+    ended: Vec<(u32, Result<(), FlashError>)>,
+    arrived: Vec<Completion>,
+    written: Vec<Written>,
+    subpages: Vec<u32>,
+    places: Vec<u32>,
+    /// The layer had more work when it was asked last.
+    busy: bool,
+}
+
+/// Memory that a page is copied to for its checksum, on the stack.
+#[repr(align(64))]
+struct Copied([u8; SUBPAGE_BYTES]);
+
+impl<L: Layer> LayeredQueue<L> {
+    fn pass_on(&mut self, slot: u32, op: Op, flash_page: u32) {
+        let request = Request {
+            tag: slot.into(),
+            op,
+            subpage: SubpageIndex(flash_page),
+            frame: self.requests[slot as usize].frame,
+        };
+        self.unflushed = true;
+        self.inner.submit(request).expect("the queue within is as deep and has no more in flight");
+    }
+    /// The checksum of what was moved.
+    fn checksum(&self, slot: u32, completion: u32) -> u32 {
+        if self.medium_checks {
+            return completion;
+        }
+        let mut copied = Copied([0; SUBPAGE_BYTES]);
+        self.frames.read(self.requests[slot as usize].frame.index() * SUBPAGE_BYTES, &mut copied.0);
+        crc32c(&copied.0)
+    }
+    fn begin_read(&mut self, slot: u32) {
+        let Pending { subpage, frame, .. } = self.requests[slot as usize];
+        match self.layer.locate(subpage) {
+            Some(place) => {
+                self.requests[slot as usize].place = place;
+                self.pass_on(slot, Op::Read, place.flash_page);
+            }
+            None => {
+                // What was never written is zeros, and never what lay in the frame before.
+                self.frames.zero(frame.index() * SUBPAGE_BYTES, SUBPAGE_BYTES);
+                self.ended.push((slot, Ok(())));
+            }
+        }
+    }
+    /// Places the writes that wait, side by side in the order of their subpages, and passes them on.
+    fn begin_writes(&mut self) {
+        if self.writes.is_empty() {
+            return;
+        }
+        let requests = &self.requests;
+        self.writes.sort_unstable_by_key(|slot| requests[*slot as usize].subpage);
+        self.subpages.clear();
+        self.subpages.extend(self.writes.iter().map(|slot| requests[*slot as usize].subpage));
+        self.places.clear();
+        if let Err(error) = self.layer.place(&self.subpages, &mut self.places) {
+            self.ended.extend(self.writes.drain(..).map(|slot| (slot, Err(error))));
+            return;
+        }
+        let placed = self.places.len().min(self.writes.len());
+        for i in 0..placed {
+            let (slot, flash_page) = (self.writes[i], self.places[i]);
+            self.requests[slot as usize].place = Place { flash_page, checksum: 0 };
+            self.pass_on(slot, Op::Write, flash_page);
+        }
+        self.writes.drain(..placed);
+        self.busy |= !self.writes.is_empty();
+    }
+    fn complete(&mut self, slot: u32, result: Result<(), FlashError>, completions: &mut Vec<Completion>) {
+        completions.push(Completion { tag: self.slots.release(slot), result, checksum: 0 });
+    }
+    fn read_ended(&mut self, slot: u32, ended: Completion, completions: &mut Vec<Completion>) {
+        let result = ended.result;
+        let Pending { subpage, place, tried, .. } = self.requests[slot as usize];
+        if self.layer.locate(subpage) != Some(place) {
+            // It moved while it was read; what lies at the old place may be anything.
+            self.begin_read(slot);
+            return;
+        }
+        if result.is_ok() && self.checksum(slot, ended.checksum) != place.checksum {
+            if tried {
+                self.complete(slot, Err(FlashError::Corrupt), completions);
+            } else {
+                self.requests[slot as usize].tried = true;
+                self.begin_read(slot);
+            }
+            return;
+        }
+        self.complete(slot, result, completions);
+    }
+    fn work(&mut self) {
+        self.busy = self.layer.work();
+        if !self.writes.is_empty() {
+            self.begin_writes();
+        }
+    }
+}
+
+impl<L: Layer> Queue for LayeredQueue<L> {
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
+        self.requests[slot as usize] =
+            Pending { op: request.op, subpage: request.subpage.0, frame: request.frame, ..Pending::NONE };
+        let inside = request.subpage.0 < self.layer.subpages() && request.frame.0 < self.frame_count;
+        match request.op {
+            Op::Flush => match self.layer.begin_flush() {
+                Ok(flush) => self.flushes.push((slot, flush)),
+                Err(error) => self.ended.push((slot, Err(error))),
+            },
+            _ if !inside => self.ended.push((slot, Err(FlashError::OutOfRange))),
+            Op::Read => self.reads.push(slot),
+            Op::Write => self.writes.push(slot),
+        }
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), FlashError> {
+        for i in 0..self.reads.len() {
+            self.begin_read(self.reads[i]);
+        }
+        self.reads.clear();
+        self.begin_writes();
+        self.unflushed = false;
+        self.inner.flush()
+    }
+    fn will_poll(&self) {
+        self.inner.will_poll();
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.inner.poll(&mut arrived);
+        for completion in arrived.drain(..) {
+            let slot = completion.tag as u32;
+            let Pending { op, subpage, place, .. } = self.requests[slot as usize];
+            match (op, completion.result) {
+                (Op::Read, _) => self.read_ended(slot, completion, completions),
+                (Op::Write, Ok(())) => {
+                    // The frame does not change until the completion is returned.
+                    let place = Place { checksum: self.checksum(slot, completion.checksum), ..place };
+                    self.written.push(Written { subpage, place });
+                    self.recorded.push(slot);
+                }
+                (Op::Write, Err(error)) => {
+                    self.layer.not_written(place.flash_page);
+                    self.complete(slot, Err(error), completions);
+                }
+                (Op::Flush, _) => unreachable!("the layer flushes by itself"),
+            }
+        }
+        self.arrived = arrived;
+        if !self.written.is_empty() {
+            let result = self.layer.written(&mut self.written);
+            self.written.clear();
+            for slot in std::mem::take(&mut self.recorded) {
+                self.complete(slot, result, completions);
+            }
+            self.busy = true;
+        }
+        if self.busy || !self.flushes.is_empty() {
+            self.work();
+        }
+        for (slot, flush) in std::mem::take(&mut self.flushes) {
+            match self.layer.is_flushed(flush) {
+                Ok(false) => self.flushes.push((slot, flush)),
+                Ok(true) => self.complete(slot, Ok(()), completions),
+                Err(error) => self.complete(slot, Err(error), completions),
+            }
+        }
+        for (slot, result) in std::mem::take(&mut self.ended) {
+            self.complete(slot, result, completions);
+        }
+        // Reads that are repeated, and writes that found a place, go out at once: nobody else hands them over.
+        if std::mem::take(&mut self.unflushed) {
+            let _ = self.inner.flush();
+        }
+        completions.len() - before
+    }
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        self.inner.use_frames(frames);
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let _ = self.flush();
+        if !self.ended.is_empty() {
+            return;
+        }
+        if self.busy || !self.writes.is_empty() || !self.flushes.is_empty() {
+            // The layer's own work is found by asking, not by sleeping.
+            self.work();
+            let short = Duration::from_micros(100);
+            self.inner.wait(Some(timeout.map_or(short, |t| t.min(short))));
+        } else {
+            self.inner.wait(timeout);
+        }
+    }
+    fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+    fn depth(&self) -> usize {
+        self.slots.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes() + self.slots.bytes() + self.requests.len() * (size_of::<Pending>() + 40)
+    }
+}
+
+/// How long the end of a queue waits for writes whose places the layer has given out. A device that hangs keeps these.
+const LAST_WRITES: Duration = Duration::from_secs(1);
+
+impl<L: Layer> Drop for LayeredQueue<L> {
+    fn drop(&mut self) {
+        let begun = std::time::Instant::now();
+        let mut completions = Vec::new();
+        while self.inner.in_flight() > 0 && begun.elapsed() < LAST_WRITES {
+            self.inner.wait(Some(Duration::from_millis(1)));
+            self.poll(&mut completions);
+        }
+    }
+}

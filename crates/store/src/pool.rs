@@ -1,0 +1,289 @@
+//! A pool as a medium: the store behind the requests of programs.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, Written};
+use fulgurite_format::{PoolId, Status, format_bytes};
+
+use crate::driver::{Driver, DriverError};
+use crate::geometry::Geometry;
+use crate::map::{Located, Map};
+use crate::recover::{RecoverError, RecoverReport, recover};
+use crate::store::{Durability, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
+use crate::tokens::Tokens;
+
+/// Requests of the store's own in flight.
+const DEPTH: usize = 32;
+
+/// Why a pool cannot be made or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// What is there is no pool that can be used.
+    #[error(transparent)]
+    Recover(#[from] RecoverError),
+    /// Frames or a queue of the store's own.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The flash failed.
+    #[error(transparent)]
+    Flash(#[from] FlashError),
+    /// A change was refused.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// There is no such token.
+    #[error("there is no token {token}; kept are {kept}")]
+    NoToken {
+        /// The token that was named.
+        token: u64,
+        /// Those that there are.
+        kept: String,
+    },
+}
+
+impl From<WriteError> for FlashError {
+    fn from(error: WriteError) -> FlashError {
+        match error {
+            WriteError::NoSpace { .. } | WriteError::Table(_) => FlashError::NoSpace,
+            WriteError::Poisoned(error) => error,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    driver: Driver,
+    /// What ended the driver's turns for good.
+    failed: Option<FlashError>,
+    scratch: Vec<(u32, u32, u32)>,
+}
+
+/// A pool: a store over a medium, shared by all queues.
+pub struct Pool {
+    medium: Arc<dyn Flash>,
+    map: Arc<Map>,
+    geometry: Geometry,
+    id: PoolId,
+    durability: Durability,
+    inner: Mutex<Inner>,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("id", &self.id).field("geometry", &self.geometry).finish_non_exhaustive()
+    }
+}
+
+impl Inner {
+    /// Whether there is more to do.
+    fn turn(&mut self) -> bool {
+        if self.failed.is_none()
+            && let Err(error) = self.driver.turn(&mut self.store)
+        {
+            self.failed = Some(error);
+        }
+        self.failed.is_none() && !self.store.is_quiet()
+    }
+    fn failed(&self) -> Result<(), FlashError> {
+        self.failed.or(self.store.poisoned()).map_or(Ok(()), Err)
+    }
+}
+
+impl Pool {
+    /// Makes a pool of a medium; what was on it is gone.
+    ///
+    /// # Errors
+    /// When the medium fails.
+    pub fn format(medium: &Arc<dyn Flash>, geometry: Geometry, id: PoolId, made: u64) -> Result<(), PoolError> {
+        let mut driver = Driver::new(&**medium, 4)?;
+        Ok(driver.write_all(Store::format(geometry, id, made))?)
+    }
+    /// Opens a pool: the state of its last token.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read.
+    pub fn open(medium: Arc<dyn Flash>, config: StoreConfig) -> Result<(Pool, RecoverReport), PoolError> {
+        let mut driver = Driver::new(&*medium, DEPTH)?;
+        let (store, report) = recover(&mut driver, config)?;
+        let pool = Pool {
+            medium,
+            map: store.map(),
+            geometry: store.geometry(),
+            id: store.pool(),
+            durability: config.durability,
+            inner: Mutex::new(Inner { store, driver, failed: None, scratch: Vec::new() }),
+        };
+        Ok((pool, report))
+    }
+    /// The same, as a medium for a runtime.
+    #[must_use]
+    pub fn into_flash(self) -> Layered<Pool> {
+        Layered::new(Arc::new(self))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Goes on until `done`, letting others in between.
+    fn until(&self, done: impl Fn(&Store) -> bool) -> Result<(), FlashError> {
+        loop {
+            {
+                let mut inner = self.lock();
+                inner.turn();
+                inner.failed()?;
+                if done(&inner.store) {
+                    return Ok(());
+                }
+                if inner.driver.in_flight() > 0 {
+                    inner.driver.wait(Duration::from_micros(50));
+                }
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Its identity.
+    #[must_use]
+    pub fn id(&self) -> PoolId {
+        self.id
+    }
+    /// Its geometry.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+    /// How it stands.
+    #[must_use]
+    pub fn info(&self) -> StoreInfo {
+        self.lock().store.info()
+    }
+    /// What it has done since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> StoreCounters {
+        self.lock().store.counters()
+    }
+    /// The tokens that are kept.
+    #[must_use]
+    pub fn tokens(&self) -> Tokens {
+        self.lock().store.state().tokens().clone()
+    }
+    /// Sentences about what is wrong with its tables; none when all is well.
+    #[must_use]
+    pub fn audit(&self) -> Vec<String> {
+        self.lock().store.state().audit()
+    }
+
+    /// Names the state of all that was written, and waits until that is durable. Returns the token.
+    ///
+    /// # Errors
+    /// When the flash fails; the pool takes no more changes then.
+    pub fn sync(&self) -> Result<u64, PoolError> {
+        let token = self.lock().store.sync()?;
+        self.until(|store| store.durable_token() >= token)?;
+        Ok(token)
+    }
+    /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Whoever holds subpages in
+    /// frames must forget them first.
+    ///
+    /// # Errors
+    /// When there is no such token; when the flash fails.
+    pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
+        if !self.lock().store.roll_back(token)? {
+            return Err(self.no_token(token));
+        }
+        Ok(self.until(Store::is_quiet)?)
+    }
+    /// Keeps a token whatever the policy says, or no more.
+    ///
+    /// # Errors
+    /// When there is no such token; when the flash fails.
+    pub fn pin(&self, token: u64, pinned: bool) -> Result<(), PoolError> {
+        if !self.lock().store.pin(token, pinned)? {
+            return Err(self.no_token(token));
+        }
+        Ok(self.until(Store::is_quiet)?)
+    }
+    fn no_token(&self, token: u64) -> PoolError {
+        let kept: Vec<String> = self.tokens().as_slice().iter().map(|t| t.epoch.to_string()).collect();
+        PoolError::NoToken { token, kept: if kept.is_empty() { "none".into() } else { kept.join(", ") } }
+    }
+    /// Allocates a page, changes its permissions, or deletes it.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn set_status(&self, page: u32, status: Status) -> Result<(), PoolError> {
+        Ok(self.lock().store.set_status(page, status)?)
+    }
+    /// Status of a page.
+    #[must_use]
+    pub fn status(&self, page: u32) -> Status {
+        self.lock().store.state().status(page)
+    }
+    /// Makes a checkpoint, so that the next opening has little to replay, and waits for all that is under way.
+    ///
+    /// # Errors
+    /// When the flash fails.
+    pub fn checkpoint(&self) -> Result<(), PoolError> {
+        self.lock().store.begin_checkpoint();
+        Ok(self.until(Store::is_quiet)?)
+    }
+}
+
+impl Layer for Pool {
+    fn medium(&self) -> &Arc<dyn Flash> {
+        &self.medium
+    }
+    fn subpages(&self) -> u32 {
+        self.geometry.subpages
+    }
+    fn describe(&self) -> String {
+        format!("pool of {} on {}", format_bytes(u64::from(self.geometry.subpages) << 12), self.medium.describe())
+    }
+    fn dram_bytes(&self) -> usize {
+        let inner = self.lock();
+        self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
+    }
+    fn locate(&self, subpage: u32) -> Option<Place> {
+        self.map.get(subpage).map(|Located { place, checksum }| Place { flash_page: place, checksum })
+    }
+    fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
+        let mut inner = self.lock();
+        inner.failed()?;
+        Ok(inner.store.place(subpages, places)?)
+    }
+    fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError> {
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        inner.scratch.clear();
+        inner.scratch.extend(writes.iter().map(|w| (w.subpage, w.place.flash_page, w.place.checksum)));
+        let mut scratch = std::mem::take(&mut inner.scratch);
+        let result = inner.store.written(&mut scratch);
+        inner.scratch = scratch;
+        Ok(result?)
+    }
+    fn not_written(&self, flash_page: u32) {
+        self.lock().store.not_written(flash_page);
+    }
+    fn work(&self) -> bool {
+        // Who holds the lock is at it.
+        self.inner.try_lock().map_or(true, |mut inner| inner.turn())
+    }
+    fn begin_flush(&self) -> Result<u64, FlashError> {
+        if self.durability == Durability::Cache {
+            return Ok(0);
+        }
+        let mut inner = self.lock();
+        inner.failed()?;
+        Ok(inner.store.sync()?)
+    }
+    fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
+        let inner = self.lock();
+        if inner.store.durable_token() >= flush {
+            return Ok(true);
+        }
+        inner.failed()?;
+        Ok(false)
+    }
+}

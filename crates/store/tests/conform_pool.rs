@@ -1,0 +1,297 @@
+//! A pool keeps the contract of a medium: what was written last is read, by any queue, whatever the medium within does to the
+//! order; and what was flushed is there when it is opened again.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_flash::{
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, Queue, Request, When,
+};
+use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
+use fulgurite_sys::{Arena, Backed, Notifier};
+
+const POOL: PoolId = PoolId([7; 16]);
+const DEPTH: usize = 32;
+
+struct Random(u64);
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+fn config(durability: Durability) -> StoreConfig {
+    let mut config = StoreConfig::default();
+    config.durability = durability;
+    config.checkpoint_after = 16;
+    config.commit_after = 4;
+    config
+}
+
+fn geometry() -> Geometry {
+    Geometry::new(2048, 16, Some(1000)).unwrap()
+}
+
+/// A queue, its frames, and what is expected of the subpages.
+struct User {
+    queue: Box<dyn Queue>,
+    frames: Arc<Arena>,
+    /// By frame: the subpage that it is in use for, and the value that is written or expected.
+    busy: Vec<Option<(Op, u32, u64)>>,
+}
+
+fn value_of(frames: &Arena, frame: usize) -> u64 {
+    let mut page = [0; SUBPAGE_BYTES];
+    frames.read(frame * SUBPAGE_BYTES, &mut page);
+    let first = u64::from_le_bytes(page[..8].try_into().unwrap());
+    let last = u64::from_le_bytes(page[SUBPAGE_BYTES - 8..].try_into().unwrap());
+    assert_eq!(first, last, "a torn subpage");
+    first
+}
+fn set_value(frames: &Arena, frame: usize, value: u64) {
+    frames.write(frame * SUBPAGE_BYTES, &value.to_le_bytes().repeat(SUBPAGE_BYTES / 8));
+}
+
+impl User {
+    fn new(flash: &dyn Flash) -> User {
+        let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+        let queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+        User { queue, frames, busy: vec![None; DEPTH] }
+    }
+    fn submit(&mut self, frame: usize, op: Op, subpage: u32, value: u64) {
+        self.busy[frame] = Some((op, subpage, value));
+        match op {
+            Op::Write => set_value(&self.frames, frame, value),
+            // What a read must not leave behind.
+            _ => set_value(&self.frames, frame, u64::MAX),
+        }
+        let (subpage, frame_index) = (SubpageIndex(subpage), FrameIndex(frame as u32));
+        self.queue.submit(Request { tag: frame as u64, op, subpage, frame: frame_index }).unwrap();
+    }
+    fn poll(&mut self) -> Vec<(Op, u32, u64, Completion)> {
+        let mut completions = Vec::new();
+        self.queue.poll(&mut completions);
+        let ended = completions.into_iter().map(|c| {
+            let frame = c.tag as usize;
+            let (op, subpage, value) = self.busy[frame].take().unwrap();
+            if op == Op::Read && c.result.is_ok() {
+                assert_eq!(value_of(&self.frames, frame), value, "subpage {subpage}");
+            }
+            (op, subpage, value, c)
+        });
+        ended.collect()
+    }
+    /// One request, to its end.
+    fn one(&mut self, op: Op, subpage: u32, value: u64) -> Result<u64, FlashError> {
+        self.submit(0, op, subpage, value);
+        self.busy[0] = Some((op, subpage, 0));
+        self.queue.flush().unwrap();
+        loop {
+            let mut completions = Vec::new();
+            self.queue.poll(&mut completions);
+            if let Some(c) = completions.first() {
+                self.busy[0] = None;
+                return c.result.map(|()| value_of(&self.frames, 0));
+            }
+            self.queue.wait(Some(Duration::from_millis(1)));
+        }
+    }
+}
+
+fn random_requests(seed: u64, durability: Durability, plan: FaultPlan) {
+    println!("seed {seed}");
+    let medium: Arc<dyn Flash> = Arc::new(FaultyFlash::new(MemoryFlash::new(geometry().flash_pages()).unwrap(), plan));
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let mut random = Random(seed * 2 + 1);
+    let mut expected: HashMap<u32, u64> = HashMap::new();
+    for life in 0..3 {
+        let (pool, _) = Pool::open(medium.clone(), config(durability)).unwrap();
+        let flash = pool.into_flash();
+        let subpages = u64::from(flash.subpages());
+        let mut users = [User::new(&flash), User::new(&flash)];
+        let mut in_use: HashMap<u32, ()> = HashMap::new();
+        let mut number = life * 1_000_000 + 1;
+        for step in 0..6000 {
+            let user = &mut users[random.below(2) as usize];
+            if let Some(frame) = user.busy.iter().position(Option::is_none) {
+                // Half of the requests go to a tenth of the subpages.
+                let range = if random.below(2) == 0 { subpages / 10 } else { subpages };
+                let subpage = random.below(range) as u32;
+                if in_use.insert(subpage, ()).is_none() {
+                    if random.below(3) == 0 {
+                        number += 1;
+                        user.submit(frame, Op::Write, subpage, number);
+                        expected.insert(subpage, number);
+                    } else {
+                        user.submit(frame, Op::Read, subpage, expected.get(&subpage).copied().unwrap_or(0));
+                    }
+                }
+            }
+            if random.below(4) == 0 {
+                user.queue.flush().unwrap();
+            }
+            for (op, subpage, _, completion) in user.poll() {
+                assert_eq!(completion.result, Ok(()), "{op:?} of subpage {subpage}");
+                in_use.remove(&subpage);
+            }
+            if step % 1500 == 1499 {
+                flash.layer().sync().unwrap();
+            }
+        }
+        for user in &mut users {
+            while user.queue.in_flight() > 0 {
+                user.queue.wait(Some(Duration::from_millis(1)));
+                for (_, subpage, _, completion) in user.poll() {
+                    assert_eq!(completion.result, Ok(()));
+                    in_use.remove(&subpage);
+                }
+            }
+        }
+        let mut checker = User::new(&flash);
+        for subpage in 0..subpages as u32 {
+            assert_eq!(
+                checker.one(Op::Read, subpage, 0),
+                Ok(expected.get(&subpage).copied().unwrap_or(0)),
+                "{subpage}"
+            );
+        }
+        assert_eq!(checker.one(Op::Flush, 0, 0).map(|_| ()), Ok(()));
+        assert_eq!(flash.layer().audit(), Vec::<String>::new());
+        assert!(flash.layer().counters().reclaimed > 0, "nothing was reclaimed");
+        drop((users, checker));
+        flash.layer().sync().unwrap();
+        flash.layer().checkpoint().unwrap();
+    }
+}
+
+#[test]
+fn what_was_written_is_read_and_survives() {
+    for seed in 1..4 {
+        random_requests(seed, Durability::Sync, FaultPlan::default());
+    }
+}
+#[test]
+fn completions_in_any_order() {
+    for seed in 1..4 {
+        random_requests(seed, Durability::Sync, FaultPlan { seed, reorder: true, ..FaultPlan::default() });
+    }
+}
+#[test]
+fn a_cache_that_was_closed_is_there_and_one_that_crashed_is_empty() {
+    random_requests(9, Durability::Cache, FaultPlan { seed: 9, reorder: true, ..FaultPlan::default() });
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let read_back = |write: bool| {
+        let flash = Pool::open(medium.clone(), config(Durability::Cache)).unwrap().0.into_flash();
+        let mut user = User::new(&flash);
+        let found = user.one(Op::Read, 5, 0).unwrap();
+        if write {
+            user.one(Op::Write, 5, 55).unwrap();
+            flash.layer().sync().unwrap();
+            user.one(Op::Write, 6, 66).unwrap();
+            // What has been written since the sync overwrites freely: the state of the sync is given up, and that is made known.
+            flash.layer().checkpoint().unwrap();
+        }
+        found
+    };
+    assert_eq!(read_back(true), 0);
+    assert_eq!(read_back(false), 0, "it was not synced at the end");
+}
+
+#[test]
+fn damage_is_an_error_and_not_a_value() {
+    let memory = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    let medium: Arc<dyn Flash> = memory.clone();
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let flash = Pool::open(medium, config(Durability::Sync)).unwrap().0.into_flash();
+    let mut user = User::new(&flash);
+    for subpage in 0..8 {
+        user.one(Op::Write, subpage, 100 + u64::from(subpage)).unwrap();
+    }
+    // Somebody changes one bit of subpage 3, wherever it lies.
+    let wanted = 103u64.to_le_bytes().repeat(SUBPAGE_BYTES / 8);
+    let mut page = vec![0; SUBPAGE_BYTES];
+    let place = (0..geometry().flash_pages() as usize).find(|place| {
+        memory.storage().read(place * SUBPAGE_BYTES, &mut page);
+        page == wanted
+    });
+    memory.storage().write(place.unwrap() * SUBPAGE_BYTES + 77, &[0xFF]);
+    assert_eq!(user.one(Op::Read, 3, 0), Err(FlashError::Corrupt));
+    assert_eq!(user.one(Op::Read, 4, 0), Ok(104));
+    user.one(Op::Write, 3, 7).unwrap();
+    assert_eq!(user.one(Op::Read, 3, 0), Ok(7), "a new version is whole");
+}
+
+#[test]
+fn a_failed_flush_poisons_the_pool_and_reads_go_on() {
+    let faulty = Arc::new(FaultyFlash::new(MemoryFlash::new(geometry().flash_pages()).unwrap(), FaultPlan::default()));
+    let medium: Arc<dyn Flash> = faulty.clone();
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let flash = Pool::open(medium.clone(), config(Durability::Sync)).unwrap().0.into_flash();
+    let mut user = User::new(&flash);
+    user.one(Op::Write, 1, 11).unwrap();
+    let token = flash.layer().sync().unwrap();
+    user.one(Op::Write, 1, 12).unwrap();
+    faulty.set_plan(FaultPlan::rule(Some(Op::Flush), When::Nth(1), Fault::Fails(FlashError::Io(5))));
+    assert!(flash.layer().sync().is_err());
+    assert!(user.one(Op::Write, 2, 13).is_err(), "no more changes");
+    assert!(flash.layer().sync().is_err(), "a failed flush is not tried again");
+    assert_eq!(user.one(Op::Read, 1, 0), Ok(12));
+    drop((user, flash));
+    // What was synced is there when it is opened again. (The wrapper stays poisoned: the memory within is opened.)
+    let again = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    let bytes = geometry().flash_pages() as usize * SUBPAGE_BYTES;
+    Arena::copy(faulty.inner().storage(), 0, again.storage(), 0, bytes);
+    let (pool, report) = Pool::open(again, config(Durability::Sync)).unwrap();
+    assert_eq!(report.token, token);
+    let flash = pool.into_flash();
+    assert_eq!(User::new(&flash).one(Op::Read, 1, 0), Ok(11));
+}
+
+#[test]
+fn writers_are_told_when_there_is_no_space_and_readers_go_on() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let flash = Pool::open(medium, config(Durability::Sync)).unwrap().0.into_flash();
+    let mut user = User::new(&flash);
+    for subpage in 0..flash.subpages() {
+        user.one(Op::Write, subpage, 1).unwrap();
+    }
+    flash.layer().sync().unwrap();
+    // Everything again without a sync: the old versions must stay, so at some point there is no space.
+    let full = (0..flash.subpages()).find(|s| user.one(Op::Write, *s, 2).is_err()).expect("space comes to an end");
+    assert_eq!(user.one(Op::Write, full, 2), Err(FlashError::NoSpace));
+    assert_eq!(user.one(Op::Read, full, 0), Ok(1));
+    assert_eq!(user.one(Op::Read, 0, 0), Ok(2));
+    assert!(flash.layer().info().uncommitted > 0);
+    flash.layer().sync().unwrap();
+    user.one(Op::Write, full, 2).expect("a sync makes room");
+}
+
+#[test]
+fn going_back_to_a_token() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let mut keep = config(Durability::Sync);
+    keep.keep_tokens = 3;
+    let flash = Pool::open(medium.clone(), keep).unwrap().0.into_flash();
+    let mut user = User::new(&flash);
+    let tokens: Vec<u64> = (1..=5)
+        .map(|value| {
+            user.one(Op::Write, 9, value).unwrap();
+            flash.layer().sync().unwrap()
+        })
+        .collect();
+    assert!(flash.layer().roll_back(tokens[0]).unwrap_err().to_string().contains(&tokens[4].to_string()));
+    flash.layer().roll_back(tokens[2]).unwrap();
+    assert_eq!(user.one(Op::Read, 9, 0), Ok(3));
+    drop((user, flash));
+    let (pool, report) = Pool::open(medium, keep).unwrap();
+    assert_eq!(report.token, tokens[2]);
+    assert_eq!(User::new(&pool.into_flash()).one(Op::Read, 9, 0), Ok(3));
+}
