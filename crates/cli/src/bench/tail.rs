@@ -445,8 +445,9 @@ fn saturation(rows: &[Row], configs: &[Config], loads: &[f64]) -> Vec<String> {
             ));
         }
         if last < wanted {
+            let offered = if these.is_empty() { "none of the loads".into() } else { format!("no more than {last}%") };
             sentences.push(format!(
-                "{name} was offered no more than {last}%: the next load is beyond {BEYOND} times its highest throughput."
+                "{name} was offered {offered}: the next is beyond {BEYOND} times its highest throughput."
             ));
         }
         (!sentences.is_empty()).then(|| sentences.join(" "))
