@@ -14,6 +14,42 @@
 //! # }
 //! ```
 //!
+//! What may lie in such a memory is [`Plain`]: any bit pattern is a value, there is no padding and no pointer into the process.
+//! Numbers and arrays of them are; types of your own become so by the derives of [`zerocopy`], which is re-exported, so that
+//! its version fits. The attribute tells them where it is found:
+//!
+//! ```
+//! use fulgurite::zerocopy::{FromBytes, Immutable, IntoBytes};
+//! use fulgurite::{Fulgurite, KeyHash, Medium};
+//!
+//! #[derive(Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
+//! #[zerocopy(crate = "fulgurite::zerocopy")]
+//! #[repr(C)]
+//! struct Place {
+//!     row: u32,
+//!     column: u32,
+//! }
+//! impl KeyHash for Place {}
+//!
+//! #[derive(Clone, Copy, PartialEq, Debug, FromBytes, IntoBytes, Immutable)]
+//! #[zerocopy(crate = "fulgurite::zerocopy")]
+//! #[repr(C)]
+//! struct Weather {
+//!     degrees: f32,
+//!     wind: [f32; 2],
+//! }
+//!
+//! # fn main() -> Result<(), fulgurite::Error> {
+//! let memory = Fulgurite::builder(Medium::Memory { bytes: 64 << 20 }).dram("8M")?.start()?;
+//! let grid = memory.hash_map::<Place, Weather>(10_000)?;
+//! let (at, weather) = (Place { row: 3, column: 7 }, Weather { degrees: 21.5, wind: [1.0, -2.0] });
+//! let map = grid.clone();
+//! memory.run(move |m| map.insert(m, &at, weather))?;
+//! assert_eq!(memory.run(move |m| grid.get(m, &at))?, Some(weather));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Fulgurite`] is the convenient front; everything that it is made of is re-exported, for those who want to choose the
 //! medium, the policies, or the latch themselves. Layers below: `fulgurite-memory` (containers, pointers),
 //! `fulgurite-runtime` (workers, misses), `fulgurite-flash` (media), `fulgurite-policy` (decisions).
@@ -26,14 +62,17 @@ use std::time::Duration;
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
 pub use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 pub use fulgurite_memory::{
-    AccessError, Array, BPlusTree, FiberLatch, HashMap, Heap, KeyHash, Latch, LatchTable, Memory, NoLatch, OwnedPin,
-    OwnedRegion, Pinned, Ptr, RedBlackTree, Region, VersionLatch, View, ViewMut, WriteSet,
+    AccessError, Array, BPlusTree, BPlusTreeRoot, BPlusTreeShape, Exclusive, FiberLatch, HashMap, HashMapRoot, Heap,
+    KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot, MasstreeShape, Memory, NoLatch, OwnedPin, OwnedRegion,
+    Pinned, PlainMemory, PlainPin, Ptr, RedBlackTree, RedBlackTreeRoot, Region, Reservation, VersionLatch, View,
+    ViewMut, WriteSet, hash_bytes,
 };
 pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 pub use fulgurite_runtime::{
     BuildError, Builder as RuntimeBuilder, Context, JobError, JobHandle, JobOptions, Next, Priority, Runtime,
     ServeError, Service, Statistics, SubmitError,
 };
+pub use zerocopy;
 
 /// Anything that can go wrong while a memory is set up or used.
 #[derive(Debug, thiserror::Error)]

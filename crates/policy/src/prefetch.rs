@@ -198,8 +198,14 @@ impl Prefetcher {
             (PrefetchPolicy::Adaptive, Some(_)) => self.streams[at].batch,
             _ => self.window,
         };
+        let before = self.streams[at];
         self.streams[at] = Stream { from: after, trigger: after, end: after, batch, moved: 0 };
-        self.extend(at)
+        let range = self.extend(at);
+        if range.is_none() {
+            // Nothing was begun: the stream that would have made room goes on.
+            self.streams[at] = before;
+        }
+        range
     }
 
     /// The next batch of a stream.

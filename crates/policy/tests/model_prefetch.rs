@@ -1,7 +1,8 @@
 //! Goal: prefetch finds sequential streams however they are interleaved, is silent on random access, stays ahead of its
 //! reader, and turns itself off when what it fetches is not used.
 //! Method: a small cache in the test (what was prefetched and not yet touched, evicted first in first out) around the
-//! prefetcher, fed with streams and with random subpages from fixed seeds.
+//! prefetcher, fed with streams and with random subpages from fixed seeds. That every answer is the one that the rules
+//! give is in `model_prefetch_rules.rs`.
 
 use std::collections::{HashSet, VecDeque};
 

@@ -41,6 +41,9 @@ struct Row {
     rounds: usize,
     /// Load in percent of dram-only's highest throughput.
     load_percent: f64,
+    /// The load is about this configuration's highest throughput or more: its queue grows as long as requests arrive, so
+    /// that latency from arrival tells of the length of a round. Service time is what it is. Left out of the gaps.
+    saturated: bool,
     offered_per_s: f64,
     ops_per_s: f64,
     /// Throughput as a share of dram-only's at the same load, round by round: below 1 where arrivals were not kept up with.
@@ -59,7 +62,7 @@ struct Row {
     service_p99_us: f64,
     /// As a multiple of flash-sync's.
     service_p99_of_flash_sync: Option<f64>,
-    /// What this multiple cannot fall below as long as requests are not preempted: simulated.
+    /// What this multiple comes to where requests are not preempted and all else is ideal: simulated, an estimate.
     floor_service_p99_of_flash_sync: Option<f64>,
     misses_per_s: f64,
     misses_per_op: f64,
@@ -72,8 +75,10 @@ struct Row {
     /// Subpages read from flash and written to it.
     device_reads: u64,
     device_writes: u64,
-    /// Hash of the requests executed at this load: equal across configurations that were offered it in the same rounds. None
-    /// until the data was checked in the end.
+    /// Hash of the requests executed at this load: equal across configurations that were offered it in the same rounds.
+    /// There is no final invariant in it, unlike in `bench live`: loads that saturate a configuration are not all offered
+    /// to it, and closed loops are taken in turns, so each ends with another number of requests behind it and with
+    /// other data. Each is checked by itself in the end (the workload's own invariants); none until that was done.
     work_hash: Option<String>,
     calibration: Calibration,
 }
@@ -115,8 +120,9 @@ struct Server {
     running: Running,
     /// Throughput in a closed loop, as a share of dram-only's beside it, slice by slice.
     shares: Vec<f64>,
-    /// Service times in the closed loop.
+    /// Service times in the closed loop, and the same as pairs (ns, how many).
     closed: Percentiles,
+    closed_ns: Vec<(u64, u64)>,
     /// For each load, what came of the rounds in which it was offered.
     slices: Vec<Vec<Slice>>,
     /// Whether its data was found whole in the end.
@@ -141,11 +147,16 @@ impl Server {
     fn closed(&mut self, batch: &Batch) -> Result<f64> {
         let outcome = self.running.child.run(batch)?;
         self.closed.add(&outcome.service);
+        self.closed_ns.extend_from_slice(&outcome.service);
         Ok(outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64)
     }
     /// Highest throughput as a share of dram-only's.
     fn max_share(&self) -> f64 {
         Spread::of(&self.shares).median
+    }
+    /// Whether a load, in percent of dram-only's highest throughput, is more than this many times its own.
+    fn is_beyond(&self, times: f64, load: f64) -> bool {
+        self.running.way.config != Config::DramOnly && load / 100.0 > self.max_share() * times
     }
 }
 
@@ -156,9 +167,13 @@ const SLICES_IN_ROUND: u64 = 5;
 
 /// Loads where nobody named any: denser where queues grow.
 const LOADS: [f64; 13] = [10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 85.0, 90.0, 93.0, 96.0, 98.0];
-const QUICK_LOADS: [f64; 3] = [30.0, 60.0, 90.0];
-/// A configuration is not offered more than this share of its own highest throughput: beyond, its queue only grows.
+const QUICK_LOADS: [f64; 3] = [30.0, 60.0, 93.0];
+/// From this share of a configuration's own highest throughput on, its queue grows.
 const SATURATED: f64 = 0.985;
+/// A configuration is not offered more than this share of its own highest throughput. Some beyond it is: a load that
+/// dram-only carries may lie above what the others can do. A load is a fixed number of requests, which wait as times that
+/// are drawn when somebody is there to begin them: so the time grows by this factor at most, and memory by nothing.
+const BEYOND: f64 = 1.25;
 
 /// Runs it.
 pub fn run(args: &TailArgs) -> Result<()> {
@@ -217,6 +232,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     if !interrupted {
         result?;
     }
+    session.notes.extend(saturation(&rows, &configs, &loads));
     let gaps = gaps(&rows, &most);
     report::print(&args.output, &show(&rows))?;
     for gap in &gaps {
@@ -262,8 +278,9 @@ fn serve(
         let way = Way { config: *config, threads: session.flash.workers as usize, page_cluster: None };
         let mut running = session.spawn(image, way)?;
         running.child.run(&plan.batch(seed, 0, plan.warm_up, Load::Closed))?;
-        let (shares, closed) = (Vec::new(), Percentiles::new());
-        servers.push(Server { running, shares, closed, slices: vec![Vec::new(); loads.len()], checked: false });
+        let (shares, closed, closed_ns) = (Vec::new(), Percentiles::new(), Vec::new());
+        let slices = vec![Vec::new(); loads.len()];
+        servers.push(Server { running, shares, closed, closed_ns, slices, checked: false });
         bar.inc(1);
     }
     first += plan.warm_up;
@@ -298,7 +315,7 @@ fn serve(
             for turn in 0..count {
                 let server = &mut servers[(turn + round + at) % count];
                 bar.inc(1);
-                if load / 100.0 > server.max_share() * SATURATED && server.running.way.config != Config::DramOnly {
+                if server.is_beyond(BEYOND, *load) {
                     continue;
                 }
                 bar.set_message(format!("{} at {load}%", server.running.way.config));
@@ -309,7 +326,8 @@ fn serve(
     }
     bar.set_message("checking");
     for server in servers {
-        server.running.child.check()?;
+        // Its number is compared with nobody's: see `Row::work_hash`.
+        let _invariant = server.running.child.check()?;
         server.checked = true;
     }
     bar.finish_and_clear();
@@ -318,7 +336,16 @@ fn serve(
 
 fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], loads: &[f64]) -> Vec<Row> {
     // With one request at a time its service time does not depend on the load.
-    let flash_sync = servers.iter().find(|s| s.running.way.config == Config::FlashSync).map(|s| s.closed.us(99.0));
+    let waiting = servers.iter().find(|s| s.running.way.config == Config::FlashSync);
+    let flash_sync = waiting.map(|s| s.closed.us(99.0));
+    // And tells how many misses each request had.
+    let simulated = floor::Service::measured(
+        (plan.calibration.own_work_ns + plan.calibration.added_work_ns) / 1000.0,
+        plan.misses_per_op,
+        session.flash.read_latency.as_secs_f64() * 1e6,
+        waiting.map_or(&[], |s| &s.closed_ns),
+    );
+    let floors: Vec<f64> = loads.iter().map(|load| simulated.p99_ratio(load / 100.0)).collect();
     let mut rows = Vec::new();
     for server in servers {
         for (at, load) in loads.iter().enumerate().filter(|(at, _)| !server.slices[*at].is_empty()) {
@@ -344,14 +371,6 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
             let guarded = server.running.way.config.guarded();
             let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
             let switching = guarded && server.running.way.config != Config::FlashSync;
-            let floor = switching.then(|| {
-                floor::service_p99_ratio(&floor::Service {
-                    work_us: (plan.calibration.own_work_ns + plan.calibration.added_work_ns) / 1000.0,
-                    misses: plan.misses_per_op,
-                    flash_us: session.flash.read_latency.as_secs_f64() * 1e6,
-                    load: load / 100.0,
-                })
-            });
             rows.push(Row {
                 workload: workload.to_owned(),
                 config: server.running.way.config.to_string(),
@@ -361,6 +380,7 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 data_bytes: session.data_bytes,
                 rounds: slices.len(),
                 load_percent: *load,
+                saturated: server.is_beyond(SATURATED, *load),
                 offered_per_s,
                 ops_per_s: per(requests, elapsed_s),
                 share_of_dram_only: Spread::of_any(&shares(slices, servers.first().map_or(&[], |s| &s.slices[at]))),
@@ -372,7 +392,7 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 service_p50_us: service(50.0),
                 service_p99_us: service(99.0),
                 service_p99_of_flash_sync: of_sync(service(99.0)),
-                floor_service_p99_of_flash_sync: floor,
+                floor_service_p99_of_flash_sync: switching.then(|| floors[at]),
                 misses_per_s: per(misses, elapsed_s),
                 misses_per_op: per(misses, requests),
                 miss_ratio: per(misses, accesses),
@@ -410,9 +430,34 @@ fn disagreements(servers: &[Server]) -> Vec<String> {
     others.iter().filter(differs).map(sentence).collect()
 }
 
-/// Points (load, p99) of a configuration, by load.
+/// Sentences about configurations that were offered more than they can do, or less than all loads.
+fn saturation(rows: &[Row], configs: &[Config], loads: &[f64]) -> Vec<String> {
+    let of = |config: &Config| {
+        let name = config.name();
+        let these: Vec<&Row> = rows.iter().filter(|r| r.config == name).collect();
+        let kept_up = these.iter().rfind(|r| !r.saturated).map_or(0.0, |r| r.load_percent);
+        let (last, wanted) = (these.last().map_or(0.0, |r| r.load_percent), *loads.last()?);
+        let mut sentences = Vec::new();
+        if kept_up < last {
+            sentences.push(format!(
+                "{name} is saturated above {kept_up}%: its queue grows as long as requests arrive; latency counts from \
+                 arrival, so there it tells of the length of a round (service times do not)."
+            ));
+        }
+        if last < wanted {
+            let offered = if these.is_empty() { "none of the loads".into() } else { format!("no more than {last}%") };
+            sentences.push(format!(
+                "{name} was offered {offered}: the next is beyond {BEYOND} times its highest throughput."
+            ));
+        }
+        (!sentences.is_empty()).then(|| sentences.join(" "))
+    };
+    configs.iter().filter_map(of).collect()
+}
+
+/// Points (load, p99) of a configuration, by load, as far as it keeps up.
 fn curve_of(rows: &[Row], config: &str, p99_us: fn(&Row) -> f64) -> Vec<(f64, f64)> {
-    rows.iter().filter(|r| r.config == config).map(|r| (r.load_percent, p99_us(r))).collect()
+    rows.iter().filter(|r| r.config == config && !r.saturated).map(|r| (r.load_percent, p99_us(r))).collect()
 }
 
 /// The highest load at which a curve's p99 is at most `p99`, between points on a straight line of log p99. None below
@@ -461,7 +506,7 @@ fn show(rows: &[Row]) -> String {
         "service p50",
         "service p99",
         "of flash-sync",
-        "floor",
+        "simulated",
         "CPU µs",
     ];
     let mut last = String::new();
@@ -471,7 +516,7 @@ fn show(rows: &[Row]) -> String {
         let multiple = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}x"));
         vec![
             config,
-            format!("{}%", row.load_percent),
+            format!("{}%{}", row.load_percent, if row.saturated { " (saturated)" } else { "" }),
             table::number(row.ops_per_s),
             table::number(row.p50_us),
             table::number(row.p99_us),
@@ -487,11 +532,12 @@ fn show(rows: &[Row]) -> String {
 }
 
 fn plot(rows: &[Row]) -> String {
-    let chart = |title: &str, subtitle: &str, of: fn(&Row) -> f64| {
-        let curve = |config: &Config| Curve {
-            name: config.to_string(),
-            points: rows.iter().filter(|r| r.config == config.name()).map(|r| (r.load_percent, of(r))).collect(),
+    let chart = |title: &str, subtitle: &str, shown: fn(&Row) -> bool, of: fn(&Row) -> f64| {
+        let these = |config: &Config| {
+            let name = config.name();
+            rows.iter().filter(move |r| r.config == name && shown(r)).map(|r| (r.load_percent, of(r))).collect()
         };
+        let curve = |config: &Config| Curve { name: config.to_string(), points: these(config) };
         Curves {
             title: title.to_owned(),
             subtitle: subtitle.to_owned(),
@@ -506,10 +552,16 @@ fn plot(rows: &[Row]) -> String {
     stack(&[
         chart(
             &format!("p99 latency against load: {name}"),
-            "Poisson arrivals, from arrival to end; median of the rounds",
+            "Poisson arrivals, from arrival to end; median of the rounds; as far as each keeps up",
+            |r| !r.saturated,
             |r| r.p99_us,
         ),
-        chart(&format!("p99 service time against load: {name}"), "from start to end", |r| r.service_p99_us),
+        chart(
+            &format!("p99 service time against load: {name}"),
+            "from start to end; also where more arrives than is served",
+            |_| true,
+            |r| r.service_p99_us,
+        ),
     ])
 }
 
@@ -542,5 +594,30 @@ mod tests {
         assert_eq!(gaps.len(), 2);
         assert!((gaps[0].points.unwrap().median - 5.0).abs() < 0.2, "{gaps:?}");
         assert!(gaps[1].points.is_none() && gaps[1].max_share.median == 0.16);
+    }
+    #[test]
+    fn saturated_loads_are_told_of_and_left_out_of_the_gaps() {
+        let row = |config: &str, load_percent: f64, saturated| Row {
+            config: config.into(),
+            p99_us: if saturated { 10_000.0 } else { 100.0 + load_percent },
+            load_percent,
+            saturated,
+            ..Row::default()
+        };
+        let mut rows: Vec<Row> = [60.0, 90.0, 93.0].map(|load| row("dram-only", load, false)).into();
+        rows.extend([60.0, 90.0, 93.0].map(|load| row("fulgurite", load, load > 91.0)));
+        rows.push(row("flash-sync", 60.0, true));
+        assert_eq!(curve_of(&rows, "fulgurite", |r| r.p99_us).len(), 2);
+        let told = saturation(&rows, &[Config::DramOnly, Config::Fulgurite, Config::FlashSync], &[60.0, 90.0, 93.0]);
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(
+            told[0].starts_with("fulgurite is saturated above 90%") && !told[0].contains("no more than"),
+            "{told:?}"
+        );
+        assert!(
+            told[1].starts_with("flash-sync is saturated above 0%") && told[1].contains("no more than 60%"),
+            "{told:?}"
+        );
+        assert!(show(&rows).contains("93% (saturated)"));
     }
 }
