@@ -82,11 +82,27 @@ fn machine() {
     refused(&["bench", "live", "--quick", "--dram=8M", "--fibers=4000"], &["too little", "--fibers"]);
     refused(&["bench", "live", "--quick", "--workers=4096"], &["more than the", "cores"]);
     refused(&["bench", "live", "--quick", "--scratch=nowhere"], &["--scratch", "not a directory"]);
+    two_workers_run_beside_one();
     // Of the demonstration before it looks for text.
     refused(&["demo", "--workers=4096"], &["more than the", "cores"]);
     refused(&["demo", "--dram=9000T"], &["more than this machine has"]);
     refused(&["demo", "--flash=./missing"], &["does not exist", "--create"]);
     refused(&["demo", "--create"], &["--create needs --flash FILE"]);
+}
+
+/// With several workers each configuration also runs with one, at the same time: its data is there twice.
+fn two_workers_run_beside_one() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return eprintln!("SKIPPED: two workers need two cores");
+    }
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    let available: u64 = available.trim().trim_end_matches(" kB").parse().unwrap();
+    // The image, and twice what is in DRAM and what plays flash: a quarter of all memory five times over. With one worker it
+    // would be three times.
+    let data = format!("--data={}K", available / 4);
+    let words = ["bench", "live", "--config=fulgurite", "--workload=hash-table", "--workers=2", "--dram=10%", &data];
+    refused(&words, &["memory at once", "--data"]);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use fulgurite_workloads::Params;
 use super::calibrate::{self, Plan};
 use super::image::Image;
 use super::rounds::{self, Contestant, Ran};
-use super::session::{Session, Way};
+use super::session::{Session, Way, swap_bytes};
 use crate::args::{LiveArgs, OutputArgs, WorkArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
@@ -42,8 +42,8 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
-    let swap_ways = Way::all(Config::OsSwap, 1, clusters, quick).len() as u64;
-    let mut session = Session::start(&args.flash, data_bytes, &mut configs, swap_ways, &interrupt)?;
+    let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
+    let mut session = Session::start_in_ways(&args.flash, data_bytes, &mut configs, &ways, &interrupt)?;
     report::print(&args.output, &session.machine.line())?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
@@ -148,11 +148,6 @@ pub struct Measure<'m> {
     pub output: &'m OutputArgs,
 }
 
-/// Swap for so many processes: their data, and room for what else they have (stacks, latches, histograms).
-fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
-    (data_bytes + (128 << 20)) * processes
-}
-
 /// One workload in all configurations.
 ///
 /// # Errors
@@ -253,6 +248,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         fibers_or_threads: if guarded { session.flash.fibers as usize } else { one.way.threads },
         page_cluster: one.way.page_cluster,
         dram_bytes: one.dram_bytes,
+        workload_dram_bytes: one.workload_bytes,
         data_bytes: session.data_bytes,
         rounds: one.outcomes.len(),
         requests: requests as u64,

@@ -36,6 +36,8 @@ pub struct Contestant {
     pub flash: String,
     /// Its DRAM.
     pub dram_bytes: u64,
+    /// Of that, what the workload itself uses.
+    pub workload_bytes: u64,
     /// Limit of its cgroup.
     pub limit_bytes: Option<u64>,
 }
@@ -109,6 +111,7 @@ fn run_all(
                 fio_per_s: None,
                 flash: running.opened.flash.clone(),
                 dram_bytes: running.dram_bytes,
+                workload_bytes: running.workload_bytes,
                 limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
                 running: Some(running),
             }),
@@ -199,8 +202,8 @@ fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -
             session.helper.page_cluster(cluster)?;
         }
         let grows = one.way.config.paged_by_kernel() || way_on_file(session, one.way);
-        let lifted = if grows { session.lift(running) } else { Ok(()) };
-        match lifted.and_then(|()| running.child.check()) {
+        let ready = session.ran(running).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
+        match ready.and_then(|()| running.child.check()) {
             Ok(invariant) => one.invariant = Some(invariant),
             Err(e) if e.is::<Interrupted>() => return Err(e),
             Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),

@@ -65,7 +65,7 @@ pub struct Spec {
 /// Settings of the guarded path.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Guarded {
-    /// The DRAM budget.
+    /// The runtime's DRAM: the budget, less what the workload itself uses.
     pub dram_bytes: u64,
     /// Fibers of each worker.
     pub fibers: usize,

@@ -79,6 +79,8 @@ pub struct LiveRow {
     pub page_cluster: Option<u32>,
     /// Budget of DRAM (dram-only: the data itself).
     pub dram_bytes: u64,
+    /// Of that, what the workload's own latches and tables use on the guarded path.
+    pub workload_dram_bytes: u64,
     /// Bytes of data.
     pub data_bytes: u64,
     /// Rounds run.
