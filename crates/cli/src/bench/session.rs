@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_runtime::Needs;
-use fulgurite_sys::{Arena, affinity};
+use fulgurite_sys::{Arena, DirectFile, affinity};
 use std::os::fd::AsFd;
 
 use super::image::Image;
@@ -416,6 +416,30 @@ impl Session {
         };
         image.copy_to_path(&own, create, &self.interrupt)?;
         Ok((DataSource::File { path: own }, data))
+    }
+
+    /// Another file with the image, beside the one that was named, for who writes without looking; it is the caller's to remove.
+    /// None where the name is a device's, and where there is no room.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn twin(&mut self, image: &Image) -> Result<Option<PathBuf>> {
+        let FlashChoice::File(path) = self.flash.flash.clone() else { return Ok(None) };
+        let free = DirectFile::free_bytes(&checks::parent_of(&path))?;
+        if self.flash_path == Some(FlashPath::Device) || free < image.region_bytes {
+            return Ok(None);
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".fulgurite-{}-twin", std::process::id()));
+        let twin = path.with_file_name(name);
+        self.helper.adopt(&twin)?;
+        match image.copy_to_path(&twin, true, &self.interrupt) {
+            Ok(()) => Ok(Some(twin)),
+            Err(e) => {
+                let _ = std::fs::remove_file(&twin);
+                Err(e)
+            }
+        }
     }
 
     /// Reads the highest use of a configuration's cgroup: from now on it does what is no part of the run, as checking its data.

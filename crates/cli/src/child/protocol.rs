@@ -17,7 +17,7 @@ pub enum Command {
     Run(Batch),
     /// Walk the data, check every invariant.
     Check,
-    /// How many requests a second the device itself completes. Destroys the data: the last thing to ask.
+    /// How many requests a second the device itself completes. Leaves the data as it is.
     Device {
         /// Share of reads.
         read_share: f64,
