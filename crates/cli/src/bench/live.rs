@@ -412,3 +412,43 @@ pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
         dots: false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many requests, reads and writes in a second each round, beside what the device allowed.
+    fn contestant(config: Config, rounds: &[(u64, u64, f64)]) -> Contestant {
+        let outcome = |&(requests, device, _): &(u64, u64, f64)| Outcome {
+            requests,
+            device_reads: device / 2,
+            device_writes: device / 2,
+            elapsed_ns: 1_000_000_000,
+            ..Outcome::default()
+        };
+        let limit = |&(_, _, allowed): &(u64, u64, f64)| Limit { device_per_s: Some(allowed), fio_per_s: None };
+        Contestant {
+            way: Way { config, threads: 1, page_cluster: None },
+            running: None,
+            outcomes: rounds.iter().map(outcome).collect(),
+            request_hash: 0,
+            invariant: None,
+            peak_bytes: None,
+            limits: rounds.iter().map(limit).collect(),
+            flash: String::new(),
+            dram_bytes: 0,
+            workload_bytes: 0,
+            limit_bytes: None,
+        }
+    }
+
+    #[test]
+    fn a_round_is_held_against_what_was_allowed_right_after() {
+        let dram_only = contestant(Config::DramOnly, &[(1000, 0, 0.0), (1000, 0, 0.0)]);
+        // Two requests to the device each: at first it allows 800 of ours a second, then far more than dram-only does.
+        let ours = contestant(Config::Fulgurite, &[(600, 1200, 1600.0), (900, 1800, 9000.0)]);
+        assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
+        assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);
+        assert!(shares_of_fio(&ours).is_empty());
+    }
+}

@@ -131,8 +131,8 @@ pub struct LiveRow {
     pub share_of_fio: Option<f64>,
     /// These, with lowest and highest.
     pub share_of_fio_spread: Option<Spread>,
-    /// Throughput as a share of what the device allowed right after (or of dram-only's, where that is less); median of the rounds.
-    /// flash-sync may pass 1 where it writes: it waits for reads alone, one at a time, and its writes go on meanwhile.
+    /// Throughput as a share of what the device allowed right after (or of dram-only's, where that is less); median of the
+    /// rounds. flash-sync may pass 1 where it writes: it waits for reads alone, one at a time, and its writes go on meanwhile.
     pub share_of_device_limit: Option<f64>,
     /// These, with lowest and highest.
     pub share_of_device_limit_spread: Option<Spread>,
