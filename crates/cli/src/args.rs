@@ -37,18 +37,22 @@ Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want root; 
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Index the text of this machine into flash memory and serve it with 3-5% of the index in DRAM.
+    #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Measure.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(BenchCommand),
     /// Remove swap files, cgroups and temporary files that an earlier run left (only after kill -9 of its helper).
+    #[command(after_help = CLEANUP_EXAMPLES)]
     Cleanup,
     /// Print a completion script for a shell.
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// bash, elvish, fish, powershell or zsh.
         shell: clap_complete::Shell,
     },
     /// Write manual pages.
+    #[command(after_help = MAN_EXAMPLES)]
     Man {
         /// An existing directory.
         directory: PathBuf,
@@ -77,6 +81,37 @@ pub enum BenchCommand {
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
 }
+
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  fulgurite demo                                   this machine's text, 3% of the index in DRAM
+  fulgurite demo --quick --input /usr/share/doc --report doc.html
+  fulgurite demo --dram 5% --flash /mnt/nvme/flash.img --create
+  fulgurite demo --config fulgurite,os-swap --scratch /mnt/nvme --json demo.json --plot demo.svg
+
+The table: DRAM it may use is the budget of the guarded path, all of the data for dram-only, and the whole cgroup, budget and
+64 MiB, for what the kernel pages. Peak is the highest use of a configuration's cgroup while it served; that takes root.";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench micro --quick
+  fulgurite bench live --workload tatp,silo --miss-every 10us --json results.json
+  fulgurite bench tail --workload tatp --plot tail.svg
+  fulgurite bench policies --workload none --traces DIR";
+
+const CLEANUP_EXAMPLES: &str = "\
+Examples:
+  fulgurite cleanup                                as the user whose run was killed
+  sudo fulgurite cleanup                           what root's runs have left: swap files, cgroups";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  fulgurite completions bash > ~/.local/share/bash-completion/completions/fulgurite
+  fulgurite completions zsh > ~/.zfunc/_fulgurite";
+
+const MAN_EXAMPLES: &str = "\
+Examples:
+  fulgurite man ~/.local/share/man/man1";
 
 const LIVE_EXAMPLES: &str = "\
 Examples:

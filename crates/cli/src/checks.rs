@@ -13,7 +13,7 @@ use fulgurite_runtime::Needs;
 use crate::args::{FlashArgs, OutputArgs};
 use crate::bad_input::bad_input;
 use crate::machine::Machine;
-use crate::values::{Config, FlashChoice, Output, Size};
+use crate::values::{FlashChoice, Output, Size};
 
 /// Files for results can be written.
 pub fn outputs(args: &OutputArgs) -> Result<()> {
@@ -84,17 +84,18 @@ fn dram_of_machine(args: &FlashArgs, machine: &Machine) -> Result<()> {
     Ok(())
 }
 
-/// Everything about the flash and the machine that does not depend on how much data there will be.
-pub fn before_data(args: &FlashArgs, configs: &[Config], machine: &Machine) -> Result<()> {
+/// Everything about the flash and the machine that does not depend on how much data there will be. `on_flash` processes use the
+/// flash at the same time.
+pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result<()> {
     workers(args.workers, machine)?;
     dram_of_machine(args, machine)?;
-    flash(args, configs, 4096)?;
+    flash(args, on_flash, 4096)?;
     scratch(args).map(|_| ())
 }
 
-/// The flash can hold `data_bytes` for each configuration that needs it; where it is a path, what that is.
-pub fn flash(args: &FlashArgs, configs: &[Config], data_bytes: u64) -> Result<Option<FlashPath>> {
-    let on_flash = configs.iter().filter(|c| c.guarded()).count() as u64;
+/// The flash can hold `data_bytes` for each of the `on_flash` processes that use it at the same time; where it is a path, what
+/// that is.
+pub fn flash(args: &FlashArgs, on_flash: u64, data_bytes: u64) -> Result<Option<FlashPath>> {
     let FlashChoice::File(path) = &args.flash else {
         if args.create {
             bad_input!("--create needs --flash FILE");
@@ -104,7 +105,8 @@ pub fn flash(args: &FlashArgs, configs: &[Config], data_bytes: u64) -> Result<Op
     let found = flash_path(path, args.create, data_bytes, on_flash)?;
     if found == FlashPath::Device && on_flash > 1 {
         bad_input!(
-            "--flash names a device, which one configuration at a time can use; choose for example --config fulgurite"
+            "--flash names a device, which one process at a time can use, and {on_flash} are to run beside each other; choose for \
+             example --config fulgurite, and one of the --workers"
         );
     }
     Ok(Some(found))

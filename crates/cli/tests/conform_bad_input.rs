@@ -82,11 +82,27 @@ fn machine() {
     refused(&["bench", "live", "--quick", "--dram=8M", "--fibers=4000"], &["too little", "--fibers"]);
     refused(&["bench", "live", "--quick", "--workers=4096"], &["more than the", "cores"]);
     refused(&["bench", "live", "--quick", "--scratch=nowhere"], &["--scratch", "not a directory"]);
+    two_workers_run_beside_one();
     // Of the demonstration before it looks for text.
     refused(&["demo", "--workers=4096"], &["more than the", "cores"]);
     refused(&["demo", "--dram=9000T"], &["more than this machine has"]);
     refused(&["demo", "--flash=./missing"], &["does not exist", "--create"]);
     refused(&["demo", "--create"], &["--create needs --flash FILE"]);
+}
+
+/// With several workers each configuration also runs with one, at the same time: its data is there twice.
+fn two_workers_run_beside_one() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return eprintln!("SKIPPED: two workers need two cores");
+    }
+    let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let available = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:")).unwrap();
+    let available: u64 = available.trim().trim_end_matches(" kB").parse().unwrap();
+    // The image, and twice what is in DRAM and what plays flash: a quarter of all memory five times over. With one worker it
+    // would be three times.
+    let data = format!("--data={}K", available / 4);
+    let words = ["bench", "live", "--config=fulgurite", "--workload=hash-table", "--workers=2", "--dram=10%", &data];
+    refused(&words, &["memory at once", "--data"]);
 }
 
 #[test]
@@ -206,12 +222,27 @@ fn text() {
 #[test]
 fn help_has_examples_and_ends_well() {
     let directory = tempfile::tempdir().unwrap();
-    for words in [&["--help"][..], &["bench", "live", "--help"], &["bench", "tail", "--help"]] {
-        let output = run(directory.path(), words);
+    let mut seen = 0;
+    let mut groups = vec![Vec::new()];
+    while let Some(group) = groups.pop() {
+        let words: Vec<&str> = group.iter().map(String::as_str).chain(["--help"]).collect();
+        let output = run(directory.path(), &words);
         let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(0));
-        assert!(text.contains("Examples:") && text.contains("fulgurite bench"), "{text}");
+        assert_eq!(output.status.code(), Some(0), "{words:?}");
+        let examples = text.split_once("Examples:").unwrap_or_else(|| panic!("{words:?} has no examples: {text}")).1;
+        let example = ["fulgurite"].into_iter().chain(words[..words.len() - 1].iter().copied()).collect::<Vec<_>>();
+        assert!(examples.contains(&example.join(" ")), "{words:?} has examples of something else: {examples}");
+        seen += 1;
+        // The names of commands stand in a list of their own.
+        let commands =
+            text.split_once("\nCommands:\n").map_or("", |(_, after)| after.split("\n\n").next().unwrap_or(""));
+        for name in commands.lines().filter_map(|line| line.strip_prefix("  ")).filter(|line| !line.starts_with(' ')) {
+            let name = name.split_whitespace().next().unwrap_or_default().to_owned();
+            groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
+        }
     }
+    // The program, demo, bench and its four, cleanup, completions, man.
+    assert_eq!(seen, 10);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
     assert!(run(directory.path(), &["man", "."]).status.success());

@@ -1,6 +1,6 @@
-//! Goal: `bench micro --quick` and `bench policies --quick` run to their end, and what they write is whole: every key is
-//! there, and every number is one that can be.
-//! Method: run each into files in an empty directory; read the JSON and the drawing. No figure is compared to a target.
+//! Goal: the benchmarks and the demonstration, at small sizes, run to their end, and what they write is whole: every key is
+//! there, every number is one that can be, and all configurations have done the same work.
+//! Method: run each into files in an empty directory; read the JSON, the drawing, the report. No figure is compared to a target.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -10,6 +10,12 @@ use serde_json::Value;
 
 /// Runs the program, and returns its JSON and its drawing.
 fn bench(directory: &Path, words: &[&str]) -> (Value, String) {
+    let (json, drawing, _) = bench_and_table(directory, words);
+    (json, drawing)
+}
+
+/// The same, with what it printed.
+fn bench_and_table(directory: &Path, words: &[&str]) -> (Value, String, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
         .args(words)
         .args(["--quick", "--json", "out.json", "--plot", "out.svg"])
@@ -21,7 +27,7 @@ fn bench(directory: &Path, words: &[&str]) -> (Value, String) {
     assert!(!told.trim().is_empty(), "{words:?} prints a table");
     let json = std::fs::read_to_string(directory.join("out.json")).expect("the JSON was written");
     let drawing = std::fs::read_to_string(directory.join("out.svg")).expect("the drawing was written");
-    (serde_json::from_str(&json).expect("JSON"), drawing)
+    (serde_json::from_str(&json).expect("JSON"), drawing, told.into_owned())
 }
 
 fn number(of: &Value, key: &str) -> f64 {
@@ -36,7 +42,7 @@ fn rows<'v>(of: &'v Value, key: &str) -> &'v Vec<Value> {
 
 fn whole(json: &Value, drawing: &str) {
     assert!(number(&json["machine"], "cores") >= 1.0);
-    assert!(json["command"].as_str().is_some_and(|c| c.starts_with("fulgurite bench")));
+    assert!(json["command"].as_str().is_some_and(|c| c.starts_with("fulgurite ")));
     assert_eq!(json["interrupted"], Value::Bool(false));
     assert!(drawing.starts_with("<svg") && drawing.trim_end().ends_with("</svg>"));
     assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "a drawing without numbers");
@@ -102,4 +108,161 @@ fn policies() {
     let standings = rows(&json, "standings");
     assert_eq!(standings.len(), 6);
     assert!(standings.iter().all(|s| number(s, "misses_over_least") >= 1.0 && number(s, "points") > 0.0));
+}
+
+/// Every key that a row must have, with a number that can be.
+fn whole_row(row: &Value) {
+    for key in ["workload", "config", "flash", "work_hash"] {
+        assert!(row[key].as_str().is_some_and(|text| !text.is_empty()), "{key} is missing in {row}");
+    }
+    let not_negative = |key: &str| {
+        assert!(number(row, key) >= 0.0, "{key} in {row}");
+    };
+    for key in ["misses_per_s", "work_us_per_miss", "accesses_per_miss", "device_reads", "device_writes"] {
+        not_negative(key);
+    }
+    for key in ["workers", "dram_bytes", "data_bytes", "rounds", "ops_per_s", "cpu_us_per_op", "p50_us"] {
+        assert!(number(row, key) > 0.0, "{key} in {row}");
+    }
+    assert!((0.0..=1.0).contains(&number(row, "miss_ratio")), "{row}");
+    assert!(number(row, "p50_us") <= number(row, "p99_us") && number(row, "p99_us") <= number(row, "p999_us"), "{row}");
+    let share = &row["share_of_dram_only"];
+    let (min, median, max) = (number(share, "min"), number(share, "median"), number(share, "max"));
+    assert!(0.0 < min && min <= median && median <= max, "{row}");
+    if let Some(limit) = row["cgroup_limit_bytes"].as_f64() {
+        assert!(number(row, "cgroup_peak_bytes") > 0.0 && number(row, "cgroup_peak_bytes") <= limit, "{row}");
+    }
+}
+
+/// The configurations of a workload; all of them have done the same work.
+fn configs_of<'v>(rows: &'v [Value], workload: &str) -> Vec<&'v str> {
+    let rows: Vec<&Value> = rows.iter().filter(|row| row["workload"] == workload).collect();
+    assert!(
+        rows.iter().all(|row| row["work_hash"] == rows[0]["work_hash"]),
+        "{workload}: other work in one of {rows:?}"
+    );
+    rows.iter().filter_map(|row| row["config"].as_str()).collect()
+}
+
+#[test]
+fn live() {
+    let directory = tempfile::tempdir().unwrap();
+    // More data than a cgroup of the budget and its allowance holds: where there are rights, the kernel pages, too.
+    let words = ["bench", "live", "--workload", "hash-table,array-swap", "--data", "96M", "--dram", "8M"];
+    let (json, drawing, told) = bench_and_table(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    for workload in ["hash-table", "array-swap"] {
+        let configs = configs_of(rows, workload);
+        for config in ["dram-only", "resident", "fulgurite", "priority-aging", "fifo", "flash-sync"] {
+            assert!(configs.contains(&config), "{workload}: {config} is missing in {configs:?}");
+        }
+        for skippable in ["os-swap", "mmap"] {
+            assert!(configs.contains(&skippable) || told.contains(&format!("{skippable} is skipped")), "{told}");
+        }
+    }
+    for row in rows {
+        whole_row(row);
+        let config = row["config"].as_str().unwrap_or_default();
+        assert!(told.contains(config), "{config} is not in the table: {told}");
+        if config == "fulgurite" {
+            let (dram, own) = (number(row, "dram_bytes"), number(row, "workload_dram_bytes"));
+            assert!(dram == f64::from(8 << 20) && own > 0.0 && own < dram, "{row}");
+            assert!(number(row, "misses_per_s") > 0.0 && number(row, "device_reads") > 0.0, "{row}");
+        }
+        assert!(row["device_limit_per_s"].is_null(), "an emulated device has no limit of its own: {row}");
+    }
+}
+
+#[test]
+fn live_on_a_file() {
+    let directory = tempfile::tempdir_in(Path::new(env!("CARGO_BIN_EXE_fulgurite")).parent().unwrap()).unwrap();
+    let words = ["bench", "live", "--workload", "array-swap", "--config", "resident,fulgurite", "--data", "32M"];
+    let words: Vec<&str> = words.into_iter().chain(["--dram", "8M", "--flash", "./flash", "--create"]).collect();
+    let (json, drawing) = bench(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    rows.iter().for_each(whole_row);
+    assert_eq!(configs_of(rows, "array-swap"), ["dram-only", "resident", "fulgurite"]);
+    let fulgurite = &rows[2];
+    for (value, spread) in
+        [("device_limit_per_s", "device_limit_spread"), ("share_of_device_limit", "share_of_device_limit_spread")]
+    {
+        let (median, spread) = (number(fulgurite, value), &fulgurite[spread]);
+        assert!(median > 0.0 && median == number(spread, "median"), "{value} in {fulgurite}");
+        assert!(number(spread, "min") <= median && median <= number(spread, "max"), "{value} in {fulgurite}");
+    }
+    let has_fio = fulgurite["fio_per_s"].is_number();
+    let notes = json["setting"]["notes"].to_string();
+    assert!(has_fio || notes.contains("fio"), "no figure of fio, and no word why: {notes}");
+    let mut left: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["out.json", "out.svg"], "a file of the flash was left");
+}
+
+#[test]
+fn two_workers_beside_one() {
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return eprintln!("SKIPPED: two workers need two cores");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let words =
+        ["bench", "live", "--workers", "2", "--config", "resident", "--workload", "hash-table", "--data", "32M"];
+    let words: Vec<&str> = words.into_iter().chain(["--dram", "16M"]).collect();
+    let (json, drawing, told) = bench_and_table(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    // All ways, those with one worker too, are compared before the program says that all is well.
+    assert_eq!(configs_of(rows, "hash-table"), ["dram-only", "resident"]);
+    for row in rows {
+        whole_row(row);
+        assert_eq!(number(row, "workers"), 2.0);
+        let speedup = &row["speedup_over_one_worker"];
+        let (min, median, max) = (number(speedup, "min"), number(speedup, "median"), number(speedup, "max"));
+        assert!(0.0 < min && min <= median && median <= max, "{row}");
+    }
+    assert!(told.contains("2 workers do"), "{told}");
+}
+
+#[test]
+fn demo() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = directory.path().join("text");
+    std::fs::create_dir(&text).unwrap();
+    for file in 0..60 {
+        let words: String = (0..4000).map(|i| format!("word{} ", (i * i + file * 31) % 9973)).collect();
+        std::fs::write(text.join(format!("{file}.txt")), words).unwrap();
+    }
+    std::fs::write(text.join("copy.txt"), std::fs::read(text.join("0.txt")).unwrap()).unwrap();
+    std::fs::write(text.join("data.bin"), [0, 1, 2, 3]).unwrap();
+    let words = ["demo", "--input", "text", "--report", "out.html"];
+    let (json, drawing, told) = bench_and_table(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    rows.iter().for_each(whole_row);
+    let configs = configs_of(rows, "search");
+    for config in ["dram-only", "fulgurite", "flash-sync"] {
+        assert!(configs.contains(&config) && told.contains(config), "{config} is missing in {configs:?}: {told}");
+    }
+    // So little text fits into the cgroup of kernel paging, which is no comparison.
+    assert!(configs.contains(&"os-swap") || told.contains("os-swap is skipped"), "{told}");
+    for part in ["queries/s", "of DRAM-only", "p99.9 µs", "DRAM it may use", "peak", "$ per GB"] {
+        assert!(told.contains(part), "the table lacks \"{part}\": {told}");
+    }
+    assert!(told.contains("Left out: 1 file without text, 1 file with the text of another."), "{told}");
+    assert_eq!(number(&json["setting"], "documents"), 60.0);
+
+    let report = std::fs::read_to_string(directory.path().join("out.html")).expect("the report was written");
+    assert!(report.starts_with("<!doctype html>") && report.trim_end().ends_with("</html>"));
+    assert!(report.contains("<svg") && report.contains("<table") && report.contains("fulgurite"));
+    // Nothing is fetched: addresses are names of namespaces only.
+    let fetched = ["src=", "href=", "<link", "<script", "@import", "url(", "<iframe", "<object"];
+    for part in fetched {
+        for (at, _) in report.match_indices(part) {
+            let rest = &report[at + part.len()..];
+            let inside = rest.starts_with('#') || rest.starts_with("\"#") || rest.starts_with("\"data:");
+            assert!(inside, "the report fetches something: {part}{}", rest.get(..60).unwrap_or(rest));
+        }
+    }
+    assert!(!report.replace("xmlns=\"http://www.w3.org/2000/svg\"", "").contains("http"), "an address in the report");
 }

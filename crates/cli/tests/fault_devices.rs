@@ -81,6 +81,16 @@ fn a_mounted_device_is_refused_and_as_it_was() {
     assert!(std::fs::read(&image).unwrap() == before, "something was written to a mounted device");
 
     tool(&["umount", mount]).unwrap();
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        eprintln!("SKIPPED: two workers need two cores");
+    } else {
+        // With two workers the configuration runs with one as well, beside them, and the device is one.
+        let output = run(directory.path(), &[&flash, "--workers=2", "--fibers=16"]);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{message}");
+        assert!(message.contains("one process at a time") && message.contains("--workers"), "{message}");
+        assert!(std::fs::read(&image).unwrap() == before, "something was written to a device that was refused");
+    }
     let output = run(directory.path(), &[&flash]);
     assert!(output.status.success(), "unmounted: {}", String::from_utf8_lossy(&output.stderr));
     assert!(std::fs::read(&image).unwrap() != before, "nothing was written");

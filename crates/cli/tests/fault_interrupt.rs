@@ -1,6 +1,7 @@
-//! Goal: Ctrl-C ends a benchmark soon, with exit code 130, with what was measured until then, and with nothing left behind.
-//! Method: start `bench live` and `bench tail`, wait until the first configurations are made, interrupt; look at the code, at
-//! the JSON, at the directory, at cgroups and swap. With root and cgroups the kernel's paging takes part.
+//! Goal: Ctrl-C ends every long command soon, with exit code 130, with what was measured until then on standard output and in
+//! the JSON, and with nothing left behind.
+//! Method: start the command, wait until it has printed a certain line and a moment longer, interrupt; look at the code, at the
+//! table, at the JSON, at the directory, at cgroups and swap. With root and cgroups the kernel's paging takes part.
 
 mod common;
 
@@ -13,14 +14,26 @@ use common::groups_of;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
 const PATIENCE: Duration = Duration::from_secs(120);
+/// What a benchmark prints once it has calibrated.
+const CALIBRATED: &str = "Zipf exponent";
 
-/// Runs the program until it has calibrated and a moment longer, interrupts it, and returns its JSON.
-fn interrupted(words: &[&str], moment: Duration) -> serde_json::Value {
+/// What an interrupted command left.
+struct Left {
+    /// Standard output after the line that was waited for.
+    printed: String,
+    /// Files in its directory.
+    files: Vec<String>,
+    /// Its JSON, if it came so far.
+    json: Option<serde_json::Value>,
+}
+
+/// Runs the program until it has printed `line` and a moment longer, and interrupts it.
+fn interrupt(words: &[&str], line: Option<&str>, moment: Duration) -> Left {
     // On a real file system: swap files cannot lie on others.
     let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
     let mut program = Command::new(PROGRAM)
         .args(words)
-        .args(["--json=out.json", "--scratch=."])
+        .arg("--json=out.json")
         .current_dir(directory.path())
         .env("TMPDIR", directory.path())
         .stdout(Stdio::piped())
@@ -28,9 +41,11 @@ fn interrupted(words: &[&str], moment: Duration) -> serde_json::Value {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(program.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains("Zipf exponent")), "{words:?} ended before it was calibrated");
+    if let Some(part) = line {
+        assert!(lines.any(|line| line.unwrap().contains(part)), "{words:?} ended before it printed \"{part}\"");
+    }
     // Read on, or the program waits for us.
-    let rest = std::thread::spawn(move || lines.map_while(Result::ok).count());
+    let rest = std::thread::spawn(move || lines.map_while(Result::ok).map(|line| line + "\n").collect::<String>());
     std::thread::sleep(moment);
     let pid = program.id();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
@@ -47,17 +62,26 @@ fn interrupted(words: &[&str], moment: Duration) -> serde_json::Value {
         }
     };
     assert_eq!(status.code(), Some(130), "{words:?}");
-    rest.join().unwrap();
-    let json = std::fs::read_to_string(directory.path().join("out.json")).expect("the JSON was written");
-    let left: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
-    assert_eq!(left, ["out.json"], "{words:?} left something");
+    let printed = rest.join().unwrap();
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.unwrap().file_name().into_string().unwrap();
+    let mut files: Vec<_> = directory.path().read_dir().unwrap().map(name).collect();
+    files.sort();
     let here = directory.path().to_string_lossy().into_owned();
     assert!(!std::fs::read_to_string("/proc/swaps").unwrap_or_default().contains(&here), "a swap file is in use");
     for child in children.split_whitespace() {
         assert!(groups_of(child).is_empty(), "a cgroup is still there");
         assert!(!Path::new(&format!("/proc/{child}")).exists(), "process {child} is still there");
     }
-    serde_json::from_str(&json).expect("JSON")
+    let json = std::fs::read_to_string(directory.path().join("out.json")).ok();
+    Left { printed, files, json: json.map(|json| serde_json::from_str(&json).expect("JSON")) }
+}
+
+/// The same of a benchmark that has calibrated: it always has results to keep. Returns its table and its JSON.
+fn interrupted(words: &[&str], moment: Duration) -> (String, serde_json::Value) {
+    let words: Vec<&str> = words.iter().copied().chain(["--scratch=."]).collect();
+    let left = interrupt(&words, Some(CALIBRATED), moment);
+    assert_eq!(left.files, ["out.json"], "{words:?} left something");
+    (left.printed, left.json.expect("the JSON was written"))
 }
 
 fn whole(json: &serde_json::Value) {
@@ -72,15 +96,65 @@ fn whole(json: &serde_json::Value) {
 #[test]
 fn live() {
     for moment in [0, 2500] {
-        whole(&interrupted(&["bench", "live", "--quick", "--rounds=200"], Duration::from_millis(moment)));
+        whole(&interrupted(&["bench", "live", "--quick", "--rounds=200"], Duration::from_millis(moment)).1);
+    }
+    // So few configurations that rounds have ended.
+    let words = ["bench", "live", "--quick", "--rounds=1000", "--workload=hash-table", "--config=fulgurite"];
+    let (printed, json) = interrupted(&words, Duration::from_secs(5));
+    whole(&json);
+    assert_eq!(json["rows"].as_array().unwrap().len(), 2, "rounds that have ended are kept: {printed}");
+    for part in ["workload", "ops/s", "p99 µs", "hash-table", "dram-only", "fulgurite"] {
+        assert!(printed.contains(part), "the table lacks \"{part}\": {printed}");
+    }
+}
+
+/// A directory with some text.
+fn text() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    for file in 0..200 {
+        let words: String = (0..3000).map(|i| format!("word{} ", i * (file + 7) % 9973)).collect();
+        std::fs::write(directory.path().join(format!("{file}.txt")), words).unwrap();
+    }
+    directory
+}
+
+#[test]
+fn demo() {
+    let input = text();
+    let input = format!("--input={}", input.path().display());
+    // While it indexes: there is nothing to keep.
+    let words = ["demo", &input, "--scratch=."];
+    let left = interrupt(&words, Some("Indexing"), Duration::ZERO);
+    assert!(left.files.is_empty() || left.files == ["fulgurite-demo.html", "out.json"], "{:?}", left.files);
+    // While it serves.
+    let left = interrupt(&words, Some(CALIBRATED), Duration::from_secs(3));
+    assert_eq!(left.files, ["fulgurite-demo.html", "out.json"]);
+    let json = left.json.unwrap();
+    whole(&json);
+    assert!(left.printed.contains("queries/s"), "no table: {}", left.printed);
+    for row in json["rows"].as_array().unwrap() {
+        assert!(left.printed.contains(row["config"].as_str().unwrap()), "the table lacks {row}: {}", left.printed);
+    }
+}
+
+#[test]
+fn policies() {
+    let left = interrupt(&["bench", "policies", "--workload=tatp"], None, Duration::from_secs(3));
+    assert_eq!(left.files, ["out.json"]);
+    let json = left.json.unwrap();
+    assert_eq!(json["interrupted"], serde_json::json!(true));
+    assert!(left.printed.contains("Misses per access"), "{}", left.printed);
+    // What was replayed is whole.
+    for row in json["rows"].as_array().unwrap() {
+        assert!(row["miss_ratio"].as_f64().is_some_and(|ratio| (0.0..=1.0).contains(&ratio)), "{row}");
     }
 }
 
 #[test]
 fn tail() {
-    whole(&interrupted(&["bench", "tail", "--quick", "--rounds=200", "--data=64M", "--dram=8M"], Duration::ZERO));
+    whole(&interrupted(&["bench", "tail", "--quick", "--rounds=200", "--data=64M", "--dram=8M"], Duration::ZERO).1);
     let words = ["bench", "tail", "--quick", "--rounds=200", "--data=64M", "--dram=8M", "--config=fulgurite"];
-    let json = interrupted(&words, Duration::from_secs(5));
+    let (_, json) = interrupted(&words, Duration::from_secs(5));
     whole(&json);
     let rows = json["rows"].as_array().unwrap();
     assert!(!rows.is_empty(), "loads that were offered are kept");

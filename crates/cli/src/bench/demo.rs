@@ -10,7 +10,7 @@ use fulgurite_workloads::{Corpus, IndexSummary, Params};
 
 use super::image::Image;
 use super::live::{Measure, latency_curves, measure, share_bars};
-use super::session::{CGROUP_ALLOWANCE_BYTES, Session};
+use super::session::{CGROUP_ALLOWANCE_BYTES, Session, Way, swap_bytes};
 use crate::args::{DemoArgs, WorkArgs};
 use crate::bad_input::{BadInput, bad_input};
 use crate::checks;
@@ -47,10 +47,13 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     // dram-only is the denominator, whether it was named or not.
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
-    checks::before_data(&args.flash, &configs, &machine)?;
+    let ways = |clusters: &'static [u32]| move |config| Way::all(config, args.flash.workers, clusters, quick);
+    let on_flash = configs.iter().filter(|c| c.guarded()).flat_map(|c| ways(&[0])(*c)).count() as u64;
+    checks::before_data(&args.flash, on_flash, &machine)?;
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
     let limit = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
+    let scan_time = start.elapsed();
     let text = format!(
         "{} of text in {} files under {}",
         format_bytes(corpus.text_bytes()),
@@ -58,9 +61,14 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         corpus.dir().display()
     );
     report::print(&args.output, &format!("{}\nIndexing {text}", machine.line()))?;
+    let left_out = left_out(&corpus, limit);
+    if let Some(sentence) = &left_out {
+        report::print(&args.output, sentence)?;
+    }
 
     let mut flash = args.flash.clone();
-    let mut notes = Vec::new();
+    let printed: Vec<String> = left_out.into_iter().collect();
+    let mut notes = printed.clone();
     // A small budget is for frames and not for stacks: these get a quarter of it.
     let stacks = flash.dram.of(corpus.text_bytes()) / 4 / STACK_BYTES / u64::from(flash.workers);
     if stacks < u64::from(flash.fibers) {
@@ -89,11 +97,17 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         });
     }
     // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.
-    let mut session = Session::start(&flash, corpus.text_bytes() / 5 * 6, &mut configs, 3, &interrupt)?;
+    let data_bytes = corpus.text_bytes() / 5 * 6;
+    let (clusters, one_cluster) = clusters(args, data_bytes, scan_time)?;
+    let mut session = Session::start_in_ways(&flash, data_bytes, &mut configs, &ways(clusters), &interrupt)?;
+    notes.extend(one_cluster.filter(|_| configs.contains(&Config::OsSwap)));
     let params = Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
     let (mut image, summary) = Image::index(&corpus, &params, &interrupt)?;
     session.data_bytes = image.region_bytes;
-    session.dram_bytes = flash.dram.of(image.region_bytes).max(least);
+    session.dram_bytes = flash.dram.of(image.region_bytes);
+    if matches!(args.flash.dram, Size::Percent(_)) {
+        session.dram_bytes = session.dram_bytes.max(least + image.workload_bytes(flash.workers as usize)?);
+    }
     report::print(
         &args.output,
         &format!(
@@ -108,12 +122,12 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     )?;
     let work = WorkArgs { miss_every: None, work: None, zipf: None };
     let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1000)) };
-    let how = Measure { configs: &configs, clusters: &[0], rounds, round_time, work: &work, output: &args.output };
+    let how = Measure { configs: &configs, clusters, rounds, round_time, work: &work, output: &args.output };
     let (rows, ran) = measure(&mut session, &mut image, &how)?;
     notes.extend(session.notes.iter().cloned());
     let lines: Vec<Vec<String>> = rows.iter().map(line).collect();
     report::print(&args.output, &table::table(&HEADING, 1, lines.iter().cloned()))?;
-    for note in &notes {
+    for note in notes.iter().filter(|note| !printed.contains(note)) {
         report::print(&args.output, note)?;
     }
     let mut setting = session.setting();
@@ -138,6 +152,59 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         bail!("{}", ran.failed.join("; "));
     }
     Ok(())
+}
+
+/// Looking for text may take so long for os-swap to run with both values of `vm.page-cluster`: the second costs about half a
+/// minute of three, and whoever is slow here (a cold cache, a slow disk) is slow with swap as well.
+const SCAN_TIME_MAX: Duration = Duration::from_secs(15);
+
+/// Values of `vm.page-cluster` for os-swap: both that users have, where neither time nor room for swap is short; else one, and a
+/// sentence that says why.
+fn clusters(args: &DemoArgs, data_bytes: u64, scan_time: Duration) -> Result<(&'static [u32], Option<String>)> {
+    const BOTH: &[u32] = &[0, 3];
+    if args.output.quick {
+        return Ok((&BOTH[..1], None));
+    }
+    let scratch = checks::scratch(&args.flash)?;
+    let processes = Way::all(Config::OsSwap, args.flash.workers, BOTH, false).len() as u64;
+    let swap_bytes = swap_bytes(data_bytes, processes);
+    let why_not = if scan_time > SCAN_TIME_MAX {
+        format!(
+            "to look for text took {:.0} s already, and all is to end within three minutes",
+            scan_time.as_secs_f64()
+        )
+    } else if fulgurite_sys::DirectFile::free_bytes(&scratch)? < swap_bytes {
+        format!("with 3 as well, {} of swap would be needed in {}", format_bytes(swap_bytes), scratch.display())
+    } else {
+        return Ok((BOTH, None));
+    };
+    let sentence = format!("os-swap runs with vm.page-cluster 0 only: {why_not}. `bench live` measures both.");
+    Ok((&BOTH[..1], Some(sentence)))
+}
+
+/// What of the text under the directory is not in the index, in a sentence; none when all of it is.
+fn left_out(corpus: &Corpus, limit: u64) -> Option<String> {
+    let skipped = corpus.skipped();
+    let mut parts = Vec::new();
+    if !corpus.is_complete() {
+        parts.push(format!(
+            "all text after the first {} (no more than {})",
+            format_bytes(corpus.text_bytes()),
+            format_bytes(limit)
+        ));
+    }
+    for (count, what) in [
+        (skipped.binary, "without text"),
+        (skipped.large, "larger than 8 MiB"),
+        (skipped.duplicate, "with the text of another"),
+        (skipped.unreadable, "without the right to read"),
+    ] {
+        if count > 0 {
+            let files = if count == 1 { "file" } else { "files" };
+            parts.push(format!("{} {files} {what}", table::thousands(count.cast_signed())));
+        }
+    }
+    (!parts.is_empty()).then(|| format!("Left out: {}.", parts.join(", ")))
 }
 
 fn scan(input: Option<PathBuf>, limit: u64, interrupt: &Interrupt) -> Result<Corpus> {
@@ -168,21 +235,28 @@ fn scan(input: Option<PathBuf>, limit: u64, interrupt: &Interrupt) -> Result<Cor
     Ok(corpus)
 }
 
-const HEADING: [&str; 9] = [
+const HEADING: [&str; 10] = [
     "config",
     "queries/s",
     "of DRAM-only",
     "p50 µs",
     "p99 µs",
     "p99.9 µs",
-    "DRAM",
+    "DRAM it may use",
+    "peak",
     "misses/query",
     "$ per GB of index",
 ];
 
-/// Bytes of DRAM that a configuration has, and what a gigabyte of index costs so.
+/// Bytes of DRAM that a configuration may use for data: kernel paging fills its cgroup, allowance and all.
+fn allowed_bytes(row: &LiveRow) -> u64 {
+    let paged = Config::ALL.iter().any(|c| c.paged_by_kernel() && c.name() == row.config);
+    row.cgroup_limit_bytes.filter(|_| paged).unwrap_or(row.dram_bytes)
+}
+
+/// What a gigabyte of index costs.
 fn cost(row: &LiveRow) -> f64 {
-    let dram = row.dram_bytes as f64 / row.data_bytes as f64;
+    let dram = allowed_bytes(row) as f64 / row.data_bytes as f64;
     let flash = if row.config == Config::DramOnly.name() { 0.0 } else { FLASH_DOLLARS_PER_GB };
     dram * DRAM_DOLLARS_PER_GB + flash
 }
@@ -191,7 +265,8 @@ fn line(row: &LiveRow) -> Vec<String> {
     let config = if row.variants.is_empty() {
         row.config.clone()
     } else {
-        format!("{} ({} threads)", row.config, row.fibers_or_threads)
+        let cluster = row.page_cluster.map_or(String::new(), |cluster| format!(", page-cluster {cluster}"));
+        format!("{} ({} threads{cluster})", row.config, row.fibers_or_threads)
     };
     vec![
         config,
@@ -200,7 +275,8 @@ fn line(row: &LiveRow) -> Vec<String> {
         table::number(row.p50_us),
         table::number(row.p99_us),
         table::number(row.p999_us),
-        format_bytes(row.dram_bytes),
+        format_bytes(allowed_bytes(row)),
+        row.cgroup_peak_bytes.map_or("-".to_owned(), format_bytes),
         table::number(row.misses_per_op),
         format!("{:.2}", cost(row)),
     ]
@@ -217,7 +293,7 @@ fn page(
 ) -> String {
     let mut page = Page::new("Fulgurite: search from flash at DRAM speed");
     page.paragraph(&format!(
-        "An index over {text} lies in flash: {}, of which {:.1}% fits in the DRAM that it may use ({}). Each query looks two or \
+        "An index over {text} lies in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks two or \
          three words up, ranks the files that hold them all and reads snippets of the best.",
         format_bytes(summary.index_bytes),
         session.dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
@@ -231,7 +307,14 @@ fn page(
         }
         figures.push((
             format!("{:.1}%", ours.dram_bytes as f64 / ours.data_bytes as f64 * 100.0),
-            "of the index in DRAM, everything included".to_owned(),
+            format!(
+                "of the index is the DRAM budget, {}: frames, tables, stacks, rings and the table of queries{}",
+                format_bytes(ours.dram_bytes),
+                ours.cgroup_peak_bytes.map_or(String::new(), |peak| format!(
+                    "; the whole process, with program and measurement, peaked at {}",
+                    format_bytes(peak)
+                ))
+            ),
         ));
         if let Some(dram) = of(Config::DramOnly) {
             figures
@@ -254,8 +337,11 @@ fn page(
     page.heading("All configurations");
     page.table(&HEADING, lines, |row| row.first().is_some_and(|c| c == Config::Fulgurite.name()));
     page.paragraph(&format!(
-        "Cost: DRAM at ${DRAM_DOLLARS_PER_GB} and flash at ${FLASH_DOLLARS_PER_GB} a gigabyte; only their ratio matters. Every \
+        "Cost: DRAM that it may use at ${DRAM_DOLLARS_PER_GB} and flash at ${FLASH_DOLLARS_PER_GB} a gigabyte; only their ratio \
+         matters. The guarded path may use its budget; kernel paging fills its whole cgroup, which is {} larger. Peak: the \
+         highest use of the process's cgroup while it served, program and measurement included. Every \
          configuration executed the same queries and found the same index in the end ({}).",
+        format_bytes(CGROUP_ALLOWANCE_BYTES),
         rows.iter().find_map(|r| r.work_hash.clone()).map_or("not checked".to_owned(), |h| format!("work hash {h}"))
     ));
     page.heading("Throughput");
@@ -288,5 +374,24 @@ mod tests {
         };
         let (dram, ours) = (cost(&row(Config::DramOnly, 1 << 30)), cost(&row(Config::Fulgurite, 1 << 25)));
         assert!(dram / ours > 10.0, "{dram} {ours}");
+        // Kernel paging has its allowance for data, too.
+        let mut swap = row(Config::OsSwap, 1 << 25);
+        swap.cgroup_limit_bytes = Some((1 << 25) + CGROUP_ALLOWANCE_BYTES);
+        assert!(cost(&swap) > ours && allowed_bytes(&swap) == 96 << 20);
+    }
+    #[test]
+    fn what_is_not_indexed_is_said() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, bytes: &[u8]| std::fs::write(directory.path().join(name), bytes).unwrap();
+        write("a.txt", b"some words");
+        let scan = |limit| Corpus::scan(directory.path(), limit, &mut |_, _| ()).unwrap();
+        assert_eq!(left_out(&scan(1 << 20), 1 << 20), None);
+        write("b.txt", b"some words");
+        write("c.bin", &[0, 1, 2]);
+        write("d.txt", b"some more words");
+        let sentence = left_out(&scan(12), 12).unwrap();
+        for part in ["1 file with the text of another", "1 file without text", "after the first 10 B"] {
+            assert!(sentence.contains(part), "{sentence}");
+        }
     }
 }

@@ -58,9 +58,18 @@ pub fn per_second(mix: &Mix<'_>) -> Result<Option<f64>> {
     bail!("fio failed ({})", reasons.join("; "))
 }
 
+fn percent(read_share: f64) -> f64 {
+    (read_share * 100.0).round()
+}
+
+/// Whether so many reads are all that fio, which knows whole percents, will do: the file stays as it is then.
+pub fn only_reads(read_share: f64) -> bool {
+    percent(read_share) >= 100.0
+}
+
 fn with_engine(mix: &Mix<'_>, engine: &[&str]) -> Result<Option<f64>> {
-    let reads = (mix.read_share * 100.0).round();
-    let kind = if reads >= 100.0 { "randread" } else { "randrw" };
+    let reads = percent(mix.read_share);
+    let kind = if only_reads(mix.read_share) { "randread" } else { "randrw" };
     let (jobs, depth) = if engine[0] == "psync" { (mix.depth, 1) } else { (1, mix.depth) };
     let output = Command::new("fio")
         .arg(format!("--ioengine={}", engine[0]))

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use fulgurite_memory::{Address, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES};
+use fulgurite_memory::{Address, FiberLatch, NoLatch, PAGE_BYTES, PlainMemory, Region, SUBPAGE_BYTES, VersionLatch};
 use fulgurite_sys::{Arena, DirectFile};
 use fulgurite_workloads::{Corpus, IndexSummary, Params, Search, Visitor, Workload, WorkloadError};
 use indicatif::ProgressBar;
@@ -46,6 +46,19 @@ impl Visitor for Build {
     fn visit<W: Workload>(mut self) -> Self::Output {
         let progress = &mut |share| progress::set_share(&self.bar, share);
         W::build(&mut self.memory, self.region, &self.params, progress)
+    }
+}
+
+struct OwnBytes {
+    memory: PlainMemory,
+    region: Region,
+    params: Params,
+}
+
+impl Visitor for OwnBytes {
+    type Output = Result<u64, WorkloadError>;
+    fn visit<W: Workload>(mut self) -> Self::Output {
+        Ok(W::open(&mut self.memory, self.region, &self.params)?.dram_bytes())
     }
 }
 
@@ -93,6 +106,25 @@ impl Image {
         let region_bytes = summary.index_bytes.next_multiple_of(PAGE_BYTES as u64);
         let params = Params { bytes: region_bytes, ..params.clone() };
         Ok((Image { workload: Search::<NoLatch>::NAME.to_owned(), params, region_bytes, arena }, summary))
+    }
+
+    /// DRAM that the workload itself uses on the guarded path with so many workers: latches and the like. Opening it reads the
+    /// image and changes nothing.
+    ///
+    /// # Errors
+    /// When the image does not hold the workload.
+    pub fn workload_bytes(&self, workers: usize) -> Result<u64> {
+        let own = OwnBytes {
+            memory: PlainMemory::over(self.arena.clone()),
+            region: Region::new(Address::from_linear(0), self.region_bytes),
+            params: self.params.clone(),
+        };
+        // The latches that the guarded path has.
+        let opened = match workers {
+            1 => fulgurite_workloads::dispatch::<FiberLatch, _>(&self.workload, own)?,
+            _ => fulgurite_workloads::dispatch::<VersionLatch, _>(&self.workload, own)?,
+        };
+        Ok(opened?)
     }
 
     /// The memory that the image lies in.

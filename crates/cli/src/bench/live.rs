@@ -5,10 +5,11 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use fulgurite_workloads::Params;
 
+use super::beside::Limit;
 use super::calibrate::{self, Plan};
 use super::image::Image;
 use super::rounds::{self, Contestant, Ran};
-use super::session::{Session, Way};
+use super::session::{Session, Way, swap_bytes};
 use crate::args::{LiveArgs, OutputArgs, WorkArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
@@ -42,8 +43,8 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
-    let swap_ways = Way::all(Config::OsSwap, 1, clusters, quick).len() as u64;
-    let mut session = Session::start(&args.flash, data_bytes, &mut configs, swap_ways, &interrupt)?;
+    let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
+    let mut session = Session::start_in_ways(&args.flash, data_bytes, &mut configs, &ways, &interrupt)?;
     report::print(&args.output, &session.machine.line())?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
@@ -71,28 +72,30 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     report::print(&args.output, &table::live(&rows))?;
     report::print(&args.output, &summary(&rows))?;
     for row in &rows {
-        if let (Some(limit), Some(share)) = (row.device_limit_per_s, row.share_of_device_limit) {
+        let spread = |of: Spread, show: fn(f64) -> String| {
+            format!("{} ({} to {} by round)", show(of.median), show(of.min), show(of.max))
+        };
+        if let (Some(limit), Some(share)) = (row.device_limit_spread, row.share_of_device_limit_spread) {
             report::print(
                 &args.output,
                 &format!(
                     "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself",
                     row.workload,
                     row.config,
-                    table::percent(share),
-                    table::number(limit)
+                    spread(share, table::percent),
+                    spread(limit, table::number)
                 ),
             )?;
         }
-        if let (Some(fio), Some(share)) = (row.fio_per_s, row.share_of_fio) {
+        if let (Some(fio), Some(share)) = (row.fio_spread, row.share_of_fio_spread) {
             report::print(
                 &args.output,
                 &format!(
-                    "{}, {}: {} requests/s reach the file, {} of the {} that fio completes in the same mix",
+                    "{}, {}: {} of the requests/s that fio completes in the same mix, {}",
                     row.workload,
                     row.config,
-                    table::number(share * fio),
-                    table::percent(share),
-                    table::number(fio)
+                    spread(share, table::percent),
+                    spread(fio, table::number)
                 ),
             )?;
         }
@@ -148,11 +151,6 @@ pub struct Measure<'m> {
     pub output: &'m OutputArgs,
 }
 
-/// Swap for so many processes: their data, and room for what else they have (stacks, latches, histograms).
-fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
-    (data_bytes + (128 << 20)) * processes
-}
-
 /// One workload in all configurations.
 ///
 /// # Errors
@@ -188,6 +186,29 @@ fn rate(outcome: &Outcome) -> f64 {
 fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
     let Some(other) = other else { return Vec::new() };
     one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
+}
+
+/// Requests a second of its device in a round.
+fn device_rate(outcome: &Outcome) -> f64 {
+    (outcome.device_reads + outcome.device_writes) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
+}
+
+/// Reads and writes a second, round by round, as a share of what fio got right after.
+fn shares_of_fio(one: &Contestant) -> Vec<f64> {
+    let rounds = one.outcomes.iter().zip(&one.limits);
+    rounds.filter_map(|(outcome, limit)| Some(device_rate(outcome) / limit.fio_per_s?)).collect()
+}
+
+/// Throughput, round by round, as a share of what the device allowed right after: its requests, at the pace of the device; no
+/// faster than dram-only.
+fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
+    let share = |round: usize, outcome: &Outcome| {
+        let of_device = device_rate(outcome) / one.limits.get(round)?.device_per_s?;
+        let of_dram = dram_only.and_then(|d| Some(rate(outcome) / rate(d.outcomes.get(round)?)));
+        // A share of the lesser of two is the larger of the shares of both.
+        Some(of_device.max(of_dram.unwrap_or(0.0)))
+    };
+    one.outcomes.iter().enumerate().filter_map(|(round, outcome)| share(round, outcome)).collect()
 }
 
 /// One row for each configuration; of several ways, the best.
@@ -242,9 +263,11 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     one.outcomes.iter().for_each(|o| latency.add(&o.latency));
     let guarded = one.way.config.guarded();
     let ops_per_s = Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
-    let dram_per_s = per(1e9 * f64::from(session.flash.workers), dram_ns_per_op);
-    // Reads and writes of a request, at the pace of the device; no faster than DRAM.
-    let allowed = |per_s: f64| (per(per_s * requests, reads + writes)).min(dram_per_s);
+    let limits = |of: fn(&Limit) -> Option<f64>| one.limits.iter().filter_map(of).collect::<Vec<f64>>();
+    let device_limit = Spread::of_any(&limits(|l| l.device_per_s));
+    let fio = Spread::of_any(&limits(|l| l.fio_per_s));
+    let of_device_limit = Spread::of_any(&shares_of_device_limit(one, dram_only));
+    let of_fio = Spread::of_any(&shares_of_fio(one));
     LiveRow {
         workload: workload.to_owned(),
         config: one.way.config.to_string(),
@@ -253,14 +276,19 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         fibers_or_threads: if guarded { session.flash.fibers as usize } else { one.way.threads },
         page_cluster: one.way.page_cluster,
         dram_bytes: one.dram_bytes,
+        workload_dram_bytes: one.workload_bytes,
         data_bytes: session.data_bytes,
         rounds: one.outcomes.len(),
         requests: requests as u64,
         ops_per_s,
-        device_limit_per_s: one.device_per_s,
-        fio_per_s: one.fio_per_s,
-        share_of_fio: one.fio_per_s.map(|per_s| per(per(reads + writes, elapsed_s), per_s)),
-        share_of_device_limit: one.device_per_s.map(|per_s| per(ops_per_s, allowed(per_s))),
+        device_limit_per_s: device_limit.map(|s| s.median),
+        device_limit_spread: device_limit,
+        fio_per_s: fio.map(|s| s.median),
+        fio_spread: fio,
+        share_of_fio: of_fio.map(|s| s.median),
+        share_of_fio_spread: of_fio,
+        share_of_device_limit: of_device_limit.map(|s| s.median),
+        share_of_device_limit_spread: of_device_limit,
         share_of_dram_only: Spread::of_any(&shares(one, dram_only)),
         speedup_over_one_worker: None,
         misses_per_s: per(misses, elapsed_s),
@@ -382,5 +410,45 @@ pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
         y: Axis::logarithmic("µs"),
         curves: rows.iter().filter(|r| r.workload == workload).map(of).collect(),
         dots: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many requests, reads and writes in a second each round, beside what the device allowed.
+    fn contestant(config: Config, rounds: &[(u64, u64, f64)]) -> Contestant {
+        let outcome = |&(requests, device, _): &(u64, u64, f64)| Outcome {
+            requests,
+            device_reads: device / 2,
+            device_writes: device / 2,
+            elapsed_ns: 1_000_000_000,
+            ..Outcome::default()
+        };
+        let limit = |&(_, _, allowed): &(u64, u64, f64)| Limit { device_per_s: Some(allowed), fio_per_s: None };
+        Contestant {
+            way: Way { config, threads: 1, page_cluster: None },
+            running: None,
+            outcomes: rounds.iter().map(outcome).collect(),
+            request_hash: 0,
+            invariant: None,
+            peak_bytes: None,
+            limits: rounds.iter().map(limit).collect(),
+            flash: String::new(),
+            dram_bytes: 0,
+            workload_bytes: 0,
+            limit_bytes: None,
+        }
+    }
+
+    #[test]
+    fn a_round_is_held_against_what_was_allowed_right_after() {
+        let dram_only = contestant(Config::DramOnly, &[(1000, 0, 0.0), (1000, 0, 0.0)]);
+        // Two requests to the device each: at first it allows 800 of ours a second, then far more than dram-only does.
+        let ours = contestant(Config::Fulgurite, &[(600, 1200, 1600.0), (900, 1800, 9000.0)]);
+        assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
+        assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);
+        assert!(shares_of_fio(&ours).is_empty());
     }
 }

@@ -1,5 +1,6 @@
 //! The commands that measure.
 
+mod beside;
 mod calibrate;
 pub mod demo;
 mod fio;

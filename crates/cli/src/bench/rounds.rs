@@ -4,14 +4,13 @@
 use anyhow::Result;
 use indicatif::ProgressBar;
 
+use super::beside::{self, Limit};
 use super::calibrate::Plan;
-use super::fio;
 use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
 use crate::report::rows::Spread;
-use crate::values::{Config, FlashChoice};
 
 /// One configuration, in one of its ways, and what it did.
 #[derive(Debug)]
@@ -28,14 +27,14 @@ pub struct Contestant {
     pub invariant: Option<u64>,
     /// Highest use of its cgroup.
     pub peak_bytes: Option<u64>,
-    /// Requests a second that its device completes by itself, in the same mix.
-    pub device_per_s: Option<f64>,
-    /// What fio gets from the same file in the same mix, where there is fio.
-    pub fio_per_s: Option<f64>,
+    /// What its file or device allowed by itself, beside each of these rounds.
+    pub limits: Vec<Limit>,
     /// What it runs on, in a line.
     pub flash: String,
     /// Its DRAM.
     pub dram_bytes: u64,
+    /// Of that, what the workload itself uses.
+    pub workload_bytes: u64,
     /// Limit of its cgroup.
     pub limit_bytes: Option<u64>,
 }
@@ -105,10 +104,10 @@ fn run_all(
                 request_hash: 0,
                 invariant: None,
                 peak_bytes: None,
-                device_per_s: None,
-                fio_per_s: None,
+                limits: Vec::new(),
                 flash: running.opened.flash.clone(),
                 dram_bytes: running.dram_bytes,
+                workload_bytes: running.workload_bytes,
                 limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),
                 running: Some(running),
             }),
@@ -117,6 +116,7 @@ fn run_all(
         }
     }
     let mut first = 0;
+    let mut twin = None;
     for round in 0..=rounds {
         let (warm_up, count) = (round == 0, if round == 0 { plan.warm_up } else { plan.count });
         let batch = plan.batch(image.params.seed, first, count, Load::Closed);
@@ -124,6 +124,7 @@ fn run_all(
         let order = ran.contestants.len();
         for turn in 0..order {
             let one = &mut ran.contestants[(turn + round as usize) % order];
+            let on_file = beside::on_file(session, one.way) && one.is_main(session.flash.workers);
             let Some(running) = &mut one.running else { continue };
             bar.set_message(format!(
                 "{}, {}",
@@ -136,8 +137,25 @@ fn run_all(
             match running.child.run(&batch) {
                 Ok(outcome) => {
                     one.request_hash = one.request_hash.wrapping_add(outcome.request_hash);
+                    if warm_up && on_file && twin.is_none() {
+                        twin = beside::twin_for(session, image, &outcome)?;
+                    }
                     if !warm_up {
+                        let limit = if on_file {
+                            bar.set_message(format!("{}: what the device allows", name(one.way)));
+                            beside::measure(session, running, twin.as_ref(), &outcome)
+                        } else {
+                            Ok(Limit::default())
+                        };
                         one.outcomes.push(outcome);
+                        one.limits.push(match limit {
+                            Err(e) if e.is::<Interrupted>() => return Err(e),
+                            Err(e) => {
+                                ran.failed.push(format!("{}, what the device allows: {e:#}", name(one.way)));
+                                Limit::default()
+                            }
+                            Ok(limit) => limit,
+                        });
                     }
                 }
                 Err(e) if e.is::<Interrupted>() => return Err(e),
@@ -153,7 +171,8 @@ fn run_all(
             bar.inc(dropped * u64::from(rounds - 1));
         }
     }
-    check(session, ran, plan, bar)
+    drop(twin);
+    check(session, ran, bar)
 }
 
 /// Ends a configuration that has failed.
@@ -182,7 +201,7 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u6
 }
 
 /// Has everybody check its data, and compares: all have executed the same requests.
-fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -> Result<()> {
+fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> {
     // Of several ways to run a configuration the best is reported, so the best is checked.
     for i in 0..ran.contestants.len() {
         let better = |c: &Contestant| c.way.rivals(&ran.contestants[i].way) && c.rate() > ran.contestants[i].rate();
@@ -193,38 +212,23 @@ fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -
         }
     }
     for one in &mut ran.contestants {
+        let on_file = beside::on_file(session, one.way);
+        let measured = on_file && one.is_main(session.flash.workers);
         let Some(running) = &mut one.running else { continue };
         bar.set_message(format!("{}: checking", name(one.way)));
         if let Some(cluster) = one.way.page_cluster {
             session.helper.page_cluster(cluster)?;
         }
-        let grows = one.way.config.paged_by_kernel() || way_on_file(session, one.way);
-        let lifted = if grows { session.lift(running) } else { Ok(()) };
-        match lifted.and_then(|()| running.child.check()) {
+        let grows = one.way.config.paged_by_kernel() || on_file;
+        let ready = session.ran(running).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
+        match ready.and_then(|()| running.child.check()) {
             Ok(invariant) => one.invariant = Some(invariant),
             Err(e) if e.is::<Interrupted>() => return Err(e),
             Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
         }
-        if way_on_file(session, one.way) && one.invariant.is_some() {
+        if measured && one.invariant.is_some() {
             bar.set_message(format!("{}: what the device allows", name(one.way)));
-            let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
-            let (reads, writes) = (sum(|o| o.device_reads), sum(|o| o.device_writes));
-            let depth = if one.way.config == Config::FlashSync { 1 } else { session.flash.fibers as usize };
-            let time = std::time::Duration::from_millis(if plan.count < 10_000 { 200 } else { 1000 });
-            let share = if reads + writes > 0.0 { reads / (reads + writes) } else { 1.0 };
-            match running.child.device(share, depth, time) {
-                Ok(per_second) => one.device_per_s = Some(per_second),
-                Err(e) if e.is::<Interrupted>() => return Err(e),
-                Err(e) => ran.failed.push(format!("{}: {e:#}", name(one.way))),
-            }
-            if let (Some(path), Some(&core)) = (&running.path, session.cores.first()) {
-                let bytes = session.data_bytes;
-                match fio::per_second(&fio::Mix { path, bytes, read_share: share, depth, core, time }) {
-                    Ok(per_second) => one.fio_per_s = per_second,
-                    // What stands beside us is no part of us: its failure is none of the run.
-                    Err(e) => session.note(format!("{}: no figure of fio: {e:#}.", name(one.way))),
-                }
-            }
+            beside::fio_in_the_end(session, running, &one.outcomes, &mut one.limits);
         }
         // What it holds is no longer needed: the next one has the memory.
         let running = one.running.take().expect("seen above");
@@ -244,11 +248,6 @@ fn check(session: &mut Session, ran: &mut Ran, plan: &Plan, bar: &ProgressBar) -
         }
     }
     Ok(())
-}
-
-/// Whether its data lies in a file or on a device that has limits of its own.
-fn way_on_file(session: &Session, way: Way) -> bool {
-    way.config.guarded() && way.config != Config::Resident && matches!(session.flash.flash, FlashChoice::File(_))
 }
 
 impl Contestant {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_runtime::Needs;
-use fulgurite_sys::{Arena, affinity};
+use fulgurite_sys::{Arena, DirectFile, affinity};
 use std::os::fd::AsFd;
 
 use super::image::Image;
@@ -25,6 +25,48 @@ const SPARE_FRAMES: u64 = 4096;
 /// What a cgroup gets beyond the budget: the process itself, its kernel page tables, its binary (peers.md's rule: the same
 /// for everybody).
 pub const CGROUP_ALLOWANCE_BYTES: u64 = 64 << 20;
+
+/// Room on disk for so many processes under the kernel's paging: their data, and what else they have (stacks, latches,
+/// histograms).
+pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
+    data_bytes.saturating_add(128 << 20).saturating_mul(processes)
+}
+
+/// How many processes of which kind run at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct AtOnce {
+    /// Under the DRAM budget, or with all their data in DRAM.
+    all: u64,
+    /// With all their data in DRAM.
+    whole: u64,
+    /// On flash, each with a copy of the data of its own.
+    guarded: u64,
+    /// Under swap.
+    swapped: u64,
+    /// Over a mapped file.
+    mapped: u64,
+}
+
+impl AtOnce {
+    fn of(configs: &[Config], ways: &dyn Fn(Config) -> Vec<Way>) -> AtOnce {
+        let ways: Vec<Way> = configs.iter().flat_map(|config| ways(*config)).collect();
+        let count = |which: &dyn Fn(Config) -> bool| ways.iter().filter(|way| which(way.config)).count() as u64;
+        AtOnce {
+            all: ways.len() as u64,
+            whole: count(&|config| !config.capped()),
+            guarded: count(&|config| config.guarded()),
+            swapped: count(&|config| config == Config::OsSwap),
+            mapped: count(&|config| config == Config::Mmap),
+        }
+    }
+    /// Memory that all of it takes: the image, the copies that play flash, those that hold everything in DRAM, and budgets.
+    fn memory_bytes(&self, data_bytes: u64, dram_bytes: u64, flash_is_a_file: bool) -> u64 {
+        // Calibration has one on flash where anybody misses.
+        let calibrated = u64::from(self.all > self.whole);
+        let copies = if flash_is_a_file { 0 } else { self.guarded.max(calibrated) };
+        data_bytes.saturating_mul(1 + copies + self.whole).saturating_add(dram_bytes.saturating_mul(self.all))
+    }
+}
 
 /// Everything that is the same for all configurations of a run.
 #[derive(Debug)]
@@ -82,8 +124,10 @@ pub struct Running {
     pub path: Option<PathBuf>,
     /// Its DRAM.
     pub dram_bytes: u64,
-    /// Highest use of its cgroup and processes killed there, once its limit was lifted.
-    peak: Option<(u64, u64)>,
+    /// Of that, what the workload itself uses.
+    pub workload_bytes: u64,
+    /// Highest use of its cgroup until it had run, once that is over.
+    peak_bytes: Option<u64>,
     /// What must live as long as it.
     _data: Data,
 }
@@ -106,11 +150,10 @@ impl Drop for Data {
 }
 
 impl Session {
-    /// Checks everything that can be checked, then starts the helper. `configs` are adjusted: what cannot be run is left
-    /// out, with a sentence in `notes`.
+    /// As [`Session::start_in_ways`], with one process of each configuration, and `swap_ways` of os-swap.
     ///
     /// # Errors
-    /// [`crate::bad_input::BadInput`], before anything was created.
+    /// As there.
     pub fn start(
         flash: &FlashArgs,
         data_bytes: u64,
@@ -118,18 +161,33 @@ impl Session {
         swap_ways: u64,
         interrupt: &Interrupt,
     ) -> Result<Session> {
+        let threads = flash.workers as usize;
+        let ways = |config: Config| {
+            let count = if config == Config::OsSwap { swap_ways as usize } else { 1 };
+            vec![Way { config, threads, page_cluster: None }; count]
+        };
+        Session::start_in_ways(flash, data_bytes, configs, &ways, interrupt)
+    }
+
+    /// Checks everything that can be checked, then starts the helper. `ways` says in which ways a configuration will run, all of
+    /// them at the same time. `configs` are adjusted: what cannot be run is left out, with a sentence in `notes`.
+    ///
+    /// # Errors
+    /// [`crate::bad_input::BadInput`], before anything was created.
+    pub fn start_in_ways(
+        flash: &FlashArgs,
+        data_bytes: u64,
+        configs: &mut Vec<Config>,
+        ways: &dyn Fn(Config) -> Vec<Way>,
+        interrupt: &Interrupt,
+    ) -> Result<Session> {
         let machine = Machine::describe();
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
-        let on_flash = configs.iter().filter(|c| c.guarded()).count() as u64;
-        let flash_path = checks::flash(flash, configs, data_bytes)?;
+        let named = AtOnce::of(configs, ways);
+        let flash_path = checks::flash(flash, named.guarded, data_bytes)?;
         let scratch = checks::scratch(flash)?;
-        let named = configs.clone();
-        let has = |config: Config| u64::from(named.contains(&config));
-        let copies = if flash_path.is_some() { 0 } else { on_flash };
-        // The image, the copies that play flash, and the two configurations that hold everything in DRAM.
-        let whole = 1 + copies + has(Config::DramOnly) + has(Config::Resident);
-        checks::memory(data_bytes.saturating_mul(whole) + dram_bytes * configs.len() as u64, data_bytes, &machine)?;
+        checks::memory(named.memory_bytes(data_bytes, dram_bytes, flash_path.is_some()), data_bytes, &machine)?;
 
         let mut helper = Helper::start()?;
         let capabilities = helper.probe(&scratch)?;
@@ -156,19 +214,24 @@ impl Session {
         if let Some(missing) = &capabilities.cgroup_missing {
             notes.push(format!("The DRAM budget is kept by the runtime alone, not by the kernel as well: {missing}."));
         }
-        if configs.iter().any(|c| c.paged_by_kernel()) {
+        let left = AtOnce::of(configs, ways);
+        if left.swapped + left.mapped > 0 {
             notes.push(format!(
-                "Kernel paging may use all of its cgroup, the budget and {}, for data; the guarded path keeps within the \
-                 budget, all included.",
+                "Kernel paging may use all of its cgroup, the budget and {}, for data. The guarded path keeps frames, tables, \
+                 stacks, rings and the workload's own tables within the budget; in its cgroup there are also the program \
+                 itself and what measures it.",
                 format_bytes(CGROUP_ALLOWANCE_BYTES)
             ));
-        }
-        let left = |config: Config| u64::from(configs.contains(&config));
-        let disk_bytes = (data_bytes + (128 << 20)) * (left(Config::OsSwap) * swap_ways + left(Config::Mmap) * 3);
-        let wants_disk = configs.iter().any(|c| c.paged_by_kernel());
-        if wants_disk {
+            let disk_bytes = swap_bytes(data_bytes, left.swapped) + swap_bytes(data_bytes, left.mapped);
             checks::space("os-swap and mmap", &scratch, disk_bytes)?;
         }
+        if left.swapped > 0 && capabilities.zswap == "on" {
+            notes.push(match helper.zswap_off() {
+                Ok(()) => "zswap is on; for os-swap it was turned off, and is on again after the run.".to_owned(),
+                Err(e) => format!("zswap is on, and os-swap profits from it: {e:#}."),
+            });
+        }
+        let on_flash = named.guarded;
         let allowed = affinity::cores();
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
@@ -221,18 +284,30 @@ impl Session {
         }
     }
 
-    /// DRAM of a configuration.
-    fn dram_of(&self, way: Way, region_bytes: u64) -> u64 {
-        match way.config {
-            Config::DramOnly => region_bytes,
-            // Everything in frames, whichever worker brings it in, and a few to spare.
-            Config::Resident => {
-                let needs = Needs::of(region_bytes, way.threads, self.flash.fibers as usize);
-                let frames = (region_bytes / SUBPAGE_BYTES as u64 + SPARE_FRAMES) * way.threads as u64;
-                needs.fixed_bytes + frames * needs.per_frame_bytes
-            }
-            _ => self.dram_bytes,
+    /// What the workload's own tables leave of a configuration's DRAM for everything else.
+    fn runtime_dram(&self, way: Way, region_bytes: u64, workload_bytes: u64) -> Result<u64> {
+        if !way.config.guarded() {
+            return Ok(self.dram_bytes);
         }
+        let fibers = if way.config == Config::FlashSync { 1 } else { self.flash.fibers as usize };
+        let needs = Needs::of(region_bytes, way.threads, fibers);
+        if way.config == Config::Resident {
+            // Everything in frames, whichever worker brings it in, and a few to spare.
+            let frames = (region_bytes / SUBPAGE_BYTES as u64 + SPARE_FRAMES) * way.threads as u64;
+            return Ok(needs.fixed_bytes + frames * needs.per_frame_bytes);
+        }
+        let left = self.dram_bytes.saturating_sub(workload_bytes);
+        let least = needs.fixed_bytes + way.threads as u64 * needs.per_frame_bytes;
+        anyhow::ensure!(
+            left >= least,
+            "of {} of DRAM the workload's own latches and tables take {}, and {} are left where the runtime needs at least {}; \
+             give more --dram",
+            format_bytes(self.dram_bytes),
+            format_bytes(workload_bytes),
+            format_bytes(left),
+            format_bytes(least)
+        );
+        Ok(left)
     }
 
     /// Starts a configuration on a copy of the image.
@@ -241,7 +316,9 @@ impl Session {
     /// When anything it needs cannot be had.
     pub fn spawn(&mut self, image: &Image, way: Way) -> Result<Running> {
         let config = way.config;
-        let dram_bytes = self.dram_of(way, image.region_bytes);
+        let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
+        let runtime_bytes = self.runtime_dram(way, image.region_bytes, workload_bytes)?;
+        let dram_bytes = if config == Config::DramOnly { image.region_bytes } else { runtime_bytes + workload_bytes };
         let (source, data) = self.data(image, config)?;
         let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
         let mut child = ChildHandle::start(&self.interrupt)?;
@@ -275,14 +352,21 @@ impl Session {
             device_core: self.device_core,
             threads: way.threads,
             guarded: Guarded {
-                dram_bytes,
+                dram_bytes: runtime_bytes,
                 fibers: self.flash.fibers as usize,
                 replacement: self.flash.replacement,
                 prefetch: self.flash.prefetch,
             },
         })?;
+        // Opened by the same code from the same bytes: anything else, and the budget would not be kept.
+        anyhow::ensure!(
+            !config.guarded() || opened.workload_bytes == workload_bytes,
+            "the workload takes {} of DRAM, and {} were set aside for it",
+            format_bytes(opened.workload_bytes),
+            format_bytes(workload_bytes)
+        );
         opened.warnings.iter().for_each(|warning| self.note(warning.clone()));
-        Ok(Running { way, child, opened, cgroup, path, dram_bytes, peak: None, _data: data })
+        Ok(Running { way, child, opened, cgroup, path, dram_bytes, workload_bytes, peak_bytes: None, _data: data })
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
@@ -334,29 +418,60 @@ impl Session {
         Ok((DataSource::File { path: own }, data))
     }
 
-    /// Lets a configuration have all the memory that it wants: under its limit, a walk over all data takes the kernel's paging
-    /// minutes. Its highest use is read before.
+    /// Another file with the image, beside the one that was named, for who writes without looking; it is the caller's to remove.
+    /// None where the name is a device's, and where there is no room.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn twin(&mut self, image: &Image) -> Result<Option<PathBuf>> {
+        let FlashChoice::File(path) = self.flash.flash.clone() else { return Ok(None) };
+        let free = DirectFile::free_bytes(&checks::parent_of(&path))?;
+        if self.flash_path == Some(FlashPath::Device) || free < image.region_bytes {
+            return Ok(None);
+        }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".fulgurite-{}-twin", std::process::id()));
+        let twin = path.with_file_name(name);
+        self.helper.adopt(&twin)?;
+        match image.copy_to_path(&twin, true, &self.interrupt) {
+            Ok(()) => Ok(Some(twin)),
+            Err(e) => {
+                let _ = std::fs::remove_file(&twin);
+                Err(e)
+            }
+        }
+    }
+
+    /// Reads the highest use of a configuration's cgroup: from now on it does what is no part of the run, as checking its data.
     ///
     /// # Errors
     /// The helper's sentence.
-    pub fn lift(&mut self, running: &mut Running) -> Result<()> {
+    pub fn ran(&mut self, running: &mut Running) -> Result<()> {
         if let Some((name, _)) = &running.cgroup {
-            running.peak = Some(self.helper.peak(name)?);
+            running.peak_bytes = Some(self.helper.peak(name)?.0);
+        }
+        Ok(())
+    }
+
+    /// Lets a configuration have all the memory that it wants: under its limit, a walk over all data takes the kernel's paging
+    /// minutes.
+    ///
+    /// # Errors
+    /// The helper's sentence.
+    pub fn lift(&mut self, running: &Running) -> Result<()> {
+        if let Some((name, _)) = &running.cgroup {
             self.helper.lift(name)?;
         }
         Ok(())
     }
 
-    /// Ends a configuration; returns the highest use of its cgroup, and fails when the kernel killed it.
+    /// Ends a configuration; returns the highest use of its cgroup while it ran, and fails when the kernel killed it.
     ///
     /// # Errors
     /// When the kernel killed it for want of memory.
     pub fn end(&mut self, running: Running) -> Result<Option<u64>> {
-        let Running { way, child, cgroup, peak, _data: data, .. } = running;
-        let peak = match &cgroup {
-            Some((name, _)) => peak.or_else(|| self.helper.peak(name).ok()),
-            None => None,
-        };
+        let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
+        let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
         drop(child);
         if way.config.guarded() && matches!(self.flash.flash, FlashChoice::File(_)) {
             let named = !matches!(data, Data::Path(_)) || self.flash_path == Some(FlashPath::New);
@@ -366,11 +481,11 @@ impl Session {
         drop(data);
         if let Some((name, limit)) = cgroup {
             self.helper.drop_cgroup(&name)?;
-            if let Some((_, 1..)) = peak {
+            if let Some((_, 1..)) = last {
                 anyhow::bail!("{} was killed: it needed more than its {}", way.config, format_bytes(limit));
             }
         }
-        Ok(peak.map(|(bytes, _)| bytes))
+        Ok(peak_bytes.or(last.map(|(bytes, _)| bytes)))
     }
 }
 
@@ -405,6 +520,21 @@ impl Way {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_way_has_its_memory() {
+        let configs = [Config::DramOnly, Config::Resident, Config::Fulgurite, Config::OsSwap, Config::Mmap];
+        let of = |workers| AtOnce::of(&configs, &|config| Way::all(config, workers, &[0, 3], false));
+        let (one, two) = (of(1), of(2));
+        assert_eq!(one, AtOnce { all: 12, whole: 2, guarded: 2, swapped: 6, mapped: 3 });
+        assert_eq!(two, AtOnce { all: 15, whole: 4, guarded: 4, ..one });
+        // The image, two that play flash, two in DRAM; and two more of each.
+        assert_eq!(one.memory_bytes(1 << 30, 1 << 20, false), (5 << 30) + (12 << 20));
+        assert_eq!(two.memory_bytes(1 << 30, 1 << 20, false), (9 << 30) + (15 << 20));
+        assert_eq!(two.memory_bytes(1 << 30, 1 << 20, true), (5 << 30) + (15 << 20));
+        let swapped = AtOnce::of(&[Config::DramOnly, Config::OsSwap], &|config| Way::all(config, 1, &[0], true));
+        assert_eq!(swapped.memory_bytes(1 << 30, 1 << 20, false), (3 << 30) + (2 << 20));
+    }
 
     #[test]
     fn kernel_paging_is_tried_in_several_ways_and_the_best_of_them_counts() {

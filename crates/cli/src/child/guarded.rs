@@ -162,6 +162,33 @@ impl Prefetch {
     }
 }
 
+/// How long a runtime without jobs may take until nothing is in flight.
+const QUIET_PATIENCE: Duration = Duration::from_secs(10);
+
+impl<W> Guarded<W> {
+    /// Waits until the runtime, which has no jobs, has nothing in flight either. Dirty frames stay dirty: to write them back now
+    /// would be a present to the next round.
+    fn quiet(&self) -> Result<()> {
+        let clock = Clock::get();
+        let end = clock.now_ns() + QUIET_PATIENCE.as_nanos() as u64;
+        let mut last = None;
+        loop {
+            let now = self.runtime.statistics();
+            // Twice: a worker that is asked may begin to write frames back right after it has answered.
+            let begun = (now.device.reads, now.device.writes);
+            if now.total().counts.in_flight > 0 {
+                last = None;
+            } else if last.replace(begun) == Some(begun) {
+                return Ok(());
+            }
+            if clock.now_ns() > end {
+                bail!("requests to the device are still in flight {QUIET_PATIENCE:?} after the last job");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
 impl<W: Workload> Runner for Guarded<W> {
     fn opened(&self) -> Opened {
         Opened {
@@ -251,8 +278,7 @@ impl<W: Workload> Runner for Guarded<W> {
         job(&self.runtime, "check", move |_| workload.check(&mut memory))
     }
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
-        // What is dirty must not be written over this later and be counted.
-        self.runtime.write_back()?;
+        self.quiet()?;
         super::device::per_second(&*self.flash, read_share, depth, time)
     }
 }

@@ -118,7 +118,7 @@ impl ChildHandle {
             reply => bail!("unexpected answer {reply:?}"),
         }
     }
-    /// How many requests a second its device completes by itself. Destroys its data.
+    /// How many requests a second its device completes by itself. Leaves its data as it is.
     ///
     /// # Errors
     /// What it said, or that it ended.

@@ -17,7 +17,7 @@ pub enum Command {
     Run(Batch),
     /// Walk the data, check every invariant.
     Check,
-    /// How many requests a second the device itself completes. Destroys the data: the last thing to ask.
+    /// How many requests a second the device itself completes. Leaves the data as it is.
     Device {
         /// Share of reads.
         read_share: f64,
@@ -65,7 +65,7 @@ pub struct Spec {
 /// Settings of the guarded path.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Guarded {
-    /// The DRAM budget.
+    /// The runtime's DRAM: the budget, less what the workload itself uses.
     pub dram_bytes: u64,
     /// Fibers of each worker.
     pub fibers: usize,

@@ -8,7 +8,7 @@ use std::fs;
 use std::io::{BufRead, Write};
 
 use super::cgroup::Hierarchy;
-use super::leftovers::{PAGE_CLUSTER, Record};
+use super::leftovers::{PAGE_CLUSTER, Record, ZSWAP};
 use super::message::{Capabilities, Reply, Request};
 use super::swap;
 
@@ -61,16 +61,11 @@ impl Helper {
         match request {
             Request::Probe { scratch } => {
                 let hierarchy = self.hierarchy();
-                let zswap = match fs::read_to_string("/sys/module/zswap/parameters/enabled").as_deref().map(str::trim) {
-                    Ok("Y") => "on",
-                    Ok(_) => "off",
-                    Err(_) => "absent",
-                };
                 return Ok(Reply::Capabilities(Capabilities {
                     cgroup_version: hierarchy.as_ref().ok().map(|h| h.version),
                     cgroup_missing: hierarchy.err(),
                     swap_missing: swap::missing(&scratch),
-                    zswap: zswap.to_owned(),
+                    zswap: zswap().to_owned(),
                     page_cluster: page_cluster(),
                 }));
             }
@@ -128,12 +123,31 @@ impl Helper {
                 }
                 fs::write(PAGE_CLUSTER, value.to_string()).map_err(|e| format!("{PAGE_CLUSTER} was not set: {e}"))?;
             }
+            Request::ZswapOff if zswap() != "on" => {}
+            Request::ZswapOff => {
+                self.record.zswap_was_on = true;
+                self.save()?;
+                if let Err(e) = fs::write(ZSWAP, "N") {
+                    self.record.zswap_was_on = false;
+                    self.save()?;
+                    return Err(format!("zswap could not be turned off: {e}"));
+                }
+            }
             Request::Adopt { path } => {
                 self.record.files.push(path);
                 self.save()?;
             }
         }
         Ok(Reply::Done)
+    }
+}
+
+/// "on", "off" or "absent".
+fn zswap() -> &'static str {
+    match fs::read_to_string(ZSWAP).as_deref().map(str::trim) {
+        Ok("Y") => "on",
+        Ok(_) => "off",
+        Err(_) => "absent",
     }
 }
 

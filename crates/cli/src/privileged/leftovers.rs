@@ -28,10 +28,15 @@ pub struct Record {
     pub files: Vec<PathBuf>,
     /// `vm.page-cluster` as it was found, once it was changed.
     pub page_cluster: Option<u32>,
+    /// Whether zswap was on, and was turned off.
+    #[serde(default)]
+    pub zswap_was_on: bool,
 }
 
 /// The kernel's setting of read-ahead from swap.
 pub const PAGE_CLUSTER: &str = "/proc/sys/vm/page-cluster";
+/// The kernel's switch of the compressed cache in front of swap.
+pub const ZSWAP: &str = "/sys/module/zswap/parameters/enabled";
 
 /// The directory of records.
 fn directory() -> PathBuf {
@@ -113,7 +118,10 @@ impl Record {
             );
         }
         if let Some(value) = self.page_cluster {
-            note(format!("the setting of {PAGE_CLUSTER}"), fs::write(PAGE_CLUSTER, value.to_string()));
+            note(format!("our setting of {PAGE_CLUSTER}"), fs::write(PAGE_CLUSTER, value.to_string()));
+        }
+        if self.zswap_was_on {
+            note(format!("our setting of {ZSWAP}"), fs::write(ZSWAP, "Y"));
         }
         if failed.is_empty() {
             let _ = fs::remove_file(self.path());

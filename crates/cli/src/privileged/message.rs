@@ -57,6 +57,8 @@ pub enum Request {
         /// The exponent.
         value: u32,
     },
+    /// Turns zswap off until the end.
+    ZswapOff,
     /// Removes this file at the end, however the program ends.
     Adopt {
         /// The file.
@@ -91,7 +93,7 @@ pub struct Capabilities {
     pub cgroup_missing: Option<String>,
     /// Why there can be no swap file, where there cannot.
     pub swap_missing: Option<String>,
-    /// zswap: "on", "off" or "absent". Never changed.
+    /// zswap: "on", "off" or "absent", as it was found.
     pub zswap: String,
     /// `vm.page-cluster` as it was found.
     pub page_cluster: Option<u32>,

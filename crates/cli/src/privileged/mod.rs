@@ -133,6 +133,13 @@ impl Helper {
     pub fn page_cluster(&mut self, value: u32) -> Result<()> {
         self.tell(&Request::PageCluster { value })
     }
+    /// Turns zswap off until the end.
+    ///
+    /// # Errors
+    /// The helper's sentence.
+    pub fn zswap_off(&mut self) -> Result<()> {
+        self.tell(&Request::ZswapOff)
+    }
     /// Has a file removed at the end.
     ///
     /// # Errors

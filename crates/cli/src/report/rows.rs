@@ -79,6 +79,8 @@ pub struct LiveRow {
     pub page_cluster: Option<u32>,
     /// Budget of DRAM (dram-only: the data itself).
     pub dram_bytes: u64,
+    /// Of that, what the workload's own latches and tables use on the guarded path.
+    pub workload_dram_bytes: u64,
     /// Bytes of data.
     pub data_bytes: u64,
     /// Rounds run.
@@ -115,14 +117,25 @@ pub struct LiveRow {
     pub device_reads: u64,
     /// Subpages written.
     pub device_writes: u64,
-    /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth.
+    /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth:
+    /// median of measurements right after each round.
     pub device_limit_per_s: Option<f64>,
-    /// Requests a second that fio completes on the same file, in the same mix, at the same depth, on the same core.
+    /// These, with lowest and highest.
+    pub device_limit_spread: Option<Spread>,
+    /// Requests a second that fio completes on the same file (where there are writes, on one beside it), in the same mix, at the
+    /// same depth, on the same core; median of measurements right after each round.
     pub fio_per_s: Option<f64>,
-    /// Reads and writes of the file a second, as a share of that.
+    /// These, with lowest and highest.
+    pub fio_spread: Option<Spread>,
+    /// Reads and writes of the file a second, as a share of what fio got right after; median of the rounds.
     pub share_of_fio: Option<f64>,
-    /// Throughput as a share of what that allows (or of dram-only's, where that is less).
+    /// These, with lowest and highest.
+    pub share_of_fio_spread: Option<Spread>,
+    /// Throughput as a share of what the device allowed right after (or of dram-only's, where that is less); median of the
+    /// rounds. flash-sync may pass 1 where it writes: it waits for reads alone, one at a time, and its writes go on meanwhile.
     pub share_of_device_limit: Option<f64>,
+    /// These, with lowest and highest.
+    pub share_of_device_limit_spread: Option<Spread>,
     /// Completions of the emulated device that came more than 5 µs late.
     pub device_late: u64,
     /// Mean lateness of its completions, in µs.

@@ -1,0 +1,129 @@
+//! What a file or device allows by itself, measured right after each round of a configuration that lies on it, in the same mix
+//! of reads and writes and at the same depth: a disk that others share is not as fast now as it was a minute ago.
+//!
+//! Two yardsticks: our own requests with nothing above them ([`crate::child`]'s `device`), which write back what they have
+//! read, and fio. fio overwrites what it writes to, so where there are writes it has a file of its own (the twin): beside the
+//! named one, as large, written once in full. On a device there is no room for one; there fio comes once, in the end.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::fio;
+use super::image::Image;
+use super::session::{Running, Session, Way};
+use crate::child::protocol::Outcome;
+use crate::interrupt::Interrupted;
+use crate::values::{Config, FlashChoice};
+
+/// What was allowed beside one round, in requests a second; nothing for what lies on no file.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Limit {
+    /// By our own requests.
+    pub device_per_s: Option<f64>,
+    /// By fio.
+    pub fio_per_s: Option<f64>,
+}
+
+/// The shortest measurement: fewer requests than a disk completes in this time say little.
+const SHORTEST: Duration = Duration::from_millis(100);
+/// The longest.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// A file for fio to write to. Dropped, it is removed; the helper removes it when the program cannot.
+#[derive(Debug)]
+pub struct Twin(PathBuf);
+
+impl Drop for Twin {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Whether this way's data lies in a file or on a device that has limits of its own.
+pub fn on_file(session: &Session, way: Way) -> bool {
+    way.config.guarded() && way.config != Config::Resident && matches!(session.flash.flash, FlashChoice::File(_))
+}
+
+/// Reads among the requests of these rounds, 0 to 1.
+fn read_share<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> f64 {
+    let (reads, writes) = outcomes.into_iter().fold((0, 0), |(r, w), o| (r + o.device_reads, w + o.device_writes));
+    if reads + writes > 0 { reads as f64 / (reads + writes) as f64 } else { 1.0 }
+}
+
+/// Requests in flight at most.
+fn depth(session: &Session, way: Way) -> usize {
+    let fibers = if way.config == Config::FlashSync { 1 } else { session.flash.fibers as usize };
+    (fibers * way.threads).min(fulgurite_flash::DEPTH_MAX)
+}
+
+/// The file that fio may write to, where this outcome of the warm-up says that it will.
+///
+/// # Errors
+/// [`Interrupted`]; whatever else is wrong is noted, and fio comes in the end.
+pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Result<Option<Twin>> {
+    if fio::only_reads(read_share([outcome])) {
+        return Ok(None);
+    }
+    match session.twin(image) {
+        Ok(path) => Ok(path.map(Twin)),
+        Err(e) if e.is::<Interrupted>() => Err(e),
+        Err(e) => {
+            session.note(format!("fio has no file of its own to write to: {e:#}."));
+            Ok(None)
+        }
+    }
+}
+
+/// Measures beside the round that has just ended.
+///
+/// # Errors
+/// [`Interrupted`], or that the device failed.
+pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>, outcome: &Outcome) -> Result<Limit> {
+    let share = read_share([outcome]);
+    let time = Duration::from_nanos(outcome.elapsed_ns).clamp(SHORTEST, LONGEST);
+    let depth = depth(session, running.way);
+    let device_per_s = Some(running.child.device(share, depth, time)?);
+    let path = if fio::only_reads(share) { running.path.as_deref() } else { twin.map(|twin| twin.0.as_path()) };
+    let fio_per_s = path.and_then(|path| fio_on(session, path, running.way, share, time));
+    session.interrupt.check()?;
+    Ok(Limit { device_per_s, fio_per_s })
+}
+
+/// What fio gets from the file itself, for rounds in which it had none to write to. Destroys the data: the last thing to do.
+pub fn fio_in_the_end(session: &mut Session, running: &Running, outcomes: &[Outcome], limits: &mut [Limit]) {
+    if limits.iter().all(|limit| limit.fio_per_s.is_some()) {
+        return;
+    }
+    let Some(path) = running.path.clone() else { return };
+    let longest = outcomes.iter().map(|o| o.elapsed_ns).max().unwrap_or(0);
+    let time = Duration::from_nanos(longest).clamp(SHORTEST, LONGEST);
+    let per_second = fio_on(session, &path, running.way, read_share(outcomes), time);
+    limits.iter_mut().for_each(|limit| limit.fio_per_s = limit.fio_per_s.or(per_second));
+}
+
+fn fio_on(session: &mut Session, path: &Path, way: Way, read_share: f64, time: Duration) -> Option<f64> {
+    let core = *session.cores.first()?;
+    let (bytes, depth) = (session.data_bytes, depth(session, way));
+    match fio::per_second(&fio::Mix { path, bytes, read_share, depth, core, time }) {
+        Ok(Some(per_second)) => return Some(per_second),
+        Ok(None) => session.note("fio is not installed: what it gets from the file does not stand beside.".to_owned()),
+        // What stands beside us is no part of us: its failure is none of the run.
+        Err(e) => session.note(format!("{}: no figure of fio: {e:#}.", way.config)),
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mix_is_that_of_the_rounds() {
+        let round = |device_reads, device_writes| Outcome { device_reads, device_writes, ..Outcome::default() };
+        assert_eq!(read_share([&round(3, 1)]), 0.75);
+        assert_eq!(read_share(&[round(3, 1), round(0, 4)]), 0.375);
+        assert_eq!(read_share([&round(0, 0)]), 1.0);
+    }
+}
