@@ -30,11 +30,13 @@ pub mod simulate;
 
 mod fifo;
 mod ghost;
+mod heat;
 mod list;
 mod name;
 
 pub use admission::{Admission, AdmissionPolicy, Overloaded};
 pub use clock::Clock;
+pub use heat::Heat;
 pub use lru::Lru;
 pub use miss::{BeginError, JoinError, MissEntry, MissKind, MissTable, Waiter};
 pub use name::UnknownName;

@@ -1,4 +1,7 @@
-//! Extents: which are free, which are being written, and which is reclaimed next.
+//! Extents: which are free, which are being written, by whom, and which is reclaimed next.
+//!
+//! Data that is overwritten about as often belongs in the same extent: that one then empties by itself. So there is an open extent
+//! for each degree of heat, for what programs write and what reclaim copies alike.
 //!
 //! Invariants: an extent that has lost its last live flash page is used again only after a commit has made durable whatever took
 //! the last one away; what is in flight to an extent keeps it from being used again.
@@ -6,6 +9,7 @@
 use std::collections::VecDeque;
 
 use fulgurite_format::Owner;
+use fulgurite_policy::Heat;
 
 use crate::geometry::{FIRST_EXTENT, Geometry};
 
@@ -32,22 +36,27 @@ pub enum Use {
     Metadata,
 }
 
-/// Who writes: data of like age goes to like extents.
+/// Who writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stream {
+pub enum Writer {
     /// Programs.
-    Written,
+    Program,
     /// Reclaim: what it copies has outlived an extent.
-    Survived,
+    Reclaim,
 }
-const STREAMS: usize = 2;
+
+/// Extents that are written at the same time.
+const STREAMS: usize = Heat::DEGREES;
+/// In a pool of fewer extents there are two, one for each writer: open extents are space that nobody else has.
+const FEW_EXTENTS: u32 = 128;
 
 /// How the next extent to reclaim is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Victims {
     /// The one with the fewest live flash pages.
     Greedy,
-    /// The most benefit for its cost: (dead / live) x age (the log-structured file system's, Rosenblum and Ousterhout 1992).
+    /// The most benefit for its cost: (dead / live) x age. (The log-structured file system of Rosenblum and Ousterhout, 1992, counts
+    /// the reading of the whole segment as well; here only what is live is read and written.)
     #[default]
     CostBenefit,
 }
@@ -78,9 +87,9 @@ pub struct Filled {
 pub struct Extents {
     geometry: Geometry,
     uses: Vec<Use>,
-    /// When an extent was filled, in extents filled so far: its age.
+    /// When an extent was filled, in flash pages given out.
     filled_at: Vec<u64>,
-    filled: u64,
+    given: u64,
     free: VecDeque<u32>,
     open: [Option<OpenExtent>; STREAMS],
     /// Full, with writes in flight.
@@ -99,7 +108,7 @@ impl Extents {
             geometry,
             filled_at: vec![0; uses.len()],
             uses,
-            filled: 0,
+            given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
             open: [const { None }; STREAMS],
             settling: Vec::new(),
@@ -153,41 +162,34 @@ impl Extents {
         self.free.push_back(extent);
     }
 
-    /// How many flash pages a stream can be given without another extent.
-    pub fn room(&self, stream: Stream) -> u32 {
-        self.open[stream as usize].as_ref().map_or(0, |open| self.geometry.data_pages() - open.next)
+    fn stream_of(&self, writer: Writer, degree: usize) -> usize {
+        if self.geometry.extents < FEW_EXTENTS { writer as usize } else { degree }
     }
-    /// Opens an extent for a stream that has no room; leaves `reserve` extents free. Returns whether there is room now.
-    pub fn make_room(&mut self, stream: Stream, reserve: u32) -> bool {
-        if self.room(stream) > 0 {
-            return true;
+    /// A flash page for data of a degree of heat. It is in flight from now on. None where that would take another extent and no more
+    /// than `reserve` are free.
+    pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32) -> Option<u32> {
+        let mut stream = self.stream_of(writer, degree);
+        if self.open[stream].is_none() {
+            if self.free() > reserve {
+                let extent = self.free.pop_front().expect("more than the reserve");
+                self.uses[extent as usize] = Use::Open;
+                let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
+                self.open[stream] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
+            } else {
+                // Better among data of another degree than not at all. A small pool's reclaim keeps its own.
+                let others = if self.geometry.extents < FEW_EXTENTS { stream..stream + 1 } else { 0..STREAMS };
+                stream = others.into_iter().find(|other| self.open[*other].is_some())?;
+            }
         }
-        if self.free() <= reserve {
-            return false;
-        }
-        self.close(stream);
-        let extent = self.free.pop_front().expect("more than the reserve");
-        self.uses[extent as usize] = Use::Open;
-        let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
-        self.open[stream as usize] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
-        true
-    }
-    /// The next flash page of a stream, which must have room. It is in flight from now on.
-    pub fn give(&mut self, stream: Stream) -> u32 {
-        let open = self.open[stream as usize].as_mut().expect("there is room");
+        self.given += 1;
+        let open = self.open[stream].as_mut().expect("it has room");
         let place = self.geometry.first_of(open.extent) + open.next;
         open.next += 1;
         open.pending += 1;
         if open.next == self.geometry.data_pages() {
-            self.close(stream);
+            self.settling.extend(self.open[stream].take());
         }
-        place
-    }
-    fn close(&mut self, stream: Stream) {
-        if let Some(open) = self.open[stream as usize].take() {
-            self.settling.push(open);
-            self.settle();
-        }
+        Some(place)
     }
     /// A write to a flash page has ended; with whose it is, or none when it failed.
     pub fn settled(&mut self, place: u32, owner: Option<Owner>) {
@@ -211,8 +213,7 @@ impl Extents {
             }
             let OpenExtent { extent, owners, .. } = self.settling.swap_remove(i);
             self.uses[extent as usize] = Use::Closed;
-            self.filled += 1;
-            self.filled_at[extent as usize] = self.filled;
+            self.filled_at[extent as usize] = self.given;
             self.summaries.push_back(Filled { extent, owners });
         }
     }
@@ -250,9 +251,9 @@ impl Extents {
             match policy {
                 Victims::Greedy => u64::from(pages - live),
                 Victims::CostBenefit => {
-                    let age = self.filled - self.filled_at[*extent as usize] + 1;
+                    let age = self.given - self.filled_at[*extent as usize] + 1;
                     // In 1/1024, so that integers do.
-                    (u64::from(pages - live) * 1024 / u64::from(pages + live)) * age
+                    (u64::from(pages - live) * 1024 / u64::from(live + 1)).saturating_mul(age)
                 }
             }
         };
@@ -267,7 +268,7 @@ impl Extents {
         if self.use_of(extent) == Use::Reclaimed {
             self.uses[extent as usize] = Use::Closed;
             // It becomes the youngest, so that others come first.
-            self.filled_at[extent as usize] = self.filled;
+            self.filled_at[extent as usize] = self.given;
         }
     }
 }

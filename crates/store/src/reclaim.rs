@@ -25,7 +25,7 @@ pub struct Reclaim {
     todo: VecDeque<(u32, u32)>,
     under_way: Vec<(u32, u32)>,
     /// Copies in flight.
-    pub copying: usize,
+    copying: usize,
 }
 
 impl Reclaim {
@@ -98,19 +98,23 @@ impl Reclaim {
         }
         true
     }
-    /// Whether another copy may begin, if there is something to copy.
-    pub fn may_copy(&self) -> bool {
-        self.copying < DEPTH && !self.todo.is_empty()
-    }
-    /// The next flash page to copy: one that is still live.
-    pub fn next_copy(&mut self, state: &State) -> Option<u32> {
-        while let Some((subpage, place)) = self.todo.pop_front() {
+    /// The next subpage to copy, and its flash page: one that is still live. It stays the next until [`Reclaim::begun`].
+    pub fn next_copy(&mut self, state: &State) -> Option<(u32, u32)> {
+        if self.copying == DEPTH {
+            return None;
+        }
+        while let Some((subpage, place)) = self.todo.front().copied() {
             if state.version_at(subpage / N, Held { subpage: subpage % N, place }).is_some() {
-                self.under_way.push((subpage, place));
-                return Some(place);
+                return Some((subpage, place));
             }
+            self.todo.pop_front();
         }
         None
+    }
+    /// The copy of the next flash page has begun.
+    pub fn begun(&mut self) {
+        self.under_way.extend(self.todo.pop_front());
+        self.copying += 1;
     }
     /// A copy has ended. Returns whose it was.
     pub fn copied(&mut self, from: u32) -> Option<u32> {

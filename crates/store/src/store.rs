@@ -19,9 +19,10 @@ use fulgurite_format::{
     Anchor, Checksums, FlashPage, HEADER_BYTES, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PoolId,
     Record, Status, StreamPosition, Superblock, zero_page,
 };
+use fulgurite_policy::Heat;
 
 use crate::checkpoint::CheckpointWriter;
-use crate::extents::{Extents, Filled, Stream, Victims};
+use crate::extents::{Extents, Filled, Victims, Writer};
 use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, RECLAIM_RESERVE, SUBPAGES_PER_PAGE};
 use crate::map::Map;
 use crate::reclaim::Reclaim;
@@ -241,6 +242,7 @@ pub struct Store {
     config: StoreConfig,
     pub(crate) state: State,
     pub(crate) extents: Extents,
+    heat: Heat,
     journal: Journal,
     anchors: Anchors,
     commit: Option<Commit>,
@@ -308,6 +310,7 @@ impl Store {
         Store {
             pool,
             config,
+            heat: Heat::new(state.geometry().subpages),
             state,
             extents,
             journal,
@@ -362,7 +365,10 @@ impl Store {
             uncommitted: self.uncommitted,
             versions: self.state.table().versions(),
             journal_pages: self.journal.stream.position().sequence - self.journal.since,
-            dram_bytes: self.state.bytes() + self.extents.bytes() + self.journal.sealed.capacity() * 4096,
+            dram_bytes: self.state.bytes()
+                + self.extents.bytes()
+                + self.heat.bytes()
+                + self.journal.sealed.capacity() * 4096,
         }
     }
     /// Why it takes no more changes, if so.
@@ -406,11 +412,11 @@ impl Store {
             self.forget_tokens()?;
         }
         let before = places.len();
-        for _ in subpages {
-            if !self.extents.make_room(Stream::Written, self.reserve()) {
-                break;
-            }
-            places.push(self.extents.give(Stream::Written));
+        let reserve = self.reserve();
+        for subpage in subpages {
+            let Some(place) = self.extents.give(Writer::Program, self.heat.degree(*subpage), reserve) else { break };
+            self.heat.touch(*subpage);
+            places.push(place);
         }
         self.note_filled();
         if places.len() == before && !subpages.is_empty() && !self.space_will_come() {
@@ -905,14 +911,13 @@ impl Store {
         if let Some(place) = reclaim.next_read() {
             self.send(Purpose::ReclaimRead, Io::Read { place });
         }
-        while reclaim.may_copy() {
-            if !self.extents.make_room(Stream::Survived, METADATA_RESERVE + self.checkpoint_extents()) {
+        let reserve = METADATA_RESERVE + self.checkpoint_extents();
+        while let Some((subpage, from)) = reclaim.next_copy(&self.state) {
+            let Some(to) = self.extents.give(Writer::Reclaim, self.heat.degree(subpage), reserve) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
                 break;
-            }
-            let Some(from) = reclaim.next_copy(&self.state) else { break };
-            let to = self.extents.give(Stream::Survived);
-            reclaim.copying += 1;
+            };
+            reclaim.begun();
             self.send(Purpose::ReclaimCopy { from, to }, Io::Copy { from, to });
         }
         self.note_filled();
