@@ -124,6 +124,7 @@ Configurations:
   dram-only        plain references in huge pages: the denominator
   resident         guarded, all data in frames: what hits cost
   fulgurite        guarded, fibers switch on a miss, arrived fibers first by age
+  pool             the same over a journaled pool that the data fills to 80%: versions, checksums, reclaim
   priority-aging   the same with AstriFlash's scheduling: new jobs first, with aging
   fifo             the same, first come first served
   flash-sync       guarded, waits for every miss

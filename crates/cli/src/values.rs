@@ -206,6 +206,8 @@ named! {
         Resident = "resident",
         /// The guarded path.
         Fulgurite = "fulgurite",
+        /// The guarded path over a journaled pool.
+        Pool = "pool",
         /// The guarded path with AstriFlash's scheduling.
         PriorityAging = "priority-aging",
         /// The guarded path, first come first served.

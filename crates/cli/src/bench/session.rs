@@ -13,7 +13,8 @@ use super::image::Image;
 use crate::args::FlashArgs;
 use crate::checks::{self, FlashPath};
 use crate::child::ChildHandle;
-use crate::child::protocol::{DataSource, Guarded, Opened, Spec};
+use crate::child::pool::EXTENT_PAGES as POOL_EXTENT_PAGES;
+use crate::child::protocol::{DataSource, Guarded, Opened, PoolSpec, Spec};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::privileged::{Capabilities, Helper};
@@ -32,6 +33,13 @@ pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
     data_bytes.saturating_add(128 << 20).saturating_mul(processes)
 }
 
+/// Flash pages of a pool that so much data fills to 80%.
+fn pool_pages(region_bytes: u64) -> u32 {
+    let pages = (region_bytes / SUBPAGE_BYTES as u64) * 5 / 4;
+    // Small pools need a few extents more for themselves.
+    u32::try_from(pages + 32 * u64::from(POOL_EXTENT_PAGES)).unwrap_or(u32::MAX)
+}
+
 /// How many processes of which kind run at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct AtOnce {
@@ -41,6 +49,8 @@ struct AtOnce {
     whole: u64,
     /// On flash, each with a copy of the data of its own.
     guarded: u64,
+    /// Of those, over a pool, which is larger than its data.
+    pools: u64,
     /// Under swap.
     swapped: u64,
     /// Over a mapped file.
@@ -55,6 +65,7 @@ impl AtOnce {
             all: ways.len() as u64,
             whole: count(&|config| !config.capped()),
             guarded: count(&|config| config.guarded()),
+            pools: count(&|config| config == Config::Pool),
             swapped: count(&|config| config == Config::OsSwap),
             mapped: count(&|config| config == Config::Mmap),
         }
@@ -63,7 +74,8 @@ impl AtOnce {
     fn memory_bytes(&self, data_bytes: u64, dram_bytes: u64, flash_is_a_file: bool) -> u64 {
         // Calibration has one on flash where anybody misses.
         let calibrated = u64::from(self.all > self.whole);
-        let copies = if flash_is_a_file { 0 } else { self.guarded.max(calibrated) };
+        // A pool takes up to half as much again.
+        let copies = if flash_is_a_file { 0 } else { self.guarded.max(calibrated) + self.pools.div_ceil(2) };
         data_bytes.saturating_mul(1 + copies + self.whole).saturating_add(dram_bytes.saturating_mul(self.all))
     }
 }
@@ -185,7 +197,8 @@ impl Session {
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
         let named = AtOnce::of(configs, ways);
-        let flash_path = checks::flash(flash, named.guarded, data_bytes)?;
+        let largest = if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2) } else { data_bytes };
+        let flash_path = checks::flash(flash, named.guarded, largest)?;
         let scratch = checks::scratch(flash)?;
         checks::memory(named.memory_bytes(data_bytes, dram_bytes, flash_path.is_some()), data_bytes, &machine)?;
 
@@ -319,7 +332,7 @@ impl Session {
         let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
         let runtime_bytes = self.runtime_dram(way, image.region_bytes, workload_bytes)?;
         let dram_bytes = if config == Config::DramOnly { image.region_bytes } else { runtime_bytes + workload_bytes };
-        let (source, data) = self.data(image, config)?;
+        let (source, data) = if config == Config::Pool { self.pool(image)? } else { self.data(image, config)? };
         let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
         let mut child = ChildHandle::start(&self.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
@@ -347,6 +360,11 @@ impl Session {
             seed: image.params.seed,
             input: image.params.input.clone(),
             data: source,
+            pool: (config == Config::Pool).then(|| PoolSpec {
+                image: crate::child::shared_path(image.arena().file().expect("a memfd")),
+                flash_pages: pool_pages(image.region_bytes),
+                create: matches!(data, Data::Path(_)),
+            }),
             // Kernel paging has many threads on all the workers' cores; the others have a core each.
             cores: if config.paged_by_kernel() { self.cores.clone() } else { self.cores[..way.threads].to_vec() },
             device_core: self.device_core,
@@ -383,13 +401,7 @@ impl Session {
             }
             (_, FlashChoice::Emulated) => {
                 let copy = image.copy_to_memory(&self.interrupt)?;
-                let source = DataSource::Emulated {
-                    storage: memfd(&copy),
-                    read_ns: self.flash.read_latency.as_nanos() as u64,
-                    write_ns: self.flash.write_latency.as_nanos() as u64,
-                    planes: self.flash.planes as usize,
-                };
-                (source, Data::Memory(copy))
+                (self.emulated(memfd(&copy)), Data::Memory(copy))
             }
             (_, FlashChoice::Memory) => {
                 let copy = image.copy_to_memory(&self.interrupt)?;
@@ -402,8 +414,44 @@ impl Session {
         })
     }
 
+    /// Where a pool will lie: the same media, with the room that it needs beside its data. The process itself fills it.
+    fn pool(&mut self, image: &Image) -> Result<(DataSource, Data)> {
+        let bytes = usize::try_from(u64::from(pool_pages(image.region_bytes)) * SUBPAGE_BYTES as u64)?;
+        Ok(match self.flash.flash.clone() {
+            FlashChoice::File(path) => self.flash_file_for(&path, Config::Pool)?,
+            choice => {
+                // Touched here: the device's memory is none of the process's.
+                let storage = Arena::memfd("fulgurite-pool", bytes)?;
+                storage.zero(0, bytes);
+                let shared = crate::child::shared_path(storage.file().expect("a memfd"));
+                let source = if choice == FlashChoice::Memory {
+                    DataSource::Memory { storage: shared }
+                } else {
+                    self.emulated(shared)
+                };
+                (source, Data::Memory(storage))
+            }
+        })
+    }
+    fn emulated(&self, storage: PathBuf) -> DataSource {
+        DataSource::Emulated {
+            storage,
+            read_ns: self.flash.read_latency.as_nanos() as u64,
+            write_ns: self.flash.write_latency.as_nanos() as u64,
+            planes: self.flash.planes as usize,
+        }
+    }
+
     /// The file of a configuration: the one that was named for the first, others beside it.
     fn flash_file(&mut self, image: &Image, path: &Path, config: Config) -> Result<(DataSource, Data)> {
+        let (source, data) = self.flash_file_for(path, config)?;
+        if let DataSource::File { path } = &source {
+            image.copy_to_path(path, matches!(data, Data::Path(_)), &self.interrupt)?;
+        }
+        Ok((source, data))
+    }
+    /// The same, with nothing written to it.
+    fn flash_file_for(&mut self, path: &Path, config: Config) -> Result<(DataSource, Data)> {
         let named = !self.flash_path_taken;
         let own = if named { path.to_owned() } else { beside(path, config, self.cgroups_made) };
         let create = !named || self.flash_path == Some(FlashPath::New);
@@ -414,7 +462,6 @@ impl Session {
         } else {
             Data::None
         };
-        image.copy_to_path(&own, create, &self.interrupt)?;
         Ok((DataSource::File { path: own }, data))
     }
 

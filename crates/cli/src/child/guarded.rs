@@ -23,7 +23,7 @@ use super::arrivals::Arrivals;
 use super::handle::open_shared;
 use super::measure::{Latencies, Usage, request_hash};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
-use super::{Runner, added_work};
+use super::{Runner, added_work, pool};
 use crate::kernel;
 use crate::values::{Config, Prefetch, Replacement};
 
@@ -31,6 +31,8 @@ struct Guarded<W> {
     spec: Spec,
     runtime: Runtime,
     flash: Arc<dyn Flash>,
+    /// What is below a pool; else the flash itself.
+    medium: Arc<dyn Flash>,
     file: Option<Arc<FileFlash>>,
     workload: Arc<W>,
 }
@@ -40,7 +42,11 @@ const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a runtime over the flash and opens the workload in it.
 pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
-    let (flash, file) = flash(&spec)?;
+    let (medium, file) = medium(&spec)?;
+    let flash = match &spec.pool {
+        Some(pool) => pool::filled(&medium, pool, spec.region_bytes)?,
+        None => medium.clone(),
+    };
     let (fibers, scheduling) = match spec.config {
         // One fiber: nobody else runs while it waits.
         Config::FlashSync => (1, SchedulingPolicy::ArrivedFirst),
@@ -68,7 +74,7 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         bring_in(&runtime, spec.region_bytes)?;
     }
     let workload = opened::<W>(&runtime, &spec)?;
-    Ok(Box::new(Guarded { spec, runtime, flash, file, workload }))
+    Ok(Box::new(Guarded { spec, runtime, flash, medium, file, workload }))
 }
 
 fn opened<W: Workload>(runtime: &Runtime, spec: &Spec) -> Result<Arc<W>> {
@@ -110,9 +116,11 @@ fn bring_in(runtime: &Runtime, bytes: u64) -> Result<()> {
 type Medium = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
 
 /// The medium that the data lies on.
-fn flash(spec: &Spec) -> Result<Medium> {
-    let subpages =
-        u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
+fn medium(spec: &Spec) -> Result<Medium> {
+    let subpages = match &spec.pool {
+        Some(pool) => pool.flash_pages,
+        None => u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?,
+    };
     Ok(match &spec.data {
         DataSource::Emulated { storage, read_ns, write_ns, planes } => {
             let flash = EmulatedFlash::new(EmulatedConfig {
@@ -127,13 +135,19 @@ fn flash(spec: &Spec) -> Result<Medium> {
         }
         DataSource::Memory { storage } => {
             let flash = MemoryFlash::new(subpages)?;
-            let image = Arena::shared(open_shared(storage)?)?;
-            Arena::copy(&image, 0, flash.storage(), 0, usize::try_from(spec.region_bytes)?);
+            if spec.pool.is_none() {
+                let image = Arena::shared(open_shared(storage)?)?;
+                Arena::copy(&image, 0, flash.storage(), 0, usize::try_from(spec.region_bytes)?);
+            }
             (Arc::new(flash), None)
         }
         DataSource::File { path } => {
-            let mode = FileMode::Existing { bytes: Some(spec.region_bytes) };
-            let file = Arc::new(FileFlash::open(&FileConfig { mode, ..FileConfig::existing(path) })?);
+            let bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
+            let config = match &spec.pool {
+                Some(pool) if pool.create => FileConfig::create(path, bytes),
+                _ => FileConfig { mode: FileMode::Existing { bytes: Some(bytes) }, ..FileConfig::existing(path) },
+            };
+            let file = Arc::new(FileFlash::open(&config)?);
             (file.clone(), Some(file))
         }
         other => bail!("the guarded path cannot lie in {other:?}"),
@@ -258,6 +272,12 @@ impl<W: Workload> Runner for Guarded<W> {
         // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty frames
         // were written back is the same data.
         let mut memory = match &self.spec.data {
+            _ if self.spec.pool.is_some() => {
+                self.runtime.write_back()?;
+                let memory = PlainMemory::new(Backed::HugePages)?;
+                pool::read_whole(&*self.flash, bytes, memory.arena()).context("the pool cannot be read back")?;
+                memory
+            }
             DataSource::Emulated { storage, .. } => {
                 self.runtime.write_back()?;
                 let memory = PlainMemory::new(Backed::BasePages)?;
@@ -279,7 +299,7 @@ impl<W: Workload> Runner for Guarded<W> {
     }
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
         self.quiet()?;
-        super::device::per_second(&*self.flash, read_share, depth, time)
+        super::device::per_second(&*self.medium, read_share, depth, time)
     }
 }
 

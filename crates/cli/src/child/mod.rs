@@ -11,6 +11,7 @@ mod guarded;
 mod handle;
 mod measure;
 mod plain;
+pub mod pool;
 pub mod protocol;
 
 use std::io::{BufRead, Write};

@@ -52,6 +52,8 @@ pub struct Spec {
     pub input: Option<PathBuf>,
     /// Where the data lies.
     pub data: DataSource,
+    /// For a pool there: what it is filled with.
+    pub pool: Option<PoolSpec>,
     /// Cores of the workers.
     pub cores: Vec<usize>,
     /// Core of an emulated device.
@@ -60,6 +62,17 @@ pub struct Spec {
     pub threads: usize,
     /// How the guarded path is set up.
     pub guarded: Guarded,
+}
+
+/// A pool that is made for a run.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PoolSpec {
+    /// The data.
+    pub image: PathBuf,
+    /// Flash pages of the pool.
+    pub flash_pages: u32,
+    /// Its file is to be created.
+    pub create: bool,
 }
 
 /// Settings of the guarded path.
