@@ -9,8 +9,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::values::{
-    self, CacheTraces, Config, FlashChoice, Measure, Output, Prefetch, Replacement, Size, WorkloadName,
-    non_zero_duration,
+    self, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size, VictimChoice,
+    WorkloadName, non_zero_duration,
 };
 
 /// Flash that passes for DRAM: demonstrations and benchmarks.
@@ -77,6 +77,9 @@ pub enum BenchCommand {
     /// Tail latency against load (Poisson arrivals, latency from arrival).
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArgs),
+    /// What the journaled store writes beside the data, and what it keeps in DRAM.
+    #[command(after_help = STORE_EXAMPLES)]
+    Store(StoreArgs),
     /// Miss ratios of all replacement policies on traces and workloads.
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
@@ -135,6 +138,14 @@ const MICRO_EXAMPLES: &str = "\
 Examples:
   fulgurite bench micro --json micro.json --plot micro.svg
   fulgurite bench micro --quick --rounds 7 --config switch,hit";
+
+const STORE_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench store --json store.json
+  fulgurite bench store --pattern zipf --full 50,80,90 --victims greedy,cost-benefit
+
+Nothing is timed: the store decides as it does in a pool, over flash that answers at once and keeps only metadata. `full` is live data
+as a share of the pool less what the store keeps for reclaim, journal and checkpoints.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:
@@ -340,6 +351,29 @@ pub struct PoliciesArgs {
     /// Directory of text for the search workload.
     #[arg(long, value_name = "DIR")]
     pub input: Option<PathBuf>,
+}
+
+/// `bench store`.
+#[derive(Clone, Debug, Args)]
+pub struct StoreArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Size of the pool [default: 1G; --quick: 256M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Which subpages are overwritten, comma-separated: uniform, zipf (exponent 0.99), sequential.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::pattern, default_value = "uniform,zipf,sequential")]
+    pub pattern: Vec<Pattern>,
+    /// How full the pool is, in percent, comma-separated [--quick: 80].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,80,90")]
+    pub full: Vec<f64>,
+    /// Which extent is reclaimed next, comma-separated: greedy, cost-benefit.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::victims, default_value = "cost-benefit")]
+    pub victims: Vec<VictimChoice>,
+    /// A sync after so much was written, in percent of the data.
+    #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
+    pub sync_every: f64,
 }
 
 /// `demo`.

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Micro(args)) => bench::micro::run(&args),
         Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args),
         Command::Bench(BenchCommand::Tail(args)) => bench::tail::run(&args),
+        Command::Bench(BenchCommand::Store(args)) => bench::store::run(&args),
         Command::Bench(BenchCommand::Policies(args)) => bench::policies::run(&args),
     };
     match result {

@@ -249,6 +249,38 @@ named! {
 }
 
 named! {
+    /// In which order `bench store` writes.
+    Pattern, "pattern of writes", pattern {
+        /// All subpages alike.
+        Uniform = "uniform",
+        /// A few much more often than others.
+        Zipf = "zipf",
+        /// One after the other.
+        Sequential = "sequential",
+    }
+}
+
+named! {
+    /// Which extent a store reclaims next.
+    VictimChoice, "choice of victims", victims {
+        /// The one with the least live data.
+        Greedy = "greedy",
+        /// Old ones may have more.
+        CostBenefit = "cost-benefit",
+    }
+}
+
+impl VictimChoice {
+    /// The store's name for it.
+    pub const fn policy(self) -> fulgurite_store::Victims {
+        match self {
+            VictimChoice::Greedy => fulgurite_store::Victims::Greedy,
+            VictimChoice::CostBenefit => fulgurite_store::Victims::CostBenefit,
+        }
+    }
+}
+
+named! {
     /// What `bench micro` measures.
     Measure, "measure", measure {
         /// A switch between fibers.

@@ -10,6 +10,10 @@ pub const ANCHOR_EXTENTS: [u32; 2] = [1, 2];
 pub const FIRST_EXTENT: u32 = 3;
 /// Extents that writers leave to reclaim.
 pub const RECLAIM_RESERVE: u32 = 3;
+/// Free extents that only journal and checkpoint may take.
+pub const METADATA_RESERVE: u32 = 2;
+/// Extents beyond that with which reclaim begins, so that writers do not wait for it.
+pub const RECLAIM_AHEAD: u32 = 2;
 const MIN_EXTENT_PAGES: u32 = 8;
 
 /// Why a pool cannot have this geometry.
@@ -116,12 +120,25 @@ impl Geometry {
     pub fn first_of(&self, extent: u32) -> u32 {
         extent * self.extent_pages
     }
+    /// Extents of the superblock and the anchors.
+    pub fn fixed_extents(&self) -> u32 {
+        FIRST_EXTENT
+    }
+    /// Extents that hold no data of programs beside those: reclaim begins before fewer are free, and the rest is journal and
+    /// checkpoints.
+    pub fn reserved_extents(&self) -> u32 {
+        let free = RECLAIM_RESERVE + METADATA_RESERVE + RECLAIM_AHEAD + self.extents / 64;
+        free + self.checkpoint_extents() + self.metadata_extents()
+    }
     /// Extents that metadata may take: the journal between two checkpoints, and two checkpoints.
     pub fn metadata_extents(&self) -> u32 {
-        // One version a page: 16 + 64 bytes, with as much again for versions; the journal as long as a checkpoint.
-        let checkpoint = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
-        let extents = checkpoint.div_ceil(u64::from(self.extent_pages)) as u32;
-        4 * extents + 2
+        // The journal is twice as long as a checkpoint; there are two of those for a while.
+        4 * self.checkpoint_extents() + 2
+    }
+    fn checkpoint_extents(&self) -> u32 {
+        // One version a page: 16 + 64 bytes, with as much again for versions.
+        let pages = (u64::from(self.extents) * u64::from(self.extent_pages) * 10).div_ceil(4000);
+        pages.div_ceil(u64::from(self.extent_pages)) as u32
     }
     /// The most subpages that such a pool may promise: a sixteenth, and what reclaim and metadata need, stays free.
     fn most_subpages(&self) -> u32 {

@@ -23,7 +23,9 @@ use fulgurite_policy::Heat;
 
 use crate::checkpoint::CheckpointWriter;
 use crate::extents::{Extents, Filled, Victims, Writer};
-use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, RECLAIM_RESERVE, SUBPAGES_PER_PAGE};
+use crate::geometry::{
+    ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_AHEAD, RECLAIM_RESERVE, SUBPAGES_PER_PAGE,
+};
 use crate::map::Map;
 use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of, held};
@@ -31,8 +33,6 @@ use crate::stream;
 use crate::table::TableFull;
 
 const N: u32 = SUBPAGES_PER_PAGE;
-/// Free extents that only journal and checkpoint may take.
-const METADATA_RESERVE: u32 = 2;
 /// Pages of a checkpoint in flight.
 const CHECKPOINT_DEPTH: usize = 8;
 
@@ -897,7 +897,7 @@ impl Store {
     }
     fn advance_reclaim(&mut self) {
         // Ahead of need: before writers have to wait.
-        let low = self.reserve() + 2 + self.geometry().extents / 64;
+        let low = self.reserve() + RECLAIM_AHEAD + self.geometry().extents / 64;
         if self.extents.free() < low {
             if self.reclaim.is_none() {
                 self.start_reclaim();

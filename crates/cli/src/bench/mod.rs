@@ -11,4 +11,5 @@ pub mod micro;
 pub mod policies;
 mod rounds;
 mod session;
+pub mod store;
 pub mod tail;
