@@ -92,6 +92,13 @@ fn flip(path: &Path, at: u64) {
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
 }
+/// Where the pages of metadata of a kind lie in a pool.
+fn metadata(pool: &Path, kind: Kind) -> Vec<u64> {
+    let bytes = fs::read(pool).unwrap();
+    let is = |page: &[u8]| Header::open(page.try_into().unwrap()).is_ok_and(|(header, ..)| header.kind == kind);
+    let pages = bytes.chunks(SUBPAGE_BYTES).zip(0..).filter(|(page, _)| is(page));
+    pages.map(|(_, place)| place * SUBPAGE_BYTES as u64).collect()
+}
 /// Where the content of a subpage lies in a pool.
 fn find(pool: &Path, content: &[u8]) -> u64 {
     let bytes = fs::read(pool).unwrap();
@@ -298,11 +305,7 @@ fn damage_is_named() {
     ends(path, 1, &["check", "a.pool"], &["older version of subpage 5 ", "token"]);
     flip(&pool, at);
     // A summary: nothing is lost.
-    let bytes = fs::read(&pool).unwrap();
-    let summary = bytes
-        .chunks(SUBPAGE_BYTES)
-        .position(|page| Header::open(page.try_into().unwrap()).is_ok_and(|(header, ..)| header.kind == Kind::Summary));
-    let at = summary.expect("extents were filled") as u64 * SUBPAGE_BYTES as u64;
+    let at = metadata(&pool, Kind::Summary)[0];
     flip(&pool, at + 100);
     ends(path, 1, &["check", "a.pool"], &["the summary of extent", "no data is lost"]);
     flip(&pool, at + 100);
@@ -311,12 +314,17 @@ fn damage_is_named() {
     flip(&pool, journal + 80);
     ends(path, 1, &["check", "a.pool"], &["journal", &format!("flash page {}", FIRST_EXTENT * EXTENT_PAGES)]);
     flip(&pool, journal + 80);
-    // The only anchor: it cannot be opened, and is a pool all the same.
-    let anchor = u64::from(EXTENT_PAGES) * SUBPAGE_BYTES as u64;
-    flip(&pool, anchor + 70);
+    // All anchors: it cannot be opened, and is a pool all the same.
+    let anchors = metadata(&pool, Kind::Anchor);
+    anchors.iter().for_each(|at| flip(&pool, at + 70));
     ends(path, 1, &["check", "a.pool"], &["no anchor"]);
     ends(path, 1, &["info", "a.pool"], &["no anchor", "restore"]);
-    flip(&pool, anchor + 70);
+    // Where one of several suffices, the others are named.
+    flip(&pool, anchors[0] + 70);
+    if anchors.len() > 1 {
+        ends(path, 1, &["check", "a.pool"], &["an anchor"]);
+    }
+    anchors[1..].iter().for_each(|at| flip(&pool, at + 70));
     ends(path, 0, &["check", "a.pool"], &["is whole"]);
 }
 
