@@ -45,7 +45,7 @@ pub enum Command {
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(BenchCommand),
     /// Make pools, look at them, check them, roll them back, copy them out and in.
-    #[command(subcommand)]
+    #[command(subcommand, after_help = crate::pool::args::EXAMPLES)]
     Pool(PoolCommand),
     /// Remove swap files, cgroups and temporary files that an earlier run left (only after kill -9 of its helper).
     #[command(after_help = CLEANUP_EXAMPLES)]

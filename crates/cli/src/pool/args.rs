@@ -41,6 +41,19 @@ pub enum PoolCommand {
     Import(ImportArgs),
 }
 
+/// Of all of them.
+pub const EXAMPLES: &str = "\
+Examples:
+  fulgurite pool create data.pool --size 16G
+  fulgurite pool import data.pool data.img               the data of a flat file
+  fulgurite pool info data.pool                          space, tokens, DRAM that it needs
+  fulgurite pool check data.pool                         read everything, name what is damaged
+  fulgurite pool tokens data.pool                        the states that can be returned to
+  fulgurite pool rollback data.pool 17 --yes
+  fulgurite pool export data.pool now.img
+
+Exit codes: 0 done, 1 something failed or is damaged, 2 bad input or no pool (nothing was touched), 130 interrupted.";
+
 const CREATE_EXAMPLES: &str = "\
 Examples:
   fulgurite pool create data.pool --size 16G
