@@ -520,6 +520,43 @@ fn an_open_pool_is_not_in_anybodys_way_for_long() {
 }
 
 #[test]
+fn an_interrupted_creation_leaves_nothing() {
+    let directory = tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap();
+    let path = directory.path();
+    let child = command(path, &["create", "a.pool", "--size", "2G"]).stderr(Stdio::piped()).spawn().unwrap();
+    // Some of it is written.
+    while !fs::metadata(path.join("a.pool")).is_ok_and(|metadata| metadata.len() > 4 << 20) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{}", text(&output.stderr));
+    assert!(contents(path).is_empty());
+}
+
+#[test]
+fn a_byte_that_changes_anywhere_is_found() {
+    let directory = pool();
+    let path = directory.path();
+    let pool = path.join("a.pool");
+    fs::write(path.join("source"), noise(1 << 20, 1)).unwrap();
+    well(path, &["import", "a.pool", "source", "--sync-every", "128K"]);
+    // All that is not zero is needed.
+    let used = |page: &[u8]| page.iter().any(|byte| *byte != 0);
+    let bytes = fs::read(&pool).unwrap();
+    let places: Vec<u64> = bytes.chunks(SUBPAGE_BYTES).zip(0..).filter(|(p, _)| used(p)).map(|(_, at)| at).collect();
+    for (i, place) in places.iter().enumerate() {
+        let at = place * SUBPAGE_BYTES as u64 + (i * 61 % SUBPAGE_BYTES) as u64;
+        flip(&pool, at);
+        ends(path, 1, &["check", "a.pool"], &[]);
+        let output = run(path, &["info", "a.pool"]);
+        assert!(matches!(output.status.code(), Some(0..=1)), "byte {at}: {}", text(&output.stderr));
+        flip(&pool, at);
+    }
+    ends(path, 0, &["check", "a.pool"], &["is whole"]);
+}
+
+#[test]
 fn help_completions_and_pages() {
     let directory = tempfile::tempdir().unwrap();
     for name in ["create", "info", "check", "tokens", "pin", "unpin", "rollback", "compact", "export", "import"] {
