@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::pool::args::PoolCommand;
 use crate::values::{
     self, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size, VictimChoice,
     WorkloadName, non_zero_duration,
@@ -30,6 +31,7 @@ Examples:
   fulgurite bench live --workload tatp,silo --miss-every 5us --json results.json --plot results.svg
   fulgurite bench tail --workload tatp             load against tail latency, open loop
   fulgurite bench policies                         miss ratios of the replacement policies
+  fulgurite pool create data.pool --size 16G       memory that survives: a journaled pool in a file
 
 Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want root; without it they are skipped.";
 
@@ -42,6 +44,9 @@ pub enum Command {
     /// Measure.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(BenchCommand),
+    /// Make pools, look at them, check them, roll them back, copy them out and in.
+    #[command(subcommand, after_help = crate::pool::args::EXAMPLES)]
+    Pool(PoolCommand),
     /// Remove swap files, cgroups and temporary files that an earlier run left (only after kill -9 of its helper).
     #[command(after_help = CLEANUP_EXAMPLES)]
     Cleanup,

@@ -1,8 +1,8 @@
 //! `fulgurite`: the demonstration, the benchmarks, and what they need.
 //!
 //! Holds the command line ([`args`], [`values`]), the checks before anything is created ([`checks`]), the helper for what
-//! needs rights ([`privileged`]), the process under measurement ([`child`]), the commands ([`bench`], [`demo`]) and what
-//! they print ([`report`]). Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
+//! needs rights ([`privileged`]), the process under measurement ([`child`]), the commands ([`bench`], [`demo`], [`pool`]) and
+//! what they print ([`report`]). Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
 
@@ -15,6 +15,7 @@ mod interrupt;
 mod kernel;
 mod machine;
 mod pages;
+mod pool;
 mod privileged;
 mod progress;
 mod report;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { directory } => pages::manual(&directory),
         Command::Cleanup => pages::cleanup(),
+        Command::Pool(command) => pool::run(&command),
         Command::Demo(args) => bench::demo::run(&args),
         Command::Bench(BenchCommand::Micro(args)) => bench::micro::run(&args),
         Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args),

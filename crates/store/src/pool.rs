@@ -7,14 +7,30 @@ use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, Written};
 use fulgurite_format::{PoolId, Status, format_bytes};
 
 use crate::driver::{Driver, DriverError};
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
 use crate::recover::{RecoverError, RecoverReport, recover};
-use crate::store::{Durability, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
+use crate::state::held;
+use crate::store::{Durability, ExtentUses, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 use crate::tokens::Tokens;
 
 /// Requests of the store's own in flight.
 const DEPTH: usize = 32;
+/// The kernel's word for what may only be read.
+const EROFS: i32 = 30;
+
+/// A flash page that is needed: the current content of a subpage, or an older one that a token keeps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LivePage {
+    /// The subpage.
+    pub subpage: u32,
+    /// Where it lies.
+    pub place: u32,
+    /// CRC32C of its content.
+    pub checksum: u32,
+    /// Whether this is what programs read.
+    pub current: bool,
+}
 
 /// Why a pool cannot be made or opened.
 #[derive(Debug, thiserror::Error)]
@@ -32,6 +48,9 @@ pub enum PoolError {
     /// A change was refused.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// It was opened to be looked at.
+    #[error("the pool was opened to be looked at only; open it for changes")]
+    ReadOnly,
     /// There is no such token.
     #[error("there is no token {token}; kept are {kept}")]
     NoToken {
@@ -57,6 +76,8 @@ struct Inner {
     driver: Driver,
     /// What ended the driver's turns for good.
     failed: Option<FlashError>,
+    /// Nothing is ever written: the driver does not turn.
+    read_only: bool,
     scratch: Vec<(u32, u32, u32)>,
 }
 
@@ -79,6 +100,9 @@ impl std::fmt::Debug for Pool {
 impl Inner {
     /// Whether there is more to do.
     fn turn(&mut self) -> bool {
+        if self.read_only {
+            return false;
+        }
         if self.failed.is_none()
             && let Err(error) = self.driver.turn(&mut self.store)
         {
@@ -87,6 +111,9 @@ impl Inner {
         self.failed.is_none() && !self.store.is_quiet()
     }
     fn failed(&self) -> Result<(), FlashError> {
+        if self.read_only {
+            return Err(FlashError::Io(EROFS));
+        }
         self.failed.or(self.store.poisoned()).map_or(Ok(()), Err)
     }
 }
@@ -105,6 +132,31 @@ impl Pool {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub fn open(medium: Arc<dyn Flash>, config: StoreConfig) -> Result<(Pool, RecoverReport), PoolError> {
+        Self::recovered(medium, config, false)
+    }
+    /// Opens a pool to look at it: the state of its last token, or of another one. Nothing is ever written, not even what recovery
+    /// would record; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot be read; when there is no such token.
+    pub fn inspect(
+        medium: Arc<dyn Flash>,
+        config: StoreConfig,
+        token: Option<u64>,
+    ) -> Result<(Pool, RecoverReport), PoolError> {
+        let (pool, report) = Self::recovered(medium, config, true)?;
+        if let Some(token) = token
+            && !pool.lock().store.roll_back(token)?
+        {
+            return Err(pool.no_token(token));
+        }
+        Ok((pool, report))
+    }
+    fn recovered(
+        medium: Arc<dyn Flash>,
+        config: StoreConfig,
+        read_only: bool,
+    ) -> Result<(Pool, RecoverReport), PoolError> {
         let mut driver = Driver::new(&*medium, DEPTH)?;
         let (store, report) = recover(&mut driver, config)?;
         let pool = Pool {
@@ -113,7 +165,7 @@ impl Pool {
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
-            inner: Mutex::new(Inner { store, driver, failed: None, scratch: Vec::new() }),
+            inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
         };
         Ok((pool, report))
     }
@@ -125,6 +177,11 @@ impl Pool {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The same, for changes.
+    fn lock_for_changes(&self) -> Result<MutexGuard<'_, Inner>, PoolError> {
+        let inner = self.lock();
+        if inner.read_only { Err(PoolError::ReadOnly) } else { Ok(inner) }
     }
     /// Goes on until `done`, letting others in between.
     fn until(&self, done: impl Fn(&Store) -> bool) -> Result<(), FlashError> {
@@ -180,7 +237,7 @@ impl Pool {
     /// # Errors
     /// When the flash fails; the pool takes no more changes then.
     pub fn sync(&self) -> Result<u64, PoolError> {
-        let token = self.lock().store.sync()?;
+        let token = self.lock_for_changes()?.store.sync()?;
         self.until(|store| store.durable_token() >= token)?;
         Ok(token)
     }
@@ -190,7 +247,7 @@ impl Pool {
     /// # Errors
     /// When there is no such token; when the flash fails.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
-        if !self.lock().store.roll_back(token)? {
+        if !self.lock_for_changes()?.store.roll_back(token)? {
             return Err(self.no_token(token));
         }
         Ok(self.until(Store::is_quiet)?)
@@ -200,7 +257,7 @@ impl Pool {
     /// # Errors
     /// When there is no such token; when the flash fails.
     pub fn pin(&self, token: u64, pinned: bool) -> Result<(), PoolError> {
-        if !self.lock().store.pin(token, pinned)? {
+        if !self.lock_for_changes()?.store.pin(token, pinned)? {
             return Err(self.no_token(token));
         }
         Ok(self.until(Store::is_quiet)?)
@@ -214,7 +271,7 @@ impl Pool {
     /// # Errors
     /// When it cannot be recorded.
     pub fn set_status(&self, page: u32, status: Status) -> Result<(), PoolError> {
-        Ok(self.lock().store.set_status(page, status)?)
+        Ok(self.lock_for_changes()?.store.set_status(page, status)?)
     }
     /// Status of a page.
     #[must_use]
@@ -226,8 +283,53 @@ impl Pool {
     /// # Errors
     /// When the flash fails.
     pub fn checkpoint(&self) -> Result<(), PoolError> {
-        self.lock().store.begin_checkpoint();
+        self.lock_for_changes()?.store.begin_checkpoint();
         Ok(self.until(Store::is_quiet)?)
+    }
+    /// Forgets the tokens that nobody pinned, but for the newest `keep`, and waits until that is durable. Returns how many.
+    ///
+    /// # Errors
+    /// When the flash fails.
+    pub fn drop_tokens(&self, keep: usize) -> Result<usize, PoolError> {
+        let dropped = self.lock_for_changes()?.store.drop_tokens(keep)?;
+        self.until(Store::is_quiet)?;
+        Ok(dropped)
+    }
+    /// Reclaims one extent, and waits until it is free. Returns false when none is worth it.
+    ///
+    /// # Errors
+    /// When the flash fails.
+    pub fn reclaim_one(&self) -> Result<bool, PoolError> {
+        if !self.lock_for_changes()?.store.begin_reclaim() {
+            return Ok(false);
+        }
+        self.until(Store::is_quiet)?;
+        // What was copied away is free once that is durable.
+        self.lock().store.commit();
+        self.until(Store::is_quiet)?;
+        Ok(true)
+    }
+    /// What its extents are used for.
+    #[must_use]
+    pub fn uses(&self) -> ExtentUses {
+        self.lock().store.uses()
+    }
+    /// Appends the flash pages that are needed for a page, those of older versions included.
+    ///
+    /// # Panics
+    /// When there is no such page.
+    pub fn live_pages(&self, page: u32, into: &mut Vec<LivePage>) {
+        let inner = self.lock();
+        let state = inner.store.state();
+        for entry in state.table().chain(page) {
+            for h in held(entry) {
+                let subpage = page * SUBPAGES_PER_PAGE + h.subpage;
+                let current = self.map.get(subpage).is_some_and(|l| l.place == h.place);
+                if let Some(checksum) = state.checksum(page, h) {
+                    into.push(LivePage { subpage, place: h.place, checksum, current });
+                }
+            }
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use fulgurite_format::{
 use fulgurite_policy::Heat;
 
 use crate::checkpoint::CheckpointWriter;
-use crate::extents::{Extents, Filled, Victims, Writer};
+use crate::extents::{Extents, Filled, Use, Victims, Writer};
 use crate::geometry::{
     ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_AHEAD, RECLAIM_RESERVE, SUBPAGES_PER_PAGE,
 };
@@ -235,6 +235,20 @@ pub struct StoreInfo {
     pub dram_bytes: usize,
 }
 
+/// What the extents of a store are used for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ExtentUses {
+    /// Superblock and anchors.
+    pub fixed: Vec<u32>,
+    /// Nothing.
+    pub free: Vec<u32>,
+    /// Data of programs, and summaries of it.
+    pub data: Vec<u32>,
+    /// Journal and checkpoint.
+    pub metadata: Vec<u32>,
+}
+
 /// The store.
 #[derive(Debug)]
 pub struct Store {
@@ -370,6 +384,20 @@ impl Store {
                 + self.heat.bytes()
                 + self.journal.sealed.capacity() * 4096,
         }
+    }
+    /// What its extents are used for.
+    #[must_use]
+    pub fn uses(&self) -> ExtentUses {
+        let mut uses = ExtentUses::default();
+        for extent in 0..self.geometry().extents {
+            match self.extents.use_of(extent) {
+                Use::Fixed => uses.fixed.push(extent),
+                Use::Free => uses.free.push(extent),
+                Use::Metadata => uses.metadata.push(extent),
+                Use::Open | Use::Closed | Use::Reclaimed | Use::Emptied { .. } => uses.data.push(extent),
+            }
+        }
+        uses
     }
     /// Why it takes no more changes, if so.
     #[must_use]
@@ -526,6 +554,19 @@ impl Store {
         let all: Vec<u64> = self.state.tokens().as_slice().iter().map(|t| t.epoch).collect();
         all.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
     }
+    /// Forgets the tokens that nobody pinned, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn drop_tokens(&mut self, keep: usize) -> Result<usize, WriteError> {
+        self.check()?;
+        let old = self.state.tokens().superfluous(keep.max(1));
+        for epoch in &old {
+            self.record(Record::Drop { epoch: *epoch })?;
+            self.commit_wanted = true;
+        }
+        Ok(old.len())
+    }
     /// Keeps a token whatever the policy says, or no more. Returns whether there is such a token.
     ///
     /// # Errors
@@ -574,6 +615,11 @@ impl Store {
     /// Begins a checkpoint, so that the next opening has little to replay.
     pub fn begin_checkpoint(&mut self) {
         self.start_checkpoint();
+    }
+    /// Begins to reclaim an extent, though nobody needs space, if that gains any and there is room for what is live in it.
+    /// Returns whether it does.
+    pub fn begin_reclaim(&mut self) -> bool {
+        self.extents.free() > self.reserve() && self.start_reclaim()
     }
     /// Whether nothing is under way and nothing waits.
     #[must_use]

@@ -1,0 +1,226 @@
+//! The command line of `fulgurite pool`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::values::{self, Output};
+
+/// What to do with a pool.
+#[derive(Debug, Subcommand)]
+pub enum PoolCommand {
+    /// Make a pool: a new file, written once from end to end, or what exists with --force.
+    #[command(after_help = CREATE_EXAMPLES)]
+    Create(CreateArgs),
+    /// Show a pool: identity, size, space, tokens, DRAM that it needs. Writes nothing to it.
+    #[command(after_help = INFO_EXAMPLES)]
+    Info(LookArgs),
+    /// Read everything in a pool that is needed, and name what is damaged. Writes nothing to it without --repair.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+    /// List the tokens of a pool: the states that can be returned to. Writes nothing to it.
+    #[command(after_help = TOKENS_EXAMPLES)]
+    Tokens(LookArgs),
+    /// Keep a token whatever the policy of the program that uses the pool says.
+    #[command(after_help = PIN_EXAMPLES)]
+    Pin(TokenArgs),
+    /// Pin a token no more. It stays until a sync or `compact` lets it go.
+    #[command(after_help = PIN_EXAMPLES)]
+    Unpin(TokenArgs),
+    /// Return to the state of a token. Everything newer is gone.
+    #[command(after_help = ROLLBACK_EXAMPLES)]
+    Rollback(RollbackArgs),
+    /// Drop old tokens, gather what is live in as few extents as it takes, and write a checkpoint.
+    #[command(after_help = COMPACT_EXAMPLES)]
+    Compact(CompactArgs),
+    /// Write the data of a pool to a new flat file. Writes nothing to the pool.
+    #[command(after_help = EXPORT_EXAMPLES)]
+    Export(ExportArgs),
+    /// Write a flat file over the beginning of a pool's data, and sync.
+    #[command(after_help = IMPORT_EXAMPLES)]
+    Import(ImportArgs),
+}
+
+/// Of all of them.
+pub const EXAMPLES: &str = "\
+Examples:
+  fulgurite pool create data.pool --size 16G
+  fulgurite pool import data.pool data.img               the data of a flat file
+  fulgurite pool info data.pool                          space, tokens, DRAM that it needs
+  fulgurite pool check data.pool                         read everything, name what is damaged
+  fulgurite pool tokens data.pool                        the states that can be returned to
+  fulgurite pool rollback data.pool 17 --yes
+  fulgurite pool export data.pool now.img
+
+Exit codes: 0 done, 1 something failed or is damaged, 2 bad input or no pool (nothing was touched), 130 interrupted.";
+
+const CREATE_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool create data.pool --size 16G
+  fulgurite pool create data.pool --size 16G --data 12G --extent 4M
+  fulgurite pool create /dev/nvme1n1 --force             the whole device; what was on it is gone
+
+--force never takes what is mounted or in use, somebody else's file, a file with several names or a symbolic link.";
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool info data.pool
+  fulgurite pool info data.pool --json
+  fulgurite pool info data.pool --json info.json";
+
+const CHECK_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool check data.pool
+  fulgurite pool check data.pool --repair --force
+
+Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2 this is no pool.
+
+--repair rewrites a damaged copy of the superblock from the other copy, and nothing else. Damaged data cannot be repaired: write
+it again, roll back to a token that it is not part of, or restore a copy.";
+
+const TOKENS_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool tokens data.pool
+  fulgurite pool tokens data.pool --json";
+
+const PIN_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool tokens data.pool
+  fulgurite pool pin data.pool 17
+  fulgurite pool unpin data.pool 17";
+
+const ROLLBACK_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool export data.pool before.img --token 17    look at it first
+  fulgurite pool rollback data.pool 17 --yes
+
+A rollback happens whole or not at all, also when the machine stops in the middle of it.";
+
+const COMPACT_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool compact data.pool
+  fulgurite pool compact data.pool --keep 3
+
+Tokens that nobody pinned are dropped but for the newest --keep. Extents in which at least one flash page in 64 is dead are
+then emptied by copying what is live, fewest live first. The data does not change, and the file does not become smaller: what
+is freed is free inside the pool.";
+
+const EXPORT_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool export data.pool data.img
+  fulgurite pool export data.pool old.img --token 17
+  fulgurite pool export data.pool rescued.img --skip-damaged
+
+The file is as long as the pool's data, and has holes where nothing was ever written.";
+
+const IMPORT_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool import data.pool data.img
+  fulgurite pool import data.pool data.img --sync-every 256M --keep 1
+
+Byte 0 of the file becomes byte 0 of the data; the last subpage is filled up with zeros, and data behind it stays as it is. There
+is one sync, at the end: until then a stop leaves the pool as it was, and the pool needs room for both. With --sync-every it
+needs less, and a stop leaves the part that was synced last.";
+
+/// A pool to look at.
+#[derive(Debug, Args)]
+pub struct LookArgs {
+    /// The pool: a file or block device.
+    pub path: PathBuf,
+    /// Write one JSON object instead; without FILE or with `-` to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    pub json: Option<Output>,
+}
+
+/// `pool create`.
+#[derive(Debug, Args)]
+pub struct CreateArgs {
+    /// The file to make, or with --force a file or block device that exists.
+    pub path: PathBuf,
+    /// Bytes of the pool, rounded down to whole extents [default: all of what exists; a new file needs it].
+    #[arg(long, value_name = "16G", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
+    #[arg(long, value_name = "12G", value_parser = values::bytes)]
+    pub data: Option<u64>,
+    /// Bytes of an extent, the unit of reclaim: 32K to 256M [default: 2M, less for a pool under 256M].
+    #[arg(long, value_name = "2M", value_parser = values::bytes)]
+    pub extent: Option<u64>,
+    /// Use what exists: everything on it is gone.
+    #[arg(long)]
+    pub force: bool,
+}
+
+/// `pool check`.
+#[derive(Debug, Args)]
+pub struct CheckArgs {
+    /// The pool: a file or block device.
+    pub path: PathBuf,
+    /// Rewrite a damaged copy of the superblock from the other one; nothing else is repaired.
+    #[arg(long)]
+    pub repair: bool,
+    /// Really write to the pool (with --repair).
+    #[arg(long, requires = "repair")]
+    pub force: bool,
+}
+
+/// A token of a pool.
+#[derive(Debug, Args)]
+pub struct TokenArgs {
+    /// The pool: a file or block device.
+    pub path: PathBuf,
+    /// The token, as `pool tokens` lists it.
+    pub token: u64,
+}
+
+/// `pool rollback`.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// The pool: a file or block device.
+    pub path: PathBuf,
+    /// The token, as `pool tokens` lists it.
+    pub token: u64,
+    /// Really do it: newer tokens are gone then.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// `pool compact`.
+#[derive(Debug, Args)]
+pub struct CompactArgs {
+    /// The pool: a file or block device.
+    pub path: PathBuf,
+    /// Tokens to keep beside those that are pinned, the newest first.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: u32,
+}
+
+/// `pool export`.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The pool: a file or block device.
+    pub path: PathBuf,
+    /// The file to make; it must not exist.
+    pub file: PathBuf,
+    /// The state of this token instead of the newest.
+    #[arg(long, value_name = "TOKEN")]
+    pub token: Option<u64>,
+    /// Leave holes where data is damaged, and write the rest; the exit code is 1 then.
+    #[arg(long)]
+    pub skip_damaged: bool,
+}
+
+/// `pool import`.
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// The pool: a file or block device.
+    pub path: PathBuf,
+    /// The file to read.
+    pub file: PathBuf,
+    /// Sync also whenever so much was written.
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub sync_every: Option<u64>,
+    /// Tokens to keep beside those that are pinned, the newest first [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: Option<u32>,
+}

@@ -1,0 +1,87 @@
+//! `pool pin`, `unpin`, `rollback` and `compact`.
+
+use anyhow::Result;
+
+use super::args::{CompactArgs, RollbackArgs, TokenArgs};
+use super::open::{self, config, to_change};
+use crate::bad_input::bad_input;
+use crate::interrupt::Interrupt;
+use crate::{pages, progress};
+
+fn say(sentence: &str) -> Result<()> {
+    pages::write_stdout(format!("{sentence}\n").as_bytes())
+}
+
+fn list(tokens: &[u64]) -> String {
+    let words: Vec<String> = tokens.iter().map(u64::to_string).collect();
+    words.join(", ")
+}
+
+/// `pool pin` and `pool unpin`.
+pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
+    let opened = to_change(&args.path, config(None))?;
+    let (token, tokens) = (args.token, opened.pool().tokens());
+    let word = if pinned { "pinned" } else { "not pinned" };
+    if tokens.as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
+        return say(&format!("token {token} is {word} already"));
+    }
+    opened.pool().pin(token, pinned).map_err(|e| open::pool_error(&args.path, e))?;
+    say(&format!("token {token} is {word}"))
+}
+
+/// `pool rollback`.
+pub fn roll_back(args: &RollbackArgs) -> Result<()> {
+    let opened = to_change(&args.path, config(None))?;
+    let (token, tokens) = (args.token, opened.pool().tokens());
+    if tokens.newest() == Some(token) {
+        return say(&format!("token {token} is the newest: its state is what the pool holds"));
+    }
+    if tokens.contains(token) {
+        let newer = || tokens.as_slice().iter().filter(|t| t.epoch > token);
+        let all: Vec<u64> = newer().map(|t| t.epoch).collect();
+        let pinned: Vec<u64> = newer().filter(|t| t.pinned).map(|t| t.epoch).collect();
+        if !pinned.is_empty() {
+            bad_input!(
+                "newer than token {token} are the pinned {}, which would be gone; unpin them first",
+                list(&pinned)
+            );
+        }
+        if !args.yes {
+            bad_input!("a rollback to token {token} takes away the newer {}; add --yes if that is meant", list(&all));
+        }
+    }
+    opened.pool().roll_back(token).map_err(|e| open::pool_error(&args.path, e))?;
+    say(&format!("the pool holds the state of token {token}"))
+}
+
+/// `pool compact`.
+pub fn compact(args: &CompactArgs) -> Result<()> {
+    let opened = to_change(&args.path, config(Some(args.keep)))?;
+    let error = |e| open::pool_error(&args.path, e);
+    let pool = opened.pool();
+    let interrupt = Interrupt::catch()?;
+    let before = pool.info().free_extents;
+    let dropped = pool.drop_tokens(args.keep as usize).map_err(error)?;
+    let bar = progress::waiting("gathering what is live");
+    // Each extent at most once: one that cannot be emptied would come again.
+    let mut extents = pool.uses().data.len();
+    while extents > 0 && pool.reclaim_one().map_err(error)? {
+        extents -= 1;
+        // What was done so far is whole; the checkpoint below is written all the same.
+        if interrupt.asked() {
+            break;
+        }
+    }
+    pool.checkpoint().map_err(error)?;
+    bar.finish_and_clear();
+    let (counters, info) = (pool.counters(), pool.info());
+    say(&format!(
+        "{dropped} tokens dropped, {} extents emptied, {} subpages copied; of {} extents {} are free, {before} were before",
+        counters.reclaimed, counters.copied, info.extents, info.free_extents
+    ))?;
+    if counters.damaged > 0 {
+        let damaged = counters.damaged;
+        eprintln!("fulgurite: {damaged} subpages did not read as they were written; see `fulgurite pool check`");
+    }
+    interrupt.check()
+}

@@ -1,0 +1,196 @@
+//! `pool info` and `pool tokens`: how a pool stands. Nothing is written to it.
+
+use anyhow::Result;
+use fulgurite_flash::Flash;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use serde::Serialize;
+
+use super::args::LookArgs;
+use super::open::{Opened, name_of, to_look_at};
+use crate::report::table::{table, thousands};
+use crate::values::Output;
+use crate::{checks, pages, report};
+
+/// A token.
+#[derive(Debug, Serialize)]
+struct Token {
+    token: u64,
+    pinned: bool,
+    newest: bool,
+}
+
+/// A pool, in JSON.
+#[derive(Debug, Serialize)]
+struct Info {
+    path: String,
+    medium: String,
+    id: String,
+    /// Seconds since 1970.
+    made: u64,
+    size_bytes: u64,
+    data_bytes: u64,
+    /// Of the data, what was ever written and not deleted.
+    written_bytes: u64,
+    extent_bytes: u64,
+    extents: u32,
+    extents_free: usize,
+    extents_data: usize,
+    extents_metadata: usize,
+    /// Current content, and older versions that tokens keep.
+    live_bytes: u64,
+    older_versions: u32,
+    tokens: Vec<Token>,
+    journal_pages: u64,
+    checkpoint_pages: u64,
+    dram_bytes: usize,
+    durability: String,
+}
+
+fn tokens_of(opened: &Opened) -> Vec<Token> {
+    let tokens = opened.pool().tokens();
+    let newest = tokens.newest();
+    let token =
+        |t: &fulgurite_format::KeptToken| Token { token: t.epoch, pinned: t.pinned, newest: Some(t.epoch) == newest };
+    tokens.as_slice().iter().map(token).collect()
+}
+
+/// `2026-11-22 06:22 UTC`. The calendar is Howard Hinnant's `civil_from_days`.
+fn date(seconds: u64) -> String {
+    let days = seconds / 86_400 + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted + 2) / 5 + 1;
+    let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+fn gather(opened: &Opened) -> Info {
+    let pool = opened.pool();
+    let (geometry, info, uses) = (pool.geometry(), pool.info(), pool.uses());
+    let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
+    let map = opened.flash.layer();
+    let written = (0..geometry.subpages).filter(|s| fulgurite_flash::Layer::locate(&**map, *s).is_some()).count();
+    let tokens = tokens_of(opened);
+    let durability = match tokens.last() {
+        Some(newest) => {
+            format!("whoever opens it finds the state of token {}, also after a crash", newest.token)
+        }
+        None => "nothing was synced yet: whoever opens it finds it empty".to_owned(),
+    };
+    Info {
+        path: opened.path.display().to_string(),
+        medium: opened.medium.describe(),
+        id: name_of(pool.id()),
+        made: opened.superblock.made,
+        size_bytes: bytes(geometry.flash_pages().into()),
+        data_bytes: opened.data_bytes(),
+        written_bytes: bytes(written as u64),
+        extent_bytes: bytes(geometry.extent_pages.into()),
+        extents: info.extents,
+        extents_free: uses.free.len(),
+        extents_data: uses.data.len(),
+        extents_metadata: uses.metadata.len() + uses.fixed.len(),
+        live_bytes: bytes(info.live),
+        older_versions: info.versions,
+        tokens,
+        journal_pages: opened.report.journal_pages,
+        checkpoint_pages: opened.report.checkpoint_pages,
+        dram_bytes: opened.flash.dram_bytes(),
+        durability,
+    }
+}
+
+fn text(info: &Info) -> String {
+    let pinned = info.tokens.iter().filter(|t| t.pinned).count();
+    let lines = [
+        ("pool", info.id.clone()),
+        ("lies on", info.medium.clone()),
+        ("made", date(info.made)),
+        ("size", format_bytes(info.size_bytes)),
+        ("data", format!("{}, {} of it written", format_bytes(info.data_bytes), format_bytes(info.written_bytes))),
+        ("live", format!("{}, older versions that tokens keep included", format_bytes(info.live_bytes))),
+        (
+            "extents",
+            format!(
+                "{} of {}: {} free, {} with data, {} with metadata",
+                thousands(info.extents.into()),
+                format_bytes(info.extent_bytes),
+                thousands(info.extents_free as i64),
+                thousands(info.extents_data as i64),
+                thousands(info.extents_metadata as i64)
+            ),
+        ),
+        ("tokens", format!("{}, {pinned} of them pinned", info.tokens.len())),
+        ("versions", format!("{} older entries in the page table", thousands(info.older_versions.into()))),
+        (
+            "to replay",
+            format!(
+                "{} pages of checkpoint, {} of journal",
+                thousands(info.checkpoint_pages.cast_signed()),
+                thousands(info.journal_pages.cast_signed())
+            ),
+        ),
+        ("DRAM", format!("{} when open, beside the frames", format_bytes(info.dram_bytes as u64))),
+        ("durability", info.durability.clone()),
+    ];
+    lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
+}
+
+/// Writes JSON where it was asked for, else text.
+fn write(json: Option<&Output>, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    let as_json = || serde_json::to_string_pretty(value).map(|json| json + "\n");
+    match json {
+        Some(Output::Stdout) => pages::write_stdout(as_json()?.as_bytes()),
+        Some(Output::File(path)) => report::write_file(path, as_json()?.as_bytes()),
+        None => pages::write_stdout(text().as_bytes()),
+    }
+}
+
+fn look(args: &LookArgs) -> Result<Opened> {
+    if let Some(Output::File(path)) = &args.json {
+        checks::writable("--json", path)?;
+        // A slip in the order of the words would replace the pool by its description.
+        if path.exists() && path.canonicalize().ok() == args.path.canonicalize().ok() {
+            crate::bad_input::bad_input!("--json {} is the pool itself; name another file", path.display());
+        }
+    }
+    to_look_at(&args.path, None)
+}
+
+/// `pool info`.
+pub fn info(args: &LookArgs) -> Result<()> {
+    let info = gather(&look(args)?);
+    write(args.json.as_ref(), &info, || text(&info))
+}
+
+/// `pool tokens`.
+pub fn tokens(args: &LookArgs) -> Result<()> {
+    let tokens = tokens_of(&look(args)?);
+    write(args.json.as_ref(), &serde_json::json!({ "tokens": tokens }), || {
+        if tokens.is_empty() {
+            return "there are no tokens: nothing was synced yet\n".to_owned();
+        }
+        let row = |t: &Token| {
+            let words = [(t.pinned, "pinned"), (t.newest, "newest")];
+            let words: Vec<&str> = words.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
+            vec![t.token.to_string(), words.join(", ")]
+        };
+        table(&["token", ""], 2, tokens.iter().map(row)) + "\n"
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_827_696), "2000-02-29 12:34 UTC");
+        assert_eq!(date(1_798_761_599), "2026-12-31 23:59 UTC");
+    }
+}

@@ -1,0 +1,34 @@
+//! `fulgurite pool`: pools made, looked at, checked, changed, copied out and in.
+//!
+//! Every command judges its path and its options before anything is touched (exit code 2, one sentence). `info`, `tokens`, `check` and
+//! `export` write nothing to a pool: they recover its state in DRAM only ([`fulgurite_store::Pool::inspect`]). What runs meanwhile
+//! cannot get in between: an open pool is locked.
+
+pub mod args;
+mod change;
+mod check;
+mod create;
+mod flat;
+mod info;
+mod mover;
+mod open;
+
+use anyhow::Result;
+
+use args::PoolCommand;
+
+/// Runs a command.
+pub fn run(command: &PoolCommand) -> Result<()> {
+    match command {
+        PoolCommand::Create(args) => create::run(args),
+        PoolCommand::Info(args) => info::info(args),
+        PoolCommand::Check(args) => check::run(args),
+        PoolCommand::Tokens(args) => info::tokens(args),
+        PoolCommand::Pin(args) => change::pin(args, true),
+        PoolCommand::Unpin(args) => change::pin(args, false),
+        PoolCommand::Rollback(args) => change::roll_back(args),
+        PoolCommand::Compact(args) => change::compact(args),
+        PoolCommand::Export(args) => flat::export(args),
+        PoolCommand::Import(args) => flat::import(args),
+    }
+}

@@ -1,0 +1,230 @@
+//! Opens a pool by its path, and says in words why that cannot be.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, Error, Result, anyhow};
+use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, Layered, OpenError, claim};
+use fulgurite_format::{Header, Kind, NotMetadata, PoolId, SUBPAGE_BYTES, Superblock, format_bytes};
+use fulgurite_store::{Driver, Pool, PoolError, RecoverError, RecoverReport, StoreConfig, Victims, superblock};
+use fulgurite_sys::{Arena, Backed, DirectFile};
+
+use crate::bad_input::{BadInput, bad_input};
+use crate::interrupt::Interrupted;
+
+/// Bytes in which the signatures of file systems and formats lie.
+const HEAD_BYTES: usize = 72 << 10;
+
+/// A pool that was opened.
+pub struct Opened {
+    /// By this path.
+    pub path: PathBuf,
+    /// What it lies on.
+    pub medium: Arc<dyn Flash>,
+    /// Its data as a medium.
+    pub flash: Layered<Pool>,
+    /// What recovery read.
+    pub report: RecoverReport,
+    /// When and with which geometry it was made.
+    pub superblock: Superblock,
+}
+
+impl Opened {
+    /// The pool.
+    pub fn pool(&self) -> &Pool {
+        self.flash.layer()
+    }
+    /// Bytes that programs may fill.
+    pub fn data_bytes(&self) -> u64 {
+        u64::from(self.flash.subpages()) * SUBPAGE_BYTES as u64
+    }
+}
+
+/// Identity of a pool as people see it.
+pub fn name_of(id: PoolId) -> String {
+    id.0.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// How these commands behave as a user of a pool: they let no token go that they were not told to.
+pub fn config(keep: Option<u32>) -> StoreConfig {
+    let mut config = StoreConfig::default();
+    config.keep_tokens = keep.map_or(usize::MAX, |keep| keep as usize);
+    config.victims = Victims::Greedy;
+    config
+}
+
+/// The beginning of a file or device: its size, and its first bytes, zeros behind its end.
+pub fn head(file: &DirectFile, path: &Path) -> Result<(u64, Vec<u8>)> {
+    let bytes = file.bytes().with_context(|| format!("the size of {} cannot be found", path.display()))?;
+    let arena = Arena::anonymous(HEAD_BYTES, Backed::BasePages)?;
+    let mut done = 0;
+    while done < HEAD_BYTES && (done as u64) < bytes {
+        match file.read_at(done as u64, &arena, done, HEAD_BYTES - done) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+            // A damaged beginning: what follows may still be read.
+            Err(_) => done += SUBPAGE_BYTES - done % SUBPAGE_BYTES,
+        }
+        // Past the page cache, only whole blocks can follow.
+        if !done.is_multiple_of(SUBPAGE_BYTES) {
+            break;
+        }
+    }
+    let mut head = vec![0; HEAD_BYTES];
+    arena.read(0, &mut head);
+    Ok((bytes, head))
+}
+
+/// Which pool begins like this, if one does. One of the two copies of the superblock suffices.
+pub fn pool_in(head: &[u8]) -> Option<Result<PoolId, NotMetadata>> {
+    let mut found = None;
+    for place in [0, 1] {
+        let page = head[place * SUBPAGE_BYTES..][..SUBPAGE_BYTES].try_into().expect("a page");
+        match Header::open(page) {
+            Ok((header, ..)) if header.kind == Kind::Superblock && header.place as usize == place => {
+                return Some(Ok(header.pool));
+            }
+            Ok(_) | Err(NotMetadata::Magic) => {}
+            Err(e) => found = found.or(Some(Err(e))),
+        }
+    }
+    found
+}
+
+/// What a file that is no pool begins like.
+pub fn looks_like(head: &[u8], bytes: u64) -> &'static str {
+    let at = |offset: usize, magic: &[u8]| head.get(offset..).is_some_and(|rest| rest.starts_with(magic));
+    let known: [(usize, &[u8], &str); 17] = [
+        (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
+        (0, b"XFSB", "an XFS file system"),
+        (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+        (0x400, b"\x10\x20\xf5\xf2", "an F2FS file system"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (0x200, b"LABELONE", "a volume of LVM"),
+        (0x200, b"EFI PART", "a partition table"),
+        (0, b"LUKS\xba\xbe", "an encrypted volume"),
+        (0x1fe, b"\x55\xaa", "a boot sector or partition table"),
+        (0, b"\x7fELF", "a program"),
+        (0, b"\x1f\x8b", "a gzip archive"),
+        (0, b"PK\x03\x04", "a zip archive"),
+        (0, b"\x28\xb5\x2f\xfd", "a zstd archive"),
+        (0, b"\xfd7zXZ", "an xz archive"),
+        (0x101, b"ustar", "a tar archive"),
+        (0, b"SQLite format 3", "an SQLite database"),
+        (0, b"%PDF", "a PDF document"),
+    ];
+    let used = &head[..head.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
+    if used.is_empty() {
+        return "nothing: it is empty";
+    }
+    if let Some((.., what)) = known.iter().find(|(offset, magic, _)| at(*offset, magic)) {
+        return what;
+    }
+    if used.iter().all(|byte| *byte == 0) {
+        return "zeros";
+    }
+    let start = &used[..used.len().min(512)];
+    let text = match std::str::from_utf8(start) {
+        Ok(_) => true,
+        Err(e) => e.error_len().is_none(),
+    };
+    let control = |byte: &u8| *byte < 32 && !b"\t\n\r\x0c".contains(byte);
+    if text && !start.iter().any(control) { "text" } else { "data of an unknown kind" }
+}
+
+/// What cannot be opened, as a bad input where it is one.
+pub fn open_error(error: OpenError) -> Error {
+    match error {
+        OpenError::Stopped { .. } => Interrupted.into(),
+        OpenError::Memory(_) | OpenError::System { .. } => error.into(),
+        error => BadInput(error.to_string()).into(),
+    }
+}
+
+/// Why a pool at this path cannot be used, for people.
+pub fn pool_error(path: &Path, error: PoolError) -> Error {
+    let shown = path.display();
+    let bytes = |pages: u32| format_bytes(u64::from(pages) * SUBPAGE_BYTES as u64);
+    let said = match error {
+        PoolError::Recover(RecoverError::NotAPool(e @ NotMetadata::Newer(_))) => {
+            format!("{shown} is a pool of a later program: {e}")
+        }
+        PoolError::Recover(RecoverError::NotAPool(e)) => {
+            format!("{shown} was a pool, but no copy of its superblock can be used ({e}); restore it from a copy")
+        }
+        PoolError::Recover(RecoverError::Truncated { needed, found }) => format!(
+            "{shown} is truncated: the pool has {}, and {} are there; restore it from a copy",
+            bytes(needed),
+            bytes(found)
+        ),
+        PoolError::Recover(RecoverError::Geometry(e)) => format!("{shown}: {e}"),
+        PoolError::NoToken { .. } => format!("{shown}: {error}"),
+        PoolError::Recover(
+            e @ (RecoverError::NoAnchor(_)
+            | RecoverError::Checkpoint(_)
+            | RecoverError::Journal(_)
+            | RecoverError::Flash { .. }),
+        ) => return anyhow!("{shown} is a pool that cannot be opened: {e}; restore it from a copy"),
+        error => return Error::new(error).context(shown.to_string()),
+    };
+    BadInput(said).into()
+}
+
+/// What a pool lies on: claimed, and found to begin like a pool.
+pub fn medium(path: &Path) -> Result<Arc<dyn Flash>> {
+    let (bytes, head) = head(&claim(path).map_err(open_error)?, path)?;
+    if pool_in(&head).is_none() {
+        let shown = path.display();
+        bad_input!(
+            "{shown} is no pool: it holds {}; name a pool, or make one with `fulgurite pool create`",
+            looks_like(&head, bytes)
+        );
+    }
+    // One that was cut anywhere is judged by its geometry.
+    let whole = bytes - bytes % SUBPAGE_BYTES as u64;
+    if whole == 0 {
+        bad_input!("{} is truncated: of a pool {bytes} bytes are there; restore it from a copy", path.display());
+    }
+    let config = FileConfig { mode: FileMode::Existing { bytes: Some(whole) }, ..FileConfig::existing(path) };
+    Ok(Arc::new(FileFlash::open(&config).map_err(open_error)?))
+}
+
+fn opened(path: &Path, how: impl FnOnce(Arc<dyn Flash>) -> Result<(Pool, RecoverReport), PoolError>) -> Result<Opened> {
+    let medium = medium(path)?;
+    let mut driver = Driver::new(&*medium, 4)?;
+    let (.., superblock) = superblock(&mut driver).map_err(|e| pool_error(path, e.into()))?;
+    drop(driver);
+    let (pool, report) = how(medium.clone()).map_err(|e| pool_error(path, e))?;
+    Ok(Opened { path: path.into(), medium, flash: pool.into_flash(), report, superblock })
+}
+
+/// Opens a pool to look at it, in its newest state or that of a token. Writes nothing.
+pub fn to_look_at(path: &Path, token: Option<u64>) -> Result<Opened> {
+    opened(path, |medium| Pool::inspect(medium, config(None), token))
+}
+
+/// Opens a pool for changes.
+pub fn to_change(path: &Path, config: StoreConfig) -> Result<Opened> {
+    opened(path, |medium| Pool::open(medium, config))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_pool_is_named() {
+        let look = |bytes: &[u8]| {
+            let mut head = vec![0; HEAD_BYTES];
+            head[..bytes.len()].copy_from_slice(bytes);
+            assert!(pool_in(&head).is_none());
+            looks_like(&head, bytes.len() as u64)
+        };
+        assert_eq!(look(b""), "nothing: it is empty");
+        assert_eq!(look(&[0; 9000]), "zeros");
+        assert_eq!(look("grüße\n".as_bytes()), "text");
+        assert_eq!(look(b"\x1f\x8b\x08"), "a gzip archive");
+        assert_eq!(look(&[1, 2, 255]), "data of an unknown kind");
+    }
+}
