@@ -47,6 +47,10 @@ impl CheckpointWriter {
     pub fn is_written(&self) -> bool {
         self.complete && self.in_flight == 0
     }
+    /// The journal is durable up to here, now that the checkpoint takes effect.
+    pub fn set_journal_end(&mut self, end: u64) {
+        self.anchor.journal_end = end;
+    }
     /// The anchor that puts it into effect.
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
@@ -86,7 +90,7 @@ impl CheckpointWriter {
         payload[12..16].copy_from_slice(&end.to_le_bytes());
         self.complete = self.cursor == state.geometry().pages() && self.rest.is_none();
         self.anchor.checkpoint_pages += 1;
-        self.stream.seal(&payload, state.epoch())
+        self.stream.seal(&payload, state.epoch(), 0)
     }
     /// Appends as many versions of the page at the cursor as fit; the others become the rest.
     fn put(&mut self, payload: &mut Vec<u8>, mut versions: Vec<(PageEntry, Vec<u32>)>, taken: u64) {
