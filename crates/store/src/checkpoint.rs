@@ -122,6 +122,11 @@ pub struct Stamps {
 }
 
 impl Stamps {
+    /// A planted bug.
+    pub fn forget_all_but_the_last(&mut self) {
+        let last = self.pieces.last().map_or(0, |(_, stamp)| *stamp);
+        self.pieces.iter_mut().for_each(|(_, stamp)| *stamp = last);
+    }
     fn stamp(&self, page: u32) -> u64 {
         let after = self.pieces.partition_point(|(first, _)| *first <= page);
         after.checked_sub(1).map_or(0, |at| self.pieces[at].1)

@@ -20,7 +20,8 @@ pub enum Planted {
     ForgetDrop,
     /// Recovery applies each record twice.
     ReplayTwice,
-    /// Recovery applies records to pages of the checkpoint that have them already.
+    /// Recovery takes all pieces of a checkpoint for as new as the last one. (To take them for as old as the first does no harm that
+    /// shows: a page comes out the same when all of its records since then are applied again, in order.)
     IgnoreStamps,
     /// A roll-back changes the map and leaves the page table as it is.
     RollBackMapOnly,

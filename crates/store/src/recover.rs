@@ -7,7 +7,7 @@ use fulgurite_format::{
     Anchor, Header, Kind, NO_EXTENT, NotMetadata, PageBuffer, PoolId, Reader, Record, StreamPosition, Superblock,
 };
 
-use crate::checkpoint::{CheckpointReader, Stamps};
+use crate::checkpoint::CheckpointReader;
 use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, GeometryError};
 use crate::planted::Planted;
 use crate::state::State;
@@ -232,7 +232,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let mut stamps =
         reader.end(&mut state).map_err(|_| RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent)))?;
     if config.planted == Some(Planted::IgnoreStamps) {
-        stamps = Stamps::default();
+        stamps.forget_all_but_the_last();
     }
     state.set_epoch(anchor.epoch, Tokens::new(anchor.tokens.clone()));
     // The journal.
