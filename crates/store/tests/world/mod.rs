@@ -189,7 +189,7 @@ pub struct World {
     pub fails: Option<Failing>,
     /// What failed.
     pub failed: Vec<Failed>,
-    requests: u64,
+    pub requests: u64,
 }
 
 /// Which request fails, and how.
@@ -410,6 +410,9 @@ impl World {
         // Until it is durable, a crash may bring back what was before it.
         if self.random.one_in(2) {
             self.settle();
+            if self.store.poisoned().is_some() {
+                return;
+            }
             self.tokens.retain(|t, _| *t <= token);
             if let Some(log) = &mut self.flash.log {
                 log.push(images::Event::OnlyUpTo(token));
