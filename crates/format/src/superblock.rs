@@ -87,8 +87,9 @@ pub struct StreamPosition {
 ///     36     20  journal: the same four
 ///     56      4  extent in which the journal goes on; 0xFFFFFFFF: not yet named
 ///     60      8  the page of the journal up to which all were durable when the anchor was written
-///     68      4  tokens that are kept, n
-///     72    9 n  each: epoch 8, pinned 1
+///     68      4  checksum of the checkpoint's last page
+///     72      4  tokens that are kept, n
+///     76    9 n  each: epoch 8, pinned 1
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Anchor {
@@ -98,6 +99,8 @@ pub struct Anchor {
     pub checkpoint: StreamPosition,
     /// Its pages.
     pub checkpoint_pages: u64,
+    /// Checksum of its last page: as each holds that of the one before, no page of an earlier checkpoint passes for one of this.
+    pub checkpoint_checksum: u32,
     /// Where the journal begins that belongs to it.
     pub journal: StreamPosition,
     /// The extent in which the journal goes on after that one.
@@ -109,7 +112,7 @@ pub struct Anchor {
 }
 
 /// The most tokens that a pool keeps: as many as an anchor has room for.
-pub const TOKENS_MAX: usize = (PAYLOAD_BYTES - 72) / 9;
+pub const TOKENS_MAX: usize = (PAYLOAD_BYTES - 76) / 9;
 
 impl StreamPosition {
     fn encode(&self, into: &mut Vec<u8>) {
@@ -136,6 +139,7 @@ impl Anchor {
         self.journal.encode(into);
         into.extend_from_slice(&self.journal_next.to_le_bytes());
         into.extend_from_slice(&self.journal_end.to_le_bytes());
+        into.extend_from_slice(&self.checkpoint_checksum.to_le_bytes());
         into.extend_from_slice(&(self.tokens.len() as u32).to_le_bytes());
         for token in &self.tokens {
             into.extend_from_slice(&token.epoch.to_le_bytes());
@@ -150,7 +154,7 @@ impl Anchor {
         let mut r = Reader(payload);
         let (epoch, checkpoint) = (r.u64()?, StreamPosition::decode(&mut r)?);
         let (checkpoint_pages, journal) = (r.u64()?, StreamPosition::decode(&mut r)?);
-        let (journal_next, journal_end) = (r.u32()?, r.u64()?);
+        let (journal_next, journal_end, checkpoint_checksum) = (r.u32()?, r.u64()?, r.u32()?);
         let count = r.u32()? as usize;
         if count > TOKENS_MAX {
             return Err(Malformed);
@@ -162,7 +166,16 @@ impl Anchor {
         if !tokens.is_sorted_by(|a, b| a.epoch < b.epoch) {
             return Err(Malformed);
         }
-        Ok(Anchor { epoch, checkpoint, checkpoint_pages, journal, journal_next, journal_end, tokens })
+        Ok(Anchor {
+            epoch,
+            checkpoint,
+            checkpoint_pages,
+            checkpoint_checksum,
+            journal,
+            journal_next,
+            journal_end,
+            tokens,
+        })
     }
 }
 
@@ -238,6 +251,7 @@ mod tests {
             epoch: 9,
             checkpoint: StreamPosition { extent: 1, index: 2, sequence: 3, before: 4 },
             checkpoint_pages: 5,
+            checkpoint_checksum: 12,
             journal: StreamPosition { extent: 6, index: 7, sequence: 8, before: 9 },
             journal_next: 10,
             journal_end: 11,

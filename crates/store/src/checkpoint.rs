@@ -47,9 +47,10 @@ impl CheckpointWriter {
     pub fn is_written(&self) -> bool {
         self.complete && self.in_flight == 0
     }
-    /// The journal is durable up to here, now that the checkpoint takes effect.
-    pub fn set_journal_end(&mut self, end: u64) {
-        self.anchor.journal_end = end;
+    /// All pages were made, and the journal is durable up to here: the checkpoint takes effect.
+    pub fn finish(&mut self, journal_end: u64) {
+        self.anchor.journal_end = journal_end;
+        self.anchor.checkpoint_checksum = self.stream.position().before;
     }
     /// The anchor that puts it into effect.
     pub fn anchor(&self) -> &Anchor {

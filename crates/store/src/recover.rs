@@ -186,7 +186,10 @@ fn is_sane(record: &Record, state: &State) -> bool {
                 && *subpages != 0
         }
         Record::Bad { place } => place_ok(place.0),
-        Record::Token { epoch } => *epoch == state.epoch() && !state.tokens().is_full(),
+        Record::Token { epoch } => {
+            let newer = state.tokens().newest().is_none_or(|newest| newest < *epoch);
+            *epoch == state.epoch() && newer && !state.tokens().is_full()
+        }
         _ => true,
     }
 }
@@ -228,6 +231,9 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         reader.read(payload, &mut state).map_err(|_| broken)?;
         at = next_position(at, header, checksum, g);
         report.checkpoint_pages += 1;
+    }
+    if anchor.checkpoint_pages > 0 && at.before != anchor.checkpoint_checksum {
+        return Err(RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent) + anchor.checkpoint.index));
     }
     let mut stamps =
         reader.end(&mut state).map_err(|_| RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent)))?;

@@ -846,8 +846,8 @@ impl Store {
             checkpoint_pages: 0,
             journal,
             journal_next,
-            journal_end: 0,
             tokens,
+            ..Anchor::default()
         };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
         for place in self.state.bad().to_vec() {
@@ -881,7 +881,7 @@ impl Store {
     fn write_anchor(&mut self) {
         let end = self.commit.as_ref().expect("in a commit").end;
         let writer = self.checkpoint.as_mut().expect("a checkpoint was written");
-        writer.set_journal_end(end);
+        writer.finish(end);
         let mut payload = Vec::new();
         writer.anchor().encode(&mut payload);
         let geometry = self.geometry();
