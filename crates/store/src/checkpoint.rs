@@ -18,6 +18,9 @@ use crate::stream::Stream;
 
 const FIXED_BYTES: usize = 16;
 
+/// Versions of a page, newest first, each with the checksums of what it holds.
+type Versions = Vec<(PageEntry, Vec<u32>)>;
+
 /// Writes a checkpoint.
 #[derive(Debug)]
 pub struct CheckpointWriter {
@@ -29,7 +32,7 @@ pub struct CheckpointWriter {
     anchor: Anchor,
     cursor: u32,
     /// Versions of the page at the cursor that did not fit, and the stamp under which they were taken.
-    rest: Option<(u64, Vec<(PageEntry, Vec<u32>)>)>,
+    rest: Option<(u64, Versions)>,
     complete: bool,
 }
 
@@ -94,7 +97,7 @@ impl CheckpointWriter {
         self.stream.seal(&payload, state.epoch(), 0)
     }
     /// Appends as many versions of the page at the cursor as fit; the others become the rest.
-    fn put(&mut self, payload: &mut Vec<u8>, mut versions: Vec<(PageEntry, Vec<u32>)>, taken: u64) {
+    fn put(&mut self, payload: &mut Vec<u8>, mut versions: Versions, taken: u64) {
         let mut room = PAYLOAD_BYTES - payload.len() - History::FIXED_BYTES;
         let fits = versions
             .iter()

@@ -66,12 +66,12 @@ impl Stream {
 
 /// Whether a page is the one of a stream that belongs at a position; if so, its payload, its epoch, its checksum and the extent
 /// in which the stream goes on. Tests plant a bug by `believe`.
-pub fn expect<'p>(
-    page: &'p PageBuffer,
+pub fn expect(
+    page: &PageBuffer,
     (geometry, pool, kind): (Geometry, PoolId, Kind),
     at: StreamPosition,
     believe: bool,
-) -> Option<(&'p [u8], Header, u32)> {
+) -> Option<(&[u8], Header, u32)> {
     let (header, checksum, payload) = if believe { Header::open_unchecked(page) } else { Header::open(page) }.ok()?;
     let right = header.kind == kind
         && header.pool == pool
