@@ -180,10 +180,10 @@ fn is_sane(record: &Record, state: &State) -> bool {
         Record::Status { page, .. } => *page < g.pages(),
         Record::Move { page, from, to, subpages, .. } => {
             *page < g.pages()
+                && *subpages != 0
                 && place_ok(from.0)
                 && place_ok(to.0)
                 && place_ok(to.0 + u64::from(subpages.count_ones()) - 1)
-                && *subpages != 0
         }
         Record::Bad { place } => place_ok(place.0),
         Record::Token { epoch } => {

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use fulgurite_flash::FlashError;
-use fulgurite_format::{Anchor, HEADER_BYTES, Header, Kind, NO_EXTENT, PAYLOAD_BYTES, TIME_BITS};
+use fulgurite_format::{Anchor, HEADER_BYTES, Header, Kind, NO_EXTENT, NotMetadata, PAYLOAD_BYTES, TIME_BITS, crc32c};
 use fulgurite_store::{Geometry, RecoverError, Store, StoreConfig, TableFull, WriteError};
 use world::attacks::{self, Met, Step, first_seed, runs, step};
 use world::{Content, Failed, Failing, ForgetfulFlash, POOL, World, tiny};
@@ -378,4 +378,24 @@ fn sealed_nonsense_is_an_error_and_no_panic() {
     }
     println!("sealed nonsense: {} opened, {} refused, no panic", met[0], met[1]);
     assert!(met[1] > 0);
+}
+
+#[test]
+fn a_pool_of_a_newer_version_is_refused_by_its_number() {
+    let mut world = attacks::quiet_run(None, 1);
+    let config = world.config;
+    let moment = attacks::left_by(&mut world);
+    let newer = |place: u32| {
+        let Content::Metadata(page) = &moment.durable[&place] else { panic!("a superblock") };
+        let mut page = page.clone();
+        let bytes = Rc::make_mut(&mut page);
+        bytes[8] = 2;
+        bytes[60..64].fill(0);
+        let crc = crc32c(&bytes[..]);
+        bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+        (place, Content::Metadata(page))
+    };
+    let mut image = moment.image([newer(0), newer(1)]);
+    let refused = fulgurite_store::recover(&mut image, config).map(|_| ()).unwrap_err();
+    assert_eq!(refused, RecoverError::NotAPool(NotMetadata::Newer(2)));
 }
