@@ -521,6 +521,12 @@ impl Store {
         if epoch.is_multiple_of(period) {
             self.record(Record::Restamp { epoch })?;
         }
+        if self.state.tokens().is_full() {
+            // A crash may come between this record and the next: there is never one token more than an anchor has room for.
+            for old in self.state.tokens().superfluous(keep) {
+                self.record(Record::Drop { epoch: old })?;
+            }
+        }
         self.record(Record::Token { epoch })?;
         for old in self.state.tokens().superfluous(keep) {
             self.record(Record::Drop { epoch: old })?;

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use fulgurite_flash::FlashError;
-use fulgurite_format::{Anchor, HEADER_BYTES, Header, Kind, NO_EXTENT, NotMetadata, PAYLOAD_BYTES, TIME_BITS, crc32c};
+use fulgurite_format::{
+    Anchor, HEADER_BYTES, Header, Kind, NO_EXTENT, NotMetadata, PAYLOAD_BYTES, TIME_BITS, TOKENS_MAX, crc32c,
+};
 use fulgurite_store::{Geometry, RecoverError, Store, StoreConfig, TableFull, WriteError};
 use world::attacks::{self, Met, Step, first_seed, runs, step};
 use world::{Content, Failed, Failing, ForgetfulFlash, POOL, World, tiny};
@@ -398,4 +400,41 @@ fn a_pool_of_a_newer_version_is_refused_by_its_number() {
     let mut image = moment.image([newer(0), newer(1)]);
     let refused = fulgurite_store::recover(&mut image, config).map(|_| ()).unwrap_err();
     assert_eq!(refused, RecoverError::NotAPool(NotMetadata::Newer(2)));
+}
+
+#[test]
+fn as_many_tokens_as_an_anchor_has_room_for() {
+    let mut world = World::new(Geometry::new(8192, 8, Some(64)).unwrap(), attacks::config(None, 0), 3);
+    world.flash.log = Some(Vec::new());
+    let mut pinned = Vec::new();
+    for i in 0..TOKENS_MAX as u32 {
+        world.write_these(&[i % 64]);
+        let token = world.sync();
+        assert!(world.store.pin(token, true).unwrap());
+        pinned.push(token);
+        if i % 8 == 0 {
+            world.settle();
+        }
+    }
+    world.settle();
+    assert_eq!(world.try_sync(), Err(TableFull.into()));
+    let from = world.flash.log.as_ref().map_or(0, Vec::len);
+    for token in &pinned[10..40] {
+        assert!(world.store.pin(*token, false).unwrap());
+        world.write_these(&[5]);
+        let newest = world.sync();
+        assert!(world.store.pin(newest, true).unwrap());
+        world.settle();
+        step(&mut world, Step::Checkpoint);
+        world.settle();
+    }
+    assert_eq!(world.store.state().tokens().as_slice().len(), TOKENS_MAX);
+    let (config, mut images, mut random) = (world.config, 0, world::Random::new(3));
+    attacks::each_moment(&mut world, from, |moment, _| {
+        let arrived = moment.cached.iter().filter(|_| random.one_in(2)).cloned();
+        images += 1;
+        world::images::open_whole(&moment.image(arrived), config, &moment.promise).map(|_| ())
+    })
+    .unwrap();
+    println!("all tokens taken: {images} images, 0 violations");
 }
