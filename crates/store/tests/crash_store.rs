@@ -10,6 +10,7 @@ use fulgurite_store::Planted;
 use world::attacks::{self, first_seed, runs};
 
 fn done(what: &str, images: u64, since: Instant) {
+    println!("seeds from {0}; replay with FULGURITE_SEED={0}", first_seed());
     println!("{what}: {images} images, 0 violations, {:.1} s", since.elapsed().as_secs_f64());
 }
 
