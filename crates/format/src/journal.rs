@@ -11,6 +11,7 @@
 //! 6 pin        epoch 8, pinned 1
 //! 7 roll back  epoch 8: what was written after that token is gone
 //! 8 bad        flash page 5: not to be used again
+//! 9 restamp    epoch 8: versions written before it get the time of the first kept token that sees them, or the current epoch
 //! ```
 
 use crate::entry::{FlashPage, PageEntry, Status};
@@ -107,6 +108,12 @@ pub enum Record {
         /// Which.
         place: FlashPage,
     },
+    /// Versions written before an epoch get the time of the first kept token that sees them, or the current epoch: no token can
+    /// tell the difference, and times of 24 bits stay near the epoch that they are read against.
+    Restamp {
+        /// The epoch.
+        epoch: u64,
+    },
 }
 
 fn put_place(into: &mut Vec<u8>, place: FlashPage) {
@@ -157,6 +164,7 @@ impl Record {
                 into.push((*pinned).into());
             }
             Record::RollBack { epoch } => epoch_record(into, 7, *epoch),
+            Record::Restamp { epoch } => epoch_record(into, 9, *epoch),
             Record::Bad { place } => {
                 into.push(8);
                 put_place(into, *place);
@@ -190,6 +198,7 @@ impl Record {
             6 => Record::Pin { epoch: r.u64()?, pinned: r.u8()? != 0 },
             7 => Record::RollBack { epoch: r.u64()? },
             8 => Record::Bad { place: place(r)? },
+            9 => Record::Restamp { epoch: r.u64()? },
             _ => return Err(Malformed),
         })
     }
@@ -275,6 +284,7 @@ mod tests {
             (any::<u64>(), any::<bool>()).prop_map(|(epoch, pinned)| Record::Pin { epoch, pinned }),
             any::<u64>().prop_map(|epoch| Record::RollBack { epoch }),
             place.prop_map(|place| Record::Bad { place }),
+            any::<u64>().prop_map(|epoch| Record::Restamp { epoch }),
         ]
     }
 

@@ -77,7 +77,7 @@ pub struct StreamPosition {
     pub before: u32,
 }
 
-/// Where a pool's state is: the checkpoint, and the journal from where that began.
+/// Where a pool's state is: the checkpoint, and the journal from where that began. Each anchor is written twice, side by side.
 ///
 /// ```text
 /// offset  bytes
@@ -86,8 +86,10 @@ pub struct StreamPosition {
 ///     28      8  pages of the checkpoint
 ///     36     20  journal: the same four
 ///     56      4  extent in which the journal goes on; 0xFFFFFFFF: not yet named
-///     60      4  tokens that are kept, n
-///     64    9 n  each: epoch 8, pinned 1
+///     60      8  the page of the journal up to which all were durable when the anchor was written
+///     68      4  checksum of the checkpoint's last page
+///     72      4  tokens that are kept, n
+///     76    9 n  each: epoch 8, pinned 1
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Anchor {
@@ -97,16 +99,20 @@ pub struct Anchor {
     pub checkpoint: StreamPosition,
     /// Its pages.
     pub checkpoint_pages: u64,
+    /// Checksum of its last page: as each holds that of the one before, no page of an earlier checkpoint passes for one of this.
+    pub checkpoint_checksum: u32,
     /// Where the journal begins that belongs to it.
     pub journal: StreamPosition,
     /// The extent in which the journal goes on after that one.
     pub journal_next: u32,
+    /// All pages of the journal before this one were durable when the anchor was written.
+    pub journal_end: u64,
     /// Tokens kept at that time, ascending.
     pub tokens: Vec<KeptToken>,
 }
 
 /// The most tokens that a pool keeps: as many as an anchor has room for.
-pub const TOKENS_MAX: usize = (PAYLOAD_BYTES - 64) / 9;
+pub const TOKENS_MAX: usize = (PAYLOAD_BYTES - 76) / 9;
 
 impl StreamPosition {
     fn encode(&self, into: &mut Vec<u8>) {
@@ -132,6 +138,8 @@ impl Anchor {
         into.extend_from_slice(&self.checkpoint_pages.to_le_bytes());
         self.journal.encode(into);
         into.extend_from_slice(&self.journal_next.to_le_bytes());
+        into.extend_from_slice(&self.journal_end.to_le_bytes());
+        into.extend_from_slice(&self.checkpoint_checksum.to_le_bytes());
         into.extend_from_slice(&(self.tokens.len() as u32).to_le_bytes());
         for token in &self.tokens {
             into.extend_from_slice(&token.epoch.to_le_bytes());
@@ -146,7 +154,7 @@ impl Anchor {
         let mut r = Reader(payload);
         let (epoch, checkpoint) = (r.u64()?, StreamPosition::decode(&mut r)?);
         let (checkpoint_pages, journal) = (r.u64()?, StreamPosition::decode(&mut r)?);
-        let journal_next = r.u32()?;
+        let (journal_next, journal_end, checkpoint_checksum) = (r.u32()?, r.u64()?, r.u32()?);
         let count = r.u32()? as usize;
         if count > TOKENS_MAX {
             return Err(Malformed);
@@ -158,7 +166,16 @@ impl Anchor {
         if !tokens.is_sorted_by(|a, b| a.epoch < b.epoch) {
             return Err(Malformed);
         }
-        Ok(Anchor { epoch, checkpoint, checkpoint_pages, journal, journal_next, tokens })
+        Ok(Anchor {
+            epoch,
+            checkpoint,
+            checkpoint_pages,
+            checkpoint_checksum,
+            journal,
+            journal_next,
+            journal_end,
+            tokens,
+        })
     }
 }
 
@@ -234,8 +251,10 @@ mod tests {
             epoch: 9,
             checkpoint: StreamPosition { extent: 1, index: 2, sequence: 3, before: 4 },
             checkpoint_pages: 5,
+            checkpoint_checksum: 12,
             journal: StreamPosition { extent: 6, index: 7, sequence: 8, before: 9 },
             journal_next: 10,
+            journal_end: 11,
             tokens: (0..TOKENS_MAX as u64).map(token).collect(),
         };
         let mut bytes = Vec::new();

@@ -18,6 +18,9 @@ use crate::stream::Stream;
 
 const FIXED_BYTES: usize = 16;
 
+/// Versions of a page, newest first, each with the checksums of what it holds.
+type Versions = Vec<(PageEntry, Vec<u32>)>;
+
 /// Writes a checkpoint.
 #[derive(Debug)]
 pub struct CheckpointWriter {
@@ -29,7 +32,7 @@ pub struct CheckpointWriter {
     anchor: Anchor,
     cursor: u32,
     /// Versions of the page at the cursor that did not fit, and the stamp under which they were taken.
-    rest: Option<(u64, Vec<(PageEntry, Vec<u32>)>)>,
+    rest: Option<(u64, Versions)>,
     complete: bool,
 }
 
@@ -46,6 +49,11 @@ impl CheckpointWriter {
     /// Whether all of it was written.
     pub fn is_written(&self) -> bool {
         self.complete && self.in_flight == 0
+    }
+    /// All pages were made, and the journal is durable up to here: the checkpoint takes effect.
+    pub fn finish(&mut self, journal_end: u64) {
+        self.anchor.journal_end = journal_end;
+        self.anchor.checkpoint_checksum = self.stream.position().before;
     }
     /// The anchor that puts it into effect.
     pub fn anchor(&self) -> &Anchor {
@@ -86,10 +94,10 @@ impl CheckpointWriter {
         payload[12..16].copy_from_slice(&end.to_le_bytes());
         self.complete = self.cursor == state.geometry().pages() && self.rest.is_none();
         self.anchor.checkpoint_pages += 1;
-        self.stream.seal(&payload, state.epoch())
+        self.stream.seal(&payload, state.epoch(), 0)
     }
     /// Appends as many versions of the page at the cursor as fit; the others become the rest.
-    fn put(&mut self, payload: &mut Vec<u8>, mut versions: Vec<(PageEntry, Vec<u32>)>, taken: u64) {
+    fn put(&mut self, payload: &mut Vec<u8>, mut versions: Versions, taken: u64) {
         let mut room = PAYLOAD_BYTES - payload.len() - History::FIXED_BYTES;
         let fits = versions
             .iter()
@@ -118,6 +126,11 @@ pub struct Stamps {
 }
 
 impl Stamps {
+    /// A planted bug.
+    pub fn forget_all_but_the_last(&mut self) {
+        let last = self.pieces.last().map_or(0, |(_, stamp)| *stamp);
+        self.pieces.iter_mut().for_each(|(_, stamp)| *stamp = last);
+    }
     fn stamp(&self, page: u32) -> u64 {
         let after = self.pieces.partition_point(|(first, _)| *first <= page);
         after.checked_sub(1).map_or(0, |at| self.pieces[at].1)

@@ -79,7 +79,7 @@ impl Geometry {
             return Err(GeometryError::TooSmall { found: bytes(flash_pages), needed });
         }
         // Whole pages: permissions are a page's.
-        let asked = subpages.unwrap_or(most).next_multiple_of(SUBPAGES_PER_PAGE);
+        let asked = subpages.unwrap_or(most).checked_next_multiple_of(SUBPAGES_PER_PAGE).unwrap_or(u32::MAX);
         if subpages.is_some() && asked > most {
             let (pool, asked, most) = (bytes(flash_pages), bytes(asked), bytes(most));
             return Err(GeometryError::TooFull { pool, asked, most });

@@ -13,6 +13,7 @@ mod driver;
 mod extents;
 mod geometry;
 mod map;
+mod planted;
 mod pool;
 mod reclaim;
 mod recover;
@@ -26,6 +27,8 @@ pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
 pub use map::{Located, Map};
+#[doc(hidden)]
+pub use planted::Planted;
 pub use pool::{LivePage, Pool, PoolError};
 pub use recover::{ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;

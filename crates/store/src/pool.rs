@@ -64,7 +64,7 @@ pub enum PoolError {
 impl From<WriteError> for FlashError {
     fn from(error: WriteError) -> FlashError {
         match error {
-            WriteError::NoSpace { .. } | WriteError::Table(_) => FlashError::NoSpace,
+            WriteError::NoSpace { .. } | WriteError::Table(_) | WriteError::TokenTooOld(_) => FlashError::NoSpace,
             WriteError::Poisoned(error) => error,
         }
     }

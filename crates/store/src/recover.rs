@@ -8,7 +8,8 @@ use fulgurite_format::{
 };
 
 use crate::checkpoint::CheckpointReader;
-use crate::geometry::{ANCHOR_EXTENTS, Geometry, GeometryError};
+use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, GeometryError};
+use crate::planted::Planted;
 use crate::state::State;
 use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, stamp};
 use crate::stream::{Stream, expect};
@@ -41,6 +42,20 @@ pub enum RecoverError {
     /// A page of the journal has a right checksum and records that make no sense.
     #[error("flash page {0} of the journal holds records that make no sense")]
     Journal(u32),
+    /// A page of the journal that was durable cannot be read any more: pages written after it are there.
+    #[error(
+        "flash page {place} of the journal is damaged, and page {seen} of the journal was written after it; what was synced \
+         last cannot be restored: bring the pool back from a copy"
+    )]
+    Lost {
+        /// Where.
+        place: u32,
+        /// The number of the page that says so.
+        seen: u64,
+    },
+    /// The newest anchor names what cannot be.
+    #[error("the newest anchor of the pool makes no sense; it was written by a defective program")]
+    Anchor,
     /// The flash failed.
     #[error("flash page {place} cannot be read: {error}")]
     Flash {
@@ -133,16 +148,17 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
                 .and_then(|p| Header::open(p).ok())
                 .filter(|(h, ..)| h.kind == Kind::Anchor && h.pool == pool && h.place == place);
             let Some((anchor, header)) = opened.and_then(|(h, _, p)| Some((Anchor::decode(p).ok()?, h))) else {
-                // One may be torn; behind two there is nothing.
+                // Both copies of one may be torn, or damaged; behind two there is nothing.
                 invalid += 1;
-                if invalid == 2 {
+                if invalid == 4 {
                     break;
                 }
                 continue;
             };
             invalid = 0;
             if best.as_ref().is_none_or(|(sequence, ..)| *sequence < header.sequence) {
-                let next = Anchors { extent: turn, index: index + 1, sequence: header.sequence + 1 };
+                let next =
+                    Anchors { extent: turn, index: (index & !1) + 2, sequence: header.sequence.saturating_add(1) };
                 best = Some((header.sequence, anchor, next));
             }
         }
@@ -152,22 +168,28 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
 }
 
 /// Whether what a record names exists.
-fn is_sane(record: &Record, g: Geometry) -> bool {
+fn is_sane(record: &Record, state: &State) -> bool {
+    let g = state.geometry();
     let place_ok = |place: u64| place < u64::from(g.flash_pages());
     match record {
         Record::Write { page, start, valid, status, .. } => {
             let entry =
                 fulgurite_format::PageEntry::new(*start, fulgurite_format::EntryIndex::NONE, *valid, 0, *status);
-            *page < g.pages() && crate::state::held(entry).all(|h| place_ok(h.place.into()))
+            *page < g.pages() && place_ok(start.0) && crate::state::held(entry).all(|h| place_ok(h.place.into()))
         }
         Record::Status { page, .. } => *page < g.pages(),
         Record::Move { page, from, to, subpages, .. } => {
             *page < g.pages()
-                && place_ok(from.0)
-                && place_ok(to.0 + u64::from(subpages.count_ones()) - 1)
                 && *subpages != 0
+                && place_ok(from.0)
+                && place_ok(to.0)
+                && place_ok(to.0 + u64::from(subpages.count_ones()) - 1)
         }
         Record::Bad { place } => place_ok(place.0),
+        Record::Token { epoch } => {
+            let newer = state.tokens().newest().is_none_or(|newest| newest < *epoch);
+            *epoch == state.epoch() && newer && !state.tokens().is_full()
+        }
         _ => true,
     }
 }
@@ -180,31 +202,44 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let (pool, g, _) = superblock(flash)?;
     let (anchor, anchors) = anchor(flash, pool, g)?;
     let mut report = RecoverReport::default();
-    let mut state = State::new(g, config.table_limit);
+    // What the pool holds is read whatever the limit is: it holds for what is written from now on.
+    let mut state = State::new(g, u32::MAX);
+    state.planted = config.planted;
+    let believe = config.planted == Some(Planted::NoChecksum);
     let mut used = Vec::new();
-    let valid_extent = |extent: u32| extent < g.extents;
+    let exists = |at: StreamPosition| (FIRST_EXTENT..g.extents).contains(&at.extent) && at.index < g.extent_pages;
+    let sane = anchor.epoch < u64::MAX / 2 && anchor.journal.sequence < u64::MAX / 2;
+    if !sane || !exists(anchor.journal) || anchor.journal.sequence < u64::from(anchor.journal.index) {
+        return Err(RecoverError::Anchor);
+    }
     // The checkpoint.
     let mut reader = CheckpointReader::default();
     let mut at = anchor.checkpoint;
     for _ in 0..anchor.checkpoint_pages {
+        if !exists(at) || at.sequence == u64::MAX {
+            return Err(RecoverError::Anchor);
+        }
         let place = g.first_of(at.extent) + at.index;
         let broken = RecoverError::Checkpoint(place);
-        if !valid_extent(at.extent) {
-            return Err(broken);
-        }
         if at.index == 0 {
             used.push(at.extent);
         }
         let page = read(flash, place, g.extent_pages - at.index - 1)?;
-        let (payload, header, checksum) = expect(&page, (g, pool, Kind::Checkpoint), at).ok_or(broken)?;
+        let (payload, header, checksum) = expect(&page, (g, pool, Kind::Checkpoint), at, believe).ok_or(broken)?;
         // Times in the piece count from when it was made.
         state.set_epoch(header.epoch, Tokens::default());
         reader.read(payload, &mut state).map_err(|_| broken)?;
         at = next_position(at, header, checksum, g);
         report.checkpoint_pages += 1;
     }
+    if anchor.checkpoint_pages > 0 && at.before != anchor.checkpoint_checksum {
+        return Err(RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent) + anchor.checkpoint.index));
+    }
     let mut stamps =
         reader.end(&mut state).map_err(|_| RecoverError::Checkpoint(g.first_of(anchor.checkpoint.extent)))?;
+    if config.planted == Some(Planted::IgnoreStamps) {
+        stamps.forget_all_but_the_last();
+    }
     state.set_epoch(anchor.epoch, Tokens::new(anchor.tokens.clone()));
     // The journal.
     let mut at = anchor.journal;
@@ -215,18 +250,19 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         // Where the journal breaks off inside an extent, a later life of the pool has gone on in the next one.
         let on = StreamPosition { extent: next_extent, index: 0, ..at };
         for candidate in [Some(at), (at.index > 0 && next_extent != NO_EXTENT).then_some(on)].into_iter().flatten() {
-            if !valid_extent(candidate.extent) {
+            if !exists(candidate) {
                 continue;
             }
             let place = g.first_of(candidate.extent) + candidate.index;
             let read = read(flash, place, g.extent_pages - candidate.index - 1)?;
-            if expect(&read, (g, pool, Kind::Journal), candidate).is_some() {
+            if expect(&read, (g, pool, Kind::Journal), candidate, believe).is_some() {
                 page = Some((candidate, place, read));
                 break;
             }
         }
         let Some((position, place, page)) = page else { break };
-        let (payload, header, checksum) = expect(&page, (g, pool, Kind::Journal), position).expect("seen above");
+        let (payload, header, checksum) =
+            expect(&page, (g, pool, Kind::Journal), position, believe).expect("seen above");
         if position.extent != extents.back().expect("the first").0 {
             extents.push_back((position.extent, position.sequence));
         }
@@ -234,23 +270,36 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         while !r.is_empty() {
             let filled = payload.len() - r.0.len();
             let record = Record::decode(&mut r).map_err(|_| RecoverError::Journal(place))?;
-            if !is_sane(&record, g) {
-                return Err(RecoverError::Journal(place));
-            }
             stamps.at = stamp(position.sequence, filled);
-            state.apply(&record, &stamps).map_err(|e| RecoverError::Write(e.into()))?;
+            for _ in 0..if config.planted == Some(Planted::ReplayTwice) { 2 } else { 1 } {
+                if !is_sane(&record, &state) {
+                    return Err(RecoverError::Journal(place));
+                }
+                state.apply(&record, &stamps).map_err(|e| RecoverError::Write(e.into()))?;
+            }
             report.records += 1;
         }
         report.journal_pages += 1;
         next_extent = header.next_extent;
         at = next_position(position, header, checksum, g);
     }
-    state.prune_everything().map_err(|e| RecoverError::Write(e.into()))?;
-    let _ = state.take_emptied();
-    // The rest of an extent that broke off is left alone: on NAND it cannot be written twice.
+    let damaged = g.first_of(at.extent.min(g.extents - 1)) + at.index;
+    if at.sequence < anchor.journal_end {
+        return Err(RecoverError::Lost { place: damaged, seen: anchor.journal_end });
+    }
+    if let Some(seen) = written_after(flash, (g, pool), at, next_extent) {
+        return Err(RecoverError::Lost { place: damaged, seen });
+    }
+    state.set_table_limit(config.table_limit);
+    // Where the journal goes on: the rest of an extent that broke off is left alone, as on NAND it cannot be written twice.
     if at.index > 0 {
         at = StreamPosition { extent: next_extent, index: 0, ..at };
     }
+    if !exists(at) {
+        return Err(RecoverError::Journal(damaged));
+    }
+    state.prune_everything().map_err(|e| RecoverError::Write(e.into()))?;
+    let _ = state.take_emptied();
     if extents.back().expect("the first").0 != at.extent {
         extents.push_back((at.extent, at.sequence));
     }
@@ -271,6 +320,45 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     );
     store.roll_back_unsynced()?;
     Ok((store, report))
+}
+
+/// Looks behind the end of the journal for a page that was written when the page missing there was durable. A crash leaves none:
+/// all pages of a commit are written at once, and those of the next only when they are durable; so a page of a commit that begins
+/// behind the end proves damage, whichever life of the pool wrote it. Returns its number.
+fn written_after(
+    flash: &mut dyn ReadPages,
+    (g, pool): (Geometry, PoolId),
+    end: StreamPosition,
+    next: u32,
+) -> Option<u64> {
+    let mut to_look = vec![end.extent, next];
+    let mut looked = Vec::new();
+    while let Some(extent) = to_look.pop() {
+        if !(FIRST_EXTENT..g.extents).contains(&extent) || looked.contains(&extent) {
+            continue;
+        }
+        looked.push(extent);
+        for index in 0..g.extent_pages {
+            let place = g.first_of(extent) + index;
+            // What cannot be read proves nothing.
+            let Ok(page) = flash.read(place, g.extent_pages - index - 1) else { continue };
+            let Ok((header, ..)) = Header::open(&page) else { continue };
+            let later = header.kind == Kind::Journal
+                && header.pool == pool
+                && header.place == place
+                && header.sequence > end.sequence;
+            if !later {
+                continue;
+            }
+            let begins = header.sequence.saturating_sub(header.commit_offset.into());
+            if header.commit_offset != u16::MAX && begins > end.sequence {
+                return Some(header.sequence);
+            }
+            // Of the commit that was under way, or so it seems: what follows it lies further on.
+            to_look.push(header.next_extent);
+        }
+    }
+    None
 }
 
 fn next_position(at: StreamPosition, header: Header, checksum: u32, g: Geometry) -> StreamPosition {

@@ -12,6 +12,7 @@ use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Stat
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
+use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
 
@@ -117,6 +118,7 @@ pub struct State {
     bad: Vec<u32>,
     scratch: Vec<PageEntry>,
     pruned: Vec<PageEntry>,
+    pub(crate) planted: Option<Planted>,
 }
 
 /// Which pages a record is already part of: those whose piece of the checkpoint was made after the record.
@@ -149,11 +151,17 @@ impl State {
             bad: Vec::new(),
             scratch: Vec::new(),
             pruned: Vec::new(),
+            planted: None,
         }
     }
     /// Sets what an anchor says.
     pub fn set_epoch(&mut self, epoch: u64, tokens: Tokens) {
         (self.epoch, self.tokens) = (epoch, tokens);
+    }
+
+    /// Sets how many entries new versions may bring the page table to.
+    pub fn set_table_limit(&mut self, limit: u32) {
+        self.table.set_limit(limit);
     }
 
     /// The geometry.
@@ -263,6 +271,7 @@ impl State {
             Record::Pin { epoch, pinned } => self.tokens.pin(epoch, pinned),
             Record::RollBack { epoch } => self.roll_back(epoch, seen)?,
             Record::Bad { place } => self.bad.push(place.0 as u32),
+            Record::Restamp { epoch } => self.restamp(epoch, seen)?,
         }
         Ok(())
     }
@@ -341,6 +350,7 @@ impl State {
         for (old, new) in goes {
             let subpage = page * N + old.subpage;
             match self.map.get(subpage) {
+                Some(l) if l.place == old.place && self.planted == Some(Planted::StaleMap) => {}
                 Some(l) if l.place == old.place => self.map.set(subpage, Some(Located { place: new.place, ..l })),
                 _ => {
                     if let Some(checksum) = self.old.remove(&old.place) {
@@ -364,7 +374,7 @@ impl State {
         // For each subpage, when the version that hides older ones was written.
         let mut hidden = [u64::MAX; N as usize];
         let mut newer = u64::MAX;
-        let mut old = false;
+        let (mut old, mut needed) = (false, 0);
         let mut dropped: [Held; N as usize] = [Held { subpage: 0, place: 0 }; N as usize];
         let mut all_dropped: Vec<u32> = Vec::new();
         for (i, entry) in versions.iter().enumerate() {
@@ -386,20 +396,29 @@ impl State {
             }
             // The status of this version is needed by whoever sees the page as it was then.
             let status_needed = i == 0 || self.tokens.any_in(time, newer);
+            let deletes = entry.status().has(Status::DELETED);
             if drops == 0 && (count > 0 || status_needed) {
                 kept.push(*entry);
             } else if count > 0 {
                 entries_of(&kept_here[..count], entry.time(), status_of(*entry), &mut kept);
             } else if status_needed {
                 kept.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, entry.time(), status_of(*entry)));
+            } else if deletes && kept.last().is_none_or(|e| !e.status().has(Status::DELETED)) {
+                // Nobody asks for this status, but what is older must stay hidden.
+                kept.push(*entry);
+            }
+            if count > 0 || status_needed {
+                needed = kept.len();
             }
             old |= i > 0 && status_needed;
             all_dropped.extend(dropped[..drops].iter().map(|h| h.place));
             newer = time;
-            if entry.status().has(Status::DELETED) {
+            if deletes {
                 hidden = [time; N as usize];
             }
         }
+        // A deletion that hides nothing any more.
+        kept.truncate(needed);
         // Nothing is left of a page that was deleted, once no token remembers it.
         if let [only] = kept[..]
             && only.valid() == 0
@@ -429,6 +448,28 @@ impl State {
         }
         Ok(())
     }
+    /// Gives versions that were written before an epoch the time of the first token that sees them.
+    fn restamp(&mut self, before: u64, seen: &impl Seen) -> Result<(), TableFull> {
+        for page in 0..self.geometry.pages() {
+            if self.table.head(page) == EMPTY || seen.contains(page) {
+                continue;
+            }
+            let versions: Vec<PageEntry> = self.table.chain(page).collect();
+            let stamped = versions.iter().map(|entry| {
+                let time = self.time(*entry);
+                if time < before {
+                    entry.at_time(self.tokens.first_from(time).unwrap_or(self.epoch) as u32)
+                } else {
+                    *entry
+                }
+            });
+            let stamped: Vec<PageEntry> = stamped.collect();
+            if stamped != versions {
+                self.table.replace(page, &stamped)?;
+            }
+        }
+        Ok(())
+    }
     /// Drops what nobody needs any more from all pages, after recovery.
     pub fn prune_everything(&mut self) -> Result<(), TableFull> {
         self.prune_all(&Unseen)
@@ -447,7 +488,9 @@ impl State {
     fn roll_back_page(&mut self, page: u32, epoch: u64) -> Result<(), TableFull> {
         let versions: Vec<PageEntry> = self.table.chain(page).collect();
         let stays = versions.iter().position(|e| self.time(*e) <= epoch).unwrap_or(versions.len());
-        self.table.replace(page, &versions[stays..])?;
+        if self.planted != Some(Planted::RollBackMapOnly) {
+            self.table.replace(page, &versions[stays..])?;
+        }
         let mut now = [None; N as usize];
         for entry in &versions[stays..] {
             for h in held(*entry) {

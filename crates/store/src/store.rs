@@ -27,6 +27,7 @@ use crate::geometry::{
     ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_AHEAD, RECLAIM_RESERVE, SUBPAGES_PER_PAGE,
 };
 use crate::map::Map;
+use crate::planted::Planted;
 use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of, held};
 use crate::stream;
@@ -62,6 +63,13 @@ pub struct StoreConfig {
     pub commit_after: usize,
     /// Pages of the journal after which a checkpoint begins, at least; a journal may grow to twice the last checkpoint.
     pub checkpoint_after: u64,
+    /// Epochs after which versions get younger times ([`Record::Restamp`]); a pinned token may be twice as old. Only tests change
+    /// it: times of 24 bits are misread when they are 2^23 epochs old.
+    #[doc(hidden)]
+    pub restamp_after: u64,
+    /// A bug on purpose.
+    #[doc(hidden)]
+    pub planted: Option<Planted>,
 }
 
 impl Default for StoreConfig {
@@ -73,6 +81,8 @@ impl Default for StoreConfig {
             table_limit: u32::MAX,
             commit_after: 64,
             checkpoint_after: 1024,
+            restamp_after: 1 << 21,
+            planted: None,
         }
     }
 }
@@ -145,6 +155,9 @@ pub enum WriteError {
     /// The page table has no entry left.
     #[error(transparent)]
     Table(#[from] TableFull),
+    /// A pinned token is so old that times could not be told apart any more.
+    #[error("token {0} is pinned and too old to be kept any longer; unpin it, or roll back to it")]
+    TokenTooOld(u64),
     /// The flash failed where nothing can be repeated.
     #[error("the pool takes no more changes, because {0}")]
     Poisoned(FlashError),
@@ -298,15 +311,18 @@ impl Store {
             let mut page = zero_page();
             page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
             let used = payload.len();
-            Header { kind, used, pool, place, next_extent: NO_EXTENT, sequence, epoch: 1, before: 0 }.seal(&mut page);
+            Header { kind, used, commit_offset: 0, pool, place, next_extent: NO_EXTENT, sequence, epoch: 1, before: 0 }
+                .seal(&mut page);
             (place, page)
         };
         let (mut block, mut anchor) = (Vec::new(), Vec::new());
         superblock.encode(&mut block);
         let journal = StreamPosition { extent: FIRST_EXTENT, index: 0, sequence: 1, before: 0 };
-        Anchor { epoch: 1, journal, journal_next: NO_EXTENT, ..Anchor::default() }.encode(&mut anchor);
+        Anchor { epoch: 1, journal, journal_next: NO_EXTENT, journal_end: 1, ..Anchor::default() }.encode(&mut anchor);
+        let place = geometry.first_of(ANCHOR_EXTENTS[0]);
         vec![
-            page(Kind::Anchor, geometry.first_of(ANCHOR_EXTENTS[0]), 1, &anchor),
+            page(Kind::Anchor, place, 1, &anchor),
+            page(Kind::Anchor, place + 1, 1, &anchor),
             page(Kind::Superblock, 1, 0, &block),
             // The first copy comes last: without it there is no pool.
             page(Kind::Superblock, 0, 0, &block),
@@ -532,6 +548,19 @@ impl Store {
         if self.state.tokens().is_full() && self.state.tokens().superfluous(keep).is_empty() {
             return Err(TableFull.into());
         }
+        let period = self.config.restamp_after.max(1);
+        if let Some(token) = self.state.tokens().oldest_pinned().filter(|t| epoch - t > 2 * period) {
+            return Err(WriteError::TokenTooOld(token));
+        }
+        if epoch.is_multiple_of(period) {
+            self.record(Record::Restamp { epoch })?;
+        }
+        if self.state.tokens().is_full() {
+            // A crash may come between this record and the next: there is never one token more than an anchor has room for.
+            for old in self.state.tokens().superfluous(keep) {
+                self.record(Record::Drop { epoch: old })?;
+            }
+        }
         self.record(Record::Token { epoch })?;
         for old in self.state.tokens().superfluous(keep) {
             self.record(Record::Drop { epoch: old })?;
@@ -636,7 +665,8 @@ impl Store {
     // ---- the journal ----
 
     fn record(&mut self, record: Record) -> Result<(), WriteError> {
-        if self.state.table().room() < 2 * N {
+        // Only what takes new versions in needs room: tokens can still be made and dropped when the table is full.
+        if matches!(record, Record::Write { .. } | Record::Status { .. }) && self.state.table().room() < 2 * N {
             return Err(TableFull.into());
         }
         let mut bytes = Vec::with_capacity(Record::BYTES_MAX);
@@ -646,7 +676,9 @@ impl Store {
             self.check()?;
         }
         self.state.apply(&record, &Unseen)?;
-        self.journal.current.extend_from_slice(&bytes);
+        if !(self.config.planted == Some(Planted::ForgetDrop) && matches!(record, Record::Drop { .. })) {
+            self.journal.current.extend_from_slice(&bytes);
+        }
         self.note_emptied();
         if self.journal.sealed.len() >= self.config.commit_after {
             self.commit_wanted = true;
@@ -656,6 +688,10 @@ impl Store {
     fn note_emptied(&mut self) {
         let until = self.last_record();
         for extent in self.state.take_emptied() {
+            if self.config.planted == Some(Planted::ReuseEarly) {
+                self.extents.note_empty(extent, 0);
+                self.extents.durable(1);
+            }
             self.extents.note_empty(extent, until);
         }
     }
@@ -675,7 +711,9 @@ impl Store {
             self.journal.stream.go_on_in(extent);
             self.journal.extents.push_back((extent, first));
         }
-        let page = self.journal.stream.seal(&self.journal.current, self.journal.epoch);
+        // What is sealed now and not yet on its way is one commit.
+        let offset = self.journal.sealed.len().try_into().unwrap_or(u16::MAX);
+        let page = self.journal.stream.seal(&self.journal.current, self.journal.epoch, offset);
         self.journal.sealed.push(page);
         self.journal.current.clear();
         self.journal.epoch = self.state.epoch();
@@ -702,6 +740,10 @@ impl Store {
     /// A request has ended.
     pub fn done(&mut self, id: IoId, outcome: Outcome) {
         let Some(purpose) = self.in_flight.remove(&id) else { return };
+        if self.poisoned.is_some() {
+            // Nothing follows from anything any more.
+            return;
+        }
         match (purpose, outcome) {
             (Purpose::Commit | Purpose::Checkpoint, Outcome::Failed(e)) => self.poison(e),
             (Purpose::Commit, _) => self.commit_done(),
@@ -743,6 +785,7 @@ impl Store {
                 Header {
                     kind: Kind::Summary,
                     used: payload.len(),
+                    commit_offset: 0,
                     pool: self.pool,
                     place,
                     next_extent: NO_EXTENT,
@@ -775,7 +818,15 @@ impl Store {
         let token = self.state.tokens().newest();
         self.commit =
             Some(Commit { phase: Phase::Data, pending: 1, pages, end, token, checkpoint: checkpoint_written });
-        self.send(Purpose::Commit, Io::Flush);
+        if self.config.planted == Some(Planted::AnchorFirst) && checkpoint_written {
+            self.write_anchor();
+            self.commit.as_mut().expect("made above").pending += 1;
+        }
+        if self.config.planted == Some(Planted::SkipDataFlush) {
+            self.commit_done();
+        } else {
+            self.send(Purpose::Commit, Io::Flush);
+        }
     }
     fn commit_done(&mut self) {
         let Some(commit) = &mut self.commit else { return };
@@ -806,7 +857,7 @@ impl Store {
                 }
             }
             // Nothing was in the journal: the flush before was all.
-            Phase::JournalFlush if skip_flush => {
+            Phase::JournalFlush if skip_flush || self.config.planted == Some(Planted::SkipJournalFlush) => {
                 commit.pending = 1;
                 self.commit_done();
             }
@@ -847,8 +898,15 @@ impl Store {
         let at = StreamPosition { extent, ..StreamPosition::default() };
         let stream = stream::Stream::new(self.geometry(), self.pool, Kind::Checkpoint, at, NO_EXTENT);
         let journal_next = self.journal.stream.next_extent();
-        let anchor =
-            Anchor { epoch: self.state.epoch(), checkpoint: at, checkpoint_pages: 0, journal, journal_next, tokens };
+        let anchor = Anchor {
+            epoch: self.state.epoch(),
+            checkpoint: at,
+            checkpoint_pages: 0,
+            journal,
+            journal_next,
+            tokens,
+            ..Anchor::default()
+        };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
         for place in self.state.bad().to_vec() {
             // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
@@ -879,32 +937,38 @@ impl Store {
         self.checkpoint = Some(writer);
     }
     fn write_anchor(&mut self) {
-        let writer = self.checkpoint.as_ref().expect("a checkpoint was written");
+        let end = self.commit.as_ref().expect("in a commit").end;
+        let writer = self.checkpoint.as_mut().expect("a checkpoint was written");
+        writer.finish(end);
         let mut payload = Vec::new();
         writer.anchor().encode(&mut payload);
         let geometry = self.geometry();
-        if self.anchors.index == geometry.extent_pages {
+        // Two copies side by side, so that damage to one flash page cannot bring back the anchor before.
+        if self.anchors.index + 2 > geometry.extent_pages {
             self.anchors.extent = 1 - self.anchors.extent;
             self.anchors.index = 0;
         }
-        let place = geometry.first_of(ANCHOR_EXTENTS[self.anchors.extent]) + self.anchors.index;
-        let mut page = zero_page();
-        page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
-        Header {
-            kind: Kind::Anchor,
-            used: payload.len(),
-            pool: self.pool,
-            place,
-            next_extent: NO_EXTENT,
-            sequence: self.anchors.sequence,
-            epoch: self.state.epoch(),
-            before: 0,
+        let first = geometry.first_of(ANCHOR_EXTENTS[self.anchors.extent]) + self.anchors.index;
+        self.commit.as_mut().expect("in a commit").pending = 2;
+        for place in [first, first + 1] {
+            let mut page = zero_page();
+            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+            Header {
+                kind: Kind::Anchor,
+                used: payload.len(),
+                commit_offset: 0,
+                pool: self.pool,
+                place,
+                next_extent: NO_EXTENT,
+                sequence: self.anchors.sequence,
+                epoch: self.state.epoch(),
+                before: 0,
+            }
+            .seal(&mut page);
+            self.send(Purpose::Commit, Io::Write { place, page });
         }
-        .seal(&mut page);
-        self.anchors.index += 1;
+        self.anchors.index += 2;
         self.anchors.sequence += 1;
-        self.commit.as_mut().expect("in a commit").pending = 1;
-        self.send(Purpose::Commit, Io::Write { place, page });
     }
     /// The new checkpoint is in effect: what the one before needed is free.
     fn retire_old_checkpoint(&mut self) {

@@ -36,14 +36,15 @@ impl Stream {
     pub fn go_on_in(&mut self, extent: u32) {
         self.next_extent = extent;
     }
-    /// Makes the next page of a payload. Returns it and its place.
-    pub fn seal(&mut self, payload: &[u8], epoch: u64) -> (u32, PageBuffer) {
+    /// Makes the next page of a payload, behind so many others of the same commit. Returns it and its place.
+    pub fn seal(&mut self, payload: &[u8], epoch: u64, commit_offset: u16) -> (u32, PageBuffer) {
         let mut page = zero_page();
         page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
         let place = self.geometry.first_of(self.at.extent) + self.at.index;
         let header = Header {
             kind: self.kind,
             used: payload.len(),
+            commit_offset,
             pool: self.pool,
             place,
             next_extent: self.next_extent,
@@ -64,13 +65,14 @@ impl Stream {
 }
 
 /// Whether a page is the one of a stream that belongs at a position; if so, its payload, its epoch, its checksum and the extent
-/// in which the stream goes on.
-pub fn expect<'p>(
-    page: &'p PageBuffer,
+/// in which the stream goes on. Tests plant a bug by `believe`.
+pub fn expect(
+    page: &PageBuffer,
     (geometry, pool, kind): (Geometry, PoolId, Kind),
     at: StreamPosition,
-) -> Option<(&'p [u8], Header, u32)> {
-    let (header, checksum, payload) = Header::open(page).ok()?;
+    believe: bool,
+) -> Option<(&[u8], Header, u32)> {
+    let (header, checksum, payload) = if believe { Header::open_unchecked(page) } else { Header::open(page) }.ok()?;
     let right = header.kind == kind
         && header.pool == pool
         && header.place == geometry.first_of(at.extent) + at.index

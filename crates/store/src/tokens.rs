@@ -28,6 +28,14 @@ impl Tokens {
         let at = self.0.partition_point(|t| t.epoch < first);
         self.0.get(at).is_some_and(|t| t.epoch < end)
     }
+    /// The first that names a state of this epoch or a later one.
+    pub fn first_from(&self, epoch: u64) -> Option<u64> {
+        self.0.get(self.0.partition_point(|t| t.epoch < epoch)).map(|t| t.epoch)
+    }
+    /// The oldest that a user wants kept.
+    pub fn oldest_pinned(&self) -> Option<u64> {
+        self.0.iter().find(|t| t.pinned).map(|t| t.epoch)
+    }
     /// Whether no more fit.
     pub fn is_full(&self) -> bool {
         self.0.len() >= TOKENS_MAX

@@ -1,5 +1,6 @@
-//! A pool keeps the contract of a medium: what was written last is read, by any queue, whatever the medium within does to the
+//! Goal: a pool keeps the contract of a medium: what was written last is read, by any queue, whatever the medium within does to the
 //! order; and what was flushed is there when it is opened again.
+//! Method: random requests over two queues of a pool on media that reorder and fail, compared with a map.
 
 use std::collections::HashMap;
 use std::sync::Arc;

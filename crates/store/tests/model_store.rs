@@ -1,4 +1,5 @@
-//! The store against a model that keeps everything in plain maps: without crashes, and with crashes at any point.
+//! Goal: what a program wrote is what it reads, and after a crash the last token is there, however long it runs.
+//! Method: random runs against a model that keeps everything in plain maps; random parts of what was not flushed arrive.
 
 mod world;
 
@@ -22,7 +23,7 @@ fn seeds(count: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
 fn configs(seed: u64) -> (Geometry, StoreConfig) {
     let mut config = quick_checkpoints();
     config.keep_tokens = 1 + (seed % 3) as usize;
-    config.victims = if seed % 2 == 0 { Victims::Greedy } else { Victims::CostBenefit };
+    config.victims = if seed.is_multiple_of(2) { Victims::Greedy } else { Victims::CostBenefit };
     config.durability = if seed % 7 == 6 { Durability::Cache } else { Durability::Sync };
     (tiny(16 * (2 + (seed % 9) as u32)), config)
 }

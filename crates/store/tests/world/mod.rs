@@ -3,10 +3,14 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+pub mod attacks;
+pub mod images;
+
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use fulgurite_flash::FlashError;
-use fulgurite_format::{PageBuffer, PoolId, SUBPAGE_BYTES, crc32c, zero_page};
+use fulgurite_format::{Header, Kind, PageBuffer, PoolId, SUBPAGE_BYTES, Status, crc32c, zero_page};
 use fulgurite_store::{
     Durability, Geometry, Io, IoId, Outcome, ReadPages, RecoverError, Store, StoreConfig, WriteError, recover,
 };
@@ -27,7 +31,7 @@ impl Random {
         self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
     pub fn below(&mut self, n: u32) -> u32 {
-        ((self.next() >> 32) * u64::from(n) >> 32) as u32
+        (((self.next() >> 32) * u64::from(n)) >> 32) as u32
     }
     pub fn one_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
@@ -37,7 +41,7 @@ impl Random {
 /// What a flash page holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
-    Metadata(PageBuffer),
+    Metadata(Rc<PageBuffer>),
     /// A program's data, by its number: its bytes are made of that.
     Data(u64),
     /// Part of one, part of another: neither.
@@ -68,17 +72,25 @@ pub struct ForgetfulFlash {
     pub lies: bool,
     /// Places that cannot be read.
     pub unreadable: Vec<u32>,
+    /// What has happened, for those who look at it later.
+    pub log: Option<Vec<images::Event>>,
 }
 
 impl ForgetfulFlash {
     pub fn write(&mut self, place: u32, content: Content) {
         assert!(place < self.pages, "a write behind the end of the flash: {place}");
+        if let Some(log) = &mut self.log {
+            log.push(images::Event::Write(place, content.clone()));
+        }
         self.cached.push((place, content));
     }
     pub fn content(&self, place: u32) -> Option<&Content> {
         self.cached.iter().rev().find(|(p, _)| *p == place).map(|(_, c)| c).or_else(|| self.durable.get(&place))
     }
     pub fn flush(&mut self) {
+        if let Some(log) = &mut self.log {
+            log.push(images::Event::Flush);
+        }
         if !self.lies {
             self.durable.extend(self.cached.drain(..));
         }
@@ -101,7 +113,7 @@ impl ForgetfulFlash {
                         (Content::Metadata(new), old) => {
                             // A multiple of 512 bytes of the new, the rest as before.
                             let mut page = match old {
-                                Some(Content::Metadata(old)) => old.clone(),
+                                Some(Content::Metadata(old)) => PageBuffer::clone(old),
                                 _ => zero_page(),
                             };
                             let cut = 512 * (1 + random.below(7) as usize);
@@ -110,7 +122,7 @@ impl ForgetfulFlash {
                             } else {
                                 page[cut..].copy_from_slice(&new[cut..]);
                             }
-                            Content::Metadata(page)
+                            Content::Metadata(Rc::new(page))
                         }
                         (Content::Data(_) | Content::Torn, _) => Content::Torn,
                     };
@@ -124,7 +136,7 @@ impl ForgetfulFlash {
     }
     pub fn flip(&mut self, place: u32, bit: usize) -> bool {
         match self.durable.get_mut(&place) {
-            Some(Content::Metadata(page)) => page[bit / 8] ^= 1 << (bit % 8),
+            Some(Content::Metadata(page)) => Rc::make_mut(page)[bit / 8] ^= 1 << (bit % 8),
             Some(data) => *data = Content::Torn,
             None => return false,
         }
@@ -143,7 +155,7 @@ impl ReadPages for ForgetfulFlash {
             return Err(FlashError::Io(5));
         }
         Ok(match self.content(place) {
-            Some(Content::Metadata(page)) => page.clone(),
+            Some(Content::Metadata(page)) => PageBuffer::clone(page),
             Some(Content::Data(number)) => bytes_of(*number),
             Some(Content::Torn) | None => zero_page(),
         })
@@ -171,6 +183,30 @@ pub struct World {
     pending: Vec<(IoId, Io)>,
     next_number: u64,
     pub full: u64,
+    /// Writes that were refused for another reason than space.
+    pub refused: u64,
+    /// The request of the store, counted from 0, that fails.
+    pub fails: Option<Failing>,
+    /// What failed.
+    pub failed: Vec<Failed>,
+    pub requests: u64,
+}
+
+/// Which request fails, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Failing {
+    pub from: u64,
+    pub until: u64,
+    pub error: FlashError,
+    pub only_flushes: bool,
+}
+/// What failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failed {
+    Flush,
+    Read,
+    Copy,
+    Write(Option<Kind>),
 }
 
 /// A tiny pool: extents of 8 flash pages.
@@ -190,9 +226,13 @@ impl World {
     pub fn new(geometry: Geometry, config: StoreConfig, seed: u64) -> World {
         let mut flash = ForgetfulFlash { pages: geometry.flash_pages(), ..ForgetfulFlash::default() };
         for (place, page) in Store::format(geometry, POOL, 0) {
-            flash.write(place, Content::Metadata(page));
+            flash.write(place, Content::Metadata(Rc::new(page)));
             flash.flush();
         }
+        World::on(flash, config, seed)
+    }
+    /// A pool that was just made.
+    pub fn on(mut flash: ForgetfulFlash, config: StoreConfig, seed: u64) -> World {
         let (store, _) = recover(&mut flash, config).unwrap();
         World {
             store,
@@ -204,6 +244,10 @@ impl World {
             pending: Vec::new(),
             next_number: 1,
             full: 0,
+            refused: 0,
+            fails: None,
+            failed: Vec::new(),
+            requests: 0,
         }
     }
     /// Writes so many different random subpages, in one batch; what finds no room in spite of all turns is not written.
@@ -224,7 +268,11 @@ impl World {
                     self.full += 1;
                     return;
                 }
-                other => other.unwrap(),
+                Err(_) => {
+                    self.refused += 1;
+                    return;
+                }
+                Ok(()) => {}
             }
             let mut writes = Vec::new();
             for (subpage, place) in rest.iter().zip(&places) {
@@ -232,9 +280,20 @@ impl World {
                 self.next_number += 1;
                 self.flash.write(*place, Content::Data(number));
                 writes.push((*subpage, *place, checksum_of(number)));
-                self.now.insert(*subpage, number);
             }
-            self.store.written(&mut writes).unwrap();
+            let numbers = self.next_number - writes.len() as u64..;
+            let written: Vec<(u32, u32, u64)> = writes.iter().zip(numbers).map(|(w, n)| (w.0, w.1, n)).collect();
+            let ok = self.store.written(&mut writes).is_ok();
+            self.refused += u64::from(!ok);
+            for (subpage, place, number) in written {
+                // What was refused in part is there or not, as the map says.
+                if ok || self.store.map().get(subpage).is_some_and(|l| l.place == place) {
+                    self.now.insert(subpage, number);
+                }
+            }
+            if !ok {
+                return;
+            }
             rest = &rest[places.len()..];
             if places.is_empty() {
                 self.turn();
@@ -254,14 +313,48 @@ impl World {
         }
         let at = self.random.below(self.pending.len() as u32) as usize;
         let (id, io) = self.pending.swap_remove(at);
-        let outcome = self.execute(io);
+        let outcome = match self.failure(&io) {
+            Some(error) => {
+                // It may have been done all the same.
+                if self.random.one_in(2) && !matches!(io, Io::Flush) {
+                    self.execute(io);
+                }
+                Outcome::Failed(error)
+            }
+            None => self.execute(io),
+        };
         self.store.done(id, outcome);
+        self.note_acknowledged();
         true
+    }
+    fn failure(&mut self, io: &Io) -> Option<FlashError> {
+        let failing = self.fails?;
+        if failing.only_flushes && *io != Io::Flush {
+            return None;
+        }
+        let request = self.requests;
+        self.requests += 1;
+        if !(failing.from..failing.until).contains(&request) {
+            return None;
+        }
+        self.failed.push(match io {
+            Io::Flush => Failed::Flush,
+            Io::Read { .. } => Failed::Read,
+            Io::Copy { .. } => Failed::Copy,
+            Io::Write { page, .. } => Failed::Write(Header::open(page).ok().map(|(h, ..)| h.kind)),
+        });
+        Some(failing.error)
+    }
+    fn note_acknowledged(&mut self) {
+        let token = self.store.durable_token();
+        if let Some(log) = &mut self.flash.log {
+            log.push(images::Event::Acknowledged(token));
+        }
     }
     fn execute(&mut self, io: Io) -> Outcome {
         match io {
             Io::Write { place, page } => {
-                self.flash.write(place, Content::Metadata(page));
+                self.flash.write(place, Content::Metadata(Rc::new(page)));
                 Outcome::Done
             }
             Io::Read { place } => match self.flash.read(place, 0) {
@@ -291,17 +384,39 @@ impl World {
     }
     /// Names the state; it holds once the store says so.
     pub fn sync(&mut self) -> u64 {
-        let token = self.store.sync().unwrap();
+        self.try_sync().unwrap()
+    }
+    pub fn try_sync(&mut self) -> Result<u64, WriteError> {
+        let token = self.store.sync()?;
         self.tokens.insert(token, self.now.clone());
-        token
+        if let Some(log) = &mut self.flash.log {
+            log.push(images::Event::Token(token, Rc::new(self.now.clone())));
+        }
+        Ok(token)
+    }
+    /// A page is deleted.
+    pub fn delete(&mut self, page: u32) {
+        if self.store.set_status(page, Status::DELETED).is_ok() {
+            let n = fulgurite_store::SUBPAGES_PER_PAGE;
+            self.now.retain(|subpage, _| subpage / n != page);
+        } else {
+            self.refused += 1;
+        }
     }
     pub fn roll_back(&mut self, token: u64) {
         assert!(self.store.roll_back(token).unwrap());
         self.now = self.tokens[&token].clone();
+        self.note_acknowledged();
         // Until it is durable, a crash may bring back what was before it.
         if self.random.one_in(2) {
             self.settle();
+            if self.store.poisoned().is_some() {
+                return;
+            }
             self.tokens.retain(|t, _| *t <= token);
+            if let Some(log) = &mut self.flash.log {
+                log.push(images::Event::OnlyUpTo(token));
+            }
         }
     }
     /// Looks at everything.

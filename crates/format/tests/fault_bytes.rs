@@ -1,0 +1,153 @@
+//! Goal: no bytes make a decoder panic.
+//! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million times in all.
+
+use fulgurite_format::{
+    Anchor, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, NO_EXTENT, Owner,
+    PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId, Reader, Record, Status, Superblock, zero_page,
+};
+
+struct Random(u64);
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (((self.next() >> 32) * n as u64) >> 32) as usize
+    }
+}
+
+/// What a sound payload of each kind looks like.
+fn samples() -> Vec<Vec<u8>> {
+    let mut all = vec![Vec::new(); 5];
+    let sizes = Superblock { extent_pages: 64, extents: 99, subpages: 1600, subpage_bytes: 4096, made: 1, features: 0 };
+    sizes.encode(&mut all[0]);
+    let tokens = (1..9).map(|epoch| KeptToken { epoch, pinned: epoch == 3 }).collect();
+    Anchor { epoch: 9, tokens, ..Anchor::default() }.encode(&mut all[1]);
+    let mut checksums = Checksums::EMPTY;
+    (0..3).for_each(|i| checksums.push(i));
+    let status = Status::ALLOCATED.with(Status::PACKED);
+    for record in [
+        Record::Write { page: 3, start: FlashPage(77), valid: 0b1011, status, checksums },
+        Record::Status { page: 3, status },
+        Record::Move { page: 3, time: 5, subpages: 2, from: FlashPage(78), to: FlashPage(90) },
+        Record::Token { epoch: 5 },
+        Record::Pin { epoch: 5, pinned: true },
+        Record::RollBack { epoch: 5 },
+        Record::Restamp { epoch: 5 },
+        Record::Bad { place: FlashPage(9) },
+    ] {
+        record.encode(&mut all[2]);
+    }
+    let entry = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b101, 3, status);
+    History { page: 4, versions: vec![(entry, vec![1, 2]), (entry.at_time(2), vec![3, 4])] }.encode(&mut all[3]);
+    (0..40).for_each(|i| Owner { subpage: i, checksum: i }.encode(&mut all[4]));
+    all
+}
+
+/// All decoders of payloads; what they accept must be encoded again without a panic, too.
+fn decode(payload: &[u8]) -> u64 {
+    let mut bytes = Vec::new();
+    let mut executions = 5;
+    if let Ok(block) = Superblock::decode(payload) {
+        block.encode(&mut bytes);
+    }
+    if let Ok(anchor) = Anchor::decode(payload) {
+        anchor.encode(&mut bytes);
+    }
+    let mut r = Reader(payload);
+    while let Ok(record) = Record::decode(&mut r) {
+        bytes.clear();
+        record.encode(&mut bytes);
+        assert!(bytes.len() <= Record::BYTES_MAX);
+        executions += 1;
+    }
+    for n in [8, 16, 32] {
+        let mut r = Reader(payload);
+        while let Ok(history) = History::decode(&mut r, n) {
+            for (entry, _) in &history.versions {
+                for s in 0..n {
+                    std::hint::black_box((entry.place(s, n), entry.without(s, n)));
+                }
+            }
+            history.encode(&mut bytes);
+            executions += 1;
+        }
+    }
+    let mut owners = Vec::new();
+    if Owner::decode_all(payload, &mut owners).is_ok() {
+        owners.iter().for_each(|owner| owner.encode(&mut bytes));
+    }
+    executions
+}
+
+#[test]
+fn no_bytes_make_a_decoder_panic() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
+    let seed = number("FULGURITE_SEED").unwrap_or(1);
+    let wanted = number("FULGURITE_RUNS").unwrap_or(1) * 1_000_000;
+    println!("seed {seed}; replay with FULGURITE_SEED={seed} cargo test -p fulgurite-format --test fault_bytes");
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let samples = samples();
+    let (mut executions, mut opened) = (0u64, 0u64);
+    let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary];
+    while executions < wanted {
+        // A payload: noise, sparse noise, or something sound with a few bytes changed or cut off.
+        let mut payload = match random.below(4) {
+            0 => (0..random.below(200)).map(|_| random.next() as u8).collect(),
+            1 => (0..random.below(400)).map(|_| if random.below(8) == 0 { random.next() as u8 } else { 0 }).collect(),
+            _ => samples[random.below(samples.len())].clone(),
+        };
+        for _ in 0..random.below(4) {
+            if !payload.is_empty() {
+                let at = random.below(payload.len());
+                payload[at] = [0, 1, 0x7F, 0x80, 0xFF, random.next() as u8][random.below(6)];
+            }
+        }
+        if random.below(4) == 0 {
+            payload.truncate(random.below(payload.len() + 1));
+        }
+        executions += decode(&payload);
+        // The same behind a header, sealed or not, of which a few bytes are changed.
+        if random.below(8) == 0 {
+            let mut page: PageBuffer = zero_page();
+            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+            let header = Header {
+                kind: kinds[random.below(5)],
+                used: payload.len().min(PAYLOAD_BYTES),
+                commit_offset: random.next() as u16,
+                pool: PoolId([7; 16]),
+                place: random.next() as u32,
+                next_extent: NO_EXTENT,
+                sequence: random.next(),
+                epoch: random.next(),
+                before: random.next() as u32,
+            };
+            header.seal(&mut page);
+            for _ in 0..random.below(3) {
+                let at = random.below(HEADER_BYTES);
+                page[at] = random.next() as u8;
+            }
+            if random.below(16) == 0 {
+                page.iter_mut().for_each(|b| *b = random.next() as u8);
+            }
+            // What opens without a look at the checksum opens with one, or is refused; neither panics.
+            for result in [Header::open(&page), Header::open_unchecked(&page)] {
+                executions += 1;
+                if let Ok((_, _, payload)) = result {
+                    opened += 1;
+                    executions += decode(payload);
+                }
+            }
+        }
+        let entry: [u8; 16] = std::array::from_fn(|_| random.next() as u8);
+        if let Some(entry) = PageEntry::from_bytes(entry) {
+            assert_eq!(PageEntry::from_bytes(entry.to_bytes()), Some(entry));
+            let _ = (format!("{entry} {entry:?}"), entry.subpages(16), entry.place(15, 16), entry.without(7, 16));
+        }
+        executions += 1;
+    }
+    println!("decoders: {executions} executions, {opened} pages opened, no panic");
+}

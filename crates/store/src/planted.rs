@@ -1,0 +1,44 @@
+//! Bugs on purpose: what the tests must find. No program plants one.
+
+/// A planted bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Planted {
+    /// A journal page is written before the data that it speaks of is durable.
+    SkipDataFlush,
+    /// A token is said to be durable before the journal is.
+    SkipJournalFlush,
+    /// An anchor is written with the checkpoint that it names still in the device's cache.
+    AnchorFirst,
+    /// An extent is used again before the record that emptied it is durable.
+    ReuseEarly,
+    /// The map leads to the old place after a move.
+    StaleMap,
+    /// Pages of metadata are believed whatever their checksum is.
+    NoChecksum,
+    /// A token is dropped, and the journal is not told.
+    ForgetDrop,
+    /// Recovery applies each record twice.
+    ReplayTwice,
+    /// Recovery takes all pieces of a checkpoint for as new as the last one. (To take them for as old as the first does no harm that
+    /// shows: a page comes out the same when all of its records since then are applied again, in order.)
+    IgnoreStamps,
+    /// A roll-back changes the map and leaves the page table as it is.
+    RollBackMapOnly,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 10] = [
+        Planted::SkipDataFlush,
+        Planted::SkipJournalFlush,
+        Planted::AnchorFirst,
+        Planted::ReuseEarly,
+        Planted::StaleMap,
+        Planted::NoChecksum,
+        Planted::ForgetDrop,
+        Planted::ReplayTwice,
+        Planted::IgnoreStamps,
+        Planted::RollBackMapOnly,
+    ];
+}

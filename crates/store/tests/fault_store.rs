@@ -1,0 +1,447 @@
+//! Goal: flash that fails, lies or forgets never makes the store give a wrong value, and never one that is older than promised without
+//! saying so.
+//! Method: every request of random runs fails, once and for good; every bit of the pages that all depends on is flipped, and random
+//! bits elsewhere; writes get lost or go elsewhere; epochs and indices come to the end of their bits.
+
+mod world;
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::{
+    Anchor, HEADER_BYTES, Header, Kind, NO_EXTENT, NotMetadata, PAYLOAD_BYTES, TIME_BITS, TOKENS_MAX, crc32c,
+};
+use fulgurite_store::{Geometry, RecoverError, Store, StoreConfig, TableFull, WriteError};
+use world::attacks::{self, Met, Step, first_seed, runs, step};
+use world::{Content, Failed, Failing, ForgetfulFlash, POOL, World, tiny};
+
+const EIO: i32 = 5;
+const ENOSPC: i32 = 28;
+const EAGAIN: i32 = 11;
+const EINTR: i32 = 4;
+
+fn workload(seed: u64, fails: Failing) -> World {
+    let mut world = World::new(tiny(32), attacks::config(None, seed), seed);
+    world.fails = Some(fails);
+    for _ in 0..30 {
+        if world.store.poisoned().is_some() {
+            break;
+        }
+        let count = 1 + world.random.below(6);
+        match world.random.below(20) {
+            0 => step(&mut world, Step::RollBack),
+            1 => step(&mut world, Step::Delete),
+            2 => step(&mut world, Step::Checkpoint),
+            3..7 => step(&mut world, Step::Sync),
+            _ => world.write(count),
+        }
+        for _ in 0..world.random.below(9) {
+            world.turn();
+        }
+    }
+    world.settle();
+    world
+}
+
+#[test]
+fn the_nth_request_fails() {
+    let since = Instant::now();
+    let (mut tried, mut poisoned) = (0u64, 0u64);
+    let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in first_seed()..first_seed() + runs(20) {
+        let never = Failing { from: u64::MAX, until: u64::MAX, error: FlashError::Io(EIO), only_flushes: false };
+        let requests = workload(seed, never).requests;
+        let plans = (0..requests).flat_map(|from| {
+            [(EIO, false), (ENOSPC, false), (EAGAIN, false), (EINTR, false), (EIO, true)].into_iter().flat_map(
+                move |(errno, only_flushes)| {
+                    let error = FlashError::Io(errno);
+                    // Once and for good in turns.
+                    let until = if (from + errno as u64).is_multiple_of(2) { from + 1 } else { u64::MAX };
+                    [Failing { from, until, error, only_flushes }]
+                },
+            )
+        });
+        for plan in plans {
+            let what = format!("seed {seed}, {plan:?}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
+            let mut world = workload(seed, plan);
+            if world.failed.is_empty() {
+                continue;
+            }
+            tried += 1;
+            for failed in &world.failed {
+                *kinds.entry(format!("{failed:?}")).or_default() += 1;
+            }
+            let fatal = |f: &Failed| {
+                matches!(f, Failed::Flush | Failed::Write(Some(Kind::Journal | Kind::Anchor | Kind::Checkpoint)))
+            };
+            assert_eq!(world.store.poisoned().is_some(), world.failed.iter().any(fatal), "{what}: {:?}", world.failed);
+            if world.store.poisoned().is_some() {
+                poisoned += 1;
+                assert_eq!(world.store.next_io(), None, "{what}: nothing is written any more");
+                assert!(matches!(world.store.sync(), Err(WriteError::Poisoned(_))), "{what}");
+                assert!(matches!(world.store.place(&[1], &mut Vec::new()), Err(WriteError::Poisoned(_))), "{what}");
+            }
+            // Reads go on.
+            world.check();
+            world.fails = None;
+            world.crash().unwrap_or_else(|e| panic!("{what}: {e}"));
+            world.check();
+            world.write(3);
+            world.sync();
+            world.settle();
+            world.check();
+            let before = world.now.clone();
+            world.crash().unwrap();
+            assert_eq!(world.now, before, "{what}");
+            world.check();
+        }
+    }
+    println!(
+        "failing requests: {tried} runs, {poisoned} poisoned, 0 violations, {:.1} s; {kinds:?}",
+        since.elapsed().as_secs_f64()
+    );
+}
+
+fn add(to: &mut Met, met: Met) {
+    to.images += met.images;
+    to.whole += met.whole;
+    to.damaged += met.damaged;
+    to.refused += met.refused;
+    to.older += met.older;
+}
+
+#[test]
+fn every_bit_of_what_all_depends_on() {
+    let since = Instant::now();
+    // A run that did not end with a checkpoint: there are commits behind its anchor.
+    let ends_with_journal = |seed: &u64| {
+        let world = attacks::quiet_run(None, *seed);
+        world.store.info().journal_pages > 2 && world.store.counters().checkpoints > 0
+    };
+    let seed = (first_seed()..).find(ends_with_journal).unwrap();
+    println!("seed {seed}; replay with FULGURITE_SEED={seed}");
+    let mut world = attacks::quiet_run(None, seed);
+    let config = world.config;
+    let moment = attacks::left_by(&mut world);
+    let header = |place: &u32| match &moment.durable[place] {
+        Content::Metadata(page) => Header::open(page).ok().map(|(h, ..)| (h, *place)),
+        _ => None,
+    };
+    let all: Vec<(Header, u32)> = moment.durable.keys().filter_map(header).collect();
+    let newest = all.iter().filter(|(h, _)| h.kind == Kind::Anchor).map(|(h, _)| h.sequence).max().unwrap();
+    let anchors: Vec<u32> =
+        all.iter().filter(|(h, _)| h.kind == Kind::Anchor && h.sequence == newest).map(|(_, p)| *p).collect();
+    assert_eq!(anchors.len(), 2, "two copies");
+    let Content::Metadata(page) = &moment.durable[&anchors[0]] else { panic!("an anchor") };
+    let anchor = Anchor::decode(Header::open(page).unwrap().2).unwrap();
+    let journal = |sequence: u64| {
+        all.iter().find(|(h, _)| h.kind == Kind::Journal && h.sequence == sequence).map(|(_, p)| *p).unwrap()
+    };
+    let last = all.iter().filter(|(h, _)| h.kind == Kind::Journal).map(|(h, _)| h.sequence).max().unwrap();
+    assert!(last > anchor.journal.sequence + 1, "three commits at least");
+    let checkpoint = world.store.geometry().first_of(anchor.checkpoint.extent) + anchor.checkpoint.index;
+
+    let mut sum = Met::default();
+    for place in [0, 1, anchors[0], anchors[1]] {
+        let met = attacks::flip_all(&moment, config, place).unwrap_or_else(|e| panic!("flash page {place}: {e}"));
+        assert_eq!(met.whole, met.images, "flash page {place} has another copy: {met:?}");
+        add(&mut sum, met);
+    }
+    for place in [journal(anchor.journal.sequence), journal(last - 1), checkpoint] {
+        let met = attacks::flip_all(&moment, config, place).unwrap_or_else(|e| panic!("flash page {place}: {e}"));
+        assert_eq!(met.refused, met.images, "flash page {place} is missed: {met:?}");
+        add(&mut sum, met);
+    }
+    let met = attacks::flip_all(&moment, config, journal(last)).unwrap();
+    // The newest commit cannot be told from one that a crash cut off: the token before it, whole.
+    assert_eq!(met.whole, met.images, "{met:?}");
+    add(&mut sum, met);
+    println!("every bit: {sum:?}, 0 violations, {:.1} s", since.elapsed().as_secs_f64());
+}
+
+#[test]
+fn random_bits_elsewhere() {
+    let mut sum = Met::default();
+    for seed in first_seed()..first_seed() + runs(30) {
+        let mut world = attacks::quiet_run(None, seed);
+        let config = world.config;
+        add(&mut sum, attacks::flip_some(&attacks::left_by(&mut world), config, seed, 300).unwrap());
+    }
+    println!("random bits: {sum:?}, 0 violations");
+    assert!(sum.damaged > 0 && sum.refused > 0 && sum.whole > 0);
+}
+
+#[test]
+fn writes_that_are_lost_or_go_elsewhere() {
+    let mut sum = Met::default();
+    for seed in first_seed()..first_seed() + runs(30) {
+        add(&mut sum, attacks::misplaced(None, seed, 200).unwrap());
+    }
+    println!("lost, misplaced, duplicated, stale: {sum:?}, 0 violations");
+    assert!(sum.damaged > 0 && sum.refused > 0 && sum.whole > 0);
+}
+
+#[test]
+fn an_unreadable_copy_is_passed_over() {
+    let mut world = attacks::quiet_run(None, 5);
+    let config = world.config;
+    let moment = attacks::left_by(&mut world);
+    let mut refused = 0;
+    for place in 0..moment.pages {
+        let mut image = moment.all();
+        image.unreadable = Some(place);
+        match world::images::open(&image, config, &moment.promise).unwrap() {
+            Ok((token, _)) => assert_eq!(token, moment.promise.acknowledged, "flash page {place}"),
+            Err(RecoverError::Flash { place: p, error }) => {
+                assert_eq!((p, error), (place, FlashError::Io(EIO)));
+                refused += 1;
+            }
+            Err(e) => panic!("flash page {place}: {e}"),
+        }
+    }
+    println!("unreadable flash pages: {} images, {refused} refused, 0 violations", moment.pages);
+}
+
+/// A new pool whose first epoch is another one.
+fn at_epoch(geometry: Geometry, config: StoreConfig, seed: u64, epoch: u64) -> World {
+    let mut flash = ForgetfulFlash::default();
+    flash.pages = geometry.flash_pages();
+    for (place, mut page) in Store::format(geometry, POOL, 0) {
+        let (header, _, payload) = Header::open(&page).unwrap();
+        if header.kind == Kind::Anchor {
+            let anchor = Anchor { epoch, ..Anchor::decode(payload).unwrap() };
+            let mut payload = Vec::new();
+            anchor.encode(&mut payload);
+            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+            Header { epoch, ..header }.seal(&mut page);
+        }
+        flash.write(place, Content::Metadata(Rc::new(page)));
+    }
+    flash.flush();
+    World::on(flash, config, seed)
+}
+
+#[test]
+fn epochs_near_the_wrap_of_24_bits() {
+    for base in [(1 << 24) - 3, (1 << 23) - 3, (1 << 40) - 2, (1 << 40) + (1 << 24) - 5] {
+        for seed in first_seed()..first_seed() + runs(10) {
+            println!("epochs from {base}: seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
+            let mut world = at_epoch(tiny(48), attacks::config(None, seed), seed, base);
+            for i in 0..120 {
+                let count = 1 + world.random.below(5);
+                world.write(count);
+                if i % 5 == 4 {
+                    world.sync();
+                }
+                for _ in 0..world.random.below(8) {
+                    world.turn();
+                }
+                if i % 17 == 16 {
+                    world.crash().unwrap();
+                    world.check();
+                }
+                if i == 60 {
+                    step(&mut world, Step::RollBack);
+                    world.check();
+                }
+            }
+            assert!(world.store.state().epoch() > base + 10);
+        }
+    }
+}
+
+#[test]
+fn times_are_renewed_before_they_could_be_misread() {
+    const PERIOD: u64 = 8;
+    for seed in first_seed()..first_seed() + runs(10) {
+        println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
+        let mut config = attacks::config(None, seed);
+        config.restamp_after = PERIOD;
+        let mut world = at_epoch(tiny(48), config, seed, (1 << TIME_BITS) - 40);
+        // These are never written again.
+        world.write_these(&[0, 1, 40]);
+        let mut pinned = 0;
+        for i in 0..120u64 {
+            let subpage = 2 + world.random.below(30);
+            world.write_these(&[subpage]);
+            let token = world.sync();
+            if i == 30 {
+                pinned = token;
+                assert!(world.store.pin(token, true).unwrap());
+            }
+            if i == 38 {
+                assert!(world.store.pin(pinned, false).unwrap());
+            }
+            for _ in 0..world.random.below(12) {
+                world.turn();
+            }
+            if world.random.one_in(10) {
+                world.settle();
+                world.crash().unwrap();
+                world.check();
+            }
+            let epoch = world.store.state().epoch();
+            let table = world.store.state().table();
+            for entry in (0..table.pages()).flat_map(|p| table.chain(p)) {
+                let age = (epoch as u32).wrapping_sub(entry.time()) % (1 << TIME_BITS);
+                assert!(u64::from(age) <= 4 * PERIOD, "a version of {age} epochs ago");
+            }
+        }
+        world.check();
+        // A token that is pinned for ever is an error, and nothing is lost by it.
+        let token = world.sync();
+        assert!(world.store.pin(token, true).unwrap());
+        let refused = (0..3 * PERIOD).find_map(|_| world.try_sync().err());
+        assert_eq!(refused, Some(WriteError::TokenTooOld(token)));
+        world.check();
+        assert!(world.store.pin(token, false).unwrap());
+        world.sync();
+        world.settle();
+        world.crash().unwrap();
+        world.check();
+    }
+}
+
+#[test]
+fn a_full_page_table_is_an_error_and_dropping_tokens_helps() {
+    let (mut refusals, mut runs_full) = (0, 0);
+    for seed in first_seed()..first_seed() + runs(20) {
+        println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
+        let geometry = Geometry::new(2048, 8, Some(64)).unwrap();
+        let mut config = attacks::config(None, seed);
+        config.keep_tokens = 30;
+        config.table_limit = 4 + 90;
+        let mut world = World::new(geometry, config, seed);
+        for _ in 0..150 {
+            let subpage = world.random.below(64);
+            world.write_these(&[subpage]);
+            if world.random.one_in(2) {
+                world.sync();
+            }
+            for _ in 0..world.random.below(6) {
+                world.turn();
+            }
+            if world.random.one_in(30) {
+                world.crash().unwrap();
+            }
+            world.check();
+        }
+        refusals += world.refused;
+        runs_full += u64::from(world.refused > 0);
+        world.sync();
+        world.settle();
+        let full = world.now.clone();
+        // With the same limit it opens again, and keeps fewer tokens; so it is written again.
+        world.config.keep_tokens = 1;
+        world.crash().unwrap();
+        assert_eq!(world.now, full);
+        let before = world.refused;
+        world.sync();
+        world.settle();
+        world.write_these(&[7]);
+        assert_eq!(world.refused, before, "{TableFull}");
+        world.check();
+    }
+    println!("full page tables: {runs_full} runs, {refusals} writes refused, 0 violations");
+    assert!(runs_full > 0);
+}
+
+#[test]
+fn sealed_nonsense_is_an_error_and_no_panic() {
+    // Pages with right checksums and payloads of random bytes: a defective program wrote them.
+    let mut met = [0u64; 2];
+    for seed in first_seed()..first_seed() + runs(20) {
+        let mut world = attacks::quiet_run(None, seed);
+        let config = world.config;
+        let moment = attacks::left_by(&mut world);
+        let mut random = world::Random::new(seed);
+        let mut places: Vec<u32> = moment.durable.keys().copied().collect();
+        places.sort_unstable();
+        for place in places {
+            let Content::Metadata(page) = &moment.durable[&place] else { continue };
+            let Ok((header, ..)) = Header::open(page) else { continue };
+            for _ in 0..12 {
+                let mut page = page.clone();
+                let bytes = Rc::make_mut(&mut page);
+                let mut header = header;
+                match random.below(4) {
+                    0 => bytes[HEADER_BYTES..].iter_mut().for_each(|b| *b = random.next() as u8),
+                    1 => header.next_extent = if random.one_in(2) { NO_EXTENT } else { random.next() as u32 },
+                    2 => header.used = random.below(PAYLOAD_BYTES as u32 + 1) as usize,
+                    _ => {
+                        for _ in 0..1 + random.below(4) {
+                            let used = header.used.max(1) as u32;
+                            let value = [0, 0xFF, random.next() as u8][random.below(3) as usize];
+                            bytes[HEADER_BYTES + random.below(used) as usize] = value;
+                        }
+                    }
+                }
+                header.seal(bytes);
+                let image = moment.image([(place, Content::Metadata(page))]);
+                let opened = fulgurite_store::recover(&mut image.clone(), config);
+                met[usize::from(opened.is_err())] += 1;
+            }
+        }
+    }
+    println!("sealed nonsense: {} opened, {} refused, no panic", met[0], met[1]);
+    assert!(met[1] > 0);
+}
+
+#[test]
+fn a_pool_of_a_newer_version_is_refused_by_its_number() {
+    let mut world = attacks::quiet_run(None, 1);
+    let config = world.config;
+    let moment = attacks::left_by(&mut world);
+    let newer = |place: u32| {
+        let Content::Metadata(page) = &moment.durable[&place] else { panic!("a superblock") };
+        let mut page = page.clone();
+        let bytes = Rc::make_mut(&mut page);
+        bytes[8] = 2;
+        bytes[60..64].fill(0);
+        let crc = crc32c(&bytes[..]);
+        bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+        (place, Content::Metadata(page))
+    };
+    let mut image = moment.image([newer(0), newer(1)]);
+    let refused = fulgurite_store::recover(&mut image, config).map(|_| ()).unwrap_err();
+    assert_eq!(refused, RecoverError::NotAPool(NotMetadata::Newer(2)));
+}
+
+#[test]
+fn as_many_tokens_as_an_anchor_has_room_for() {
+    let mut world = World::new(Geometry::new(8192, 8, Some(64)).unwrap(), attacks::config(None, 0), 3);
+    world.flash.log = Some(Vec::new());
+    let mut pinned = Vec::new();
+    for i in 0..TOKENS_MAX as u32 {
+        world.write_these(&[i % 64]);
+        let token = world.sync();
+        assert!(world.store.pin(token, true).unwrap());
+        pinned.push(token);
+        if i % 8 == 0 {
+            world.settle();
+        }
+    }
+    world.settle();
+    assert_eq!(world.try_sync(), Err(TableFull.into()));
+    let from = world.flash.log.as_ref().map_or(0, Vec::len);
+    for token in &pinned[10..40] {
+        assert!(world.store.pin(*token, false).unwrap());
+        world.write_these(&[5]);
+        let newest = world.sync();
+        assert!(world.store.pin(newest, true).unwrap());
+        world.settle();
+        step(&mut world, Step::Checkpoint);
+        world.settle();
+    }
+    assert_eq!(world.store.state().tokens().as_slice().len(), TOKENS_MAX);
+    let (config, mut images, mut random) = (world.config, 0, world::Random::new(3));
+    attacks::each_moment(&mut world, from, |moment, _| {
+        let arrived = moment.cached.iter().filter(|_| random.one_in(2)).cloned();
+        images += 1;
+        world::images::open_whole(&moment.image(arrived), config, &moment.promise).map(|_| ())
+    })
+    .unwrap();
+    println!("all tokens taken: {images} images, 0 violations");
+}
