@@ -62,6 +62,8 @@ impl Status {
     pub const PACKED: Status = Status(1 << 4);
     /// The page was deleted here: what older entries hold is not part of it.
     pub const DELETED: Status = Status(1 << 5);
+    /// The places of the entry's subpages are in a table beside it. In DRAM only: on flash each entry names its places.
+    pub const MAPPED: Status = Status(1 << 6);
     const KNOWN: u8 = 0b0011_1111;
 
     /// From the bits as stored; none when a bit is set that has no meaning.

@@ -5,7 +5,7 @@
 //! ```text
 //! 1 write      status 1, valid bits 4, page 4, start 5, CRC32C 4 of each subpage in ascending order
 //! 2 status     status 1, page 4
-//! 3 move       valid bits 4 (of the subpages that moved), time 3, page 4, from 5, to 5
+//! 3 move       valid bits 4 (of the subpages that moved), page 4, from 5 (the first of them), to 5
 //! 4 token      epoch 8: the state up to here has this name; the next epoch begins
 //! 5 drop       epoch 8: this token is kept no more
 //! 6 pin        epoch 8, pinned 1
@@ -72,8 +72,6 @@ pub enum Record {
     Move {
         /// The page.
         page: u32,
-        /// The version's time.
-        time: u32,
         /// Which subpages, a bit each.
         subpages: u32,
         /// Where the first of them was.
@@ -149,10 +147,9 @@ impl Record {
                 into.extend_from_slice(&[2, status.bits()]);
                 into.extend_from_slice(&page.to_le_bytes());
             }
-            Record::Move { page, time, subpages, from, to } => {
+            Record::Move { page, subpages, from, to } => {
                 into.push(3);
                 into.extend_from_slice(&subpages.to_le_bytes());
-                into.extend_from_slice(&time.to_le_bytes()[..3]);
                 into.extend_from_slice(&page.to_le_bytes());
                 put_place(into, *from);
                 put_place(into, *to);
@@ -189,9 +186,7 @@ impl Record {
             2 => Record::Status { status: status(r)?, page: r.u32()? },
             3 => {
                 let subpages = r.u32()?;
-                let [a, b, c] = r.bytes()?;
-                let time = u32::from_le_bytes([a, b, c, 0]);
-                Record::Move { page: r.u32()?, time, subpages, from: place(r)?, to: place(r)? }
+                Record::Move { page: r.u32()?, subpages, from: place(r)?, to: place(r)? }
             }
             4 => Record::Token { epoch: r.u64()? },
             5 => Record::Drop { epoch: r.u64()? },
@@ -277,8 +272,8 @@ mod tests {
                 Record::Write { page, start, valid, status, checksums }
             }),
             (any::<u32>(), status).prop_map(|(page, status)| Record::Status { page, status }),
-            (any::<u32>(), 0..1u32 << 24, any::<u32>(), place.clone(), place.clone())
-                .prop_map(|(page, time, subpages, from, to)| Record::Move { page, time, subpages, from, to }),
+            (any::<u32>(), any::<u32>(), place.clone(), place.clone())
+                .prop_map(|(page, subpages, from, to)| Record::Move { page, subpages, from, to }),
             any::<u64>().prop_map(|epoch| Record::Token { epoch }),
             any::<u64>().prop_map(|epoch| Record::Drop { epoch }),
             (any::<u64>(), any::<bool>()).prop_map(|(epoch, pinned)| Record::Pin { epoch, pinned }),

@@ -32,7 +32,7 @@ fn samples() -> Vec<Vec<u8>> {
     for record in [
         Record::Write { page: 3, start: FlashPage(77), valid: 0b1011, status, checksums },
         Record::Status { page: 3, status },
-        Record::Move { page: 3, time: 5, subpages: 2, from: FlashPage(78), to: FlashPage(90) },
+        Record::Move { page: 3, subpages: 2, from: FlashPage(78), to: FlashPage(90) },
         Record::Token { epoch: 5 },
         Record::Pin { epoch: 5, pinned: true },
         Record::RollBack { epoch: 5 },

@@ -10,7 +10,6 @@ use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
 use crate::recover::{RecoverError, RecoverReport, recover};
-use crate::state::held;
 use crate::store::{Durability, ExtentUses, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 use crate::tokens::Tokens;
 
@@ -321,8 +320,8 @@ impl Pool {
     pub fn live_pages(&self, page: u32, into: &mut Vec<LivePage>) {
         let inner = self.lock();
         let state = inner.store.state();
-        for entry in state.table().chain(page) {
-            for h in held(entry) {
+        for version in state.versions_of(page) {
+            for h in version.held() {
                 let subpage = page * SUBPAGES_PER_PAGE + h.subpage;
                 let current = self.map.get(subpage).is_some_and(|l| l.place == h.place);
                 if let Some(checksum) = state.checksum(page, h) {

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use fulgurite_format::{Header, Kind, Owner, PageBuffer, PoolId};
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
-use crate::state::{Held, State, held};
+use crate::state::{Held, State, Version};
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Flash pages that are copied at a time.
@@ -89,7 +89,7 @@ impl Reclaim {
         self.read = self.asked;
         self.todo.clear();
         for page in 0..self.geometry.pages() {
-            for h in state.table().chain(page).flat_map(held) {
+            for h in state.versions_of(page).iter().flat_map(Version::held) {
                 let subpage = page * N + h.subpage;
                 if self.geometry.extent_of(h.place) == self.extent && !self.under_way.contains(&(subpage, h.place)) {
                     self.todo.push_back((subpage, h.place));
@@ -104,7 +104,7 @@ impl Reclaim {
             return None;
         }
         while let Some((subpage, place)) = self.todo.front().copied() {
-            if state.version_at(subpage / N, Held { subpage: subpage % N, place }).is_some() {
+            if state.is_live(subpage / N, Held { subpage: subpage % N, place }) {
                 return Some((subpage, place));
             }
             self.todo.pop_front();

@@ -3,7 +3,11 @@
 //! The running store and recovery both change the state through [`State::apply`] alone, so that what is recovered is what was.
 //!
 //! A version is needed when programs see it, or when a kept token names a state in which they saw it; the flash pages of needed
-//! versions are live. What is no longer needed leaves the chain at once.
+//! versions are live. What is no longer needed leaves the chain at once, and versions that no kept token tells apart become one.
+//!
+//! What programs see of a version lies all over the log after a while, and the map knows where: then one entry holds its valid bits,
+//! and says that the places are in the map ([`Status::MAPPED`]). So a page has as many entries as there are states of it that
+//! somebody can ask for, however it was written. Such entries are never on flash, where each names its places itself.
 
 use std::collections::HashMap;
 
@@ -27,7 +31,11 @@ pub struct Held {
     pub place: u32,
 }
 
-/// The subpages of a version, ascending.
+impl Held {
+    const NONE: Held = Held { subpage: 0, place: 0 };
+}
+
+/// The subpages that an entry names itself, ascending.
 pub fn held(entry: PageEntry) -> impl Iterator<Item = Held> {
     (0..N).filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
 }
@@ -52,30 +60,48 @@ pub fn entries_of(subpages: &[Held], time: u32, status: Status, into: &mut Vec<P
     }
 }
 
-/// Joins neighbours that were written at the same time, where one entry can name what both hold.
-fn coalesce(versions: &mut Vec<PageEntry>) {
-    let same = |a: &PageEntry, b: &PageEntry| {
-        a.time() == b.time() && status_of(*a) == status_of(*b) && a.subpages(N) & b.subpages(N) == 0
-    };
-    if !versions.is_sorted_by(|a, b| !same(a, b)) {
-        let mut joined = Vec::with_capacity(versions.len());
-        for group in versions.chunk_by(same) {
-            let mut all: Vec<Held> = group.iter().flat_map(|e| held(*e)).collect();
-            all.sort_unstable_by_key(|h| h.subpage);
-            let distinct = all.is_sorted_by(|a, b| a.subpage < b.subpage);
-            if group.len() == 1 || !distinct || all.is_empty() {
-                joined.extend_from_slice(group);
-            } else {
-                entries_of(&all, group[0].time(), status_of(group[0]), &mut joined);
-            }
-        }
-        *versions = joined;
+/// Status of a page, without what an entry's status says of its placement.
+pub fn status_of(entry: PageEntry) -> Status {
+    entry.status().without(Status::PACKED).without(Status::MAPPED)
+}
+
+/// A version of a page, with all its places.
+#[derive(Clone, Copy, Debug)]
+pub struct Version {
+    /// When it was written.
+    pub time: u64,
+    /// Status of the page then.
+    pub status: Status,
+    /// Which subpages it holds, a bit each.
+    pub valid: u32,
+    /// Where they lie.
+    places: [u32; N as usize],
+}
+
+impl Version {
+    fn new(time: u64, status: Status) -> Version {
+        Version { time, status, valid: 0, places: [0; N as usize] }
+    }
+    /// What it holds, in ascending order of the subpages.
+    pub fn held(&self) -> impl Iterator<Item = Held> {
+        bits(self.valid).map(|subpage| Held { subpage, place: self.places[subpage as usize] })
+    }
+    fn put(&mut self, held: Held) {
+        self.valid |= 1 << held.subpage;
+        self.places[held.subpage as usize] = held.place;
+    }
+    fn deletes(&self) -> bool {
+        self.status.has(Status::DELETED)
     }
 }
 
-/// Status of a page, without what an entry's status says of its placement.
-pub fn status_of(entry: PageEntry) -> Status {
-    entry.status().without(Status::PACKED)
+/// The bits that are set, ascending.
+fn bits(mut set: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        let bit = (set != 0).then(|| set.trailing_zeros())?;
+        set &= set - 1;
+        Some(bit)
+    })
 }
 
 /// A set of pages.
@@ -116,8 +142,9 @@ pub struct State {
     emptied: Vec<u32>,
     /// Flash pages that failed.
     bad: Vec<u32>,
-    scratch: Vec<PageEntry>,
-    pruned: Vec<PageEntry>,
+    /// Versions of the page that is being changed.
+    versions: Vec<Version>,
+    entries: Vec<PageEntry>,
     pub(crate) planted: Option<Planted>,
 }
 
@@ -149,8 +176,8 @@ impl State {
             live: vec![0; geometry.extents as usize],
             emptied: Vec::new(),
             bad: Vec::new(),
-            scratch: Vec::new(),
-            pruned: Vec::new(),
+            versions: Vec::new(),
+            entries: Vec::new(),
             planted: None,
         }
     }
@@ -219,9 +246,77 @@ impl State {
             _ => self.old.get(&held.place).copied(),
         }
     }
-    /// The version of a page that holds this subpage at this place, if it is still needed.
-    pub fn version_at(&self, page: u32, held: Held) -> Option<PageEntry> {
-        self.table.chain(page).find(|e| e.place(held.subpage, N) == Some(FlashPage(held.place.into())))
+    /// Whether a version of a page that is needed holds this subpage at this place.
+    pub fn is_live(&self, page: u32, held: Held) -> bool {
+        self.is_visible(page, held) || self.versions_of(page).iter().any(|v| v.held().any(|h| h == held))
+    }
+    fn is_visible(&self, page: u32, held: Held) -> bool {
+        self.map.get(page * N + held.subpage).is_some_and(|l| l.place == held.place)
+    }
+    /// All versions of a page, newest first.
+    pub fn versions_of(&self, page: u32) -> Vec<Version> {
+        let mut versions = Vec::new();
+        self.expand(page, &mut versions);
+        versions
+    }
+    fn expand(&self, page: u32, versions: &mut Vec<Version>) {
+        versions.clear();
+        for entry in self.table.chain(page) {
+            let mut version = Version::new(self.time(entry), status_of(entry));
+            if entry.status().has(Status::MAPPED) {
+                for subpage in bits(entry.valid()) {
+                    let located = self.map.get(page * N + subpage).expect("the map knows the places of a mapped entry");
+                    version.put(Held { subpage, place: located.place });
+                }
+            } else {
+                held(entry).for_each(|h| version.put(h));
+            }
+            match versions.last_mut() {
+                // Entries of one version, that one alone could not name.
+                Some(last)
+                    if last.time == version.time
+                        && !last.deletes()
+                        && !version.deletes()
+                        && last.valid & version.valid == 0 =>
+                {
+                    version.held().for_each(|h| last.put(h));
+                }
+                _ => versions.push(version),
+            }
+        }
+    }
+    /// Makes the versions those of the page, with as few entries as will do.
+    fn compress(&mut self, page: u32, versions: &[Version]) -> Result<(), TableFull> {
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.clear();
+        for version in versions {
+            let (mut visible, mut old) = ([Held::NONE; N as usize], [Held::NONE; N as usize]);
+            let (mut seen, mut unseen) = (0, 0);
+            for h in version.held() {
+                if self.is_visible(page, h) {
+                    visible[seen] = h;
+                    seen += 1;
+                } else {
+                    old[unseen] = h;
+                    unseen += 1;
+                }
+            }
+            let from = entries.len();
+            entries_of(&visible[..seen], version.time as u32, version.status, &mut entries);
+            if entries.len() - from > 1 {
+                entries.truncate(from);
+                let valid = visible[..seen].iter().fold(0, |valid, h| valid | (1 << h.subpage));
+                let status = version.status.with(Status::MAPPED);
+                entries.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, version.time as u32, status));
+            }
+            entries_of(&old[..unseen], version.time as u32, version.status, &mut entries);
+            if seen + unseen == 0 {
+                entries.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, version.time as u32, version.status));
+            }
+        }
+        let replaced = self.table.replace(page, &entries);
+        self.entries = entries;
+        replaced
     }
 
     fn time(&self, entry: PageEntry) -> u64 {
@@ -255,9 +350,9 @@ impl State {
                     self.set_status(page, status)?;
                 }
             }
-            Record::Move { page, time, subpages, from, to } => {
+            Record::Move { page, subpages, from, to } => {
                 if !seen.contains(page) {
-                    self.relocate(page, time, subpages, from, to)?;
+                    self.relocate(page, subpages, from, to)?;
                 }
             }
             Record::Token { epoch } => {
@@ -284,13 +379,16 @@ impl State {
         status: Status,
         sums: &Checksums,
     ) -> Result<(), TableFull> {
-        let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.epoch as u32, status);
-        // Pruning may split versions: at worst one more for each subpage.
+        // At worst the versions that older tokens see fall apart: one more entry for each subpage.
         if self.table.room() < N + 1 {
             return Err(TableFull);
         }
-        self.table.push(page, entry)?;
+        let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.epoch as u32, status);
+        let mut versions = std::mem::take(&mut self.versions);
+        self.expand(page, &mut versions);
+        let mut version = Version::new(self.epoch, status_of(entry));
         for (h, checksum) in held(entry).zip(sums.as_slice()) {
+            version.put(h);
             let subpage = page * N + h.subpage;
             if let Some(before) = self.map.get(subpage) {
                 self.old.insert(before.place, before.checksum);
@@ -298,16 +396,18 @@ impl State {
             self.map.set(subpage, Some(Located { place: h.place, checksum: *checksum }));
             self.gain(h.place);
         }
-        self.prune(page)
+        versions.insert(0, version);
+        let result = self.settle(page, &mut versions);
+        self.versions = versions;
+        result
     }
 
     fn set_status(&mut self, page: u32, status: Status) -> Result<(), TableFull> {
         if self.table.room() < N + 1 {
             return Err(TableFull);
         }
-        let entry =
-            PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, self.epoch as u32, status.without(Status::PACKED));
-        self.table.push(page, entry)?;
+        let mut versions = std::mem::take(&mut self.versions);
+        self.expand(page, &mut versions);
         if status.has(Status::DELETED) {
             for subpage in page * N..(page + 1) * N {
                 if let Some(before) = self.map.get(subpage) {
@@ -316,126 +416,101 @@ impl State {
                 }
             }
         }
-        self.prune(page)
+        versions.insert(0, Version::new(self.epoch, status.without(Status::PACKED).without(Status::MAPPED)));
+        let result = self.settle(page, &mut versions);
+        self.versions = versions;
+        result
     }
 
-    fn relocate(&mut self, page: u32, time: u32, moved: u32, from: FlashPage, to: FlashPage) -> Result<(), TableFull> {
-        let mut versions = std::mem::take(&mut self.scratch);
-        versions.clear();
-        versions.extend(self.table.chain(page));
-        let first = moved.trailing_zeros().min(N - 1);
-        let found = versions.iter().position(|e| e.time() == time && e.place(first, N) == Some(from));
-        let Some(found) = found else {
-            self.scratch = versions;
-            return Ok(());
-        };
-        let entry = versions[found];
-        let mut pieces = Vec::new();
-        let stays: Vec<Held> = held(entry).filter(|h| moved & (1 << h.subpage) == 0).collect();
-        entries_of(&stays, entry.time(), status_of(entry), &mut pieces);
-        let goes: Vec<(Held, Held)> = held(entry)
-            .filter(|h| moved & (1 << h.subpage) != 0)
-            .map(|h| {
-                let before = (moved & ((1 << h.subpage) - 1)).count_ones();
-                (h, Held { place: to.0 as u32 + before, ..h })
-            })
-            .collect();
-        let new: Vec<Held> = goes.iter().map(|(_, new)| *new).collect();
-        entries_of(&new, entry.time(), status_of(entry), &mut pieces);
-        versions.splice(found..=found, pieces);
-        coalesce(&mut versions);
-        let replaced = self.table.replace(page, &versions);
-        self.scratch = versions;
-        replaced?;
-        for (old, new) in goes {
-            let subpage = page * N + old.subpage;
-            match self.map.get(subpage) {
-                Some(l) if l.place == old.place && self.planted == Some(Planted::StaleMap) => {}
-                Some(l) if l.place == old.place => self.map.set(subpage, Some(Located { place: new.place, ..l })),
-                _ => {
-                    if let Some(checksum) = self.old.remove(&old.place) {
-                        self.old.insert(new.place, checksum);
+    fn relocate(&mut self, page: u32, moved: u32, from: FlashPage, to: FlashPage) -> Result<(), TableFull> {
+        let mut versions = std::mem::take(&mut self.versions);
+        self.expand(page, &mut versions);
+        let first = Held { subpage: moved.trailing_zeros().min(N - 1), place: from.0 as u32 };
+        if let Some(version) = versions.iter_mut().find(|v| v.held().any(|h| h == first)) {
+            for subpage in bits(moved & version.valid) {
+                let place = to.0 as u32 + (moved & ((1 << subpage) - 1)).count_ones();
+                let old = version.places[subpage as usize];
+                version.places[subpage as usize] = place;
+                match self.map.get(page * N + subpage) {
+                    Some(l) if l.place == old && self.planted == Some(Planted::StaleMap) => {}
+                    Some(l) if l.place == old => self.map.set(page * N + subpage, Some(Located { place, ..l })),
+                    _ => {
+                        if let Some(checksum) = self.old.remove(&old) {
+                            self.old.insert(place, checksum);
+                        }
+                    }
+                }
+                self.gain(place);
+                self.lose(old);
+            }
+        }
+        let result = self.compress(page, &versions);
+        self.versions = versions;
+        result
+    }
+
+    /// Drops what nobody needs any more from the versions of a page, joins what no token tells apart, and makes the rest the page's.
+    fn settle(&mut self, page: u32, versions: &mut Vec<Version>) -> Result<(), TableFull> {
+        // For each subpage, when the version that hides older ones was written.
+        let mut hidden = [u64::MAX; N as usize];
+        let (mut kept, mut old) = (0, false);
+        for i in 0..versions.len() {
+            let mut version = versions[i];
+            for h in versions[i].held() {
+                let by = std::mem::replace(&mut hidden[h.subpage as usize], version.time);
+                let visible = self.is_visible(page, h);
+                if visible {
+                    continue;
+                }
+                if self.tokens.any_in(version.time, by) {
+                    old = true;
+                } else {
+                    version.valid &= !(1 << h.subpage);
+                    self.old.remove(&h.place);
+                    self.lose(h.place);
+                }
+            }
+            if version.deletes() {
+                hidden = [version.time; N as usize];
+            }
+            match versions[..kept].last_mut() {
+                // No kept token tells them apart: the newer one's status holds.
+                Some(newer)
+                    if !newer.deletes() && !version.deletes() && !self.tokens.any_in(version.time, newer.time) =>
+                {
+                    debug_assert_eq!(newer.valid & version.valid, 0, "what is hidden is not needed");
+                    version.held().for_each(|h| newer.put(h));
+                }
+                // One deletion hides as much as two.
+                Some(newer)
+                    if newer.deletes() && version.deletes() && !self.tokens.any_in(version.time, newer.time) => {}
+                newer => {
+                    // A token sees the status; or it deletes, and what is older must stay hidden.
+                    let needed = newer.is_none_or(|newer| {
+                        version.valid != 0 || version.deletes() || self.tokens.any_in(version.time, newer.time)
+                    });
+                    if needed {
+                        old |= kept > 0;
+                        versions[kept] = version;
+                        kept += 1;
                     }
                 }
             }
-            self.gain(new.place);
-            self.lose(old.place);
         }
-        Ok(())
-    }
-
-    /// Drops what nobody needs any more from the versions of a page.
-    fn prune(&mut self, page: u32) -> Result<(), TableFull> {
-        let mut versions = std::mem::take(&mut self.scratch);
-        let mut kept = std::mem::take(&mut self.pruned);
-        versions.clear();
-        kept.clear();
-        versions.extend(self.table.chain(page));
-        // For each subpage, when the version that hides older ones was written.
-        let mut hidden = [u64::MAX; N as usize];
-        let mut newer = u64::MAX;
-        let (mut old, mut needed) = (false, 0);
-        let mut dropped: [Held; N as usize] = [Held { subpage: 0, place: 0 }; N as usize];
-        let mut all_dropped: Vec<u32> = Vec::new();
-        for (i, entry) in versions.iter().enumerate() {
-            let time = self.time(*entry);
-            let (mut kept_here, mut count) = ([Held { subpage: 0, place: 0 }; N as usize], 0);
-            let mut drops = 0;
-            for h in held(*entry) {
-                let by = &mut hidden[h.subpage as usize];
-                let visible = *by == u64::MAX;
-                if visible || self.tokens.any_in(time, *by) {
-                    kept_here[count] = h;
-                    count += 1;
-                    old |= !visible;
-                } else {
-                    dropped[drops] = h;
-                    drops += 1;
-                }
-                *by = time;
-            }
-            // The status of this version is needed by whoever sees the page as it was then.
-            let status_needed = i == 0 || self.tokens.any_in(time, newer);
-            let deletes = entry.status().has(Status::DELETED);
-            if drops == 0 && (count > 0 || status_needed) {
-                kept.push(*entry);
-            } else if count > 0 {
-                entries_of(&kept_here[..count], entry.time(), status_of(*entry), &mut kept);
-            } else if status_needed {
-                kept.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, entry.time(), status_of(*entry)));
-            } else if deletes && kept.last().is_none_or(|e| !e.status().has(Status::DELETED)) {
-                // Nobody asks for this status, but what is older must stay hidden.
-                kept.push(*entry);
-            }
-            if count > 0 || status_needed {
-                needed = kept.len();
-            }
-            old |= i > 0 && status_needed;
-            all_dropped.extend(dropped[..drops].iter().map(|h| h.place));
-            newer = time;
-            if deletes {
-                hidden = [time; N as usize];
-            }
+        versions.truncate(kept);
+        // A deletion that hides nothing any more: nothing is left of the page as it was before.
+        while versions.last().is_some_and(Version::deletes) {
+            versions.pop();
         }
-        // A deletion that hides nothing any more.
-        kept.truncate(needed);
-        // Nothing is left of a page that was deleted, once no token remembers it.
-        if let [only] = kept[..]
-            && only.valid() == 0
-            && only.status().has(Status::DELETED)
-        {
-            kept.clear();
-        }
-        let changed = kept.len() != versions.len() || !all_dropped.is_empty();
-        let replaced = if changed { self.table.replace(page, &kept) } else { Ok(()) };
         self.history.set(page, old);
-        (self.scratch, self.pruned) = (versions, kept);
-        replaced?;
-        for place in all_dropped {
-            self.old.remove(&place);
-            self.lose(place);
-        }
-        Ok(())
+        self.compress(page, versions)
+    }
+    fn prune(&mut self, page: u32) -> Result<(), TableFull> {
+        let mut versions = std::mem::take(&mut self.versions);
+        self.expand(page, &mut versions);
+        let result = self.settle(page, &mut versions);
+        self.versions = versions;
+        result
     }
 
     fn prune_all(&mut self, seen: &impl Seen) -> Result<(), TableFull> {
@@ -486,18 +561,16 @@ impl State {
         Ok(())
     }
     fn roll_back_page(&mut self, page: u32, epoch: u64) -> Result<(), TableFull> {
-        let versions: Vec<PageEntry> = self.table.chain(page).collect();
-        let stays = versions.iter().position(|e| self.time(*e) <= epoch).unwrap_or(versions.len());
-        if self.planted != Some(Planted::RollBackMapOnly) {
-            self.table.replace(page, &versions[stays..])?;
-        }
+        let mut versions = std::mem::take(&mut self.versions);
+        self.expand(page, &mut versions);
+        let stays = versions.iter().position(|v| v.time <= epoch).unwrap_or(versions.len());
         let mut now = [None; N as usize];
-        for entry in &versions[stays..] {
-            for h in held(*entry) {
+        for version in &versions[stays..] {
+            for h in version.held() {
                 let slot = &mut now[h.subpage as usize];
                 *slot = slot.or(Some(h.place));
             }
-            if entry.status().has(Status::DELETED) {
+            if version.deletes() {
                 break;
             }
         }
@@ -516,17 +589,33 @@ impl State {
             }
             self.map.set(subpage, located);
         }
-        for h in versions[..stays].iter().flat_map(|e| held(*e)) {
-            self.old.remove(&h.place);
-            self.lose(h.place);
+        for version in versions.drain(..stays) {
+            for h in version.held() {
+                self.old.remove(&h.place);
+                self.lose(h.place);
+            }
         }
-        self.prune(page)
+        let result =
+            if self.planted == Some(Planted::RollBackMapOnly) { Ok(()) } else { self.settle(page, &mut versions) };
+        self.versions = versions;
+        result
     }
 
-    /// All versions of a page with their checksums, newest first, for a checkpoint.
+    /// All versions of a page with their checksums, newest first, for a checkpoint: each entry names its places itself.
     pub fn history_of(&self, page: u32) -> Vec<(PageEntry, Vec<u32>)> {
-        let sums = |e: PageEntry| held(e).map(|h| self.checksum(page, h).unwrap_or(0)).collect();
-        self.table.chain(page).map(|e| (e.after(EntryIndex::NONE), sums(e))).collect()
+        let mut history = Vec::new();
+        for version in self.versions_of(page) {
+            let all: Vec<Held> = version.held().collect();
+            let mut entries = Vec::new();
+            entries_of(&all, version.time as u32, version.status, &mut entries);
+            if all.is_empty() {
+                let status = version.status;
+                entries.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, version.time as u32, status));
+            }
+            let sums = |e: PageEntry| held(e).map(|h| self.checksum(page, h).unwrap_or(0)).collect();
+            history.extend(entries.into_iter().map(|e| (e, sums(e))));
+        }
+        history
     }
     /// Sets the versions of a page, as a checkpoint has them.
     ///
@@ -561,13 +650,12 @@ impl State {
         for page in 0..self.geometry.pages() {
             let mut newest: [Option<u32>; N as usize] = [None; N as usize];
             let (mut before, mut deleted) = (u64::MAX, false);
-            for entry in self.table.chain(page) {
-                let time = self.time(entry);
-                if time > before {
+            for version in self.versions_of(page) {
+                if version.time > before {
                     wrong.push(format!("page {page}: a version is newer than the one before it"));
                 }
-                before = time;
-                for h in held(entry) {
+                before = version.time;
+                for h in version.held() {
                     if h.place >= self.geometry.flash_pages() {
                         wrong.push(format!("page {page}: flash page {} does not exist", h.place));
                         continue;
@@ -583,7 +671,7 @@ impl State {
                         newest[h.subpage as usize].get_or_insert(h.place);
                     }
                 }
-                deleted |= entry.status().has(Status::DELETED);
+                deleted |= version.deletes();
             }
             for (subpage, place) in (page * N..).zip(newest) {
                 if self.map.get(subpage).map(|l| l.place) != place {

@@ -1072,8 +1072,8 @@ impl Store {
             return;
         };
         let (page, old) = (subpage / N, Held { subpage: subpage % N, place: from });
-        let (version, expected) = (self.state.version_at(page, old), self.state.checksum(page, old));
-        let (Some(version), Some(expected)) = (version, expected) else {
+        let expected = self.state.checksum(page, old).filter(|_| self.state.is_live(page, old));
+        let Some(expected) = expected else {
             // Overwritten meanwhile.
             self.extents.settled(to, None);
             self.note_filled();
@@ -1084,13 +1084,8 @@ impl Store {
             self.counters.damaged += 1;
         }
         self.extents.settled(to, Some(Owner { subpage, checksum: expected }));
-        let record = Record::Move {
-            page,
-            time: version.time(),
-            subpages: 1 << old.subpage,
-            from: FlashPage(from.into()),
-            to: FlashPage(to.into()),
-        };
+        let record =
+            Record::Move { page, subpages: 1 << old.subpage, from: FlashPage(from.into()), to: FlashPage(to.into()) };
         self.counters.copied += 1;
         let _ = self.record(record);
         self.note_filled();

@@ -49,7 +49,7 @@ fn caught(planted: Planted) -> Option<String> {
         ("damage", |p, s| {
             let mut world = attacks::quiet_run(Some(p), s);
             let config = world.config;
-            attacks::flip_some(&attacks::left_by(&mut world), config, s, 300).map(|met| met.images)
+            attacks::flip_some(&attacks::left_by(&mut world), config, s, 2_000).map(|met| met.images)
         }),
     ];
     for seed in 0..10 {
