@@ -38,6 +38,8 @@ pub struct Driver {
     queue: Box<dyn Queue>,
     frames: Arc<Arena>,
     flash_pages: u32,
+    /// The medium says the checksums of what it moves.
+    medium_checks: bool,
     free: Vec<u32>,
     tasks: Vec<Option<Task>>,
     completions: Vec<Completion>,
@@ -59,8 +61,9 @@ impl Driver {
     /// When there is no memory or no queue.
     pub fn new(flash: &dyn Flash, depth: usize) -> Result<Driver, DriverError> {
         let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
-        let queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
+        let mut queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         Ok(Driver {
+            medium_checks: queue.want_checksums(),
             queue,
             frames,
             flash_pages: flash.subpages(),
@@ -135,7 +138,7 @@ impl Driver {
             (Ok(()), Io::Write { .. } | Io::Flush) => Outcome::Done,
             (Ok(()), Io::Read { .. }) => Outcome::Read(self.page(task.frame)),
             (Ok(()), Io::Copy { from, to }) if *from != u32::MAX => {
-                task.checksum = crc32c(&self.page(task.frame)[..]);
+                task.checksum = if self.medium_checks { completion.checksum } else { self.checksum(task.frame) };
                 *from = u32::MAX;
                 let (to, frame) = (*to, task.frame);
                 self.submit(Op::Write, to, frame);
@@ -147,6 +150,11 @@ impl Driver {
         self.free.push(task.frame);
         store.done(task.id, outcome);
         true
+    }
+    fn checksum(&self, frame: u32) -> u32 {
+        let mut page = [0; SUBPAGE_BYTES];
+        self.frames.read(Self::frame_of(frame), &mut page);
+        crc32c(&page)
     }
     fn page(&self, frame: u32) -> PageBuffer {
         let mut page = zero_page();

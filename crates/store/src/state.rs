@@ -32,7 +32,8 @@ pub struct Held {
 }
 
 impl Held {
-    const NONE: Held = Held { subpage: 0, place: 0 };
+    /// Stands for none.
+    pub const NONE: Held = Held { subpage: 0, place: 0 };
 }
 
 /// The subpages that an entry names itself, ascending.
@@ -390,7 +391,10 @@ impl State {
         for (h, checksum) in held(entry).zip(sums.as_slice()) {
             version.put(h);
             let subpage = page * N + h.subpage;
-            if let Some(before) = self.map.get(subpage) {
+            // Without a token nobody will ask for what was there.
+            if let Some(before) = self.map.get(subpage)
+                && self.tokens.newest().is_some()
+            {
                 self.old.insert(before.place, before.checksum);
             }
             self.map.set(subpage, Some(Located { place: h.place, checksum: *checksum }));
@@ -466,7 +470,9 @@ impl State {
                     old = true;
                 } else {
                     version.valid &= !(1 << h.subpage);
-                    self.old.remove(&h.place);
+                    if !self.old.is_empty() {
+                        self.old.remove(&h.place);
+                    }
                     self.lose(h.place);
                 }
             }

@@ -11,25 +11,26 @@
 //! * a checkpoint is made piece by piece while records go on; each piece says up to which record it is, and becomes part of the
 //!   recoverable state by an anchor, written after a commit that holds all these records.
 
+mod commit;
+mod reclaim;
+
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{
-    Anchor, Checksums, FlashPage, HEADER_BYTES, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PoolId,
+    Anchor, Checksums, HEADER_BYTES, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId,
     Record, Status, StreamPosition, Superblock, zero_page,
 };
 use fulgurite_policy::Heat;
 
 use crate::checkpoint::CheckpointWriter;
 use crate::extents::{Extents, Filled, Use, Victims, Writer};
-use crate::geometry::{
-    ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_AHEAD, RECLAIM_RESERVE, SUBPAGES_PER_PAGE,
-};
+use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_RESERVE, SUBPAGES_PER_PAGE};
 use crate::map::Map;
 use crate::planted::Planted;
 use crate::reclaim::Reclaim;
-use crate::state::{Held, State, Unseen, entries_of, held};
+use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
 use crate::table::TableFull;
 
@@ -285,6 +286,9 @@ pub struct Store {
     poisoned: Option<FlashError>,
     uncommitted: u64,
     counters: StoreCounters,
+    /// Kept for their memory.
+    entries: Vec<PageEntry>,
+    bytes: Vec<u8>,
 }
 
 /// What recovery hands over.
@@ -357,6 +361,8 @@ impl Store {
             poisoned: None,
             uncommitted: 0,
             counters: StoreCounters::default(),
+            entries: Vec::new(),
+            bytes: Vec::with_capacity(Record::BYTES_MAX),
         }
     }
 
@@ -495,24 +501,27 @@ impl Store {
                 // Writing a page that was not allocated creates it (NVMM, "write").
                 status = Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT);
             }
-            let subpages: Vec<Held> =
-                same_page.iter().map(|(subpage, place, _)| Held { subpage: subpage % N, place: *place }).collect();
-            for (subpage, place, checksum) in same_page {
+            let mut subpages = [Held::NONE; N as usize];
+            for (held, (subpage, place, checksum)) in subpages.iter_mut().zip(same_page) {
+                *held = Held { subpage: subpage % N, place: *place };
                 self.extents.settled(*place, Some(Owner { subpage: *subpage, checksum: *checksum }));
             }
-            let mut entries = Vec::new();
-            entries_of(&subpages, self.state.epoch() as u32, status, &mut entries);
-            for entry in entries {
+            let mut entries = std::mem::take(&mut self.entries);
+            entries.clear();
+            entries_of(&subpages[..same_page.len()], self.state.epoch() as u32, status, &mut entries);
+            let mut rest = same_page;
+            for entry in &entries {
+                // Entries take the subpages in order, as many as they hold.
+                let (its, others) = rest.split_at(entry.valid().count_ones() as usize);
+                rest = others;
                 let mut checksums = Checksums::EMPTY;
-                for h in held(entry) {
-                    let write = same_page.iter().find(|w| w.1 == h.place).expect("one of them");
-                    checksums.push(write.2);
-                }
+                its.iter().for_each(|(.., checksum)| checksums.push(*checksum));
                 let (start, valid, status) = (entry.start(), entry.valid(), entry.status());
                 if let Err(e) = self.record(Record::Write { page, start, valid, status, checksums }) {
                     result = Err(e);
                 }
             }
+            self.entries = entries;
             self.counters.written += same_page.len() as u64;
             self.uncommitted += same_page.len() as u64;
         }
@@ -669,19 +678,26 @@ impl Store {
         if matches!(record, Record::Write { .. } | Record::Status { .. }) && self.state.table().room() < 2 * N {
             return Err(TableFull.into());
         }
-        let mut bytes = Vec::with_capacity(Record::BYTES_MAX);
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
         record.encode(&mut bytes);
+        let recorded = self.record_bytes(&record, &bytes);
+        self.bytes = bytes;
+        recorded?;
+        self.note_emptied();
+        if self.journal.sealed.len() >= self.config.commit_after {
+            self.commit_wanted = true;
+        }
+        Ok(())
+    }
+    fn record_bytes(&mut self, record: &Record, bytes: &[u8]) -> Result<(), WriteError> {
         if self.journal.current.len() + bytes.len() > PAYLOAD_BYTES {
             self.seal();
             self.check()?;
         }
-        self.state.apply(&record, &Unseen)?;
+        self.state.apply(record, &Unseen)?;
         if !(self.config.planted == Some(Planted::ForgetDrop) && matches!(record, Record::Drop { .. })) {
-            self.journal.current.extend_from_slice(&bytes);
-        }
-        self.note_emptied();
-        if self.journal.sealed.len() >= self.config.commit_after {
-            self.commit_wanted = true;
+            self.journal.current.extend_from_slice(bytes);
         }
         Ok(())
     }
@@ -797,298 +813,6 @@ impl Store {
                 self.send(Purpose::Summary, Io::Write { place, page });
             }
         }
-    }
-
-    // ---- commit ----
-
-    fn advance_commit(&mut self) {
-        let checkpoint_written = self.checkpoint.as_ref().is_some_and(CheckpointWriter::is_written);
-        if self.commit.is_some() || !(self.commit_wanted || checkpoint_written) {
-            return;
-        }
-        self.commit_wanted = false;
-        if !self.journal.current.is_empty() {
-            self.seal();
-        }
-        if self.poisoned.is_some() {
-            return;
-        }
-        let pages = std::mem::take(&mut self.journal.sealed);
-        let end = self.journal.stream.position().sequence;
-        let token = self.state.tokens().newest();
-        self.commit =
-            Some(Commit { phase: Phase::Data, pending: 1, pages, end, token, checkpoint: checkpoint_written });
-        if self.config.planted == Some(Planted::AnchorFirst) && checkpoint_written {
-            self.write_anchor();
-            self.commit.as_mut().expect("made above").pending += 1;
-        }
-        if self.config.planted == Some(Planted::SkipDataFlush) {
-            self.commit_done();
-        } else {
-            self.send(Purpose::Commit, Io::Flush);
-        }
-    }
-    fn commit_done(&mut self) {
-        let Some(commit) = &mut self.commit else { return };
-        commit.pending -= 1;
-        if commit.pending > 0 {
-            return;
-        }
-        let next = match commit.phase {
-            Phase::Data if commit.pages.is_empty() => Phase::JournalFlush,
-            Phase::Data => Phase::Journal,
-            Phase::Journal => Phase::JournalFlush,
-            Phase::JournalFlush => Phase::Anchor,
-            Phase::Anchor => Phase::AnchorFlush,
-            Phase::AnchorFlush => {
-                self.retire_old_checkpoint();
-                self.commit = None;
-                return;
-            }
-        };
-        let skip_flush = next == Phase::JournalFlush && commit.phase == Phase::Data;
-        commit.phase = next;
-        match next {
-            Phase::Journal => {
-                let pages = std::mem::take(&mut commit.pages);
-                commit.pending = pages.len();
-                for (place, page) in pages {
-                    self.send(Purpose::Commit, Io::Write { place, page });
-                }
-            }
-            // Nothing was in the journal: the flush before was all.
-            Phase::JournalFlush if skip_flush || self.config.planted == Some(Planted::SkipJournalFlush) => {
-                commit.pending = 1;
-                self.commit_done();
-            }
-            Phase::JournalFlush | Phase::AnchorFlush => {
-                commit.pending = 1;
-                self.send(Purpose::Commit, Io::Flush);
-            }
-            Phase::Anchor => {
-                let (end, token, checkpoint) = (commit.end, commit.token, commit.checkpoint);
-                self.counters.commits += 1;
-                self.extents.durable(end);
-                if let Some(token) = token {
-                    self.durable_token = self.durable_token.max(token);
-                }
-                if checkpoint {
-                    self.write_anchor();
-                } else {
-                    self.commit = None;
-                }
-            }
-            Phase::Data => unreachable!("the first phase"),
-        }
-    }
-
-    // ---- checkpoint ----
-
-    fn start_checkpoint(&mut self) {
-        if self.checkpoint.is_some() || self.poisoned.is_some() {
-            return;
-        }
-        // The page being filled belongs to both, so it is ended; records from the next page on are replayed.
-        if !self.journal.current.is_empty() {
-            self.seal();
-        }
-        let Some(extent) = self.extents.take_for_metadata() else { return };
-        let journal = self.journal.stream.position();
-        let tokens = self.state.tokens().as_slice().to_vec();
-        let at = StreamPosition { extent, ..StreamPosition::default() };
-        let stream = stream::Stream::new(self.geometry(), self.pool, Kind::Checkpoint, at, NO_EXTENT);
-        let journal_next = self.journal.stream.next_extent();
-        let anchor = Anchor {
-            epoch: self.state.epoch(),
-            checkpoint: at,
-            checkpoint_pages: 0,
-            journal,
-            journal_next,
-            tokens,
-            ..Anchor::default()
-        };
-        self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
-        for place in self.state.bad().to_vec() {
-            // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
-            let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
-        }
-    }
-    fn advance_checkpoint(&mut self) {
-        let pages = self.journal.stream.position().sequence - self.journal.since;
-        let long = pages >= self.config.checkpoint_after.max(2 * self.last_checkpoint.1);
-        // Where space is scarce, it is the journal's that comes back.
-        let scarce = self.extents.free() <= self.reserve() && self.journal.extents.len() > 3;
-        if self.checkpoint.is_none() && (long || scarce) && self.extents.free() > self.checkpoint_extents() {
-            self.start_checkpoint();
-        }
-        let Some(mut writer) = self.checkpoint.take() else { return };
-        while writer.in_flight < CHECKPOINT_DEPTH && !writer.is_complete() {
-            if writer.stream.wants_extent() && writer.stream.position().index + 1 == self.geometry().extent_pages {
-                let Some(extent) = self.extents.take_for_metadata() else { break };
-                writer.stream.go_on_in(extent);
-                writer.extents.push(extent);
-            }
-            // Up to which record the piece is: the page of the journal being filled, and what of it is filled.
-            let stamp = stamp(self.journal.stream.position().sequence, self.journal.current.len());
-            let (place, page) = writer.next_page(&self.state, stamp);
-            writer.in_flight += 1;
-            self.send(Purpose::Checkpoint, Io::Write { place, page });
-        }
-        self.checkpoint = Some(writer);
-    }
-    fn write_anchor(&mut self) {
-        let end = self.commit.as_ref().expect("in a commit").end;
-        let writer = self.checkpoint.as_mut().expect("a checkpoint was written");
-        writer.finish(end);
-        let mut payload = Vec::new();
-        writer.anchor().encode(&mut payload);
-        let geometry = self.geometry();
-        // Two copies side by side, so that damage to one flash page cannot bring back the anchor before.
-        if self.anchors.index + 2 > geometry.extent_pages {
-            self.anchors.extent = 1 - self.anchors.extent;
-            self.anchors.index = 0;
-        }
-        let first = geometry.first_of(ANCHOR_EXTENTS[self.anchors.extent]) + self.anchors.index;
-        self.commit.as_mut().expect("in a commit").pending = 2;
-        for place in [first, first + 1] {
-            let mut page = zero_page();
-            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
-            Header {
-                kind: Kind::Anchor,
-                used: payload.len(),
-                commit_offset: 0,
-                pool: self.pool,
-                place,
-                next_extent: NO_EXTENT,
-                sequence: self.anchors.sequence,
-                epoch: self.state.epoch(),
-                before: 0,
-            }
-            .seal(&mut page);
-            self.send(Purpose::Commit, Io::Write { place, page });
-        }
-        self.anchors.index += 2;
-        self.anchors.sequence += 1;
-    }
-    /// The new checkpoint is in effect: what the one before needed is free.
-    fn retire_old_checkpoint(&mut self) {
-        let Some(writer) = self.checkpoint.take() else { return };
-        let anchor = writer.anchor().clone();
-        let pages = anchor.checkpoint_pages;
-        let old = std::mem::replace(&mut self.last_checkpoint, (writer.extents, pages));
-        for extent in old.0 {
-            self.extents.free_metadata(extent);
-        }
-        self.journal.since = anchor.journal.sequence;
-        // An extent of the journal is past when the next one begins no later than the journal that is needed.
-        while self.journal.extents.get(1).is_some_and(|(_, first)| *first <= anchor.journal.sequence) {
-            let (extent, _) = self.journal.extents.pop_front().expect("there are two");
-            self.extents.free_metadata(extent);
-        }
-        self.counters.checkpoints += 1;
-    }
-
-    // ---- reclaim ----
-
-    fn start_reclaim(&mut self) -> bool {
-        if self.reclaim.is_some() || self.poisoned.is_some() {
-            return self.reclaim.is_some();
-        }
-        let worth = (self.geometry().data_pages() / 64).max(1);
-        let full = self.geometry().data_pages() - worth;
-        let state = &self.state;
-        let Some(extent) = self.extents.victim(self.config.victims, |e| state.live(e)) else { return false };
-        if self.state.live(extent) > full {
-            self.extents.give_up(extent);
-            return false;
-        }
-        self.reclaim = Some(Reclaim::new(extent, self.geometry()));
-        true
-    }
-    fn advance_reclaim(&mut self) {
-        // Ahead of need: before writers have to wait.
-        let low = self.reserve() + RECLAIM_AHEAD + self.geometry().extents / 64;
-        if self.extents.free() < low {
-            if self.reclaim.is_none() {
-                self.start_reclaim();
-            }
-            if self.extents.emptied() > 0 && self.extents.free() <= self.reserve() + 1 {
-                self.commit_wanted = true;
-                self.advance_commit();
-            }
-        }
-        let Some(mut reclaim) = self.reclaim.take() else { return };
-        if let Some(place) = reclaim.next_read() {
-            self.send(Purpose::ReclaimRead, Io::Read { place });
-        }
-        let reserve = METADATA_RESERVE + self.checkpoint_extents();
-        while let Some((subpage, from)) = reclaim.next_copy(&self.state) {
-            let Some(to) = self.extents.give(Writer::Reclaim, self.heat.degree(subpage), reserve) else {
-                self.commit_wanted |= self.extents.emptied() > 0;
-                break;
-            };
-            reclaim.begun();
-            self.send(Purpose::ReclaimCopy { from, to }, Io::Copy { from, to });
-        }
-        self.note_filled();
-        if reclaim.is_over() {
-            self.end_reclaim(&mut reclaim);
-        } else {
-            self.reclaim = Some(reclaim);
-        }
-    }
-    fn end_reclaim(&mut self, reclaim: &mut Reclaim) {
-        let extent = reclaim.extent();
-        if self.state.live(extent) > 0 {
-            if reclaim.walk(&self.state) {
-                // The summary did not name all owners: the page table does.
-                self.reclaim = Some(std::mem::replace(reclaim, Reclaim::new(extent, self.geometry())));
-                return;
-            }
-            self.extents.give_up(extent);
-        } else {
-            self.counters.reclaimed += 1;
-        }
-    }
-    fn reclaim_read(&mut self, outcome: Outcome) {
-        let (pool, state) = (self.pool, &self.state);
-        if let Some(reclaim) = &mut self.reclaim {
-            match outcome {
-                Outcome::Read(page) => reclaim.read(&page, pool, state),
-                _ => reclaim.unreadable(state),
-            }
-        }
-    }
-    fn reclaim_copied(&mut self, from: u32, to: u32, outcome: Outcome) {
-        let Some(subpage) = self.reclaim.as_mut().and_then(|r| r.copied(from)) else {
-            self.extents.settled(to, None);
-            return;
-        };
-        let Outcome::Copied(checksum) = outcome else {
-            // It stays where it is; its extent is not reclaimed this time.
-            self.extents.settled(to, None);
-            self.counters.damaged += 1;
-            self.note_filled();
-            return;
-        };
-        let (page, old) = (subpage / N, Held { subpage: subpage % N, place: from });
-        let expected = self.state.checksum(page, old).filter(|_| self.state.is_live(page, old));
-        let Some(expected) = expected else {
-            // Overwritten meanwhile.
-            self.extents.settled(to, None);
-            self.note_filled();
-            return;
-        };
-        if checksum != expected {
-            // What is wrong stays recognisable: the checksum that is expected does not change.
-            self.counters.damaged += 1;
-        }
-        self.extents.settled(to, Some(Owner { subpage, checksum: expected }));
-        let record =
-            Record::Move { page, subpages: 1 << old.subpage, from: FlashPage(from.into()), to: FlashPage(to.into()) };
-        self.counters.copied += 1;
-        let _ = self.record(record);
-        self.note_filled();
     }
 }
 

@@ -1,0 +1,198 @@
+//! Commits, and the checkpoints that take effect with them.
+
+use fulgurite_format::{Anchor, FlashPage, HEADER_BYTES, Header, Kind, NO_EXTENT, Record, StreamPosition, zero_page};
+
+use super::{CHECKPOINT_DEPTH, Commit, Io, Phase, Purpose, Store, stamp};
+use crate::checkpoint::CheckpointWriter;
+use crate::geometry::ANCHOR_EXTENTS;
+use crate::planted::Planted;
+use crate::stream;
+
+impl Store {
+    pub(super) fn advance_commit(&mut self) {
+        let checkpoint_written = self.checkpoint.as_ref().is_some_and(CheckpointWriter::is_written);
+        if self.commit.is_some() || !(self.commit_wanted || checkpoint_written) {
+            return;
+        }
+        self.commit_wanted = false;
+        if !self.journal.current.is_empty() {
+            self.seal();
+        }
+        if self.poisoned.is_some() {
+            return;
+        }
+        let pages = std::mem::take(&mut self.journal.sealed);
+        let end = self.journal.stream.position().sequence;
+        let token = self.state.tokens().newest();
+        self.commit =
+            Some(Commit { phase: Phase::Data, pending: 1, pages, end, token, checkpoint: checkpoint_written });
+        if self.config.planted == Some(Planted::AnchorFirst) && checkpoint_written {
+            self.write_anchor();
+            self.commit.as_mut().expect("made above").pending += 1;
+        }
+        if self.config.planted == Some(Planted::SkipDataFlush) {
+            self.commit_done();
+        } else {
+            self.send(Purpose::Commit, Io::Flush);
+        }
+    }
+    pub(super) fn commit_done(&mut self) {
+        let Some(commit) = &mut self.commit else { return };
+        commit.pending -= 1;
+        if commit.pending > 0 {
+            return;
+        }
+        let next = match commit.phase {
+            Phase::Data if commit.pages.is_empty() => Phase::JournalFlush,
+            Phase::Data => Phase::Journal,
+            Phase::Journal => Phase::JournalFlush,
+            Phase::JournalFlush => Phase::Anchor,
+            Phase::Anchor => Phase::AnchorFlush,
+            Phase::AnchorFlush => {
+                self.retire_old_checkpoint();
+                self.commit = None;
+                return;
+            }
+        };
+        let skip_flush = next == Phase::JournalFlush && commit.phase == Phase::Data;
+        commit.phase = next;
+        match next {
+            Phase::Journal => {
+                let pages = std::mem::take(&mut commit.pages);
+                commit.pending = pages.len();
+                for (place, page) in pages {
+                    self.send(Purpose::Commit, Io::Write { place, page });
+                }
+            }
+            // Nothing was in the journal: the flush before was all.
+            Phase::JournalFlush if skip_flush || self.config.planted == Some(Planted::SkipJournalFlush) => {
+                commit.pending = 1;
+                self.commit_done();
+            }
+            Phase::JournalFlush | Phase::AnchorFlush => {
+                commit.pending = 1;
+                self.send(Purpose::Commit, Io::Flush);
+            }
+            Phase::Anchor => {
+                let (end, token, checkpoint) = (commit.end, commit.token, commit.checkpoint);
+                self.counters.commits += 1;
+                self.extents.durable(end);
+                if let Some(token) = token {
+                    self.durable_token = self.durable_token.max(token);
+                }
+                if checkpoint {
+                    self.write_anchor();
+                } else {
+                    self.commit = None;
+                }
+            }
+            Phase::Data => unreachable!("the first phase"),
+        }
+    }
+
+    // ---- checkpoint ----
+
+    pub(super) fn start_checkpoint(&mut self) {
+        if self.checkpoint.is_some() || self.poisoned.is_some() {
+            return;
+        }
+        // The page being filled belongs to both, so it is ended; records from the next page on are replayed.
+        if !self.journal.current.is_empty() {
+            self.seal();
+        }
+        let Some(extent) = self.extents.take_for_metadata() else { return };
+        let journal = self.journal.stream.position();
+        let tokens = self.state.tokens().as_slice().to_vec();
+        let at = StreamPosition { extent, ..StreamPosition::default() };
+        let stream = stream::Stream::new(self.geometry(), self.pool, Kind::Checkpoint, at, NO_EXTENT);
+        let journal_next = self.journal.stream.next_extent();
+        let anchor = Anchor {
+            epoch: self.state.epoch(),
+            checkpoint: at,
+            checkpoint_pages: 0,
+            journal,
+            journal_next,
+            tokens,
+            ..Anchor::default()
+        };
+        self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
+        for place in self.state.bad().to_vec() {
+            // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
+            let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
+        }
+    }
+    pub(super) fn advance_checkpoint(&mut self) {
+        let pages = self.journal.stream.position().sequence - self.journal.since;
+        let long = pages >= self.config.checkpoint_after.max(2 * self.last_checkpoint.1);
+        // Where space is scarce, it is the journal's that comes back.
+        let scarce = self.extents.free() <= self.reserve() && self.journal.extents.len() > 3;
+        if self.checkpoint.is_none() && (long || scarce) && self.extents.free() > self.checkpoint_extents() {
+            self.start_checkpoint();
+        }
+        let Some(mut writer) = self.checkpoint.take() else { return };
+        while writer.in_flight < CHECKPOINT_DEPTH && !writer.is_complete() {
+            if writer.stream.wants_extent() && writer.stream.position().index + 1 == self.geometry().extent_pages {
+                let Some(extent) = self.extents.take_for_metadata() else { break };
+                writer.stream.go_on_in(extent);
+                writer.extents.push(extent);
+            }
+            // Up to which record the piece is: the page of the journal being filled, and what of it is filled.
+            let stamp = stamp(self.journal.stream.position().sequence, self.journal.current.len());
+            let (place, page) = writer.next_page(&self.state, stamp);
+            writer.in_flight += 1;
+            self.send(Purpose::Checkpoint, Io::Write { place, page });
+        }
+        self.checkpoint = Some(writer);
+    }
+    pub(super) fn write_anchor(&mut self) {
+        let end = self.commit.as_ref().expect("in a commit").end;
+        let writer = self.checkpoint.as_mut().expect("a checkpoint was written");
+        writer.finish(end);
+        let mut payload = Vec::new();
+        writer.anchor().encode(&mut payload);
+        let geometry = self.geometry();
+        // Two copies side by side, so that damage to one flash page cannot bring back the anchor before.
+        if self.anchors.index + 2 > geometry.extent_pages {
+            self.anchors.extent = 1 - self.anchors.extent;
+            self.anchors.index = 0;
+        }
+        let first = geometry.first_of(ANCHOR_EXTENTS[self.anchors.extent]) + self.anchors.index;
+        self.commit.as_mut().expect("in a commit").pending = 2;
+        for place in [first, first + 1] {
+            let mut page = zero_page();
+            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
+            Header {
+                kind: Kind::Anchor,
+                used: payload.len(),
+                commit_offset: 0,
+                pool: self.pool,
+                place,
+                next_extent: NO_EXTENT,
+                sequence: self.anchors.sequence,
+                epoch: self.state.epoch(),
+                before: 0,
+            }
+            .seal(&mut page);
+            self.send(Purpose::Commit, Io::Write { place, page });
+        }
+        self.anchors.index += 2;
+        self.anchors.sequence += 1;
+    }
+    /// The new checkpoint is in effect: what the one before needed is free.
+    pub(super) fn retire_old_checkpoint(&mut self) {
+        let Some(writer) = self.checkpoint.take() else { return };
+        let anchor = writer.anchor().clone();
+        let pages = anchor.checkpoint_pages;
+        let old = std::mem::replace(&mut self.last_checkpoint, (writer.extents, pages));
+        for extent in old.0 {
+            self.extents.free_metadata(extent);
+        }
+        self.journal.since = anchor.journal.sequence;
+        // An extent of the journal is past when the next one begins no later than the journal that is needed.
+        while self.journal.extents.get(1).is_some_and(|(_, first)| *first <= anchor.journal.sequence) {
+            let (extent, _) = self.journal.extents.pop_front().expect("there are two");
+            self.extents.free_metadata(extent);
+        }
+        self.counters.checkpoints += 1;
+    }
+}
