@@ -141,15 +141,17 @@ impl<F: Flash> Flash for FaultyFlash<F> {
     }
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        Ok(Box::new(FaultyQueue {
-            inner: self.inner.open_queue(frames, depth, wake)?,
-            state: self.state.clone(),
-            slots: Slots::new(depth),
-            late: vec![0; depth].into(),
-            batch: Vec::new(),
-            held: Vec::new(),
-            arrived: Vec::new(),
-        }))
+        Ok(Box::new(FaultyQueue::new(self.inner.open_queue(frames, depth, wake)?, self.state.clone(), depth)))
+    }
+    fn open_queue_for_any_thread(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        check_depth(depth)?;
+        let inner = self.inner.open_queue_for_any_thread(frames, depth, wake)?;
+        Ok(Box::new(FaultyQueue::new(inner, self.state.clone(), depth)))
     }
     fn counters(&self) -> DeviceCounters {
         let mut counters = self.inner.counters();
@@ -213,6 +215,20 @@ struct FaultyQueue {
     /// Ended, and the polls until they are found.
     held: Vec<(Completion, u32)>,
     arrived: Vec<Completion>,
+}
+
+impl FaultyQueue {
+    fn new(inner: Box<dyn Queue>, state: Arc<Mutex<State>>, depth: usize) -> FaultyQueue {
+        FaultyQueue {
+            inner,
+            state,
+            slots: Slots::new(depth),
+            late: vec![0; depth].into(),
+            batch: Vec::new(),
+            held: Vec::new(),
+            arrived: Vec::new(),
+        }
+    }
 }
 
 impl Queue for FaultyQueue {

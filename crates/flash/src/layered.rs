@@ -392,5 +392,9 @@ impl<L: Layer> Drop for LayeredQueue<L> {
             self.inner.wait(Some(Duration::from_millis(1)));
             self.poll(&mut completions);
         }
+        // What the layer has under way by this thread's hand may be cancelled when the thread ends.
+        while self.layer.work() && begun.elapsed() < LAST_WRITES {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 }

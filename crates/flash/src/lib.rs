@@ -129,13 +129,25 @@ pub trait Flash: FrameContract + Send + Sync {
     fn subpages(&self) -> u32;
     /// One line for people: what it is and how it is driven.
     fn describe(&self) -> String;
-    /// Opens a queue of at most `depth` requests in flight (see [`DEPTH_MAX`]); one per worker.
+    /// Opens a queue of at most `depth` requests in flight (see [`DEPTH_MAX`]); one per worker, for the thread that uses it first.
     ///
     /// Frame i is the 4096 bytes of `frames` at i x 4096. Something that ends in `wake.notify()` ends [`Queue::wait`].
     ///
     /// # Errors
     /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError>;
+    /// The same, for a queue that threads use in turns. It may cost more; what a thread has under way when it ends may fail.
+    ///
+    /// # Errors
+    /// As [`Flash::open_queue`].
+    fn open_queue_for_any_thread(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        self.open_queue(frames, depth, wake)
+    }
     /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts against the budget.
     fn dram_bytes(&self) -> usize {
         0

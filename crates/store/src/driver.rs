@@ -61,7 +61,7 @@ impl Driver {
     /// When there is no memory or no queue.
     pub fn new(flash: &dyn Flash, depth: usize) -> Result<Driver, DriverError> {
         let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
-        let mut queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
+        let mut queue = flash.open_queue_for_any_thread(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         Ok(Driver {
             medium_checks: queue.want_checksums(),
             queue,

@@ -296,3 +296,33 @@ fn going_back_to_a_token() {
     assert_eq!(report.token, tokens[2]);
     assert_eq!(User::new(&pool.into_flash()).one(Op::Read, 9, 0), Ok(3));
 }
+
+#[test]
+fn threads_use_a_pool_on_a_file_in_turns() {
+    let directory = tempfile::tempdir().unwrap();
+    let config_of_file = fulgurite_flash::FileConfig::create(directory.path().join("pool"), 16 << 20);
+    let medium: Arc<dyn Flash> = Arc::new(fulgurite_flash::FileFlash::open(&config_of_file).unwrap());
+    let geometry = Geometry::new(4096, 64, Some(2000)).unwrap();
+    Pool::format(&medium, geometry, POOL, 0).unwrap();
+    let flash = Arc::new(Pool::open(medium.clone(), config(Durability::Sync)).unwrap().0.into_flash());
+    for round in 0..4u32 {
+        let flash = flash.clone();
+        // Each thread has a queue of its own; the store's own requests go by whichever thread is there.
+        let thread = std::thread::spawn(move || {
+            let mut user = User::new(&*flash);
+            for subpage in 0..1000 {
+                user.one(Op::Write, subpage, u64::from(round * 10_000 + subpage)).unwrap();
+                if subpage % 100 == 99 {
+                    flash.layer().sync().unwrap();
+                }
+            }
+        });
+        thread.join().unwrap();
+    }
+    flash.layer().sync().unwrap();
+    let mut user = User::new(&*flash);
+    for subpage in 0..1000 {
+        assert_eq!(user.one(Op::Read, subpage, 0), Ok(u64::from(30_000 + subpage)));
+    }
+    assert_eq!(flash.layer().audit(), Vec::<String>::new());
+}

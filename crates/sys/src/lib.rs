@@ -16,4 +16,4 @@ pub use arena::{Arena, ArenaError, Backed};
 pub use clock::Clock;
 pub use direct_file::DirectFile;
 pub use notify::Notifier;
-pub use uring::Uring;
+pub use uring::{RingUser, Uring};

@@ -56,6 +56,15 @@ pub struct Uring {
     notified: bool,
 }
 
+/// Who uses a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RingUser {
+    /// The thread that uses it first, and no other: completions wait until it looks.
+    OneThread,
+    /// One thread at a time. What a thread has under way when it ends is cancelled by the kernel.
+    AnyThread,
+}
+
 impl Uring {
     /// Makes a ring for up to `depth` operations in flight. Where `register` asks for it and the kernel allows it, memory of
     /// the arena can be registered ([`Uring::register`]).
@@ -68,12 +77,15 @@ impl Uring {
         arena: Arc<Arena>,
         wake: Arc<Notifier>,
         register: bool,
+        user: RingUser,
     ) -> io::Result<Uring> {
         // One more, for the poll of the notifier.
         let entries = u32::try_from(depth + 1).map_err(|_| io::ErrorKind::InvalidInput)?.next_power_of_two();
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_r_disabled();
         let (ring, deferred) = match builder.build(entries) {
+            // The kernel refuses a deferred ring to all threads but the first that uses it.
+            _ if user == RingUser::AnyThread => (IoUring::builder().build(entries)?, false),
             Ok(ring) => (ring, true),
             // Before Linux 6.1: completions interrupt the thread, nothing else changes.
             Err(e) if e.raw_os_error() == Some(libc::EINVAL) => (IoUring::builder().build(entries)?, false),
@@ -386,7 +398,7 @@ mod tests {
             file.write_at(page as u64 * 4096, &arena, page * 4096, 4096).unwrap();
         }
         let wake = Arc::new(Notifier::new().unwrap());
-        let mut ring = Uring::new(depth, file, arena.clone(), wake.clone(), true).ok()?;
+        let mut ring = Uring::new(depth, file, arena.clone(), wake.clone(), true, RingUser::OneThread).ok()?;
         ring.register(0..arena.len());
         Some((ring, arena, wake))
     }

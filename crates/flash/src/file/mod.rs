@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_sys::{Arena, DirectFile, Notifier, Uring};
+use fulgurite_sys::{Arena, DirectFile, Notifier, RingUser, Uring};
 
 use crate::{DeviceCounters, Flash, FlashError, Op, OpenError, Queue, check_depth, lock};
 
@@ -190,13 +190,43 @@ impl Flash for FileFlash {
         format!("{}, {}, {backend}{cached}", self.path.display(), format_bytes(bytes))
     }
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        self.open_for(RingUser::OneThread, frames, depth, wake)
+    }
+    fn open_queue_for_any_thread(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        self.open_for(RingUser::AnyThread, frames, depth, wake)
+    }
+    fn counters(&self) -> DeviceCounters {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        DeviceCounters {
+            reads: get(&self.medium.reads),
+            writes: get(&self.medium.writes),
+            flushes: get(&self.medium.flushes),
+            errors: get(&self.medium.errors),
+            ..DeviceCounters::default()
+        }
+    }
+}
+
+impl FileFlash {
+    fn open_for(
+        &self,
+        user: RingUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         let threads = |n| threads::ThreadQueue::open(self.medium.clone(), frames.clone(), depth, wake.clone(), n);
         if let FileBackend::Threads(n) = self.backend {
             return Ok(Box::new(threads(n)?));
         }
         let register = self.backend != FileBackend::UringUnregistered;
-        match Uring::new(depth, self.medium.file.clone(), frames.clone(), wake.clone(), register) {
+        match Uring::new(depth, self.medium.file.clone(), frames.clone(), wake.clone(), register, user) {
             Ok(ring) => {
                 if register && !ring.may_register() {
                     self.warn(
@@ -215,16 +245,6 @@ impl Flash for FileFlash {
                 Ok(Box::new(threads(FALLBACK_THREADS)?))
             }
             Err(source) => Err(OpenError::System { what: "set up io_uring", source }),
-        }
-    }
-    fn counters(&self) -> DeviceCounters {
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        DeviceCounters {
-            reads: get(&self.medium.reads),
-            writes: get(&self.medium.writes),
-            flushes: get(&self.medium.flushes),
-            errors: get(&self.medium.errors),
-            ..DeviceCounters::default()
         }
     }
 }
