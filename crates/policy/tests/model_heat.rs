@@ -1,4 +1,5 @@
-//! Heat against counters in plain vectors that fade in the same order.
+//! Goal: heat says the degrees that plain counters would.
+//! Method: random writes, beside counters in a vector that fade in the same order; all degrees are compared after each.
 
 use fulgurite_policy::Heat;
 use proptest::prelude::*;

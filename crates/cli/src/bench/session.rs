@@ -573,7 +573,7 @@ mod tests {
         let configs = [Config::DramOnly, Config::Resident, Config::Fulgurite, Config::OsSwap, Config::Mmap];
         let of = |workers| AtOnce::of(&configs, &|config| Way::all(config, workers, &[0, 3], false));
         let (one, two) = (of(1), of(2));
-        assert_eq!(one, AtOnce { all: 12, whole: 2, guarded: 2, swapped: 6, mapped: 3 });
+        assert_eq!(one, AtOnce { all: 12, whole: 2, guarded: 2, pools: 0, swapped: 6, mapped: 3 });
         assert_eq!(two, AtOnce { all: 15, whole: 4, guarded: 4, ..one });
         // The image, two that play flash, two in DRAM; and two more of each.
         assert_eq!(one.memory_bytes(1 << 30, 1 << 20, false), (5 << 30) + (12 << 20));
