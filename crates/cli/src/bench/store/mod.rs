@@ -20,6 +20,7 @@ use crate::checks;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
 use crate::progress;
+use crate::report::charts::{Bar, Bars, stack};
 use crate::report::{self, Report, table};
 use crate::values::Pattern;
 
@@ -139,7 +140,41 @@ pub fn run(args: &StoreArgs) -> Result<()> {
         &args.output,
         &Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows },
     )?;
+    report::write_plot(&args.output, || stack(&[bars(&rows).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Flash writes for each write, beside the policy alone.
+fn bars(rows: &[Row]) -> Bars {
+    let bar = |value: f64, row: &Row, of: &str| {
+        let tip =
+            format!("{} at {}%, {}: {value:.3} flash writes for each write, {of}", row.pattern, row.full, row.victims);
+        Some(Bar { value, spread: None, tip })
+    };
+    Bars {
+        title: "Flash writes for each write".to_owned(),
+        subtitle: rows.first().map_or_else(String::new, |row| {
+            format!(
+                "a pool of {}, a sync after each {:.1}% of the data",
+                format_bytes(row.pool_bytes),
+                row.sync_every_bytes as f64 * 100.0 / row.live_bytes as f64
+            )
+        }),
+        unit: "flash writes".to_owned(),
+        groups: rows.iter().map(|row| format!("{} {}%", row.pattern, row.full)).collect(),
+        series: ["data", "policy alone", "with metadata"].map(str::to_owned).to_vec(),
+        bars: rows
+            .iter()
+            .map(|row| {
+                vec![
+                    bar(row.amplification, row, "data alone"),
+                    bar(row.simulated, row, "simulated without a store"),
+                    bar(row.bytes_per_byte, row, "metadata included"),
+                ]
+            })
+            .collect(),
+        mark: Some((1.0, "written once".to_owned())),
+    }
 }
 
 /// Extents that the store keeps for reclaim, journal and checkpoint.
