@@ -89,6 +89,8 @@ impl Bars {
         let reach = |b: &Bar| b.spread.map_or(b.value, |(_, max)| max.max(b.value));
         let highest = self.bars.iter().flatten().flatten().map(reach).fold(0.0, f64::max);
         let highest = self.mark.as_ref().map_or(highest, |(mark, _)| highest.max(*mark));
+        // Small numbers differ behind the point.
+        let decimals = if highest < 10.0 { 2 } else { 0 };
         let scale = Scale::linear(0.0, highest * 1.06, bottom, top);
         value_axis(&mut canvas, &scale, 6, width, &self.unit, f64::midpoint(top, bottom));
         for (g, (name, bars)) in self.groups.iter().zip(&self.bars).enumerate() {
@@ -105,7 +107,8 @@ impl Bars {
                 }
                 let above = one.spread.map_or(y, |(_, max)| scale.at(max).min(y));
                 if bar > 15.0 || one.value < highest * 0.3 {
-                    canvas.text(x + bar / 2.0, above - 4.0, Anchor::Middle, "value", &format!("{:.0}", one.value));
+                    let text = format!("{:.decimals$}", one.value);
+                    canvas.text(x + bar / 2.0, above - 4.0, Anchor::Middle, "value", &text);
                 }
             }
         }

@@ -173,7 +173,7 @@ fn bars(rows: &[Row]) -> Bars {
                 ]
             })
             .collect(),
-        mark: Some((1.0, "written once".to_owned())),
+        mark: None,
     }
 }
 
