@@ -329,9 +329,10 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         if !self.written.is_empty() {
             let result = self.layer.written(&mut self.written);
             self.written.clear();
-            for slot in std::mem::take(&mut self.recorded) {
-                self.complete(slot, result, completions);
+            for i in 0..self.recorded.len() {
+                self.complete(self.recorded[i], result, completions);
             }
+            self.recorded.clear();
             self.busy = true;
         }
         if self.busy || !self.flushes.is_empty() {
@@ -344,7 +345,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
                 Err(error) => self.complete(slot, Err(error), completions),
             }
         }
-        for (slot, result) in std::mem::take(&mut self.ended) {
+        while let Some((slot, result)) = self.ended.pop() {
             self.complete(slot, result, completions);
         }
         // Reads that are repeated, and writes that found a place, go out at once: nobody else hands them over.

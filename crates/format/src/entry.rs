@@ -205,34 +205,6 @@ impl PageEntry {
             }
         }
     }
-    /// The same without a subpage. A packed version that loses one in the middle splits in two: the part before it, and the part
-    /// behind it; either may be empty (no valid bits).
-    #[must_use]
-    pub const fn without(self, subpage: u32, n: u32) -> (PageEntry, PageEntry) {
-        let (previous, time, status) = (self.previous(), self.time(), self.status());
-        match status.placement() {
-            Placement::Positional => {
-                let mut valid = self.valid();
-                let mut bit = subpage;
-                while bit < 32 {
-                    valid &= !(1 << bit);
-                    bit += n;
-                }
-                let rest = PageEntry::new(self.start(), previous, valid, time, status);
-                (rest, PageEntry::new(self.start(), previous, 0, time, status))
-            }
-            Placement::Packed => {
-                let low = self.valid() & ((1 << subpage) - 1);
-                let high = if subpage == 31 { 0 } else { self.valid() & !((1 << (subpage + 1)) - 1) };
-                let gone = (self.valid() >> subpage) & 1;
-                let start = FlashPage(self.start().0 + (low.count_ones() + gone) as u64);
-                (
-                    PageEntry::new(self.start(), previous, low, time, status),
-                    PageEntry::new(start, previous, high, time, status),
-                )
-            }
-        }
-    }
 }
 
 impl fmt::Debug for PageEntry {
@@ -382,24 +354,10 @@ mod tests {
             prop_assert_eq!((entry.start().0, entry.previous().0, entry.valid(), entry.time(), entry.status().bits()), (start, previous, valid, time, status));
         }
         #[test]
-        fn packed_subpages_lie_side_by_side(valid in 1..1u32 << 16, gone in 0..16u32) {
+        fn packed_subpages_lie_side_by_side(valid in 1..1u32 << 16) {
             let entry = PageEntry::new(FlashPage(100), EntryIndex::NONE, valid, 0, Status::PACKED);
             let places: Vec<_> = (0..16).filter_map(|s| entry.place(s, 16)).map(|p| p.0).collect();
             prop_assert_eq!(&places, &(100..100 + u64::from(valid.count_ones())).collect::<Vec<_>>());
-            let (low, high) = entry.without(gone, 16);
-            for s in 0..16 {
-                let left = low.place(s, 16).or(high.place(s, 16));
-                prop_assert_eq!(left, if s == gone { None } else { entry.place(s, 16) });
-            }
-        }
-        #[test]
-        fn positional_subpages_stay_where_they_are(valid: u32, gone in 0..8u32) {
-            let entry = positional(53, valid);
-            let (rest, none) = entry.without(gone, 8);
-            prop_assert_eq!(none.valid(), 0);
-            for s in 0..8 {
-                prop_assert_eq!(rest.place(s, 8), if s == gone { None } else { entry.place(s, 8) });
-            }
         }
         #[test]
         fn full_times_are_found(epoch in 0..u64::MAX >> 1, off in -(1i64 << 23)..1 << 23) {

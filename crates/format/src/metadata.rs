@@ -129,6 +129,17 @@ impl Header {
         page[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
         crc
     }
+    /// The page with this header (its `used` is the payload's length) and payload, and its checksum.
+    ///
+    /// # Panics
+    /// With a payload of more than [`PAYLOAD_BYTES`].
+    #[must_use]
+    pub fn page(&self, payload: &[u8]) -> (PageBuffer, u32) {
+        let mut page = zero_page();
+        page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
+        let checksum = Header { used: payload.len(), ..*self }.seal(&mut page);
+        (page, checksum)
+    }
     /// Reads a page: its header, its checksum, its payload.
     ///
     /// # Errors

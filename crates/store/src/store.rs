@@ -19,8 +19,8 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::fast::FixedState;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{
-    Anchor, Checksums, HEADER_BYTES, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId,
-    Record, Status, StreamPosition, Superblock, zero_page,
+    Anchor, Checksums, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId, Record, Status,
+    StreamPosition, Superblock,
 };
 use fulgurite_policy::Heat;
 
@@ -312,12 +312,18 @@ impl Store {
             features: 0,
         };
         let page = |kind, place, sequence, payload: &[u8]| {
-            let mut page = zero_page();
-            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
-            let used = payload.len();
-            Header { kind, used, commit_offset: 0, pool, place, next_extent: NO_EXTENT, sequence, epoch: 1, before: 0 }
-                .seal(&mut page);
-            (place, page)
+            let header = Header {
+                kind,
+                used: 0,
+                commit_offset: 0,
+                pool,
+                place,
+                next_extent: NO_EXTENT,
+                sequence,
+                epoch: 1,
+                before: 0,
+            };
+            (place, header.page(payload).0)
         };
         let (mut block, mut anchor) = (Vec::new(), Vec::new());
         superblock.encode(&mut block);
@@ -796,11 +802,9 @@ impl Store {
             for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
                 let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
                 owners.iter().for_each(|owner| owner.encode(&mut payload));
-                let mut page = zero_page();
-                page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
-                Header {
+                let header = Header {
                     kind: Kind::Summary,
-                    used: payload.len(),
+                    used: 0,
                     commit_offset: 0,
                     pool: self.pool,
                     place,
@@ -808,8 +812,8 @@ impl Store {
                     sequence: u64::from(place - first),
                     epoch: self.state.epoch(),
                     before: 0,
-                }
-                .seal(&mut page);
+                };
+                let (page, _) = header.page(&payload);
                 self.send(Purpose::Summary, Io::Write { place, page });
             }
         }

@@ -1,7 +1,7 @@
 //! A stream of pages of metadata through extents: each page names the extent in which the stream goes on, carries a number and
 //! the checksum of the page before, so that no page of another time or place can pass for the next.
 
-use fulgurite_format::{HEADER_BYTES, Header, Kind, NO_EXTENT, PageBuffer, PoolId, StreamPosition, zero_page};
+use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, PoolId, StreamPosition};
 
 use crate::geometry::Geometry;
 
@@ -38,8 +38,6 @@ impl Stream {
     }
     /// Makes the next page of a payload, behind so many others of the same commit. Returns it and its place.
     pub fn seal(&mut self, payload: &[u8], epoch: u64, commit_offset: u16) -> (u32, PageBuffer) {
-        let mut page = zero_page();
-        page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(payload);
         let place = self.geometry.first_of(self.at.extent) + self.at.index;
         let header = Header {
             kind: self.kind,
@@ -52,7 +50,8 @@ impl Stream {
             epoch,
             before: self.at.before,
         };
-        self.at.before = header.seal(&mut page);
+        let (page, checksum) = header.page(payload);
+        self.at.before = checksum;
         self.at.sequence += 1;
         self.at.index += 1;
         if self.at.index == self.geometry.extent_pages {

@@ -99,21 +99,8 @@ impl Table {
         self.used -= 1;
     }
 
-    /// A new version: the paper's update. The head is copied to an unused entry, and the new version leads to that.
-    pub fn push(&mut self, page: u32, entry: PageEntry) -> Result<(), TableFull> {
-        let head = self.head(page);
-        let previous = if head == EMPTY {
-            EntryIndex::NONE
-        } else {
-            let index = self.take()?;
-            self.entries[index.0 as usize] = head;
-            index
-        };
-        self.entries[page as usize] = entry.after(previous);
-        Ok(())
-    }
-
-    /// Replaces all versions of a page. Changes nothing when there is no room.
+    /// Replaces all versions of a page, the newest first: that is the head, at the page's own index, and the others lie above all
+    /// pages (the paper's update, whatever changes). Changes nothing when there is no room.
     pub fn replace(&mut self, page: u32, versions: &[PageEntry]) -> Result<(), TableFull> {
         let mut indices: Vec<EntryIndex> = Vec::with_capacity(versions.len());
         let mut at = self.head(page).previous();
@@ -155,8 +142,9 @@ mod tests {
     #[test]
     fn the_head_moves_up_and_the_chain_stays() {
         let mut table = Table::new(4, 100);
-        for time in 1..=4 {
-            table.push(2, entry(time)).unwrap();
+        for newest in 1..=4 {
+            let versions: Vec<PageEntry> = (1..=newest).rev().map(entry).collect();
+            table.replace(2, &versions).unwrap();
         }
         assert_eq!(times(&table, 2), [4, 3, 2, 1]);
         assert_eq!(times(&table, 1), []);
@@ -167,9 +155,7 @@ mod tests {
     #[test]
     fn entries_are_used_again() {
         let mut table = Table::new(2, 6);
-        for time in 1..=5 {
-            table.push(0, entry(time)).unwrap();
-        }
+        table.replace(0, &[5, 4, 3, 2, 1].map(entry)).unwrap();
         assert_eq!(table.room(), 0);
         table.replace(0, &[entry(5), entry(1)]).unwrap();
         assert_eq!((times(&table, 0), table.room()), (vec![5, 1], 3));

@@ -10,7 +10,7 @@ mod check;
 mod create;
 mod flat;
 mod info;
-mod mover;
+pub mod mover;
 mod open;
 
 use anyhow::Result;

@@ -1,6 +1,6 @@
 //! Commits, and the checkpoints that take effect with them.
 
-use fulgurite_format::{Anchor, FlashPage, HEADER_BYTES, Header, Kind, NO_EXTENT, Record, StreamPosition, zero_page};
+use fulgurite_format::{Anchor, FlashPage, Header, Kind, NO_EXTENT, Record, StreamPosition};
 
 use super::{CHECKPOINT_DEPTH, Commit, Io, Phase, Purpose, Store, stamp};
 use crate::checkpoint::CheckpointWriter;
@@ -159,11 +159,9 @@ impl Store {
         let first = geometry.first_of(ANCHOR_EXTENTS[self.anchors.extent]) + self.anchors.index;
         self.commit.as_mut().expect("in a commit").pending = 2;
         for place in [first, first + 1] {
-            let mut page = zero_page();
-            page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
-            Header {
+            let header = Header {
                 kind: Kind::Anchor,
-                used: payload.len(),
+                used: 0,
                 commit_offset: 0,
                 pool: self.pool,
                 place,
@@ -171,8 +169,8 @@ impl Store {
                 sequence: self.anchors.sequence,
                 epoch: self.state.epoch(),
                 before: 0,
-            }
-            .seal(&mut page);
+            };
+            let (page, _) = header.page(&payload);
             self.send(Purpose::Commit, Io::Write { place, page });
         }
         self.anchors.index += 2;
