@@ -15,7 +15,8 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth, frame_count,
+    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, Versions, check_depth,
+    frame_count,
 };
 
 /// Where a subpage lies.
@@ -48,7 +49,10 @@ pub trait Layer: Send + Sync + 'static {
     fn dram_bytes(&self) -> usize;
     /// Where a subpage lies now; none when it was never written, and so reads as zeros. Called for each read, before it and after
     /// it: when both answers agree, nothing else was written to that place in between.
-    fn locate(&self, subpage: u32) -> Option<Place>;
+    ///
+    /// # Errors
+    /// When it must not be read.
+    fn locate(&self, subpage: u32) -> Result<Option<Place>, FlashError>;
     /// Gives places to ascending subpages that are about to be written: one for each of the first so many. For the others it is
     /// asked again later.
     ///
@@ -64,6 +68,10 @@ pub trait Layer: Send + Sync + 'static {
     fn not_written(&self, flash_page: u32);
     /// Does some of the layer's own work, if there is any and nobody else is at it. Never blocks. Returns whether there is more.
     fn work(&self) -> bool;
+    /// Its states that have names, if it keeps any.
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
     /// Begins to make durable what was written; returns what to ask for.
     ///
     /// # Errors
@@ -126,6 +134,9 @@ impl<L: Layer> Flash for Layered<L> {
     }
     fn counters(&self) -> DeviceCounters {
         self.layer.medium().counters()
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        self.layer.versions()
     }
     fn dram_bytes(&self) -> usize {
         self.layer.dram_bytes()
@@ -210,15 +221,16 @@ impl<L: Layer> LayeredQueue<L> {
     fn begin_read(&mut self, slot: u32) {
         let Pending { subpage, frame, .. } = self.requests[slot as usize];
         match self.layer.locate(subpage) {
-            Some(place) => {
+            Ok(Some(place)) => {
                 self.requests[slot as usize].place = place;
                 self.pass_on(slot, Op::Read, place.flash_page);
             }
-            None => {
+            Ok(None) => {
                 // What was never written is zeros, and never what lay in the frame before.
                 self.frames.zero(frame.index() * SUBPAGE_BYTES, SUBPAGE_BYTES);
                 self.ended.push((slot, Ok(())));
             }
+            Err(error) => self.ended.push((slot, Err(error))),
         }
     }
     /// Places the writes that wait, side by side in the order of their subpages, and passes them on.
@@ -250,7 +262,7 @@ impl<L: Layer> LayeredQueue<L> {
     fn read_ended(&mut self, slot: u32, ended: Completion, completions: &mut Vec<Completion>) {
         let result = ended.result;
         let Pending { subpage, place, tried, .. } = self.requests[slot as usize];
-        if self.layer.locate(subpage) != Some(place) {
+        if self.layer.locate(subpage) != Ok(Some(place)) {
             // It moved while it was read; what lies at the old place may be anything.
             self.begin_read(slot);
             return;

@@ -36,6 +36,7 @@ mod ring;
 #[cfg(loom)]
 pub mod ring;
 mod slots;
+mod versions;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -50,6 +51,7 @@ pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Place, Written};
 pub use memory::MemoryFlash;
+pub use versions::{VersionError, Versions};
 
 /// The most requests that one queue may have in flight.
 pub const DEPTH_MAX: usize = 16_384;
@@ -151,6 +153,10 @@ pub trait Flash: FrameContract + Send + Sync {
     /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts against the budget.
     fn dram_bytes(&self) -> usize {
         0
+    }
+    /// Its states that have names, if it keeps any.
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
     }
     /// What it has done so far, over all queues.
     fn counters(&self) -> DeviceCounters;

@@ -59,7 +59,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
+pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
 pub use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 pub use fulgurite_memory::{
     AccessError, Array, BPlusTree, BPlusTreeRoot, BPlusTreeShape, Exclusive, FiberLatch, HashMap, HashMapRoot, Heap,
@@ -69,8 +69,8 @@ pub use fulgurite_memory::{
 };
 pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 pub use fulgurite_runtime::{
-    BuildError, Builder as RuntimeBuilder, Context, JobError, JobHandle, JobOptions, Next, Priority, Runtime,
-    ServeError, Service, Statistics, SubmitError,
+    BuildError, Builder as RuntimeBuilder, Context, Durable, JobError, JobHandle, JobOptions, Next, Priority, Runtime,
+    ServeError, Service, Statistics, SubmitError, SyncError, Synced, WriteSection,
 };
 pub use zerocopy;
 

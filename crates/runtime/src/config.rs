@@ -94,6 +94,7 @@ pub struct Builder {
     pub(crate) admission: AdmissionPolicy,
     pub(crate) device_timeout: Duration,
     pub(crate) run_limit: Duration,
+    pub(crate) gate_timeout: Duration,
 }
 
 impl Builder {
@@ -122,6 +123,7 @@ impl Builder {
             admission: AdmissionPolicy::Unlimited,
             device_timeout: Duration::from_secs(10),
             run_limit: Duration::from_secs(1),
+            gate_timeout: Duration::from_secs(10),
         }
     }
     /// The DRAM budget in bytes: a hard cap on everything, tables, stacks, rings and buffers included.
@@ -219,6 +221,11 @@ impl Builder {
     /// After how long a job that runs without giving its core back is reported by name.
     pub fn run_limit(mut self, time: Duration) -> Self {
         self.run_limit = time;
+        self
+    }
+    /// How long a sync or a roll back waits for write sections that are open.
+    pub fn gate_timeout(mut self, time: Duration) -> Self {
+        self.gate_timeout = time;
         self
     }
     /// Starts the runtime.
@@ -327,8 +334,9 @@ impl Needs {
         // What a worker needs beside its frames: stacks, contexts and fiber slots, the miss table and requests (by their
         // own formulas, below 200 bytes each), histograms, the queue's rings.
         let per_fiber = (stack_bytes as u64).saturating_add(4096 + 512);
-        let per_worker =
-            (fibers as u64).saturating_mul(per_fiber).saturating_add((depth * 200 + HISTOGRAM_BYTES) as u64);
+        let per_worker = (own_fibers(fibers) as u64)
+            .saturating_mul(per_fiber)
+            .saturating_add((depth * 200 + HISTOGRAM_BYTES) as u64);
         let tables = table::bytes(pool_bytes / SUBPAGE_BYTES as u64) + PROCESS_BYTES;
         // A worker that is not alone has no use for a near table.
         let near = if workers == 1 { near::BYTES_PER_FRAME } else { 0 };
@@ -338,6 +346,11 @@ impl Needs {
             per_frame_bytes: (per_frame + bytes_per_frame(replacement)) as u64,
         }
     }
+}
+
+/// Fibers of a worker, with the one for the runtime's own jobs.
+pub(crate) fn own_fibers(fibers: usize) -> usize {
+    fibers.saturating_add(1)
 }
 
 fn default_depth(fibers: usize) -> usize {

@@ -20,7 +20,7 @@ use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use parking_lot::Mutex;
 
 use crate::AccessError;
-use crate::frames::{Marks, PINS_MAX};
+use crate::frames::{DIRTY, Marks, PINS_MAX};
 use crate::job::Control;
 use crate::mailbox::Wake;
 use crate::miss::Step;
@@ -47,6 +47,8 @@ pub(crate) enum WaitsFor {
 /// What a fiber and its worker tell each other. Both are on one thread; cells are enough.
 pub(crate) struct FiberState {
     pub index: u32,
+    /// The worker that it belongs to.
+    worker: u32,
     /// Kept by the fiber's pins, through this.
     shared: Arc<Shared>,
     /// The fiber waits for a wake-up.
@@ -73,15 +75,18 @@ pub(crate) struct FiberState {
     pins_left: Cell<u32>,
     /// How many there are of both.
     pins: Cell<u32>,
+    /// Write sections that it is in, one inside the other.
+    sections: Cell<u32>,
     control: std::cell::RefCell<Option<Arc<Control>>>,
     /// The job can be cancelled or has a deadline.
     bounded: Cell<bool>,
 }
 
 impl FiberState {
-    pub(crate) fn new(index: u32, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(index: u32, worker: u32, shared: Arc<Shared>) -> Self {
         FiberState {
             index,
+            worker,
             shared,
             waiting: Cell::new(false),
             ticket: Cell::new(0),
@@ -95,6 +100,7 @@ impl FiberState {
             pins_limit: Cell::new(0),
             pins_left: Cell::new(0),
             pins: Cell::new(0),
+            sections: Cell::new(0),
             control: std::cell::RefCell::default(),
             bounded: Cell::new(false),
         }
@@ -131,9 +137,17 @@ impl FiberState {
         self.waiting.set(true);
         ticket
     }
+    /// Pins that its jobs hold, those of earlier ones included.
+    pub(crate) fn pins_held(&self) -> u32 {
+        self.pins.get()
+    }
+    /// Whether it is in a write section.
+    pub(crate) fn in_section(&self) -> bool {
+        self.sections.get() > 0
+    }
     /// For the fiber that takes the place of one that died without unwinding: wake-ups of that one come too late for this.
     pub(crate) fn successor(&self) -> FiberState {
-        let new = FiberState::new(self.index, self.shared.clone());
+        let new = FiberState::new(self.index, self.worker, self.shared.clone());
         new.ticket.set(self.ticket.get());
         new
     }
@@ -159,6 +173,9 @@ pub struct Context {
     stack_reserve: usize,
     not_send: PhantomData<*mut ()>,
 }
+
+/// How long a write to a frame that is on its way to the medium waits before it looks again.
+const SEALED_WAIT: Duration = Duration::from_micros(20);
 
 /// What of a fiber's stack is kept for the way to the worker's stack, for parking and for the switch, which must not overflow.
 const STACK_RESERVE: usize = match (cfg!(sanitized), cfg!(debug_assertions)) {
@@ -270,8 +287,7 @@ impl Context {
     pub fn access_mut(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
         let byte = self.access(at)?;
         // SAFETY: the access has just returned it.
-        unsafe { self.mark_dirty(byte) };
-        Ok(byte)
+        if unsafe { self.mark_dirty(byte) } { Ok(byte) } else { self.unsealed(at, Context::access) }
     }
 
     /// As [`Context::access`], for the part of the pool that workers own.
@@ -300,8 +316,7 @@ impl Context {
     pub fn access_owned_mut(&mut self, at: Address) -> Result<NonNull<u8>, AccessError> {
         let byte = self.access_owned(at)?;
         // SAFETY: the access has just returned it.
-        unsafe { self.mark_dirty(byte) };
-        Ok(byte)
+        if unsafe { self.mark_dirty(byte) } { Ok(byte) } else { self.unsealed(at, Context::access_owned) }
     }
 
     /// The frame of a subpage, if it is resident; it stays there until this fiber accesses another or switches.
@@ -336,15 +351,50 @@ impl Context {
         }
     }
 
-    /// Marks the subpage of a byte dirty.
+    /// Marks the subpage of a byte dirty. False when it is sealed, and must not be written to yet.
     ///
     /// # Safety
     /// The last access of this context must have returned the byte.
     #[inline(always)]
-    unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) {
-        let frame = (byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT;
+    unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) -> bool {
+        let frame = self.frame_of(byte);
         // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as frames.
-        unsafe { self.marks.add(frame).as_ref() }.dirty.store(1, Ordering::Relaxed);
+        let dirty = &unsafe { self.marks.add(frame as usize).as_ref() }.dirty;
+        if dirty.load(Ordering::Acquire) > DIRTY {
+            return false;
+        }
+        dirty.store(DIRTY, Ordering::Relaxed);
+        true
+    }
+
+    /// The frame that a byte lies in.
+    #[inline(always)]
+    fn frame_of(&self, byte: NonNull<u8>) -> u32 {
+        ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32
+    }
+
+    /// Accesses a byte in a frame that was sealed, and makes it one that may be written to: when this returns it is marked dirty.
+    #[cold]
+    #[inline(never)]
+    fn unsealed(
+        &mut self,
+        at: Address,
+        access: impl Fn(&mut Context, Address) -> Result<NonNull<u8>, AccessError>,
+    ) -> Result<NonNull<u8>, AccessError> {
+        loop {
+            self.enough_stack()?;
+            let byte = access(self, at)?;
+            let frame = self.frame_of(byte);
+            let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE) as u32;
+            if self.with_worker(|worker| worker.unseal(subpage, frame)) {
+                // SAFETY: the access has just returned it, and nothing has switched since.
+                if unsafe { self.mark_dirty(byte) } {
+                    return Ok(byte);
+                }
+                continue;
+            }
+            self.sleep(SEALED_WAIT)?;
+        }
     }
 
     #[inline(always)]
@@ -404,7 +454,7 @@ impl Context {
     #[inline]
     pub fn pin(&mut self, at: Address) -> Result<PinnedFrame, AccessError> {
         let byte = self.access(at)?;
-        self.pin_resident(at, byte)
+        self.pin_resident(at, byte, Context::access)
     }
 
     /// As [`Context::pin`], for the part of the pool that workers own. The frame shows no views of its bytes: whether a
@@ -414,16 +464,28 @@ impl Context {
     /// As [`Context::pin`].
     pub fn pin_owned(&mut self, at: Address) -> Result<OwnedFrame, AccessError> {
         let byte = self.access_owned(at)?;
-        self.pin_resident(at, byte).map(OwnedFrame)
+        self.pin_resident(at, byte, Context::access_owned).map(OwnedFrame)
     }
 
     #[inline]
-    fn pin_resident(&mut self, at: Address, byte: NonNull<u8>) -> Result<PinnedFrame, AccessError> {
+    fn pin_resident(
+        &mut self,
+        at: Address,
+        byte: NonNull<u8>,
+        access: impl Fn(&mut Context, Address) -> Result<NonNull<u8>, AccessError>,
+    ) -> Result<PinnedFrame, AccessError> {
         let (pins, limit) = (self.state.pins.get(), self.state.pins_limit.get());
         if pins >= limit.saturating_add(self.state.pins_left.get()) {
             return Err(AccessError::TooManyPins { limit });
         }
-        let frame = ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32;
+        let mut frame = self.frame_of(byte);
+        if self.shared.frames.marks(frame).dirty.load(Ordering::Acquire) > DIRTY {
+            // Whoever has the pin may write at any moment, and cannot wait then.
+            frame = {
+                let byte = self.unsealed(at, access)?;
+                self.frame_of(byte)
+            };
+        }
         if self.shared.frames.pins(frame).load(Ordering::Relaxed) >= PINS_MAX {
             return Err(AccessError::PinnedTooOften { at, pins: PINS_MAX.into() });
         }
@@ -431,6 +493,52 @@ impl Context {
         self.shared.pin(frame);
         self.state.pins.set(pins + 1);
         Ok(PinnedFrame { state: self.state.clone(), frame, address: at.subpage().address() })
+    }
+
+    /// Begins a write section: what is written until the guard is dropped is wholly in a token, or not at all ([`Runtime::sync`]
+    /// cuts between sections). Sections nest. Waits while a sync closes the gate, so begin it before anything that other
+    /// sections may wait for, such as a latch.
+    ///
+    /// [`Runtime::sync`]: crate::Runtime::sync
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed, or the runtime is dropped, while it waited.
+    #[inline]
+    pub fn write_section(&mut self) -> Result<WriteSection, AccessError> {
+        if !self.state.in_section() {
+            let gate = &self.shared.gates[self.state.worker as usize];
+            if gate.closed.load(Ordering::Relaxed) {
+                self.pass_gate()?;
+            }
+            self.shared.gates[self.state.worker as usize].enter();
+        }
+        self.state.sections.set(self.state.sections.get() + 1);
+        Ok(WriteSection { state: self.state.clone() })
+    }
+
+    /// Waits until the gate is open. The runtime's own jobs do not: they run because it is closed.
+    #[cold]
+    fn pass_gate(&mut self) -> Result<(), AccessError> {
+        let index = self.state.index;
+        if index as usize == self.shared.config.fibers {
+            return Ok(());
+        }
+        let begun = self.shared.clock.now_ns();
+        while self.shared.gates[self.state.worker as usize].closed.load(Ordering::Relaxed) {
+            self.verdict()?;
+            self.with_worker(|worker| {
+                let ticket = worker.will_wait(index, WaitsFor::Latch, begun);
+                worker.until_deadline(index, ticket);
+                worker.gate_waiters.push((index, ticket));
+            });
+            self.suspend();
+            self.after_wait()?;
+        }
+        self.with_worker(|worker| {
+            worker.statistics.counts.gate_waits += 1;
+            worker.statistics.counts.gate_wait_ns += worker.shared.clock.now_ns() - begun;
+        });
+        Ok(())
     }
 
     /// Starts to bring the subpage of `at` in, if there is room. Never waits.
@@ -628,6 +736,29 @@ impl Context {
     }
 }
 
+/// Keeps a write section open until it is dropped. See [`Context::write_section`].
+#[must_use = "the section ends when this is dropped"]
+pub struct WriteSection {
+    state: Rc<FiberState>,
+}
+
+impl std::fmt::Debug for WriteSection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WriteSection").field("open", &self.state.sections.get()).finish()
+    }
+}
+
+impl Drop for WriteSection {
+    #[inline]
+    fn drop(&mut self) {
+        let open = self.state.sections.get() - 1;
+        self.state.sections.set(open);
+        if open == 0 {
+            self.state.shared.gates[self.state.worker as usize].leave();
+        }
+    }
+}
+
 /// A frame that stays where it is until this is dropped.
 pub struct PinnedFrame {
     state: Rc<FiberState>,
@@ -650,7 +781,7 @@ impl PinnedFrame {
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
     #[inline]
     pub fn mark_dirty(&self) {
-        self.state.shared.frames.marks(self.frame).dirty.store(1, Ordering::Relaxed);
+        self.state.shared.frames.marks(self.frame).dirty.store(DIRTY, Ordering::Relaxed);
     }
     /// Bytes in it.
     #[must_use]

@@ -10,7 +10,7 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{FrameView, MissKind, Replacement};
 
-use crate::frames::{Frames, index};
+use crate::frames::{CLEAN, DIRTY, Frames, index};
 use crate::mailbox::Wake;
 use crate::miss::Purpose;
 use crate::primitive::Ordering;
@@ -166,8 +166,11 @@ impl Worker {
             // The slots first: a pin is taken while the slot still protects the frame.
             let in_use =
                 !alone && self.used_elsewhere(frame) || self.shared.frames.pins(frame).load(Ordering::Acquire) > 0;
-            let dirty = self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0;
-            if in_use || dirty && !self.has_room_to_write() {
+            let mark = self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed);
+            let dirty = mark != CLEAN;
+            // What was written since a cut is not part of its token.
+            let held_back = mark == DIRTY && self.shared.cut.holds_back();
+            if in_use || held_back || dirty && !self.has_room_to_write() {
                 self.statistics.counts.evict_in_use += u64::from(in_use);
                 self.held[local as usize].linked = true;
                 self.replacement.reinstated(index(local), SubpageIndex(subpage));
@@ -197,7 +200,7 @@ impl Worker {
 
     fn begin_write_back(&mut self, subpage: u32, frame: u32) {
         self.statistics.counts.evicted_dirty += 1;
-        self.shared.frames.marks(frame).dirty.store(0, Ordering::Relaxed);
+        self.shared.frames.marks(frame).dirty.store(CLEAN, Ordering::Relaxed);
         self.writing += 1;
         self.misses
             .begin(SubpageIndex(subpage), index(frame), MissKind::Write)
@@ -234,6 +237,8 @@ impl Worker {
     /// this one, a job that sleeps with a pin), they are given as long as the medium is.
     pub(crate) fn fail_frame_waiters_if_stuck(&mut self, now_ns: u64) {
         let moving = !self.free.is_empty() && self.has_room() || self.scheduler.has_runnable();
+        // What a cut holds back goes when its token is named.
+        let moving = moving || self.shared.cut.holds_back();
         if self.frame_waiters.is_empty() || moving || self.in_flight() > self.late {
             self.stuck_since_ns = 0;
             return;
@@ -312,7 +317,7 @@ impl Worker {
     pub(crate) fn dirty(&self) -> impl Iterator<Item = u32> {
         (0..self.held.len() as u32).filter(|&local| {
             let frame = self.first_frame + local;
-            self.held[local as usize].linked && self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != 0
+            self.held[local as usize].linked && self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != CLEAN
         })
     }
 
@@ -342,7 +347,7 @@ impl Worker {
     }
 
     /// Waits for a completion, no longer than the medium may take.
-    fn wait_for_medium(&mut self) -> Result<(), FlashError> {
+    pub(crate) fn wait_for_medium(&mut self) -> Result<(), FlashError> {
         self.hand_over();
         let begin = self.shared.clock.now_ns();
         let limit = self.shared.config.device_timeout;

@@ -17,11 +17,22 @@ use fulgurite_sys::{Arena, ArenaError, Backed};
 pub(crate) struct Marks {
     /// Set by every hit; taken by the replacement policy.
     pub referenced: AtomicU8,
-    /// Set before every write; read by the evictor once nobody uses the frame.
+    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`COPYING`].
     pub dirty: AtomicU8,
     /// How many pins and woken waiters hold the frame.
     pub pins: AtomicU16,
 }
+
+/// Flash holds what the frame does.
+pub(crate) const CLEAN: u8 = 0;
+/// The frame was written to since.
+pub(crate) const DIRTY: u8 = 1;
+/// The frame holds what a token needs (see `cut`): it is not written to before that was written, or copied.
+pub(crate) const SEALED: u8 = 2;
+/// The same, and its bytes are on their way to the medium.
+pub(crate) const WRITING: u8 = 3;
+/// The same, and a worker is copying it.
+pub(crate) const COPYING: u8 = 4;
 
 /// The most pins that may hold one frame: short of what the count can hold by more than all workers could add at once.
 pub(crate) const PINS_MAX: u16 = u16::MAX - 1024;
@@ -78,6 +89,10 @@ impl Frames {
     }
     pub(crate) fn zero(&self, frame: u32) {
         self.arena.zero((frame as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES);
+    }
+    /// Copies one frame's bytes to another.
+    pub(crate) fn copy(&self, from: u32, to: u32) {
+        self.arena.copy_within((from as usize) << SUBPAGE_SHIFT, (to as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES);
     }
     /// Gives the memory of frames `first..end` back to the kernel, which does not fill it again until [`Frames::claim`].
     pub(crate) fn discard(&self, first: u32, end: u32) {

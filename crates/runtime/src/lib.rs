@@ -17,6 +17,7 @@
 
 mod config;
 mod context;
+mod cut;
 mod error;
 mod evict;
 mod frames;
@@ -33,17 +34,19 @@ mod runtime;
 mod service;
 mod shared;
 mod stats;
+mod sync;
 mod table;
 mod worker;
 
 pub use config::{BuildError, Builder, Needs};
-pub use context::{Context, OwnedFrame, PinnedFrame};
+pub use context::{Context, OwnedFrame, PinnedFrame, WriteSection};
 pub use error::AccessError;
 pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;
 pub use stats::{Counts, Statistics, WorkerStatistics};
+pub use sync::{Durable, SyncError, Synced};
 
 /// A time in nanoseconds; what does not fit is 584 years.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {

@@ -8,6 +8,7 @@ use fulgurite_flash::FlashError;
 use fulgurite_policy::Waiter;
 use fulgurite_sys::Notifier;
 
+use crate::cut::Halt;
 use crate::job::ErasedJob;
 use crate::service::ServiceFactory;
 use crate::stats::WorkerStatistics;
@@ -41,6 +42,16 @@ pub(crate) enum Message {
     SetFrames(u32),
     /// Tell the statistics; start anew if asked.
     Statistics { reset: bool, reply: std::sync::mpsc::Sender<WorkerStatistics> },
+    /// Let no write section begin; tell when none is open.
+    CloseGate(std::sync::mpsc::Sender<()>),
+    /// Let write sections begin again.
+    OpenGate,
+    /// Stand still with all other workers.
+    Halt(Arc<Halt>),
+    /// A job of the runtime itself, for the fiber that is kept for these.
+    OwnJob(Box<dyn ErasedJob>),
+    /// Look around: something has changed.
+    Nudge,
     /// Write all dirty frames back and flush the medium.
     WriteBack(std::sync::mpsc::Sender<Result<(), FlashError>>),
     /// A job was cancelled: should it wait for something that may take long, it need not.

@@ -9,7 +9,7 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
 use crate::context::WaitsFor;
-use crate::frames::index;
+use crate::frames::{DIRTY, index};
 use crate::mailbox::{Message, Wake};
 use crate::primitive::Ordering;
 use crate::residency::{self, State};
@@ -66,6 +66,10 @@ pub(crate) enum Purpose {
     WriteInPlace,
     /// The medium did not answer in time; its waiters were told. The frame is still the medium's.
     Abandoned,
+    /// The contents of a sealed frame, from where they lie.
+    Sealed,
+    /// The contents of a sealed frame, from a copy.
+    Copied,
     /// A flush of the medium.
     Flush,
 }
@@ -284,12 +288,17 @@ impl Worker {
         assert!(since_ns != 0, "the medium completed a request twice");
         self.requests_free.push(slot);
         self.late -= usize::from(late);
+        if matches!(purpose, Purpose::WriteBack | Purpose::WriteInPlace | Purpose::Sealed | Purpose::Copied) {
+            self.count_for_cut(completion.result);
+        }
         match purpose {
             Purpose::Abandoned => self.release_frame(frame),
             Purpose::Flush => self.flushed(subpage, completion.result),
             Purpose::Read => self.read_done(subpage, frame, completion.result, now_ns),
             Purpose::WriteBack => self.write_done(subpage, frame, completion.result, now_ns),
             Purpose::WriteInPlace => self.written_in_place(frame, completion.result),
+            Purpose::Sealed => self.sealed_written(frame, completion.result),
+            Purpose::Copied => self.copy_written(frame, completion.result),
         }
     }
 
@@ -326,7 +335,7 @@ impl Worker {
         // Wanted again, or not to be lost: it stays.
         if result.is_err() {
             self.statistics.counts.write_errors += 1;
-            self.shared.frames.marks(frame).dirty.store(1, Ordering::Relaxed);
+            self.shared.frames.marks(frame).dirty.store(DIRTY, Ordering::Relaxed);
             self.retry_ns = now_ns + RETRY_NS;
             self.fail_first_frame_waiter(now_ns);
         }
@@ -417,7 +426,9 @@ impl Worker {
                     self.flushed(subpage, Err(FlashError::TimedOut));
                 }
                 // Its frame is pinned until an answer comes.
-                Purpose::WriteInPlace => self.requests[slot].since_ns = now_ns,
+                Purpose::WriteInPlace | Purpose::Sealed => self.requests[slot].since_ns = now_ns,
+                // A frame of nobody's.
+                Purpose::Copied => self.requests[slot].since_ns = now_ns,
                 Purpose::Abandoned => {}
             }
         }

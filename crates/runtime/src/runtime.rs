@@ -7,7 +7,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fulgurite_flash::FlashError;
+use fulgurite_flash::{FlashError, VersionError};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
 use crate::config::{BuildError, Builder};
@@ -17,11 +17,14 @@ use crate::service::{Service, ServiceEnd, ServiceFactory};
 use crate::shared::{Shared, WorkerId};
 use crate::stats::{Statistics, WorkerStatistics};
 use crate::worker::Worker;
-use crate::{AccessError, Context};
+use crate::{AccessError, Context, SyncError};
 
 /// Workers, their frames, and the flash behind them. Dropping it lets begun jobs end, writes dirty frames back and stops.
+///
+/// Where the medium keeps versions, dropping it makes a last token, as [`Runtime::sync`] does, and then lets begun jobs end; what
+/// they write after that is lost, so wait for them first. A job that drops the last handle makes no token.
 pub struct Runtime {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     watchdog: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
@@ -274,7 +277,8 @@ impl Runtime {
         Statistics { workers, dram_bytes: self.dram_bytes(), device: self.shared.flash.counters() }
     }
 
-    /// Writes all dirty frames back and flushes the medium. What jobs write meanwhile may stay dirty.
+    /// Writes all dirty frames back and flushes the medium. What jobs write meanwhile may stay dirty. Where the medium keeps
+    /// versions this is a [`Runtime::sync`].
     ///
     /// # Errors
     /// The medium's.
@@ -283,6 +287,12 @@ impl Runtime {
     /// Inside a job.
     pub fn write_back(&self) -> Result<(), FlashError> {
         crate::worker::assert_foreign("write everything back");
+        if self.shared.flash.versions().is_some() {
+            return self.sync().map(drop).map_err(|error| match error {
+                SyncError::Version(VersionError::Flash(error)) => error,
+                _ => FlashError::TimedOut,
+            });
+        }
         let answers: Vec<_> = self
             .shared
             .mailboxes
@@ -370,6 +380,11 @@ fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
+        if self.shared.flash.versions().is_some() && !crate::worker::on_worker() && self.watchdog.is_some() {
+            if let Err(error) = self.sync() {
+                eprintln!("fulgurite: what was written since the last token is lost: {error}");
+            }
+        }
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.mailboxes.iter().for_each(|m| m.send(Message::Stop));
         let me = std::thread::current().id();

@@ -11,7 +11,9 @@ use fulgurite_policy::Admission;
 use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
+use crate::Durable;
 use crate::config::{BuildError, Builder, Layout};
+use crate::cut::{Cut, Gate};
 use crate::frames::Frames;
 use crate::job::{ErasedJob, JobError};
 use crate::mailbox::Mailbox;
@@ -50,6 +52,13 @@ pub(crate) struct Shared {
     pub frames: Frames,
     /// One per worker: the word of the frame that its running fiber may hold an unpinned reference to.
     pub slots: Box<[CachePadded<AtomicU32>]>,
+    /// One per worker, for its fibers.
+    pub gates: Box<[CachePadded<Gate>]>,
+    pub cut: Cut,
+    /// One sync or roll back at a time.
+    pub sync_turn: Mutex<()>,
+    /// What is saved with every sync.
+    pub parts: Mutex<Vec<Arc<dyn Durable>>>,
     pub mailboxes: Box<[Mailbox]>,
     pub injector: Injector,
     pub flash: Arc<dyn Flash>,
@@ -104,6 +113,10 @@ impl Shared {
             layout,
             frames,
             slots: (0..workers).map(|_| CachePadded::new(AtomicU32::new(residency::NOTHING))).collect(),
+            gates: (0..workers).map(|_| CachePadded::default()).collect(),
+            cut: Cut::default(),
+            sync_turn: Mutex::new(()),
+            parts: Mutex::new(Vec::new()),
             mailboxes,
             injector: Injector::default(),
             flash: config.flash.clone(),

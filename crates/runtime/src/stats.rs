@@ -76,6 +76,14 @@ counts! {
     wait_ns, "counter";
     /// Times that the worker slept.
     sleeps, "counter";
+    /// Times that a fiber waited for a sync's gate.
+    gate_waits, "counter";
+    /// Nanoseconds that fibers waited there.
+    gate_wait_ns, "counter";
+    /// Frames that a sync had to write.
+    sealed, "counter";
+    /// Frames that were copied for a sync, as they were pinned or written to.
+    copied, "counter";
     /// Requests to the medium that were given up.
     timeouts, "counter";
     /// Frames that the worker has.

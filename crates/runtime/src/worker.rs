@@ -27,7 +27,7 @@ use fulgurite_fiber::{Fiber, PooledStack, Resumed, StackPool, Suspender};
 use fulgurite_flash::{Completion, Queue};
 use fulgurite_policy::{AnyReplacement, Choice, FiberIndex, MissTable, Point, Prefetcher, Scheduler, Waiter};
 
-use crate::config::BuildError;
+use crate::config::{BuildError, own_fibers};
 use crate::context::{Context, FiberState, WaitsFor};
 use crate::job::{Control, ErasedJob, Finish, JobError, SubmitError, drop_payload, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
@@ -115,6 +115,20 @@ pub(crate) struct Worker {
     stopping_ns: u64,
     /// It has told the others that it has no fibers any more.
     left: bool,
+    /// Somebody waits until no write section is open.
+    pub(crate) drained: Option<std::sync::mpsc::Sender<()>>,
+    /// Fibers that wait for the gate, and their tickets.
+    pub(crate) gate_waiters: Vec<(u32, u32)>,
+    /// Up to which frame sealed ones have been looked for.
+    pub(crate) pump_at: u32,
+    /// Sealed frames being written from where they lie.
+    pub(crate) pumped: usize,
+    /// Mail that came while the worker was halted.
+    pub(crate) mail_put_off: VecDeque<Message>,
+    /// Jobs of the runtime itself, for the last fiber.
+    own_jobs: VecDeque<Box<dyn ErasedJob>>,
+    /// That fiber has one.
+    own_job_runs: bool,
     pub(crate) write_back_requests: Vec<std::sync::mpsc::Sender<Result<(), fulgurite_flash::FlashError>>>,
     pub(crate) statistics: WorkerStatistics,
 }
@@ -153,12 +167,17 @@ thread_local! {
     static CURRENT: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
+/// Whether this thread runs a worker.
+pub(crate) fn on_worker() -> bool {
+    CURRENT.get()
+}
+
 /// Refuses what would make a worker wait for itself.
 ///
 /// # Panics
 /// On a thread that runs a worker.
 pub(crate) fn assert_foreign(what: &str) {
-    assert!(!CURRENT.get(), "a job must not {what}: its worker would wait for itself; do it from another thread");
+    assert!(!on_worker(), "a job must not {what}: its worker would wait for itself; do it from another thread");
 }
 
 /// Ends the wait with this ticket of a fiber of `worker`, from any thread.
@@ -176,11 +195,12 @@ impl Worker {
         let frames_max = layout.frames_per_worker_max;
         let notifier = shared.mailboxes[id as usize].notifier().clone();
         let queue = shared.flash.open_queue(shared.frames.arena().clone(), depth, notifier)?;
-        let stacks = StackPool::new(config.fibers, config.stack_bytes)?;
-        let fibers: Box<[FiberSlot]> = (0..config.fibers as u32)
+        let with_own = own_fibers(config.fibers);
+        let stacks = StackPool::new(with_own, config.stack_bytes)?;
+        let fibers: Box<[FiberSlot]> = (0..with_own as u32)
             .map(|index| FiberSlot {
                 fiber: None,
-                state: Rc::new(FiberState::new(index, shared.clone())),
+                state: Rc::new(FiberState::new(index, id, shared.clone())),
                 finish: None,
                 serving: false,
                 promised: 0,
@@ -195,8 +215,8 @@ impl Worker {
             unflushed: 0,
             requests: vec![Request::default(); depth],
             requests_free: (0..depth as u32).rev().collect(),
-            misses: MissTable::new(depth, config.fibers * config.workers),
-            scheduler: Scheduler::new(config.scheduling, pending, config.fibers),
+            misses: MissTable::new(depth, with_own * config.workers),
+            scheduler: Scheduler::new(config.scheduling, pending, with_own),
             replacement: AnyReplacement::new(config.replacement, frames_max as usize),
             prefetcher: Prefetcher::new(config.prefetch),
             first_frame,
@@ -206,7 +226,7 @@ impl Worker {
             free: Vec::with_capacity(frames_max as usize),
             held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
             writing: 0,
-            frame_waiters: VecDeque::with_capacity(config.fibers),
+            frame_waiters: VecDeque::with_capacity(with_own),
             first_write_failure: None,
             write_failure: None,
             retry_ns: 0,
@@ -233,6 +253,13 @@ impl Worker {
             points: 0,
             stopping_ns: 0,
             left: false,
+            drained: None,
+            gate_waiters: Vec::new(),
+            pump_at: u32::MAX,
+            pumped: 0,
+            mail_put_off: VecDeque::new(),
+            own_jobs: VecDeque::new(),
+            own_job_runs: false,
             write_back_requests: Vec::new(),
             statistics: WorkerStatistics::new(),
             shared,
@@ -329,6 +356,10 @@ impl Worker {
         let stack_bytes = self.shared.config.stack_bytes;
         let slot = &mut self.fibers[index as usize];
         std::mem::forget(slot.fiber.take());
+        if slot.state.in_section() {
+            // It will never leave it.
+            self.shared.gates[self.id as usize].leave();
+        }
         slot.state = Rc::new(slot.state.successor());
         let name = slot.finish.as_ref().map_or("service", |(_, control)| control.name);
         eprintln!("fulgurite: job \"{name}\" overflowed its stack of {stack_bytes} bytes on worker {}", self.id);
@@ -340,7 +371,7 @@ impl Worker {
         match StackPool::new(1, stack_bytes).ok().and_then(|pool| pool.take()) {
             Some(stack) => {
                 self.spare_stacks.push(stack);
-                self.idle.push(index);
+                self.rest(index);
             }
             None => eprintln!("fulgurite: no memory for another stack: worker {} has one fiber less", self.id),
         }
@@ -383,6 +414,18 @@ impl Worker {
             self.check_late(self.shared.clock.now_ns());
         }
         self.end_service();
+        if self.cut_goes_on() {
+            self.go_on_with_cut();
+        }
+        if !self.own_jobs.is_empty() && !self.own_job_runs && self.decided.is_none() {
+            self.own_job_runs = true;
+            self.decided = Some(Choice::Resume(FiberIndex(self.own_fiber())));
+        }
+    }
+
+    /// The fiber that is kept for jobs of the runtime itself.
+    fn own_fiber(&self) -> u32 {
+        self.fibers.len() as u32 - 1
     }
 
     /// Gives up what has been waited for too long; does nothing when it was asked a moment ago.
@@ -406,7 +449,7 @@ impl Worker {
 
     fn read_mail(&mut self) {
         let shared = self.shared.clone();
-        while let Some(message) = shared.mailboxes[self.id as usize].next() {
+        while let Some(message) = self.mail_put_off.pop_front().or_else(|| shared.mailboxes[self.id as usize].next()) {
             match message {
                 Message::Join { subpage, waiter } => self.join_from_outside(subpage, waiter),
                 Message::Wake { fiber, ticket: 0, wake } => self.wake_local(fiber, wake, shared.clock.now_ns()),
@@ -429,6 +472,12 @@ impl Worker {
                         self.statistics = WorkerStatistics::new();
                     }
                 }
+                Message::CloseGate(drained) => self.close_gate(drained),
+                Message::OpenGate => self.open_gate(),
+                Message::Halt(halt) => self.halt(&halt),
+                Message::OwnJob(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
+                Message::OwnJob(job) => self.own_jobs.push_back(job),
+                Message::Nudge => {}
                 Message::Cancelled => self.wake_cancelled(),
                 Message::WriteBack(reply) => self.write_back_requests.push(reply),
             }
@@ -454,7 +503,7 @@ impl Worker {
     }
 
     /// Ends the wait with this ticket, if the fiber is still in it.
-    fn wake_ticket(&mut self, fiber: u32, ticket: u32, wake: Wake) {
+    pub(crate) fn wake_ticket(&mut self, fiber: u32, ticket: u32, wake: Wake) {
         let state = &self.fibers[fiber as usize].state;
         if state.waiting.get() && state.ticket.get() == ticket {
             self.wake_local(fiber, wake, self.shared.clock.now_ns());
@@ -663,6 +712,9 @@ impl Worker {
         for queued in std::mem::take(&mut self.jobs) {
             refuse(queued.job, |name| JobError::ShutDown { name });
         }
+        for job in std::mem::take(&mut self.own_jobs) {
+            refuse(job, |name| JobError::ShutDown { name });
+        }
         self.shared.injector.fail_all();
         self.timers.clear();
         self.wake_all(WaitsFor::Outside, now);
@@ -690,6 +742,10 @@ impl Worker {
         // No job is left on any worker: a pin that still counts was forgotten, and must not keep its data from flash.
         for local in 0..self.held.len() as u32 {
             self.shared.frames.pins(self.first_frame + local).store(0, Ordering::Relaxed);
+        }
+        if self.shared.flash.versions().is_some() {
+            // What is in no token is not part of any state.
+            return;
         }
         // Once more: what failed may have been one request.
         if let Err(error) = self.write_back_all().or_else(|_| self.write_back_all()) {

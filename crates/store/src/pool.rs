@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, Written};
+use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{PoolId, Status, format_bytes};
 
 use crate::driver::{Driver, DriverError};
@@ -16,7 +16,7 @@ use crate::tokens::Tokens;
 /// Requests of the store's own in flight.
 const DEPTH: usize = 32;
 /// The kernel's word for what may only be read.
-const EROFS: i32 = 30;
+pub(crate) const EROFS: i32 = 30;
 
 /// A flash page that is needed: the current content of a subpage, or an older one that a token keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,13 +51,17 @@ pub enum PoolError {
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
     /// There is no such token.
-    #[error("there is no token {token}; kept are {kept}")]
+    #[error("{}", VersionError::no_token(*.token, .kept))]
     NoToken {
         /// The token that was named.
         token: u64,
-        /// Those that there are.
-        kept: String,
+        /// Those that there are, ascending.
+        kept: Vec<u64>,
     },
+}
+
+fn place_of(Located { place, checksum }: Located) -> Place {
+    Place { flash_page: place, checksum }
 }
 
 impl From<WriteError> for FlashError {
@@ -261,9 +265,26 @@ impl Pool {
         }
         Ok(self.until(Store::is_quiet)?)
     }
+    /// Pins a token for somebody who reads it. Returns whether it was not pinned before.
+    pub(crate) fn pin_for_reader(&self, token: u64) -> Result<bool, PoolError> {
+        let known = self.tokens().as_slice().iter().find(|t| t.epoch == token).copied();
+        match known {
+            None => Err(self.no_token(token)),
+            Some(known) if known.pinned => Ok(false),
+            Some(_) => self.pin(token, true).map(|()| true),
+        }
+    }
+    /// Where a subpage lay in the state of a token.
+    pub(crate) fn locate_in(&self, token: u64, subpage: u32) -> Result<Option<Place>, FlashError> {
+        let inner = self.lock();
+        if !inner.store.state().tokens().contains(token) {
+            // It was rolled back.
+            return Err(FlashError::Closed);
+        }
+        Ok(inner.store.state().located_in(token, subpage).map(place_of))
+    }
     fn no_token(&self, token: u64) -> PoolError {
-        let kept: Vec<String> = self.tokens().as_slice().iter().map(|t| t.epoch.to_string()).collect();
-        PoolError::NoToken { token, kept: if kept.is_empty() { "none".into() } else { kept.join(", ") } }
+        PoolError::NoToken { token, kept: Versions::tokens(self) }
     }
     /// Allocates a page, changes its permissions, or deletes it.
     ///
@@ -332,6 +353,38 @@ impl Pool {
     }
 }
 
+impl From<PoolError> for VersionError {
+    fn from(error: PoolError) -> VersionError {
+        match error {
+            PoolError::NoToken { token, kept } => VersionError::NoToken { token, kept },
+            PoolError::Flash(error) => error.into(),
+            PoolError::Write(error) => FlashError::from(error).into(),
+            PoolError::ReadOnly => FlashError::Io(EROFS).into(),
+            PoolError::Recover(_) | PoolError::Driver(_) => FlashError::Closed.into(),
+        }
+    }
+}
+
+impl Versions for Pool {
+    fn name_state(&self) -> Result<u64, VersionError> {
+        if self.durability == Durability::Cache {
+            return Ok(0);
+        }
+        let mut inner = self.lock_for_changes()?;
+        inner.failed()?;
+        Ok(inner.store.sync().map_err(PoolError::from)?)
+    }
+    fn wait_durable(&self, token: u64) -> Result<(), VersionError> {
+        Ok(self.until(|store| store.durable_token() >= token)?)
+    }
+    fn roll_back(&self, token: u64) -> Result<(), VersionError> {
+        Ok(Pool::roll_back(self, token)?)
+    }
+    fn tokens(&self) -> Vec<u64> {
+        self.lock().store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
+    }
+}
+
 impl Layer for Pool {
     fn medium(&self) -> &Arc<dyn Flash> {
         &self.medium
@@ -346,8 +399,8 @@ impl Layer for Pool {
         let inner = self.lock();
         self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
     }
-    fn locate(&self, subpage: u32) -> Option<Place> {
-        self.map.get(subpage).map(|Located { place, checksum }| Place { flash_page: place, checksum })
+    fn locate(&self, subpage: u32) -> Result<Option<Place>, FlashError> {
+        Ok(self.map.get(subpage).map(place_of))
     }
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
         let mut inner = self.lock();
@@ -378,6 +431,9 @@ impl Layer for Pool {
         let mut inner = self.lock();
         inner.failed()?;
         Ok(inner.store.sync()?)
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        if self.lock().read_only { None } else { Some(self) }
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock();

@@ -186,6 +186,23 @@ impl Arena {
         }
     }
 
+    /// Copies bytes from one place of the arena to another.
+    ///
+    /// # Panics
+    /// When a range is not inside the arena, or they overlap.
+    pub fn copy_within(&self, from_offset: usize, to_offset: usize, len: usize) {
+        self.check(from_offset, len);
+        self.check(to_offset, len);
+        assert!(
+            from_offset.abs_diff(to_offset) >= len,
+            "ranges of {len} bytes at {from_offset} and {to_offset} overlap"
+        );
+        // SAFETY: both ranges are mapped and do not overlap (checked above).
+        unsafe {
+            arch::copy_opaque(self.base.as_ptr().add(from_offset), self.base.as_ptr().add(to_offset), len);
+        }
+    }
+
     /// Allows huge pages in a range, or forbids them: where memory was given back in part, the kernel would fill the holes
     /// sooner or later. Whole huge pages inside the range only.
     ///

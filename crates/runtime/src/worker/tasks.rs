@@ -63,6 +63,10 @@ impl Worker {
 
     /// The next job for fiber `index`, begun.
     pub(super) fn take_task(&mut self, index: u32) -> Option<Task> {
+        if index == self.own_fiber() {
+            let job = self.own_jobs.pop_front()?;
+            return self.begin_job(index, job);
+        }
         let job = match self.jobs.peek() {
             Some(queued) if self.fits(queued.job.control().pins) => self.jobs.pop().map(|q| q.job),
             Some(_) => None,
@@ -156,6 +160,7 @@ impl Worker {
             && self.frame_waiters.is_empty()
             && self.unflushed < self.shared.config.submit_batch
             && self.beyond == 0
+            && !self.cut_goes_on()
             // The rest of the scheduling point must not wait for ever either.
             && !(self.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
     }
@@ -191,7 +196,7 @@ impl Worker {
         if self.in_flight() > 0 {
             self.poll();
         }
-        if self.nothing_between() {
+        if index != self.own_fiber() && self.nothing_between() {
             self.at_rest = true;
             let choice = self.decide(Point::Finished);
             self.at_rest = false;
@@ -202,7 +207,16 @@ impl Worker {
             // Anything else is asked for again: the scheduling point in between may bring something to run.
             self.decided = Some(choice).filter(|c| matches!(c, Choice::Resume(_)));
         }
-        self.idle.push(index);
+        self.rest(index);
         false
+    }
+
+    /// A fiber has nothing to do.
+    pub(super) fn rest(&mut self, index: u32) {
+        if index == self.own_fiber() {
+            self.own_job_runs = false;
+        } else {
+            self.idle.push(index);
+        }
     }
 }

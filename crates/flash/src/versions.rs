@@ -1,0 +1,71 @@
+//! States of a medium that have names.
+//!
+//! A medium that keeps versions can name the state that it is in, keep it, and go back to it. What reads and writes mean is
+//! unchanged: they see and make the current state.
+
+use crate::FlashError;
+
+/// Why a state cannot be named or returned to.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VersionError {
+    /// There is no such token.
+    #[error("there is no token {token}; kept are {}", list(.kept))]
+    NoToken {
+        /// The token that was named.
+        token: u64,
+        /// Those that there are, ascending.
+        kept: Vec<u64>,
+    },
+    /// The medium failed, or has no space.
+    #[error(transparent)]
+    Flash(#[from] FlashError),
+}
+
+impl VersionError {
+    /// There is no such token, but those that are kept.
+    #[must_use]
+    pub fn no_token(token: u64, kept: &[u64]) -> VersionError {
+        VersionError::NoToken { token, kept: kept.to_vec() }
+    }
+}
+
+fn list(tokens: &[u64]) -> String {
+    let names: Vec<String> = tokens.iter().map(u64::to_string).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+/// Names, keeps and returns to states of a medium.
+pub trait Versions: Send + Sync {
+    /// Names the state of all that was written by now (whose completion was polled). Does not wait for the medium: the token holds
+    /// once [`Versions::wait_durable`] has returned for it.
+    ///
+    /// # Errors
+    /// When that cannot be recorded.
+    fn name_state(&self) -> Result<u64, VersionError>;
+    /// Waits until a token would survive a crash.
+    ///
+    /// # Errors
+    /// When the medium failed.
+    fn wait_durable(&self, token: u64) -> Result<(), VersionError>;
+    /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Nothing may be in flight,
+    /// and whoever holds subpages in frames must forget them.
+    ///
+    /// # Errors
+    /// [`VersionError::NoToken`], with nothing changed; when the medium failed.
+    fn roll_back(&self, token: u64) -> Result<(), VersionError>;
+    /// The tokens that are kept, ascending.
+    fn tokens(&self) -> Vec<u64>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_token_names_those_that_there_are() {
+        let error = VersionError::NoToken { token: 3, kept: vec![1, 2] };
+        assert_eq!(error.to_string(), "there is no token 3; kept are 1, 2");
+        assert!(VersionError::NoToken { token: 3, kept: vec![] }.to_string().ends_with("kept are none"));
+    }
+}

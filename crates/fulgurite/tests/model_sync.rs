@@ -1,0 +1,467 @@
+//! Goal: a token names one state of the whole memory, between write sections, in an order that some thread saw, with no page torn,
+//! while jobs go on writing; a roll back of a running program makes just that state again.
+//!
+//! Method: jobs on one or two workers move money between accounts, one on each page, in write sections that wait in the middle;
+//! others write first one page and then another without a section; others hold pins and write through them. The cache has a few
+//! frames only. Meanwhile another thread syncs. Each token is opened beside the live memory, which goes on: the money must be all there, what is
+//! written second must not be ahead of what is written first, the first and the last word of each page must agree. Tokens are
+//! compared with what the memory holds after a roll back to them. Writes fail, sections stay open, all fibers wait at the gate.
+//! Seeds are printed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Runtime, SUBPAGE_BYTES, SyncError, VersionError};
+use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
+use fulgurite_format::PoolId;
+use fulgurite_store::{Geometry, Past, Pool, StoreConfig};
+
+const ACCOUNTS: u64 = 96;
+const EACH: u64 = 1000;
+/// Pages that are written without sections: two for each of so many jobs.
+const PAIRS: u64 = 4;
+/// Pages that are written through pins.
+const PINNED: u64 = 2;
+const PAGES: u64 = ACCOUNTS + 2 * PAIRS + PINNED;
+const LAST: u64 = SUBPAGE_BYTES as u64 - 8;
+
+fn page(n: u64) -> Address {
+    Address::from_linear(n * SUBPAGE_BYTES as u64)
+}
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        (z ^ (z >> 31)) % limit
+    }
+}
+
+fn seed(name: &str) -> u64 {
+    let given = std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok());
+    let seed = given.unwrap_or_else(|| std::process::id().into());
+    println!("{name}: seed {seed} (FULGURITE_SEED)");
+    seed
+}
+
+fn config() -> StoreConfig {
+    let mut config = StoreConfig::default();
+    config.keep_tokens = 6;
+    config.checkpoint_after = 32;
+    config
+}
+
+/// A runtime over a new pool, and the pool.
+fn start(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Runtime, Arc<Pool>) {
+    let geometry = Geometry::new(medium.subpages(), 16, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    open(medium, workers, frames)
+}
+fn open(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Runtime, Arc<Pool>) {
+    let flash = Pool::open(medium, config()).unwrap().0.into_flash();
+    let pool = flash.layer().clone();
+    (over(Arc::new(flash), workers, frames), pool)
+}
+fn over(flash: Arc<dyn Flash>, workers: usize, frames: u64) -> Runtime {
+    let bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
+    let builder = |dram| {
+        let builder = Runtime::builder(flash.clone()).existing(bytes).workers(workers).fibers(8).dram(dram);
+        builder.gate_timeout(Duration::from_secs(5)).device_timeout(Duration::from_secs(5))
+    };
+    // As few frames as asked for: what is fixed is asked of the error.
+    match builder(1).build() {
+        Err(fulgurite::BuildError::TooSmall { fixed, least, .. }) => {
+            let per_frame = (least - fixed) / workers as u64;
+            builder(fixed + per_frame * frames * workers as u64).build().unwrap()
+        }
+        other => panic!("one byte is enough? {:?}", other.err()),
+    }
+}
+
+fn load(m: &mut Context, at: Address) -> Result<u64, AccessError> {
+    fulgurite::Memory::load(m, fulgurite::Ptr::new(at))
+}
+/// Writes both ends of a page, with nothing in between that switches.
+fn store(m: &mut Context, n: u64, value: u64) -> Result<(), AccessError> {
+    let view = fulgurite::Memory::view_mut(m, page(n), SUBPAGE_BYTES)?;
+    view.store(0, value);
+    view.store(LAST as usize, value);
+    Ok(())
+}
+
+/// Changes a page in one access: nobody comes in between.
+fn change(m: &mut Context, n: u64, to: impl FnOnce(u64) -> u64) -> Result<(), AccessError> {
+    let view = fulgurite::Memory::view_mut(m, page(n), SUBPAGE_BYTES)?;
+    let value = to(view.load::<u64>(0));
+    view.store(0, value);
+    view.store(LAST as usize, value);
+    Ok(())
+}
+
+/// The contents of all pages, each checked to be whole.
+fn contents(runtime: &Runtime) -> Vec<u64> {
+    let run = runtime.run(|m| {
+        (0..PAGES)
+            .map(|n| {
+                let (first, last) = (load(m, page(n))?, load(m, page(n).add(LAST))?);
+                assert_eq!(first, last, "page {n} is torn");
+                Ok(first)
+            })
+            .collect()
+    });
+    run.unwrap()
+}
+
+/// What must hold in every token.
+fn check(state: &[u64], token: u64) {
+    let sum: u64 = state[..ACCOUNTS as usize].iter().sum();
+    assert_eq!(sum, ACCOUNTS * EACH, "token {token} cuts a transfer in two");
+    for pair in 0..PAIRS as usize {
+        let (first, second) = (state[ACCOUNTS as usize + 2 * pair], state[ACCOUNTS as usize + 2 * pair + 1]);
+        assert!(second <= first && first <= second + 1, "token {token}: pair {pair} is ({first}, {second})");
+    }
+}
+
+/// A token, opened beside the live memory.
+fn state_of(pool: &Arc<Pool>, token: u64) -> Vec<u64> {
+    contents(&over(Arc::new(Past::open(pool.clone(), token).unwrap().into_flash()), 1, 8))
+}
+
+/// Sets the accounts up.
+fn fill(runtime: &Runtime) {
+    runtime
+        .run(|m| {
+            let _section = m.write_section()?;
+            (0..PAGES).try_for_each(|n| store(m, n, if n < ACCOUNTS { EACH } else { 0 }))
+        })
+        .unwrap();
+}
+
+struct Load {
+    stop: Arc<AtomicBool>,
+    moves: Arc<AtomicU64>,
+    jobs: Vec<fulgurite::JobHandle<Result<(), AccessError>>>,
+}
+
+/// Jobs that write until they are stopped.
+fn begin_load(runtime: &Runtime, seed: u64, with_pins: bool) -> Load {
+    let (stop, moves) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let mut jobs = Vec::new();
+    let workers = runtime.workers();
+    for job in 0..6 * workers as u64 {
+        let (stop, moves) = (stop.clone(), moves.clone());
+        let mut random = Random(seed ^ job << 32);
+        let options = JobOptions::new().worker(job as usize % workers);
+        let code = move |m: &mut Context| -> Result<(), AccessError> {
+            while !stop.load(Ordering::Relaxed) {
+                if job < PAIRS {
+                    let (first, second) = (ACCOUNTS + 2 * job, ACCOUNTS + 2 * job + 1);
+                    let next = load(m, page(first))? + 1;
+                    store(m, first, next)?;
+                    store(m, second, next)?;
+                    m.yield_now()?;
+                } else if job < PAIRS + PINNED && with_pins {
+                    let pin = m.pin(page(PAGES - 1 - (job - PAIRS)))?;
+                    for _ in 0..8 {
+                        let view = fulgurite::Pinned::view_mut(&pin, 0, SUBPAGE_BYTES);
+                        let value = view.load::<u64>(0) + 1;
+                        view.store(0, value);
+                        view.store(LAST as usize, value);
+                        m.yield_now()?;
+                    }
+                } else {
+                    // Accounts of this worker's half, so that no latch is needed: fibers of one worker take turns at waits only.
+                    let worker = m.worker() as u64;
+                    let mut pick = || random.below(ACCOUNTS / workers as u64) * workers as u64 + worker;
+                    let (from, to) = (pick(), pick());
+                    let _section = m.write_section()?;
+                    let mut amount = 0;
+                    change(m, from, |held| {
+                        amount = held.min(7);
+                        held - amount
+                    })?;
+                    m.yield_now()?;
+                    change(m, to, |held| held + amount)?;
+                }
+                moves.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        };
+        jobs.push(runtime.submit_with(&options, code).unwrap());
+    }
+    Load { stop, moves, jobs }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Load {
+    fn end(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        std::mem::take(&mut self.jobs).into_iter().for_each(|job| job.wait().unwrap().unwrap());
+        self.moves.load(Ordering::Relaxed)
+    }
+    /// Waits until the jobs have done something more.
+    fn some_more(&self) {
+        let before = self.moves.load(Ordering::Relaxed);
+        while self.moves.load(Ordering::Relaxed) < before + 50 {
+            std::thread::yield_now();
+        }
+    }
+}
+
+fn tokens_name_whole_states(workers: usize, frames: u64) {
+    let seed = seed("tokens_name_whole_states");
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let (runtime, pool) = start(medium, workers, frames);
+    fill(&runtime);
+    let first = runtime.sync().unwrap();
+    check(&state_of(&pool, first.token), first.token);
+    let load = begin_load(&runtime, seed, frames > 16);
+    let (mut states, mut different) = (Vec::new(), 0);
+    for _ in 0..30 {
+        load.some_more();
+        let synced = runtime.sync().unwrap();
+        assert!(synced.gate >= synced.drain && synced.took >= synced.gate, "{synced:?}");
+        let state = state_of(&pool, synced.token);
+        check(&state, synced.token);
+        different += u64::from(states.last() != Some(&state));
+        states.push(state);
+    }
+    let moves = load.end();
+    println!("{workers} workers, {frames} frames: {moves} moves, {different} different states");
+    assert!(different > 20, "the jobs stand still");
+    let counts = runtime.statistics().total().counts;
+    assert!(counts.sealed > 0, "{counts:?}");
+    let last = runtime.sync().unwrap();
+    assert_eq!(state_of(&pool, last.token), contents(&runtime), "a token at rest is what the memory holds");
+}
+
+#[test]
+fn tokens_of_one_worker_name_whole_states() {
+    tokens_name_whole_states(1, 24);
+}
+#[test]
+fn tokens_of_one_worker_with_a_few_frames_name_whole_states() {
+    tokens_name_whole_states(1, 7);
+}
+#[test]
+fn tokens_of_two_workers_name_whole_states() {
+    tokens_name_whole_states(2, 24);
+}
+#[test]
+fn tokens_of_a_memory_that_fits_name_whole_states() {
+    tokens_name_whole_states(2, 200);
+}
+
+#[test]
+fn a_roll_back_makes_a_state_again_while_jobs_run() {
+    let seed = seed("a_roll_back_makes_a_state_again_while_jobs_run");
+    let mut random = Random(seed);
+    for workers in [1, 2] {
+        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+        let (runtime, _) = start(medium, workers, 24);
+        fill(&runtime);
+        let mut kept = Vec::new();
+        for round in 0..12 {
+            let token = runtime.sync().unwrap().token;
+            kept.push((token, contents(&runtime)));
+            kept.retain(|(token, _)| runtime.tokens().contains(token));
+            let load = begin_load(&runtime, seed ^ round, false);
+            load.some_more();
+            let (token, state) = kept[random.below(kept.len() as u64) as usize].clone();
+            // Transfers may be under way when the gate closes; the roll back waits for them, and undoes them.
+            runtime.roll_back(token).unwrap();
+            kept.retain(|(other, _)| *other <= token);
+            assert_eq!(runtime.tokens(), kept.iter().map(|(token, _)| *token).collect::<Vec<_>>());
+            load.end();
+            // Jobs went on after it: their money is still all there.
+            let after = contents(&runtime);
+            assert_eq!(after[..ACCOUNTS as usize].iter().sum::<u64>(), ACCOUNTS * EACH);
+            runtime.roll_back(token).unwrap();
+            assert_eq!(contents(&runtime), state, "round {round}, token {token}");
+        }
+        let newest = *runtime.tokens().last().unwrap();
+        let missing = runtime.roll_back(newest + 1000).unwrap_err();
+        assert!(matches!(missing, SyncError::Version(VersionError::NoToken { .. })), "{missing}");
+    }
+}
+
+#[test]
+fn a_roll_back_is_refused_while_jobs_hold_pins() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let (runtime, _) = start(medium, 2, 24);
+    fill(&runtime);
+    let token = runtime.sync().unwrap().token;
+    let (pinned, is_pinned) = std::sync::mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = stop.clone();
+    let job = runtime
+        .submit(move |m| -> Result<(), AccessError> {
+            let pin = m.pin(page(3))?;
+            fulgurite::Pinned::view_mut(&pin, 0, 8).store(0, 7u64);
+            pinned.send(()).unwrap();
+            while !ends.load(Ordering::Relaxed) {
+                m.sleep(Duration::from_micros(100))?;
+            }
+            assert_eq!(fulgurite::Pinned::view(&pin, 0, 8).load::<u64>(0), 7, "nothing was taken away");
+            Ok(())
+        })
+        .unwrap();
+    is_pinned.recv().unwrap();
+    assert_eq!(runtime.roll_back(token), Err(SyncError::Busy { pins: 1 }));
+    stop.store(true, Ordering::Relaxed);
+    job.wait().unwrap().unwrap();
+    runtime.roll_back(token).unwrap();
+    assert_eq!(contents(&runtime)[3], EACH);
+}
+
+fn well(seed: u64) -> FaultPlan {
+    FaultPlan { seed, ..FaultPlan::default() }
+}
+
+#[test]
+fn a_sync_whose_writes_fail_makes_no_token_and_loses_nothing() {
+    let seed = seed("a_sync_whose_writes_fail_makes_no_token_and_loses_nothing");
+    for failing in 0..12 {
+        let memory = MemoryFlash::new(4096).unwrap();
+        let geometry = Geometry::new(4096, 16, Some(1024)).unwrap();
+        let medium = Arc::new(FaultyFlash::new(memory, well(seed)));
+        let shared: Arc<dyn Flash> = medium.clone();
+        Pool::format(&shared, geometry, PoolId([9; 16]), 0).unwrap();
+        let (runtime, pool) = open(shared, 1, 200);
+        fill(&runtime);
+        let first = runtime.sync().unwrap().token;
+        runtime.run(|m| (0..PAGES).try_for_each(|n| store(m, n, n))).unwrap();
+        let rule = FaultPlan::rule(Some(Op::Write), When::Nth(failing * 8), Fault::Fails(FlashError::Io(5)));
+        medium.set_plan(FaultPlan { seed, ..rule });
+        match runtime.sync() {
+            Ok(synced) => assert_eq!(state_of(&pool, synced.token), (0..PAGES).collect::<Vec<_>>()),
+            Err(error) => {
+                println!("write {}: {error}", failing * 8);
+                medium.set_plan(well(seed));
+                assert_eq!(contents(&runtime), (0..PAGES).collect::<Vec<_>>(), "what was written is still there");
+                assert_eq!(runtime.tokens(), [first]);
+                if let Ok(synced) = runtime.sync() {
+                    assert_eq!(state_of(&pool, synced.token), (0..PAGES).collect::<Vec<_>>());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_section_that_stays_open_fails_the_sync_and_opens_the_gate_again() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let geometry = Geometry::new(4096, 16, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    let flash = Arc::new(Pool::open(medium, config()).unwrap().0.into_flash());
+    let runtime =
+        Runtime::builder(flash).dram(8 << 20).fibers(2).gate_timeout(Duration::from_millis(50)).build().unwrap();
+    let (inside, is_inside) = std::sync::mpsc::channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let ends = stop.clone();
+    let job = runtime
+        .submit(move |m| -> Result<(), AccessError> {
+            let _outer = m.write_section()?;
+            let inner = m.write_section()?;
+            inside.send(()).unwrap();
+            drop(inner);
+            while !ends.load(Ordering::Relaxed) {
+                m.sleep(Duration::from_micros(100))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    is_inside.recv().unwrap();
+    let error = runtime.sync().unwrap_err();
+    assert!(matches!(error, SyncError::SectionOpen { worker: 0, .. }), "{error}");
+    runtime.run(|m| m.write_section().map(drop)).expect("the gate is open again");
+    stop.store(true, Ordering::Relaxed);
+    job.wait().unwrap().unwrap();
+    runtime.sync().unwrap();
+}
+
+/// Counts what it is told, in DRAM and in the memory.
+struct Part(AtomicU64);
+const PART_AT: u64 = PAGES + 3;
+
+impl Durable for Part {
+    fn save(&self, m: &mut Context) -> Result<(), AccessError> {
+        let _section = m.write_section()?;
+        store(m, PART_AT, self.0.load(Ordering::Relaxed))
+    }
+    fn reload(&self, m: &mut Context) -> Result<(), AccessError> {
+        self.0.store(load(m, page(PART_AT))?, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+#[test]
+fn state_in_dram_is_saved_while_all_fibers_wait_at_the_gate() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let (runtime, _) = start(medium, 1, 16);
+    let part = Arc::new(Part(AtomicU64::new(0)));
+    runtime.keep(part.clone());
+    let stop = Arc::new(AtomicBool::new(false));
+    // As many as there are fibers: when the gate closes, all of them come to wait there.
+    let jobs: Vec<_> = (0..8)
+        .map(|_| {
+            let (part, stop) = (part.clone(), stop.clone());
+            runtime
+                .submit(move |m| -> Result<(), AccessError> {
+                    while !stop.load(Ordering::Relaxed) {
+                        let _section = m.write_section()?;
+                        part.0.fetch_add(1, Ordering::Relaxed);
+                        m.yield_now()?;
+                        part.0.fetch_add(1, Ordering::Relaxed);
+                    }
+                    Ok(())
+                })
+                .unwrap()
+        })
+        .collect();
+    let mut tokens = Vec::new();
+    for _ in 0..5 {
+        std::thread::sleep(Duration::from_millis(1));
+        tokens.push(runtime.sync().unwrap().token);
+    }
+    stop.store(true, Ordering::Relaxed);
+    jobs.into_iter().for_each(|job| job.wait().unwrap().unwrap());
+    let end = part.0.load(Ordering::Relaxed);
+    let mut before = end + 1;
+    for token in tokens.into_iter().rev() {
+        runtime.roll_back(token).unwrap();
+        let then = part.0.load(Ordering::Relaxed);
+        assert!(then.is_multiple_of(2), "token {token} was made inside a section");
+        assert!(then < before, "token {token}: {then} after {before}");
+        before = then;
+    }
+    assert!(runtime.statistics().total().counts.gate_waits > 0, "nobody ever waited: the test tests nothing");
+}
+
+#[test]
+fn what_keeps_no_versions_says_so() {
+    let runtime = Runtime::builder(Arc::new(MemoryFlash::new(1024).unwrap())).dram(8 << 20).build().unwrap();
+    assert!(matches!(runtime.sync(), Err(SyncError::NoVersions { .. })));
+    assert!(matches!(runtime.roll_back(1), Err(SyncError::NoVersions { .. })));
+    assert!(runtime.tokens().is_empty());
+    runtime.write_back().unwrap();
+}
+
+#[test]
+fn what_was_written_before_the_runtime_was_dropped_is_there_again() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let (runtime, _) = start(medium.clone(), 2, 24);
+    fill(&runtime);
+    drop(runtime);
+    let (again, _) = open(medium, 1, 8);
+    check(&contents(&again), 0);
+}

@@ -1,0 +1,479 @@
+//! The cut: how all workers agree on one state of the memory, and how that state reaches flash while they go on.
+//!
+//! ```text
+//!  gate closed         halt              gate open                                        token named
+//!      |                |                    |                                                 |
+//!      v  open sections v  dirty frames are  v  sealed frames are written from where they lie, v
+//!  ----+----- end -----+---- sealed --------+-- or from a copy if somebody writes to one ------+------> durable
+//!      |<------ gate wait ------------------>|<------ what is written now stays in DRAM ------>|
+//! ```
+//!
+//! *Write sections* are what a cut never divides: operations and transactions. While the gate is closed none begins; those that
+//! are open end. Reads, and writes outside of sections, go on, but for the halt: a moment in which every worker stands between
+//! two fibers, so that no write outside of a section that saw a later one is on the earlier side.
+//!
+//! A *sealed* frame holds a state that the token needs and flash has not. A write to it copies it first (copy on write), or waits
+//! where its very bytes are on their way to the medium. Frames that a job has pinned may be written to at any moment and are
+//! copied during the halt. What is written after the cut must not reach flash before the token is named, or it would be part of
+//! it: such frames are not evicted until then.
+//!
+//! Invariants:
+//! * Marks change to and from [`SEALED`] only while all workers are halted, by compare-and-swap after that.
+//! * A sealed frame is written exactly once: by the pump, by its eviction, or as a copy. [`Cut::left`] counts those that are not
+//!   written, and the write-backs that were under way at the cut.
+//! * A frame that a job has pinned is neither sealed nor being written from where it lies.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use fulgurite_flash::{FlashError, Op};
+use fulgurite_policy::Replacement;
+use parking_lot::{Condvar, Mutex};
+
+use crate::frames::{CLEAN, COPYING, DIRTY, SEALED, WRITING, index};
+use crate::mailbox::{Message, Wake};
+use crate::miss::Purpose;
+use crate::residency::State;
+use crate::worker::Worker;
+
+/// Most writes of sealed frames that a worker has under way, so that reads do not wait long behind them.
+const PUMP_DEPTH: usize = 64;
+
+/// One worker's gate. Only its thread touches it; atomics because its fibers share it.
+#[derive(Default)]
+pub(crate) struct Gate {
+    pub closed: AtomicBool,
+    /// Fibers inside a write section.
+    pub open_sections: AtomicU32,
+}
+
+impl Gate {
+    /// A fiber goes in.
+    #[inline]
+    pub(crate) fn enter(&self) {
+        self.open_sections.store(self.open_sections.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+    /// A fiber has come out.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.open_sections.store(self.open_sections.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+}
+
+/// What all workers know of the cut.
+#[derive(Default)]
+pub(crate) struct Cut {
+    /// From the halt until the token is named: what is written meanwhile must not reach flash.
+    held_back: AtomicBool,
+    /// Writes that the token needs and that have not ended.
+    left: AtomicU64,
+    /// Whoever made the cut has given up: when nothing is left, what was held back may go.
+    abandoned: AtomicBool,
+    failure: Mutex<Option<FlashError>>,
+    /// Who waits until nothing is left.
+    waits: Mutex<Option<std::thread::Thread>>,
+}
+
+impl Cut {
+    /// Whether what is written now must stay in DRAM.
+    #[inline]
+    pub(crate) fn holds_back(&self) -> bool {
+        self.held_back.load(Ordering::Acquire)
+    }
+    /// The calling thread will wait for what this cut leaves to be written.
+    pub(crate) fn begin(&self) {
+        *self.failure.lock() = None;
+        *self.waits.lock() = Some(std::thread::current());
+        self.abandoned.store(false, Ordering::Relaxed);
+    }
+    /// What is written from now on is not part of the token. While all workers are halted.
+    fn hold_back(&self) {
+        self.held_back.store(true, Ordering::Release);
+    }
+    /// The token is named, or there will be none.
+    pub(crate) fn end(&self) {
+        self.held_back.store(false, Ordering::Release);
+    }
+    /// What is left will be written, but nobody waits for it any more.
+    pub(crate) fn abandon(&self) {
+        self.abandoned.store(true, Ordering::SeqCst);
+        if self.left.load(Ordering::SeqCst) == 0 {
+            self.end();
+        }
+    }
+    /// Writes that have not ended.
+    pub(crate) fn left(&self) -> u64 {
+        self.left.load(Ordering::Acquire)
+    }
+    /// The first write that failed, if one did.
+    pub(crate) fn failure(&self) -> Option<FlashError> {
+        *self.failure.lock()
+    }
+    fn add(&self, writes: u64) {
+        self.left.fetch_add(writes, Ordering::AcqRel);
+    }
+    /// A write that was begun before the cut, or because of it, has ended.
+    fn one_ended(&self, result: Result<(), FlashError>) {
+        if let Err(error) = result {
+            self.failure.lock().get_or_insert(error);
+        }
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
+            if self.abandoned.load(Ordering::SeqCst) {
+                self.end();
+            }
+            if let Some(thread) = &*self.waits.lock() {
+                thread.unpark();
+            }
+        }
+    }
+}
+
+/// A place where all workers come together.
+pub(crate) struct Meeting {
+    workers: usize,
+    came: AtomicUsize,
+    round: AtomicU32,
+    lock: Mutex<()>,
+    all_here: Condvar,
+}
+
+/// How often a worker looks whether the others have come before it sleeps: some 20 microseconds.
+const LOOKS: u32 = 500;
+
+impl Meeting {
+    fn new(workers: usize) -> Meeting {
+        Meeting {
+            workers,
+            came: AtomicUsize::new(0),
+            round: AtomicU32::new(0),
+            lock: Mutex::new(()),
+            all_here: Condvar::new(),
+        }
+    }
+    /// Returns when all have come.
+    fn meet(&self) {
+        let round = self.round.load(Ordering::Acquire);
+        if self.came.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
+            self.came.store(0, Ordering::Relaxed);
+            let _held = self.lock.lock();
+            self.round.fetch_add(1, Ordering::AcqRel);
+            self.all_here.notify_all();
+            return;
+        }
+        for _ in 0..LOOKS {
+            if self.round.load(Ordering::Acquire) != round {
+                return;
+            }
+            fulgurite_sys::arch::relax();
+        }
+        let mut held = self.lock.lock();
+        while self.round.load(Ordering::Acquire) == round {
+            self.all_here.wait(&mut held);
+        }
+    }
+}
+
+/// What a halt is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Halted {
+    /// To seal what is dirty.
+    Seal,
+    /// To forget what lies in frames; the workers stay halted until they are released.
+    Forget,
+}
+
+/// What a worker did while it was halted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HaltReport {
+    /// Frames that were sealed.
+    pub sealed: u64,
+    /// Frames that were copied, or written, because they are pinned.
+    pub copied: u64,
+    /// How long the worker stood still, in nanoseconds.
+    pub stood_ns: u64,
+    /// Pins that jobs of all workers hold: nothing was forgotten.
+    pub pins: u64,
+    /// What was under way did not end: nothing was forgotten.
+    pub failure: Option<FlashError>,
+}
+
+/// A halt of all workers.
+pub(crate) struct Halt {
+    what: Halted,
+    meeting: Meeting,
+    pins: AtomicU64,
+    failure: Mutex<Option<FlashError>>,
+    released: Mutex<bool>,
+    release: Condvar,
+    reports: std::sync::mpsc::Sender<HaltReport>,
+}
+
+impl Halt {
+    pub(crate) fn new(what: Halted, workers: usize, reports: std::sync::mpsc::Sender<HaltReport>) -> Arc<Halt> {
+        Arc::new(Halt {
+            what,
+            meeting: Meeting::new(workers),
+            pins: AtomicU64::new(0),
+            failure: Mutex::new(None),
+            released: Mutex::new(false),
+            release: Condvar::new(),
+            reports,
+        })
+    }
+    /// Lets workers go on that have forgotten what lay in their frames.
+    pub(crate) fn release(&self) {
+        *self.released.lock() = true;
+        self.release.notify_all();
+    }
+    fn wait_for_release(&self) {
+        let mut released = self.released.lock();
+        while !*released {
+            self.release.wait(&mut released);
+        }
+    }
+}
+
+impl Worker {
+    /// Closes the gate: `drained` is told when no section is open.
+    pub(crate) fn close_gate(&mut self, drained: std::sync::mpsc::Sender<()>) {
+        self.shared.gates[self.id as usize].closed.store(true, Ordering::Relaxed);
+        self.drained = Some(drained);
+    }
+
+    /// Opens the gate and lets in who waits.
+    pub(crate) fn open_gate(&mut self) {
+        self.drained = None;
+        self.shared.gates[self.id as usize].closed.store(false, Ordering::Relaxed);
+        for (fiber, ticket) in std::mem::take(&mut self.gate_waiters) {
+            self.wake_ticket(fiber, ticket, Wake::Retry);
+        }
+    }
+
+    /// At each scheduling point while a cut is made.
+    pub(crate) fn go_on_with_cut(&mut self) {
+        if self.drained.is_some()
+            && self.shared.gates[self.id as usize].open_sections.load(Ordering::Relaxed) == 0
+            && let Some(drained) = self.drained.take()
+        {
+            let _ = drained.send(());
+        }
+        self.pump();
+    }
+
+    /// Whether the next scheduling point has something to do for a cut.
+    #[inline]
+    pub(crate) fn cut_goes_on(&self) -> bool {
+        self.drained.is_some() || self.pump_at < self.held.len() as u32
+    }
+
+    /// Stands still with all other workers. At a scheduling point: no fiber of any worker runs.
+    pub(crate) fn halt(&mut self, halt: &Halt) {
+        let begun = self.shared.clock.now_ns();
+        halt.meeting.meet();
+        let mut report = HaltReport::default();
+        match halt.what {
+            Halted::Seal => {
+                self.shared.cut.hold_back();
+                (report.sealed, report.copied) = self.seal();
+                halt.meeting.meet();
+            }
+            Halted::Forget => {
+                let mine: u64 = self.fibers.iter().map(|slot| u64::from(slot.state.pins_held())).sum();
+                halt.pins.fetch_add(mine, Ordering::AcqRel);
+                halt.meeting.meet();
+                report.pins = halt.pins.load(Ordering::Acquire);
+                if report.pins == 0 {
+                    if let Err(error) = self.let_everything_end() {
+                        halt.failure.lock().get_or_insert(error);
+                    }
+                    halt.meeting.meet();
+                    report.failure = *halt.failure.lock();
+                    if report.failure.is_none() {
+                        self.forget_frames();
+                        halt.meeting.meet();
+                    }
+                }
+            }
+        }
+        report.stood_ns = self.shared.clock.now_ns() - begun;
+        let forgotten = halt.what == Halted::Forget && report.pins == 0 && report.failure.is_none();
+        let _ = halt.reports.send(report);
+        if forgotten {
+            halt.wait_for_release();
+        }
+    }
+
+    /// Seals what is dirty; copies what is dirty and pinned. Returns how many of each.
+    fn seal(&mut self) -> (u64, u64) {
+        let (mut sealed, mut pinned) = (0, Vec::new());
+        for local in self.dirty() {
+            let frame = self.first_frame + local;
+            let marks = self.shared.frames.marks(frame);
+            if marks.pins.load(Ordering::Relaxed) == 0 {
+                marks.dirty.store(SEALED, Ordering::Relaxed);
+                sealed += 1;
+            } else {
+                pinned.push(local);
+            }
+        }
+        // What is being written already is part of the state, too.
+        self.shared.cut.add(sealed + self.writing as u64);
+        for &local in &pinned {
+            self.shared.cut.add(1);
+            let (frame, subpage) = (self.first_frame + local, self.held[local as usize].subpage);
+            if self.free.is_empty() || !self.has_room_to_write() {
+                self.write_now(subpage, frame);
+            } else {
+                self.write_copy(subpage, frame);
+            }
+        }
+        self.pump_at = 0;
+        self.statistics.counts.sealed += sealed;
+        self.statistics.counts.copied += pinned.len() as u64;
+        (sealed, pinned.len() as u64)
+    }
+
+    /// Writes a pinned frame from where it lies, and waits for that: there is no frame to copy it to. Nobody runs meanwhile.
+    fn write_now(&mut self, subpage: u32, frame: u32) {
+        while !self.has_room_to_write() {
+            if let Err(error) = self.wait_for_medium() {
+                self.shared.cut.one_ended(Err(error));
+                return;
+            }
+        }
+        self.shared.pin(frame);
+        self.writing += 1;
+        self.submit(Op::Write, subpage, frame, Purpose::WriteInPlace, self.shared.clock.now_ns());
+        // Completions come in any order: all that this worker has under way has to end.
+        while self.writing > 0 {
+            if let Err(error) = self.wait_for_medium() {
+                // It is still on its way, and counted; whoever waits for it gives up by itself.
+                self.first_write_failure.get_or_insert(error);
+                return;
+            }
+        }
+    }
+
+    /// Copies a frame to a free one and writes that. The caller has looked that there is one, and room for a request.
+    fn write_copy(&mut self, subpage: u32, frame: u32) {
+        let copy = self.free.pop().expect("the caller has looked");
+        self.shared.frames.copy(frame, copy);
+        self.writing += 1;
+        self.submit(Op::Write, subpage, copy, Purpose::Copied, self.shared.clock.now_ns());
+    }
+
+    /// Starts writes of sealed frames.
+    fn pump(&mut self) {
+        let end = self.held.len() as u32;
+        if self.pump_at >= end {
+            return;
+        }
+        let depth = PUMP_DEPTH.min(self.requests.len() / 4).max(1);
+        while self.pump_at < end && self.pumped < depth && self.has_room_to_write() {
+            let local = self.pump_at;
+            self.pump_at += 1;
+            let frame = self.first_frame + local;
+            let dirty = &self.shared.frames.marks(frame).dirty;
+            if dirty.load(Ordering::Relaxed) == SEALED
+                && dirty.compare_exchange(SEALED, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            {
+                debug_assert!(self.held[local as usize].linked, "a sealed frame holds something");
+                self.shared.pin(frame);
+                self.writing += 1;
+                self.pumped += 1;
+                let subpage = self.held[local as usize].subpage;
+                self.submit(Op::Write, subpage, frame, Purpose::Sealed, self.shared.clock.now_ns());
+            }
+        }
+    }
+
+    /// Makes a sealed frame one that may be written to. False: not now; ask again in a moment.
+    pub(crate) fn unseal(&mut self, subpage: u32, frame: u32) -> bool {
+        let shared = self.shared.clone();
+        let dirty = &shared.frames.marks(frame).dirty;
+        let seen = dirty.load(Ordering::Acquire);
+        if seen <= DIRTY {
+            return true;
+        }
+        if seen != SEALED || self.free.is_empty() || !self.has_room_to_write() {
+            return false;
+        }
+        if dirty.compare_exchange(SEALED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.write_copy(subpage, frame);
+            self.statistics.counts.copied += 1;
+            dirty.store(DIRTY, Ordering::Release);
+            return true;
+        }
+        false
+    }
+
+    /// The write of a sealed frame from where it lies has ended.
+    pub(crate) fn sealed_written(&mut self, frame: u32, result: Result<(), FlashError>) {
+        self.pumped -= 1;
+        self.writing -= 1;
+        self.shared.unpin(frame);
+        self.statistics.counts.write_errors += u64::from(result.is_err());
+        // It has contents on flash now, and is not "fresh" when it goes.
+        self.held[(frame - self.first_frame) as usize].fresh &= result.is_err();
+        self.shared.frames.marks(frame).dirty.store(if result.is_ok() { CLEAN } else { DIRTY }, Ordering::Release);
+    }
+
+    /// The write of a copy has ended; the frame that it was copied from is dirty in any case.
+    pub(crate) fn copy_written(&mut self, copy: u32, result: Result<(), FlashError>) {
+        self.writing -= 1;
+        self.statistics.counts.write_errors += u64::from(result.is_err());
+        self.release_frame(copy);
+    }
+
+    /// A write has ended: one that the token waits for, if a cut is being written.
+    pub(crate) fn count_for_cut(&mut self, result: Result<(), FlashError>) {
+        if self.shared.cut.holds_back() {
+            self.shared.cut.one_ended(result);
+        }
+    }
+
+    // ---- roll back ------------------------------------------------------------------------------------------------------
+
+    /// Waits until nothing is under way.
+    fn let_everything_end(&mut self) -> Result<(), FlashError> {
+        while self.in_flight() > 0 {
+            self.wait_for_medium()?;
+        }
+        Ok(())
+    }
+
+    /// Forgets what lies in the frames: it is in flash, or not wanted any more. No job holds a pin, nothing is under way.
+    fn forget_frames(&mut self) {
+        // Who was told of a frame looks again.
+        for slot in &self.fibers {
+            if slot.state.wake.get() == Wake::Pinned {
+                slot.state.wake.set(Wake::Retry);
+            }
+        }
+        let shared = self.shared.clone();
+        while let Some(message) = shared.mailboxes[self.id as usize].next() {
+            match message {
+                Message::Wake { fiber, ticket: 0, wake: Wake::Pinned } => {
+                    self.wake_local(fiber, Wake::Retry, shared.clock.now_ns());
+                }
+                other => self.mail_put_off.push_back(other),
+            }
+        }
+        for local in 0..self.held.len() as u32 {
+            let frame = self.first_frame + local;
+            let marks = shared.frames.marks(frame);
+            if self.held[local as usize].linked {
+                let subpage = self.held[local as usize].subpage;
+                let empty = self.held[local as usize].fresh && marks.dirty.load(Ordering::Relaxed) == CLEAN;
+                self.replacement.removed(index(local));
+                shared.table.unlink(subpage, frame, self.id).expect("a linked frame holds its subpage");
+                shared.near.forget(subpage);
+                self.held[local as usize].linked = false;
+                shared.table.finish(subpage, self.id, if empty { State::Fresh } else { State::Absent });
+                self.release_frame(frame);
+            }
+            marks.dirty.store(CLEAN, Ordering::Relaxed);
+            marks.pins.store(0, Ordering::Relaxed);
+        }
+    }
+}

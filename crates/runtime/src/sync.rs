@@ -1,0 +1,279 @@
+//! `sync` and `roll_back`, as whoever calls them sees it: from a thread that is no worker, one at a time.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use fulgurite_flash::{FlashError, VersionError, Versions};
+
+use crate::cut::{Halt, HaltReport, Halted};
+use crate::job::{JobOptions, new_job};
+use crate::mailbox::Message;
+use crate::{AccessError, Context, JobError, Runtime};
+
+/// State in DRAM that belongs to the data in flash: an allocator's free lists, the root of a tree.
+pub trait Durable: Send + Sync {
+    /// Writes the state to where [`Durable::reload`] finds it. Called in every sync, while no write section is open on any worker.
+    ///
+    /// # Errors
+    /// Whatever the memory says; the sync then fails with it.
+    fn save(&self, context: &mut Context) -> Result<(), AccessError>;
+    /// Takes up the state that the memory holds, and forgets its own. Called after every roll back, before any write section begins.
+    ///
+    /// # Errors
+    /// Whatever the memory says.
+    fn reload(&self, context: &mut Context) -> Result<(), AccessError>;
+}
+
+/// What a sync did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Synced {
+    /// Names the state. Survives a crash from now on.
+    pub token: u64,
+    /// Subpages that had to be written for it.
+    pub subpages: u64,
+    /// Of these, copied during the halt, because they are pinned.
+    pub copied: u64,
+    /// How long no write section could begin.
+    pub gate: Duration,
+    /// Of that, how long open sections took to end.
+    pub drain: Duration,
+    /// How long the worker that waited the longest stood still.
+    pub halt: Duration,
+    /// All of it, until the token was durable.
+    pub took: Duration,
+}
+
+/// Why there is no token, or why none was returned to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// The medium keeps no versions.
+    #[error("{medium} keeps no versions; use a pool")]
+    NoVersions {
+        /// What it is.
+        medium: String,
+    },
+    /// The medium failed, has no space, or has no such token.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    /// A write section did not end.
+    #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
+    SectionOpen {
+        /// Whose job it is.
+        worker: usize,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Jobs hold pins, and with them what would be forgotten.
+    #[error("jobs hold {pins} pins on what a roll back would take away; end them first")]
+    Busy {
+        /// How many.
+        pins: u64,
+    },
+    /// State in DRAM could not be saved, or taken up again.
+    #[error("state in DRAM could not be {what}: {source}")]
+    Part {
+        /// "saved" or "reloaded".
+        what: &'static str,
+        /// The memory's word.
+        source: AccessError,
+    },
+    /// A part panicked, or the runtime is shutting down.
+    #[error("state in DRAM could not be {what}: {message}")]
+    PartDied {
+        /// "saved" or "reloaded".
+        what: &'static str,
+        /// What happened.
+        message: String,
+    },
+}
+
+impl From<FlashError> for SyncError {
+    fn from(error: FlashError) -> SyncError {
+        SyncError::Version(error.into())
+    }
+}
+
+/// Opens all gates when it goes.
+struct ClosedGate<'a>(&'a Runtime);
+
+impl Drop for ClosedGate<'_> {
+    fn drop(&mut self) {
+        self.0.shared.mailboxes.iter().for_each(|m| m.send(Message::OpenGate));
+    }
+}
+
+impl Runtime {
+    /// Names the state of the whole memory as it is between two write sections, and returns when that would survive a crash.
+    ///
+    /// Readers go on all the while, but for a halt of microseconds; writers wait at the gate until the sections that are open have
+    /// ended. One sync runs at a time; a second caller waits for the first.
+    ///
+    /// # Errors
+    /// [`SyncError`]. No token was made; what was written is still there, in DRAM and in flash.
+    ///
+    /// # Panics
+    /// Inside a job.
+    pub fn sync(&self) -> Result<Synced, SyncError> {
+        crate::worker::assert_foreign("sync");
+        let shared = self.shared.clone();
+        let versions = self.versions()?;
+        let _turn = shared.sync_turn.lock();
+        self.wait_for_cut()?;
+        let begun = Instant::now();
+        let gate = self.close_gate()?;
+        let drain = begun.elapsed();
+        self.each_part("saved", |part, context| part.save(context))?;
+        shared.cut.begin();
+        let reports = self.halt_all(Halted::Seal).1;
+        drop(gate);
+        let closed = begun.elapsed();
+        self.wait_for_cut()?;
+        let named = match shared.cut.failure() {
+            Some(error) => Err(error.into()),
+            None => versions.name_state(),
+        };
+        shared.cut.end();
+        // Who waits for a frame that was held back is told.
+        shared.mailboxes.iter().for_each(|m| m.send(Message::Nudge));
+        let token = named?;
+        versions.wait_durable(token)?;
+        Ok(Synced {
+            token,
+            subpages: reports.iter().map(|r| r.sealed + r.copied).sum(),
+            copied: reports.iter().map(|r| r.copied).sum(),
+            gate: closed,
+            drain,
+            halt: Duration::from_nanos(reports.iter().map(|r| r.stood_ns).max().unwrap_or(0)),
+            took: begun.elapsed(),
+        })
+    }
+
+    /// Makes the memory again what it was when a token was made; what was written since is gone, newer tokens too.
+    ///
+    /// Jobs that run go on, and find the older contents at their next access; pointers that they took out of the memory before are
+    /// theirs to forget. Returns when the roll back would survive a crash; a crash during it leaves either state, whole.
+    ///
+    /// # Errors
+    /// [`SyncError::Busy`] while jobs hold pins, [`VersionError::NoToken`], [`SyncError::SectionOpen`]: nothing was changed.
+    /// [`SyncError::Version`] when the medium failed.
+    ///
+    /// # Panics
+    /// Inside a job.
+    pub fn roll_back(&self, token: u64) -> Result<(), SyncError> {
+        crate::worker::assert_foreign("roll back");
+        let shared = self.shared.clone();
+        let versions = self.versions()?;
+        let _turn = shared.sync_turn.lock();
+        self.wait_for_cut()?;
+        let kept = versions.tokens();
+        if !kept.contains(&token) {
+            return Err(VersionError::NoToken { token, kept }.into());
+        }
+        let _gate = self.close_gate()?;
+        let (halt, reports) = self.halt_all(Halted::Forget);
+        if let Some(pins) = reports.iter().map(|r| r.pins).max().filter(|&pins| pins > 0) {
+            return Err(SyncError::Busy { pins });
+        }
+        if let Some(error) = reports.iter().find_map(|r| r.failure) {
+            return Err(error.into());
+        }
+        let result = versions.roll_back(token);
+        halt.release();
+        result?;
+        self.each_part("reloaded", |part, context| part.reload(context))
+    }
+
+    /// The tokens that are kept, ascending; none where the medium keeps no versions.
+    #[must_use]
+    pub fn tokens(&self) -> Vec<u64> {
+        self.shared.flash.versions().map(Versions::tokens).unwrap_or_default()
+    }
+
+    /// From now on, this is saved with every sync and reloaded after every roll back, in the order of these calls.
+    pub fn keep(&self, part: Arc<dyn Durable>) {
+        self.shared.parts.lock().push(part);
+    }
+
+    fn versions(&self) -> Result<&dyn Versions, SyncError> {
+        self.shared.flash.versions().ok_or_else(|| SyncError::NoVersions { medium: self.shared.flash.describe() })
+    }
+
+    /// Waits until what a cut left to be written has been, as long as the medium goes on with it.
+    fn wait_for_cut(&self) -> Result<(), FlashError> {
+        let cut = &self.shared.cut;
+        let patience = self.shared.config.device_timeout;
+        let (mut left, mut since) = (cut.left(), Instant::now());
+        while left > 0 {
+            std::thread::park_timeout(Duration::from_millis(5));
+            let now = cut.left();
+            if now != left {
+                (left, since) = (now, Instant::now());
+            } else if since.elapsed() > patience {
+                cut.abandon();
+                return Err(FlashError::TimedOut);
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the gate, and waits for the sections that are open.
+    fn close_gate(&self) -> Result<ClosedGate<'_>, SyncError> {
+        let begun = Instant::now();
+        let patience = self.shared.config.gate_timeout;
+        let drained: Vec<_> = self
+            .shared
+            .mailboxes
+            .iter()
+            .map(|mailbox| {
+                let (reply, answer) = mpsc::channel();
+                mailbox.send(Message::CloseGate(reply));
+                answer
+            })
+            .collect();
+        let gate = ClosedGate(self);
+        for (worker, answer) in drained.into_iter().enumerate() {
+            if answer.recv_timeout(patience.saturating_sub(begun.elapsed())).is_err() {
+                return Err(SyncError::SectionOpen { worker, waited: begun.elapsed() });
+            }
+        }
+        Ok(gate)
+    }
+
+    /// Halts all workers.
+    fn halt_all(&self, what: Halted) -> (Arc<Halt>, Vec<HaltReport>) {
+        let workers = self.shared.mailboxes.len();
+        let (reports, reported) = mpsc::channel();
+        let halt = Halt::new(what, workers, reports);
+        self.shared.mailboxes.iter().for_each(|m| m.send(Message::Halt(halt.clone())));
+        let all = (0..workers).map(|_| reported.recv().expect("workers outlive their runtime")).collect();
+        (halt, all)
+    }
+
+    /// Calls something of each part, on the fiber that each worker keeps for the runtime's own jobs: those of programs may all be
+    /// waiting at the gate.
+    fn each_part(
+        &self,
+        what: &'static str,
+        call: impl Fn(&dyn Durable, &mut Context) -> Result<(), AccessError> + Send + 'static,
+    ) -> Result<(), SyncError> {
+        let parts = self.shared.parts.lock().clone();
+        if parts.is_empty() {
+            return Ok(());
+        }
+        let options = JobOptions::new().name("parts of the runtime");
+        let now = self.shared.clock.now_ns();
+        let (job, handle) = new_job(&self.shared, &options, now, move |context| {
+            parts.iter().try_for_each(|part| call(&**part, context))
+        });
+        self.shared.mailboxes[0].send(Message::OwnJob(job));
+        match handle.wait() {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(source)) => Err(SyncError::Part { what, source }),
+            Err(JobError::Panicked { message, .. }) => Err(SyncError::PartDied { what, message }),
+            Err(error) => Err(SyncError::PartDied { what, message: error.to_string() }),
+        }
+    }
+}
