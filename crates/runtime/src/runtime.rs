@@ -380,10 +380,12 @@ fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
 
 impl Drop for Runtime {
     fn drop(&mut self) {
-        if self.shared.flash.versions().is_some() && !crate::worker::on_worker() && self.watchdog.is_some() {
-            if let Err(error) = self.sync() {
-                eprintln!("fulgurite: what was written since the last token is lost: {error}");
-            }
+        let keeps_versions = self.shared.flash.versions().is_some() && self.watchdog.is_some();
+        if keeps_versions
+            && !crate::worker::on_worker()
+            && let Err(error) = self.sync()
+        {
+            eprintln!("fulgurite: what was written since the last token is lost: {error}");
         }
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.shared.mailboxes.iter().for_each(|m| m.send(Message::Stop));
