@@ -59,15 +59,19 @@ fn config() -> StoreConfig {
 fn start(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Runtime, Arc<Pool>) {
     let geometry = Geometry::new(medium.subpages(), 16, Some(1024)).unwrap();
     Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
-    open(medium, workers, frames)
+    // Nothing is in it: what is not written is "fresh", and not read from flash.
+    open_with(medium, workers, frames, 0)
 }
 fn open(medium: Arc<dyn Flash>, workers: usize, frames: u64) -> (Runtime, Arc<Pool>) {
+    open_with(medium, workers, frames, u64::MAX)
+}
+fn open_with(medium: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64) -> (Runtime, Arc<Pool>) {
     let flash = Pool::open(medium, config()).unwrap().0.into_flash();
     let pool = flash.layer().clone();
-    (over(Arc::new(flash), workers, frames), pool)
+    (over(Arc::new(flash), workers, frames, existing), pool)
 }
-fn over(flash: Arc<dyn Flash>, workers: usize, frames: u64) -> Runtime {
-    let bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
+fn over(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64) -> Runtime {
+    let bytes = existing.min(u64::from(flash.subpages()) * SUBPAGE_BYTES as u64);
     let builder = |dram| {
         let builder = Runtime::builder(flash.clone()).existing(bytes).workers(workers).fibers(8).dram(dram);
         builder.gate_timeout(Duration::from_secs(5)).device_timeout(Duration::from_secs(5))
@@ -128,7 +132,7 @@ fn check(state: &[u64], token: u64) {
 
 /// A token, opened beside the live memory.
 fn state_of(pool: &Arc<Pool>, token: u64) -> Vec<u64> {
-    contents(&over(Arc::new(Past::open(pool.clone(), token).unwrap().into_flash()), 1, 8))
+    contents(&over(Arc::new(Past::open(pool.clone(), token).unwrap().into_flash()), 1, 8, u64::MAX))
 }
 
 /// Sets the accounts up.
@@ -166,13 +170,16 @@ fn begin_load(runtime: &Runtime, seed: u64, with_pins: bool) -> Load {
                     m.yield_now()?;
                 } else if job < PAIRS + PINNED && with_pins {
                     let pin = m.pin(page(PAGES - 1 - (job - PAIRS)))?;
-                    for _ in 0..8 {
+                    // Some are taken before a cut and let go of after it, some are taken right after it.
+                    for _ in 0..random.below(4) {
                         let view = fulgurite::Pinned::view_mut(&pin, 0, SUBPAGE_BYTES);
                         let value = view.load::<u64>(0) + 1;
                         view.store(0, value);
                         view.store(LAST as usize, value);
                         m.yield_now()?;
                     }
+                    drop(pin);
+                    m.yield_now()?;
                 } else {
                     // Accounts of this worker's half, so that no latch is needed: fibers of one worker take turns at waits only.
                     let worker = m.worker() as u64;
