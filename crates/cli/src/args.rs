@@ -85,6 +85,9 @@ pub enum BenchCommand {
     /// What the journaled store writes beside the data, and what it keeps in DRAM.
     #[command(after_help = STORE_EXAMPLES)]
     Store(StoreArgs),
+    /// A long computation kept by `sync`, by writing what it changed to a file, by dumping its memory.
+    #[command(after_help = CHECKPOINT_EXAMPLES)]
+    Checkpoint(CheckpointArgs),
     /// Miss ratios of all replacement policies on traces and workloads.
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
@@ -151,6 +154,16 @@ Examples:
 
 Nothing is timed: the store decides as it does in a pool, over flash that answers at once and keeps only metadata. `full` is live data
 as a share of the pool less what the store keeps for reclaim, journal and checkpoints.";
+
+const CHECKPOINT_EXAMPLES: &str = "\
+Examples:
+  fulgurite bench checkpoint --dir /mnt/nvme --plot checkpoint.svg
+  fulgurite bench checkpoint --data 2G --dirty 16M --interval 1s --checkpoints 10 --json checkpoint.json
+  fulgurite bench checkpoint --quick
+
+Ways: plain (memory, nothing is kept), file (changed pages written in place, then fsync: a crash in the middle spoils it), dump (all memory
+to a new file), fulgurite (a pool behind --dram, nothing is kept), sync (the same, and a token for each checkpoint). Each is read
+back in the end.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:
@@ -379,6 +392,35 @@ pub struct StoreArgs {
     /// A sync after so much was written, in percent of the data.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
     pub sync_every: f64,
+}
+
+/// `bench checkpoint`.
+#[derive(Clone, Debug, Args)]
+pub struct CheckpointArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Directory for the pool and the files; twice the data and some more are needed [default: the temporary directory].
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+    /// Bytes of data [default: 512M; --quick: 64M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub data: Option<u64>,
+    /// Bytes that change between two checkpoints [default: a sixteenth of the data].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub dirty: Option<u64>,
+    /// DRAM before the pool: a size, or a share of the data.
+    #[arg(long, value_name = "64M|25%", default_value = "25%", value_parser = values::size)]
+    pub dram: Size,
+    /// Computing between two checkpoints [default: 500ms; --quick: 50ms].
+    #[arg(long, value_name = "TIME", value_parser = values::duration)]
+    pub interval: Option<Duration>,
+    /// Checkpoints of a run [default: 6; --quick: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
+    pub checkpoints: Option<u64>,
+    /// Rounds [default: 3; --quick: 1].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
 }
 
 /// `demo`.

@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args),
         Command::Bench(BenchCommand::Tail(args)) => bench::tail::run(&args),
         Command::Bench(BenchCommand::Store(args)) => bench::store::run(&args),
+        Command::Bench(BenchCommand::Checkpoint(args)) => bench::checkpoint::run(&args),
         Command::Bench(BenchCommand::Policies(args)) => bench::policies::run(&args),
     };
     match result {

@@ -49,10 +49,7 @@ pub trait Layer: Send + Sync + 'static {
     fn dram_bytes(&self) -> usize;
     /// Where a subpage lies now; none when it was never written, and so reads as zeros. Called for each read, before it and after
     /// it: when both answers agree, nothing else was written to that place in between.
-    ///
-    /// # Errors
-    /// When it must not be read.
-    fn locate(&self, subpage: u32) -> Result<Option<Place>, FlashError>;
+    fn locate(&self, subpage: u32) -> Option<Place>;
     /// Gives places to ascending subpages that are about to be written: one for each of the first so many. For the others it is
     /// asked again later.
     ///
@@ -221,16 +218,15 @@ impl<L: Layer> LayeredQueue<L> {
     fn begin_read(&mut self, slot: u32) {
         let Pending { subpage, frame, .. } = self.requests[slot as usize];
         match self.layer.locate(subpage) {
-            Ok(Some(place)) => {
+            Some(place) => {
                 self.requests[slot as usize].place = place;
                 self.pass_on(slot, Op::Read, place.flash_page);
             }
-            Ok(None) => {
+            None => {
                 // What was never written is zeros, and never what lay in the frame before.
                 self.frames.zero(frame.index() * SUBPAGE_BYTES, SUBPAGE_BYTES);
                 self.ended.push((slot, Ok(())));
             }
-            Err(error) => self.ended.push((slot, Err(error))),
         }
     }
     /// Places the writes that wait, side by side in the order of their subpages, and passes them on.
@@ -262,7 +258,7 @@ impl<L: Layer> LayeredQueue<L> {
     fn read_ended(&mut self, slot: u32, ended: Completion, completions: &mut Vec<Completion>) {
         let result = ended.result;
         let Pending { subpage, place, tried, .. } = self.requests[slot as usize];
-        if self.layer.locate(subpage) != Ok(Some(place)) {
+        if self.layer.locate(subpage) != Some(place) {
             // It moved while it was read; what lies at the old place may be anything.
             self.begin_read(slot);
             return;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Runtime, SUBPAGE_BYTES, SyncError, VersionError};
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
 use fulgurite_format::PoolId;
-use fulgurite_store::{Geometry, Past, Pool, StoreConfig};
+use fulgurite_store::{Geometry, Pool, StoreConfig};
 
 const ACCOUNTS: u64 = 96;
 const EACH: u64 = 1000;
@@ -132,7 +132,7 @@ fn check(state: &[u64], token: u64) {
 
 /// A token, opened beside the live memory.
 fn state_of(pool: &Arc<Pool>, token: u64) -> Vec<u64> {
-    contents(&over(Arc::new(Past::open(pool.clone(), token).unwrap().into_flash()), 1, 8, u64::MAX))
+    contents(&over(Arc::new(pool.view(token).unwrap().into_flash()), 1, 8, u64::MAX))
 }
 
 /// Sets the accounts up.

@@ -13,7 +13,6 @@ mod driver;
 mod extents;
 mod geometry;
 mod map;
-mod past;
 mod planted;
 mod pool;
 mod reclaim;
@@ -28,7 +27,6 @@ pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
 pub use map::{Located, Map};
-pub use past::Past;
 #[doc(hidden)]
 pub use planted::Planted;
 pub use pool::{LivePage, Pool, PoolError};

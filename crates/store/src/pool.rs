@@ -16,7 +16,7 @@ use crate::tokens::Tokens;
 /// Requests of the store's own in flight.
 const DEPTH: usize = 32;
 /// The kernel's word for what may only be read.
-pub(crate) const EROFS: i32 = 30;
+const EROFS: i32 = 30;
 
 /// A flash page that is needed: the current content of a subpage, or an older one that a token keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,10 +58,6 @@ pub enum PoolError {
         /// Those that there are, ascending.
         kept: Vec<u64>,
     },
-}
-
-fn place_of(Located { place, checksum }: Located) -> Place {
-    Place { flash_page: place, checksum }
 }
 
 impl From<WriteError> for FlashError {
@@ -265,24 +261,6 @@ impl Pool {
         }
         Ok(self.until(Store::is_quiet)?)
     }
-    /// Pins a token for somebody who reads it. Returns whether it was not pinned before.
-    pub(crate) fn pin_for_reader(&self, token: u64) -> Result<bool, PoolError> {
-        let known = self.tokens().as_slice().iter().find(|t| t.epoch == token).copied();
-        match known {
-            None => Err(self.no_token(token)),
-            Some(known) if known.pinned => Ok(false),
-            Some(_) => self.pin(token, true).map(|()| true),
-        }
-    }
-    /// Where a subpage lay in the state of a token.
-    pub(crate) fn locate_in(&self, token: u64, subpage: u32) -> Result<Option<Place>, FlashError> {
-        let inner = self.lock();
-        if !inner.store.state().tokens().contains(token) {
-            // It was rolled back.
-            return Err(FlashError::Closed);
-        }
-        Ok(inner.store.state().located_in(token, subpage).map(place_of))
-    }
     fn no_token(&self, token: u64) -> PoolError {
         PoolError::NoToken { token, kept: Versions::tokens(self) }
     }
@@ -399,8 +377,8 @@ impl Layer for Pool {
         let inner = self.lock();
         self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
     }
-    fn locate(&self, subpage: u32) -> Result<Option<Place>, FlashError> {
-        Ok(self.map.get(subpage).map(place_of))
+    fn locate(&self, subpage: u32) -> Option<Place> {
+        self.map.get(subpage).map(|Located { place, checksum }| Place { flash_page: place, checksum })
     }
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
         let mut inner = self.lock();

@@ -260,19 +260,6 @@ impl State {
         self.expand(page, &mut versions);
         versions
     }
-    /// Where a subpage lay in the state that a token names, which must be kept.
-    pub fn located_in(&self, token: u64, subpage: u32) -> Option<Located> {
-        let page = subpage / N;
-        let versions = self.versions_of(page);
-        let then = versions.iter().filter(|v| v.time <= token);
-        for version in then.take_while(|v| !v.deletes()) {
-            if let Some(held) = version.held().find(|h| h.subpage == subpage % N) {
-                let checksum = self.checksum(page, held).expect("what a token sees has a checksum");
-                return Some(Located { place: held.place, checksum });
-            }
-        }
-        None
-    }
     fn expand(&self, page: u32, versions: &mut Vec<Version>) {
         versions.clear();
         for entry in self.table.chain(page) {

@@ -2,6 +2,7 @@
 
 mod beside;
 mod calibrate;
+pub mod checkpoint;
 pub mod demo;
 mod fio;
 mod floor;

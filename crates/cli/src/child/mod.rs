@@ -4,7 +4,7 @@
 //! process of its own so that a memory cgroup can hold it and so that its CPU time, faults and huge pages are its own.
 //! Invariant: it ends when the program ends.
 
-mod added_work;
+pub mod added_work;
 mod arrivals;
 mod device;
 mod guarded;
