@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use fulgurite_format::Owner;
 use fulgurite_policy::Heat;
 
+use crate::bad::BadPages;
 use crate::geometry::{FIRST_EXTENT, Geometry};
 
 /// What an extent is used for.
@@ -34,6 +35,8 @@ pub enum Use {
     },
     /// Journal or checkpoint.
     Metadata,
+    /// Too many of its flash pages failed: nothing is written to it any more.
+    Retired,
 }
 
 /// Who writes.
@@ -97,6 +100,8 @@ pub struct Extents {
     /// Full and settled.
     summaries: VecDeque<Filled>,
     emptied: u32,
+    /// For extents that reclaim could not empty because something in them cannot be read: what was live then. 0 for others.
+    stuck: Vec<u32>,
 }
 
 impl Extents {
@@ -107,6 +112,7 @@ impl Extents {
         Extents {
             geometry,
             filled_at: vec![0; uses.len()],
+            stuck: vec![0; uses.len()],
             uses,
             given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
@@ -117,7 +123,7 @@ impl Extents {
         }
     }
     /// After recovery: what holds live data is closed, the metadata's extents are given, the rest is free.
-    pub fn recovered(geometry: Geometry, metadata: &[u32], live: impl Fn(u32) -> u32) -> Extents {
+    pub fn recovered(geometry: Geometry, metadata: &[u32], bad: &BadPages, live: impl Fn(u32) -> u32) -> Extents {
         let mut extents = Extents::new(geometry);
         for extent in metadata {
             extents.uses[*extent as usize] = Use::Metadata;
@@ -126,6 +132,8 @@ impl Extents {
             let state = &mut extents.uses[extent as usize];
             if *state == Use::Free && live(extent) > 0 {
                 *state = Use::Closed;
+            } else if *state == Use::Free && bad.is_retired(extent) {
+                *state = Use::Retired;
             }
         }
         extents.free.retain(|e| extents.uses[*e as usize] == Use::Free);
@@ -146,20 +154,44 @@ impl Extents {
     }
     /// DRAM in all.
     pub fn bytes(&self) -> usize {
-        self.uses.len() * (size_of::<Use>() + 12) + STREAMS * self.geometry.extent_pages as usize * size_of::<Owner>()
+        self.uses.len() * (size_of::<Use>() + 16) + STREAMS * self.geometry.extent_pages as usize * size_of::<Owner>()
     }
 
-    /// An extent for journal or checkpoint.
-    pub fn take_for_metadata(&mut self) -> Option<u32> {
-        let extent = self.free.pop_front()?;
+    /// An extent for journal or checkpoint: one without bad flash pages, as these streams leave none out.
+    pub fn take_for_metadata(&mut self, bad: &BadPages) -> Option<u32> {
+        let at = self.free.iter().position(|e| bad.in_extent(*e) == 0)?;
+        let extent = self.free.remove(at)?;
         self.uses[extent as usize] = Use::Metadata;
         Some(extent)
     }
     /// Gives back an extent of metadata that no state which could be recovered uses.
-    pub fn free_metadata(&mut self, extent: u32) {
+    pub fn free_metadata(&mut self, extent: u32, bad: &BadPages) {
         debug_assert_eq!(self.use_of(extent), Use::Metadata);
-        self.uses[extent as usize] = Use::Free;
-        self.free.push_back(extent);
+        self.make_free(extent, bad);
+    }
+    fn make_free(&mut self, extent: u32, bad: &BadPages) {
+        self.stuck[extent as usize] = 0;
+        if bad.is_retired(extent) {
+            self.uses[extent as usize] = Use::Retired;
+        } else {
+            self.uses[extent as usize] = Use::Free;
+            self.free.push_back(extent);
+        }
+    }
+    /// A flash page was found to be bad: if its extent has too many by now and is free, it is so no more.
+    pub fn note_bad(&mut self, place: u32, bad: &BadPages) {
+        let extent = self.geometry.extent_of(place);
+        if self.use_of(extent) == Use::Free && bad.is_retired(extent) {
+            self.uses[extent as usize] = Use::Retired;
+            self.free.retain(|e| *e != extent);
+        }
+    }
+    /// An extent for data. Those with bad flash pages come first: journal and checkpoint cannot use them.
+    fn take_for_data(&mut self, bad: &BadPages) -> u32 {
+        let worn = if bad.places().is_empty() { None } else { self.free.iter().position(|e| bad.in_extent(*e) > 0) };
+        let extent = self.free.remove(worn.unwrap_or(0)).expect("more than the reserve are free");
+        self.uses[extent as usize] = Use::Open;
+        extent
     }
 
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
@@ -167,29 +199,41 @@ impl Extents {
     }
     /// A flash page for data of a degree of heat. It is in flight from now on. None where that would take another extent and no more
     /// than `reserve` are free.
-    pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32) -> Option<u32> {
-        let mut stream = self.stream_of(writer, degree);
-        if self.open[stream].is_none() {
-            if self.free() > reserve {
-                let extent = self.free.pop_front().expect("more than the reserve");
-                self.uses[extent as usize] = Use::Open;
-                let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
-                self.open[stream] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
-            } else {
-                // Better among data of another degree than not at all. A small pool's reclaim keeps its own.
-                let others = if self.geometry.extents < FEW_EXTENTS { stream..stream + 1 } else { 0..STREAMS };
-                stream = others.into_iter().find(|other| self.open[*other].is_some())?;
+    pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32, bad: &BadPages) -> Option<u32> {
+        loop {
+            let mut stream = self.stream_of(writer, degree);
+            if self.open[stream].is_none() {
+                if self.free() > reserve {
+                    let extent = self.take_for_data(bad);
+                    let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
+                    self.open[stream] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
+                } else {
+                    // Better among data of another degree than not at all. A small pool's reclaim keeps its own.
+                    let others = if self.geometry.extents < FEW_EXTENTS { stream..stream + 1 } else { 0..STREAMS };
+                    stream = others.into_iter().find(|other| self.open[*other].is_some())?;
+                }
             }
+            let end = self.geometry.data_pages();
+            let open = self.open[stream].as_mut().expect("opened above");
+            let first = self.geometry.first_of(open.extent);
+            while open.next < end && bad.contains(first + open.next) {
+                open.next += 1;
+            }
+            let given = (open.next < end).then(|| {
+                self.given += 1;
+                open.pending += 1;
+                open.next += 1;
+                first + open.next - 1
+            });
+            if open.next == end {
+                self.settling.extend(self.open[stream].take());
+            }
+            if given.is_some() {
+                return given;
+            }
+            // Nothing but bad flash pages was left of it.
+            self.settle();
         }
-        self.given += 1;
-        let open = self.open[stream].as_mut().expect("it has room");
-        let place = self.geometry.first_of(open.extent) + open.next;
-        open.next += 1;
-        open.pending += 1;
-        if open.next == self.geometry.data_pages() {
-            self.settling.extend(self.open[stream].take());
-        }
-        Some(place)
     }
     /// A write to a flash page has ended; with whose it is, or none when it failed.
     pub fn settled(&mut self, place: u32, owner: Option<Owner>) {
@@ -231,20 +275,20 @@ impl Extents {
         }
     }
     /// The journal is durable up to but not including this page: what waited for that is free. Returns how many extents.
-    pub fn durable(&mut self, end: u64) -> u32 {
+    pub fn durable(&mut self, end: u64, bad: &BadPages) -> u32 {
         let before = self.free();
-        for (extent, state) in self.uses.iter_mut().enumerate() {
-            if matches!(*state, Use::Emptied { until } if until < end) {
-                *state = Use::Free;
-                self.free.push_back(extent as u32);
+        for extent in 0..self.geometry.extents {
+            if matches!(self.use_of(extent), Use::Emptied { until } if until < end) {
+                self.make_free(extent, bad);
                 self.emptied -= 1;
             }
         }
         self.free() - before
     }
 
-    /// The next extent to reclaim; none when all closed ones are full of live data.
-    pub fn victim(&mut self, policy: Victims, live: impl Fn(u32) -> u32) -> Option<u32> {
+    /// The next extent to reclaim; none when all closed ones are full of live data. One that is to be used no more comes first,
+    /// however full it is.
+    pub fn victim(&mut self, policy: Victims, bad: &BadPages, live: impl Fn(u32) -> u32) -> Option<u32> {
         let pages = self.geometry.data_pages();
         let benefit = |extent: &u32| {
             let live = live(*extent);
@@ -258,8 +302,9 @@ impl Extents {
             }
         };
         let closed = (FIRST_EXTENT..self.geometry.extents)
-            .filter(|e| self.use_of(*e) == Use::Closed && live(*e) < pages)
-            .max_by_key(benefit)?;
+            .filter(|e| self.use_of(*e) == Use::Closed && (live(*e) == 0 || self.stuck[*e as usize] != live(*e)))
+            .filter(|e| live(*e) < pages || bad.is_retired(*e))
+            .max_by_key(|e| (bad.is_retired(*e), benefit(e)))?;
         self.uses[closed as usize] = Use::Reclaimed;
         Some(closed)
     }
@@ -270,5 +315,10 @@ impl Extents {
             // It becomes the youngest, so that others come first.
             self.filled_at[extent as usize] = self.given;
         }
+    }
+    /// The same, where so many live flash pages stay because one of them cannot be read: it is not tried again before that changes.
+    pub fn give_up_for_now(&mut self, extent: u32, live: u32) {
+        self.give_up(extent);
+        self.stuck[extent as usize] = live;
     }
 }

@@ -8,6 +8,7 @@
 //! knows no clock, and it starts no threads.
 #![forbid(unsafe_code)]
 
+mod bad;
 mod checkpoint;
 mod driver;
 mod extents;
@@ -23,6 +24,7 @@ mod stream;
 mod table;
 mod tokens;
 
+pub use bad::BadPages;
 pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};

@@ -364,8 +364,11 @@ impl Layer for Pool {
         inner.scratch = scratch;
         Ok(result?)
     }
-    fn not_written(&self, flash_page: u32) {
-        self.lock().store.not_written(flash_page);
+    fn not_written(&self, flash_page: u32, error: FlashError) -> bool {
+        self.lock().store.not_written(flash_page, error)
+    }
+    fn unreadable(&self, flash_page: u32, error: FlashError) {
+        self.lock().store.unreadable(flash_page, error);
     }
     fn work(&self) -> bool {
         // Who holds the lock is at it.

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Status, full_time};
 
+use crate::bad::BadPages;
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
 use crate::planted::Planted;
@@ -142,7 +143,7 @@ pub struct State {
     /// Extents that have lost their last live flash page since somebody asked.
     emptied: Vec<u32>,
     /// Flash pages that failed.
-    bad: Vec<u32>,
+    bad: BadPages,
     /// Versions of the page that is being changed.
     versions: Vec<Version>,
     entries: Vec<PageEntry>,
@@ -176,7 +177,7 @@ impl State {
             epoch: 1,
             live: vec![0; geometry.extents as usize],
             emptied: Vec::new(),
-            bad: Vec::new(),
+            bad: BadPages::new(geometry),
             versions: Vec::new(),
             entries: Vec::new(),
             planted: None,
@@ -221,7 +222,7 @@ impl State {
         self.live.iter().map(|n| u64::from(*n)).sum()
     }
     /// Flash pages that failed.
-    pub fn bad(&self) -> &[u32] {
+    pub fn bad(&self) -> &BadPages {
         &self.bad
     }
     /// Extents that have lost their last live flash page since this was called last.
@@ -235,6 +236,7 @@ impl State {
             + self.old.capacity() * size_of::<(u32, u32)>()
             + self.history.0.capacity() * 8
             + self.live.capacity() * 4
+            + self.bad.bytes()
     }
     /// Whether a page is allocated, and what may be done with it.
     pub fn status(&self, page: u32) -> Status {
@@ -366,7 +368,9 @@ impl State {
             }
             Record::Pin { epoch, pinned } => self.tokens.pin(epoch, pinned),
             Record::RollBack { epoch } => self.roll_back(epoch, seen)?,
-            Record::Bad { place } => self.bad.push(place.0 as u32),
+            Record::Bad { place } => {
+                self.bad.insert(place.0 as u32);
+            }
             Record::Restamp { epoch } => self.restamp(epoch, seen)?,
         }
         Ok(())

@@ -12,6 +12,7 @@
 //!   recoverable state by an anchor, written after a commit that holds all these records.
 
 mod commit;
+mod failing;
 mod reclaim;
 
 use std::collections::{HashMap, VecDeque};
@@ -127,7 +128,9 @@ pub enum Outcome {
     Read(PageBuffer),
     /// A copy succeeded; the CRC32C of what was copied.
     Copied(u32),
-    /// It failed.
+    /// A copy was read, and could not be written.
+    NotWritten(FlashError),
+    /// It failed; of a copy, the reading.
     Failed(FlashError),
 }
 
@@ -135,8 +138,8 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Purpose {
     Commit,
-    Checkpoint,
-    Summary,
+    Checkpoint { place: u32 },
+    Summary { place: u32 },
     ReclaimRead,
     ReclaimCopy { from: u32, to: u32 },
 }
@@ -227,6 +230,8 @@ pub struct StoreCounters {
     pub reclaimed: u64,
     /// Flash pages that did not hold what was expected when they were copied.
     pub damaged: u64,
+    /// Writes and copies that failed and were tried again at another place.
+    pub repeated: u64,
 }
 
 /// How a store stands.
@@ -245,6 +250,10 @@ pub struct StoreInfo {
     pub versions: u32,
     /// Pages of the journal since the last checkpoint.
     pub journal_pages: u64,
+    /// Flash pages that failed and are not used any more.
+    pub bad_pages: u32,
+    /// Extents with too many of those, which are not used any more.
+    pub retired_extents: u32,
     /// DRAM in bytes.
     pub dram_bytes: usize,
 }
@@ -261,6 +270,8 @@ pub struct ExtentUses {
     pub data: Vec<u32>,
     /// Journal and checkpoint.
     pub metadata: Vec<u32>,
+    /// Nothing any more: too many of their flash pages failed.
+    pub retired: Vec<u32>,
 }
 
 /// The store.
@@ -284,6 +295,10 @@ pub struct Store {
     outbox: VecDeque<(IoId, Io)>,
     next_id: u64,
     poisoned: Option<FlashError>,
+    /// Flash pages that failed, of which it is not known yet that it was not the whole device.
+    suspects: Vec<u32>,
+    /// Checkpoints that failed one after the other.
+    failed_checkpoints: u32,
     uncommitted: u64,
     counters: StoreCounters,
     /// Kept for their memory.
@@ -342,7 +357,7 @@ impl Store {
     pub(crate) fn from_recovered(pool: PoolId, config: StoreConfig, recovered: Recovered) -> Store {
         let Recovered { state, journal, anchors, checkpoint } = recovered;
         let metadata: Vec<u32> = journal.extents.iter().map(|(e, _)| *e).chain(checkpoint.0.iter().copied()).collect();
-        let extents = Extents::recovered(state.geometry(), &metadata, |e| state.live(e));
+        let extents = Extents::recovered(state.geometry(), &metadata, state.bad(), |e| state.live(e));
         let durable_token = state.tokens().newest().unwrap_or(0);
         // A small pool must not fill with its journal.
         let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
@@ -365,6 +380,8 @@ impl Store {
             outbox: VecDeque::new(),
             next_id: 0,
             poisoned: None,
+            suspects: Vec::new(),
+            failed_checkpoints: 0,
             uncommitted: 0,
             counters: StoreCounters::default(),
             entries: Vec::new(),
@@ -407,6 +424,8 @@ impl Store {
             uncommitted: self.uncommitted,
             versions: self.state.table().versions(),
             journal_pages: self.journal.stream.position().sequence - self.journal.since,
+            bad_pages: self.state.bad().places().len() as u32,
+            retired_extents: self.state.bad().retired(),
             dram_bytes: self.state.bytes()
                 + self.extents.bytes()
                 + self.heat.bytes()
@@ -422,6 +441,7 @@ impl Store {
                 Use::Fixed => uses.fixed.push(extent),
                 Use::Free => uses.free.push(extent),
                 Use::Metadata => uses.metadata.push(extent),
+                Use::Retired => uses.retired.push(extent),
                 Use::Open | Use::Closed | Use::Reclaimed | Use::Emptied { .. } => uses.data.push(extent),
             }
         }
@@ -470,7 +490,9 @@ impl Store {
         let before = places.len();
         let reserve = self.reserve();
         for subpage in subpages {
-            let Some(place) = self.extents.give(Writer::Program, self.heat.degree(*subpage), reserve) else { break };
+            let degree = self.heat.degree(*subpage);
+            let given = self.extents.give(Writer::Program, degree, reserve, self.state.bad());
+            let Some(place) = given else { break };
             self.heat.touch(*subpage);
             places.push(place);
         }
@@ -532,12 +554,8 @@ impl Store {
             self.uncommitted += same_page.len() as u64;
         }
         self.note_filled();
+        self.condemn();
         result
-    }
-    /// A write failed, or was given up: the place is lost until its extent is reclaimed.
-    pub fn not_written(&mut self, place: u32) {
-        self.extents.settled(place, None);
-        self.note_filled();
     }
 
     /// Allocates a page, changes its permissions, or deletes it.
@@ -712,7 +730,7 @@ impl Store {
         for extent in self.state.take_emptied() {
             if self.config.planted == Some(Planted::ReuseEarly) {
                 self.extents.note_empty(extent, 0);
-                self.extents.durable(1);
+                self.extents.durable(1, self.state.bad());
             }
             self.extents.note_empty(extent, until);
         }
@@ -724,7 +742,7 @@ impl Store {
     /// Ends the page of the journal that is being filled.
     fn seal(&mut self) {
         if self.journal.stream.wants_extent() {
-            let Some(extent) = self.extents.take_for_metadata() else {
+            let Some(extent) = self.extents.take_for_metadata(self.state.bad()) else {
                 self.poison(FlashError::NoSpace);
                 return;
             };
@@ -767,15 +785,12 @@ impl Store {
             return;
         }
         match (purpose, outcome) {
-            (Purpose::Commit | Purpose::Checkpoint, Outcome::Failed(e)) => self.poison(e),
+            (Purpose::Commit, Outcome::Failed(e)) => self.poison(e),
             (Purpose::Commit, _) => self.commit_done(),
-            (Purpose::Checkpoint, _) => {
-                if let Some(checkpoint) = &mut self.checkpoint {
-                    checkpoint.in_flight -= 1;
-                }
-            }
+            (Purpose::Checkpoint { place }, outcome) => self.checkpoint_done(place, &outcome),
             // Without a summary an extent is reclaimed by a walk through the page table.
-            (Purpose::Summary, _) => {}
+            (Purpose::Summary { place }, Outcome::Failed(e)) => self.suspect(place, e),
+            (Purpose::Summary { .. }, _) => {}
             (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
         }
@@ -800,6 +815,9 @@ impl Store {
             let geometry = self.geometry();
             let first = geometry.first_of(extent) + geometry.data_pages();
             for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
+                if self.state.bad().contains(place) {
+                    continue;
+                }
                 let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
                 owners.iter().for_each(|owner| owner.encode(&mut payload));
                 let header = Header {
@@ -814,7 +832,7 @@ impl Store {
                     before: 0,
                 };
                 let (page, _) = header.page(&payload);
-                self.send(Purpose::Summary, Io::Write { place, page });
+                self.send(Purpose::Summary { place }, Io::Write { place, page });
             }
         }
     }

@@ -40,6 +40,9 @@ struct Info {
     live_bytes: u64,
     older_versions: u32,
     tokens: Vec<Token>,
+    /// Flash pages that failed and are not used any more, and extents with too many of them.
+    bad_pages: u32,
+    extents_retired: u32,
     journal_pages: u64,
     checkpoint_pages: u64,
     dram_bytes: usize,
@@ -97,6 +100,8 @@ fn gather(opened: &Opened) -> Info {
         live_bytes: bytes(info.live),
         older_versions: info.versions,
         tokens,
+        bad_pages: info.bad_pages,
+        extents_retired: info.retired_extents,
         journal_pages: opened.report.journal_pages,
         checkpoint_pages: opened.report.checkpoint_pages,
         dram_bytes: opened.flash.dram_bytes(),
@@ -122,6 +127,14 @@ fn text(info: &Info) -> String {
                 thousands(info.extents_free as i64),
                 thousands(info.extents_data as i64),
                 thousands(info.extents_metadata as i64)
+            ),
+        ),
+        (
+            "failed",
+            format!(
+                "{} flash pages, which are not used any more; {} extents with too many of them",
+                thousands(info.bad_pages.into()),
+                thousands(info.extents_retired.into())
             ),
         ),
         ("tokens", format!("{}, {pinned} of them pinned", info.tokens.len())),

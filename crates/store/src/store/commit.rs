@@ -76,7 +76,7 @@ impl Store {
             Phase::Anchor => {
                 let (end, token, checkpoint) = (commit.end, commit.token, commit.checkpoint);
                 self.counters.commits += 1;
-                self.extents.durable(end);
+                self.extents.durable(end, self.state.bad());
                 if let Some(token) = token {
                     self.durable_token = self.durable_token.max(token);
                 }
@@ -100,7 +100,7 @@ impl Store {
         if !self.journal.current.is_empty() {
             self.seal();
         }
-        let Some(extent) = self.extents.take_for_metadata() else { return };
+        let Some(extent) = self.extents.take_for_metadata(self.state.bad()) else { return };
         let journal = self.journal.stream.position();
         let tokens = self.state.tokens().as_slice().to_vec();
         let at = StreamPosition { extent, ..StreamPosition::default() };
@@ -116,7 +116,7 @@ impl Store {
             ..Anchor::default()
         };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
-        for place in self.state.bad().to_vec() {
+        for place in self.state.bad().places().to_vec() {
             // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
             let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
         }
@@ -129,10 +129,11 @@ impl Store {
         if self.checkpoint.is_none() && (long || scarce) && self.extents.free() > self.checkpoint_extents() {
             self.start_checkpoint();
         }
-        let Some(mut writer) = self.checkpoint.take() else { return };
+        self.repeat_checkpoint();
+        let Some(mut writer) = self.checkpoint.take_if(|c| !c.failed) else { return };
         while writer.in_flight < CHECKPOINT_DEPTH && !writer.is_complete() {
             if writer.stream.wants_extent() && writer.stream.position().index + 1 == self.geometry().extent_pages {
-                let Some(extent) = self.extents.take_for_metadata() else { break };
+                let Some(extent) = self.extents.take_for_metadata(self.state.bad()) else { break };
                 writer.stream.go_on_in(extent);
                 writer.extents.push(extent);
             }
@@ -140,7 +141,7 @@ impl Store {
             let stamp = stamp(self.journal.stream.position().sequence, self.journal.current.len());
             let (place, page) = writer.next_page(&self.state, stamp);
             writer.in_flight += 1;
-            self.send(Purpose::Checkpoint, Io::Write { place, page });
+            self.send(Purpose::Checkpoint { place }, Io::Write { place, page });
         }
         self.checkpoint = Some(writer);
     }
@@ -183,14 +184,16 @@ impl Store {
         let pages = anchor.checkpoint_pages;
         let old = std::mem::replace(&mut self.last_checkpoint, (writer.extents, pages));
         for extent in old.0 {
-            self.extents.free_metadata(extent);
+            self.extents.free_metadata(extent, self.state.bad());
         }
         self.journal.since = anchor.journal.sequence;
         // An extent of the journal is past when the next one begins no later than the journal that is needed.
         while self.journal.extents.get(1).is_some_and(|(_, first)| *first <= anchor.journal.sequence) {
             let (extent, _) = self.journal.extents.pop_front().expect("there are two");
-            self.extents.free_metadata(extent);
+            self.extents.free_metadata(extent, self.state.bad());
         }
         self.counters.checkpoints += 1;
+        self.failed_checkpoints = 0;
+        self.condemn();
     }
 }

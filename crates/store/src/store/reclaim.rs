@@ -1,7 +1,9 @@
 //! Reclaim: extents with little live data are emptied, ahead of need.
 
+use fulgurite_flash::FlashError;
 use fulgurite_format::{FlashPage, Owner, Record};
 
+use super::failing::is_of_the_page;
 use super::{Io, N, Outcome, Purpose, Store};
 use crate::extents::Writer;
 use crate::geometry::{METADATA_RESERVE, RECLAIM_AHEAD};
@@ -16,8 +18,10 @@ impl Store {
         let worth = (self.geometry().data_pages() / 64).max(1);
         let full = self.geometry().data_pages() - worth;
         let state = &self.state;
-        let Some(extent) = self.extents.victim(self.config.victims, |e| state.live(e)) else { return false };
-        if self.state.live(extent) > full {
+        let Some(extent) = self.extents.victim(self.config.victims, state.bad(), |e| state.live(e)) else {
+            return false;
+        };
+        if self.state.live(extent) > full && !self.state.bad().is_retired(extent) {
             self.extents.give_up(extent);
             return false;
         }
@@ -42,7 +46,8 @@ impl Store {
         }
         let reserve = METADATA_RESERVE + self.checkpoint_extents();
         while let Some((subpage, from)) = reclaim.next_copy(&self.state) {
-            let Some(to) = self.extents.give(Writer::Reclaim, self.heat.degree(subpage), reserve) else {
+            let degree = self.heat.degree(subpage);
+            let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.bad()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
                 break;
             };
@@ -64,7 +69,11 @@ impl Store {
                 self.reclaim = Some(std::mem::replace(reclaim, Reclaim::new(extent, self.geometry())));
                 return;
             }
-            self.extents.give_up(extent);
+            if reclaim.unreadable {
+                self.extents.give_up_for_now(extent, self.state.live(extent));
+            } else {
+                self.extents.give_up(extent);
+            }
         } else {
             self.counters.reclaimed += 1;
         }
@@ -83,12 +92,28 @@ impl Store {
             self.extents.settled(to, None);
             return;
         };
-        let Outcome::Copied(checksum) = outcome else {
+        let checksum = match outcome {
+            Outcome::Copied(checksum) => checksum,
+            Outcome::NotWritten(error) => {
+                if self.not_written(to, error)
+                    && let Some(reclaim) = &mut self.reclaim
+                {
+                    reclaim.again(subpage, from);
+                }
+                return;
+            }
             // It stays where it is; its extent is not reclaimed this time.
-            self.extents.settled(to, None);
-            self.counters.damaged += 1;
-            self.note_filled();
-            return;
+            Outcome::Failed(error) => {
+                self.extents.settled(to, None);
+                self.counters.damaged += 1;
+                self.suspect(from, error);
+                if let Some(reclaim) = &mut self.reclaim {
+                    reclaim.unreadable |= is_of_the_page(error);
+                }
+                self.note_filled();
+                return;
+            }
+            Outcome::Done | Outcome::Read(_) => unreachable!("the end of a copy"),
         };
         let (page, old) = (subpage / N, Held { subpage: subpage % N, place: from });
         let expected = self.state.checksum(page, old).filter(|_| self.state.is_live(page, old));
@@ -101,6 +126,7 @@ impl Store {
         if checksum != expected {
             // What is wrong stays recognisable: the checksum that is expected does not change.
             self.counters.damaged += 1;
+            self.suspect(from, FlashError::Corrupt);
         }
         self.extents.settled(to, Some(Owner { subpage, checksum: expected }));
         let record =
@@ -108,5 +134,6 @@ impl Store {
         self.counters.copied += 1;
         let _ = self.record(record);
         self.note_filled();
+        self.condemn();
     }
 }
