@@ -32,7 +32,7 @@ pub use map::{Located, Map};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use pool::{LivePage, Pool, PoolError};
-pub use recover::{ReadPages, RecoverError, RecoverReport, recover, superblock};
+pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 pub use table::{Table, TableFull};

@@ -126,7 +126,8 @@ impl Pool {
         let mut driver = Driver::new(&**medium, 4)?;
         Ok(driver.write_all(Store::format(geometry, id, made))?)
     }
-    /// Opens a pool: the state of its last token.
+    /// Opens a pool: the state of its last token. Where something is lost that was promised, that is an error, unless it is accepted
+    /// ([`StoreConfig::accept_loss`]); [`RecoverReport::lost`] names it.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
@@ -134,7 +135,7 @@ impl Pool {
         Self::recovered(medium, config, false)
     }
     /// Opens a pool to look at it: the state of its last token, or of another one. Nothing is ever written, not even what recovery
-    /// would record; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
+    /// would record, and what was lost is in the report; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
     ///
     /// # Errors
     /// When there is none, or it cannot be read; when there is no such token.
@@ -157,7 +158,16 @@ impl Pool {
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
         let mut driver = Driver::new(&*medium, DEPTH)?;
-        let (store, report) = recover(&mut driver, config)?;
+        // Who only looks may see what is left.
+        let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
+        let (mut store, report) = recover(&mut driver, config)?;
+        if report.lost.is_some() && !read_only {
+            store.begin_checkpoint();
+            driver.settle(&mut store)?;
+            if store.counters().checkpoints == 0 {
+                return Err(WriteError::NoSpace { uncommitted: 0 }.into());
+            }
+        }
         let pool = Pool {
             medium,
             map: store.map(),

@@ -69,6 +69,9 @@ pub struct StoreConfig {
     /// it: times of 24 bits are misread when they are 2^23 epochs old.
     #[doc(hidden)]
     pub restamp_after: u64,
+    /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
+    /// lost is so for good then.
+    pub accept_loss: bool,
     /// A bug on purpose.
     #[doc(hidden)]
     pub planted: Option<Planted>,
@@ -84,6 +87,7 @@ impl Default for StoreConfig {
             commit_after: 64,
             checkpoint_after: 1024,
             restamp_after: 1 << 21,
+            accept_loss: false,
             planted: None,
         }
     }
@@ -174,6 +178,8 @@ enum Phase {
     JournalFlush,
     Anchor,
     AnchorFlush,
+    /// Not a commit: the page that proves that the one before was durable.
+    Witness,
 }
 
 #[derive(Debug)]
@@ -182,6 +188,8 @@ struct Commit {
     /// Requests in flight.
     pending: usize,
     pages: Vec<(u32, PageBuffer)>,
+    /// There were pages of the journal.
+    promises: bool,
     /// The journal is durable up to here afterwards.
     end: u64,
     /// The newest token in it.
@@ -286,6 +294,7 @@ pub struct Store {
     anchors: Anchors,
     commit: Option<Commit>,
     commit_wanted: bool,
+    witness_wanted: bool,
     durable_token: u64,
     checkpoint: Option<CheckpointWriter>,
     /// Extents of the checkpoint in effect, and its pages.
@@ -372,6 +381,7 @@ impl Store {
             anchors,
             commit: None,
             commit_wanted: false,
+            witness_wanted: false,
             durable_token,
             checkpoint: None,
             last_checkpoint: checkpoint,
@@ -689,6 +699,7 @@ impl Store {
         self.poisoned.is_some()
             || (self.commit.is_none()
                 && !self.commit_wanted
+                && !self.witness_wanted
                 && self.checkpoint.is_none()
                 && self.reclaim.is_none()
                 && self.outbox.is_empty()
@@ -739,8 +750,8 @@ impl Store {
     fn last_record(&self) -> u64 {
         self.journal.stream.position().sequence - u64::from(self.journal.current.is_empty())
     }
-    /// Ends the page of the journal that is being filled.
-    fn seal(&mut self) {
+    /// Names the extent in which the journal goes on behind its current one.
+    fn name_next_extent(&mut self) {
         if self.journal.stream.wants_extent() {
             let Some(extent) = self.extents.take_for_metadata(self.state.bad()) else {
                 self.poison(FlashError::NoSpace);
@@ -750,6 +761,13 @@ impl Store {
                 + u64::from(self.geometry().extent_pages - self.journal.stream.position().index);
             self.journal.stream.go_on_in(extent);
             self.journal.extents.push_back((extent, first));
+        }
+    }
+    /// Ends the page of the journal that is being filled.
+    fn seal(&mut self) {
+        self.name_next_extent();
+        if self.poisoned.is_some() {
+            return;
         }
         // What is sealed now and not yet on its way is one commit.
         let offset = self.journal.sealed.len().try_into().unwrap_or(u16::MAX);

@@ -76,7 +76,14 @@ Examples:
 Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2 this is no pool.
 
 --repair rewrites a damaged copy of the superblock from the other copy, and nothing else. Damaged data cannot be repaired: write
-it again, roll back to a token that it is not part of, or restore a copy.";
+it again, roll back to a token that it is not part of, or restore a copy.
+
+A pool that has lost a token which it had promised is not opened for changes. --accept-loss makes the last state that can be read the
+pool's state; the tokens that are named are gone for good then. Export that state first:
+
+  fulgurite pool check data.pool                         names what is lost
+  fulgurite pool export data.pool rescued.img
+  fulgurite pool check data.pool --repair --force --accept-loss";
 
 const TOKENS_EXAMPLES: &str = "\
 Examples:
@@ -162,6 +169,9 @@ pub struct CheckArgs {
     /// Really write to the pool (with --repair).
     #[arg(long, requires = "repair")]
     pub force: bool,
+    /// Give up what was promised and cannot be read any more: the last state that can be read becomes the pool's.
+    #[arg(long, requires = "repair")]
+    pub accept_loss: bool,
 }
 
 /// A token of a pool.

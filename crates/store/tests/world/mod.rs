@@ -136,6 +136,17 @@ impl ForgetfulFlash {
             }
         }
     }
+    /// The newest page of metadata on its way arrives in part: its first half. All else that is on its way does not arrive.
+    pub fn tear_newest_metadata(&mut self) -> Option<u32> {
+        let (place, content) = self.cached.iter().rev().find(|(_, c)| matches!(c, Content::Metadata(_)))?.clone();
+        let Content::Metadata(new) = content else { return None };
+        let mut page = zero_page();
+        page[..2048].copy_from_slice(&new[..2048]);
+        page[4000] ^= 1;
+        self.cached.clear();
+        self.durable.insert(place, Content::Metadata(Rc::new(page)));
+        Some(place)
+    }
     pub fn flip(&mut self, place: u32, bit: usize) -> bool {
         match self.durable.get_mut(&place) {
             Some(Content::Metadata(page)) => Rc::make_mut(page)[bit / 8] ^= 1 << (bit % 8),
