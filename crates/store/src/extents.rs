@@ -11,8 +11,8 @@ use std::collections::VecDeque;
 use fulgurite_format::Owner;
 use fulgurite_policy::Heat;
 
-use crate::bad::BadPages;
 use crate::geometry::{FIRST_EXTENT, Geometry};
+use crate::wear::Wear;
 
 /// What an extent is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,6 +52,9 @@ pub enum Writer {
 const STREAMS: usize = Heat::DEGREES;
 /// In a pool of fewer extents there are two, one for each writer: open extents are space that nobody else has.
 const FEW_EXTENTS: u32 = 128;
+
+/// Extents that are filled for each that is emptied only because it was filled seldom: 3% more writes at the most.
+const LEVEL_EVERY: u64 = 32;
 
 /// How the next extent to reclaim is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -102,6 +105,10 @@ pub struct Extents {
     emptied: u32,
     /// For extents that reclaim could not empty because something in them cannot be read: what was live then. 0 for others.
     stuck: Vec<u32>,
+    /// Taken since somebody asked.
+    taken: Vec<u32>,
+    /// `given` when levelling began last.
+    levelled_at: u64,
 }
 
 impl Extents {
@@ -113,6 +120,8 @@ impl Extents {
             geometry,
             filled_at: vec![0; uses.len()],
             stuck: vec![0; uses.len()],
+            taken: Vec::new(),
+            levelled_at: 0,
             uses,
             given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
@@ -123,7 +132,7 @@ impl Extents {
         }
     }
     /// After recovery: what holds live data is closed, the metadata's extents are given, the rest is free.
-    pub fn recovered(geometry: Geometry, metadata: &[u32], bad: &BadPages, live: impl Fn(u32) -> u32) -> Extents {
+    pub fn recovered(geometry: Geometry, metadata: &[u32], wear: &Wear, live: impl Fn(u32) -> u32) -> Extents {
         let mut extents = Extents::new(geometry);
         for extent in metadata {
             extents.uses[*extent as usize] = Use::Metadata;
@@ -132,7 +141,7 @@ impl Extents {
             let state = &mut extents.uses[extent as usize];
             if *state == Use::Free && live(extent) > 0 {
                 *state = Use::Closed;
-            } else if *state == Use::Free && bad.is_retired(extent) {
+            } else if *state == Use::Free && wear.is_retired(extent) {
                 *state = Use::Retired;
             }
         }
@@ -158,20 +167,21 @@ impl Extents {
     }
 
     /// An extent for journal or checkpoint: one without bad flash pages, as these streams leave none out.
-    pub fn take_for_metadata(&mut self, bad: &BadPages) -> Option<u32> {
-        let at = self.free.iter().position(|e| bad.in_extent(*e) == 0)?;
+    pub fn take_for_metadata(&mut self, wear: &Wear) -> Option<u32> {
+        let at = self.free.iter().position(|e| wear.in_extent(*e) == 0)?;
         let extent = self.free.remove(at)?;
         self.uses[extent as usize] = Use::Metadata;
+        self.taken.push(extent);
         Some(extent)
     }
     /// Gives back an extent of metadata that no state which could be recovered uses.
-    pub fn free_metadata(&mut self, extent: u32, bad: &BadPages) {
+    pub fn free_metadata(&mut self, extent: u32, wear: &Wear) {
         debug_assert_eq!(self.use_of(extent), Use::Metadata);
-        self.make_free(extent, bad);
+        self.make_free(extent, wear);
     }
-    fn make_free(&mut self, extent: u32, bad: &BadPages) {
+    fn make_free(&mut self, extent: u32, wear: &Wear) {
         self.stuck[extent as usize] = 0;
-        if bad.is_retired(extent) {
+        if wear.is_retired(extent) {
             self.uses[extent as usize] = Use::Retired;
         } else {
             self.uses[extent as usize] = Use::Free;
@@ -179,19 +189,51 @@ impl Extents {
         }
     }
     /// A flash page was found to be bad: if its extent has too many by now and is free, it is so no more.
-    pub fn note_bad(&mut self, place: u32, bad: &BadPages) {
+    pub fn note_bad(&mut self, place: u32, wear: &Wear) {
         let extent = self.geometry.extent_of(place);
-        if self.use_of(extent) == Use::Free && bad.is_retired(extent) {
+        if self.use_of(extent) == Use::Free && wear.is_retired(extent) {
             self.uses[extent as usize] = Use::Retired;
             self.free.retain(|e| *e != extent);
         }
     }
-    /// An extent for data. Those with bad flash pages come first: journal and checkpoint cannot use them.
-    fn take_for_data(&mut self, bad: &BadPages) -> u32 {
-        let worn = if bad.places().is_empty() { None } else { self.free.iter().position(|e| bad.in_extent(*e) > 0) };
-        let extent = self.free.remove(worn.unwrap_or(0)).expect("more than the reserve are free");
+    /// An extent for data. Those with bad flash pages come first: journal and checkpoint cannot use them. Else, what is seldom
+    /// overwritten goes where was written most, and what often is where was written least.
+    fn take_for_data(&mut self, wear: &Wear, cold: bool) -> u32 {
+        let failing = || self.free.iter().position(|e| wear.in_extent(*e) > 0);
+        let failing = if wear.places().is_empty() { None } else { failing() };
+        let at = failing.unwrap_or_else(|| {
+            let by_fills = |at: &usize| (wear.fills(self.free[*at]), *at);
+            let (least, most) = (0..self.free.len()).fold((0, 0), |(least, most), at| {
+                let fewer = by_fills(&at).0 < by_fills(&least).0;
+                let more = by_fills(&at).0 > by_fills(&most).0;
+                (if fewer { at } else { least }, if more { at } else { most })
+            });
+            if cold { most } else { least }
+        });
+        let extent = self.free.remove(at).expect("more than the reserve are free");
         self.uses[extent as usize] = Use::Open;
+        self.taken.push(extent);
         extent
+    }
+    /// Extents that were taken to be filled since this was called last.
+    pub fn take_taken(&mut self) -> Option<u32> {
+        self.taken.pop()
+    }
+    /// The extent to be emptied so that it is written again, if one is due: the full one that was filled least often, when the
+    /// most filled is ahead of it by more than `spread`. One for each [`LEVEL_EVERY`] extents that are filled, so that it costs little.
+    pub fn due_for_levelling(&mut self, spread: u32, wear: &Wear) -> Option<u32> {
+        if self.given - self.levelled_at < LEVEL_EVERY * u64::from(self.geometry.data_pages()) {
+            return None;
+        }
+        self.levelled_at = self.given;
+        let closed = (FIRST_EXTENT..self.geometry.extents).filter(|e| self.use_of(*e) == Use::Closed);
+        let least = closed.min_by_key(|e| wear.fills(*e))?;
+        let ahead = wear.summary().max.saturating_sub(wear.fills(least));
+        if ahead <= spread {
+            return None;
+        }
+        self.uses[least as usize] = Use::Reclaimed;
+        Some(least)
     }
 
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
@@ -199,12 +241,14 @@ impl Extents {
     }
     /// A flash page for data of a degree of heat. It is in flight from now on. None where that would take another extent and no more
     /// than `reserve` are free.
-    pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32, bad: &BadPages) -> Option<u32> {
+    pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32, wear: &Wear) -> Option<u32> {
         loop {
             let mut stream = self.stream_of(writer, degree);
             if self.open[stream].is_none() {
                 if self.free() > reserve {
-                    let extent = self.take_for_data(bad);
+                    let few = self.geometry.extents < FEW_EXTENTS;
+                    let cold = if few { writer == Writer::Reclaim } else { degree == 0 };
+                    let extent = self.take_for_data(wear, cold);
                     let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
                     self.open[stream] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
                 } else {
@@ -216,7 +260,7 @@ impl Extents {
             let end = self.geometry.data_pages();
             let open = self.open[stream].as_mut().expect("opened above");
             let first = self.geometry.first_of(open.extent);
-            while open.next < end && bad.contains(first + open.next) {
+            while open.next < end && wear.contains(first + open.next) {
                 open.next += 1;
             }
             let given = (open.next < end).then(|| {
@@ -275,20 +319,21 @@ impl Extents {
         }
     }
     /// The journal is durable up to but not including this page: what waited for that is free. Returns how many extents.
-    pub fn durable(&mut self, end: u64, bad: &BadPages) -> u32 {
+    pub fn durable(&mut self, end: u64, wear: &Wear) -> u32 {
         let before = self.free();
         for extent in 0..self.geometry.extents {
             if matches!(self.use_of(extent), Use::Emptied { until } if until < end) {
-                self.make_free(extent, bad);
+                self.make_free(extent, wear);
                 self.emptied -= 1;
             }
         }
         self.free() - before
     }
 
-    /// The next extent to reclaim; none when all closed ones are full of live data. One that is to be used no more comes first,
-    /// however full it is.
-    pub fn victim(&mut self, policy: Victims, bad: &BadPages, live: impl Fn(u32) -> u32) -> Option<u32> {
+    /// The next extent to reclaim; none when all closed ones are full of live data. Where there is room, one that is to be used no
+    /// more comes first, however full it is.
+    pub fn victim(&mut self, policy: Victims, room: bool, wear: &Wear, live: impl Fn(u32) -> u32) -> Option<u32> {
+        let condemned = |extent: u32| room && wear.is_retired(extent);
         let pages = self.geometry.data_pages();
         let benefit = |extent: &u32| {
             let live = live(*extent);
@@ -303,8 +348,8 @@ impl Extents {
         };
         let closed = (FIRST_EXTENT..self.geometry.extents)
             .filter(|e| self.use_of(*e) == Use::Closed && (live(*e) == 0 || self.stuck[*e as usize] != live(*e)))
-            .filter(|e| live(*e) < pages || bad.is_retired(*e))
-            .max_by_key(|e| (bad.is_retired(*e), benefit(e)))?;
+            .filter(|e| live(*e) < pages || condemned(*e))
+            .max_by_key(|e| (condemned(*e), benefit(e)))?;
         self.uses[closed as usize] = Use::Reclaimed;
         Some(closed)
     }

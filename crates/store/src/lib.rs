@@ -8,7 +8,6 @@
 //! knows no clock, and it starts no threads.
 #![forbid(unsafe_code)]
 
-mod bad;
 mod checkpoint;
 mod driver;
 mod extents;
@@ -23,8 +22,8 @@ mod store;
 mod stream;
 mod table;
 mod tokens;
+mod wear;
 
-pub use bad::BadPages;
 pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
@@ -36,4 +35,5 @@ pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superbl
 pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 pub use table::{Table, TableFull};
-pub use tokens::Tokens;
+pub use tokens::{TokenTime, Tokens};
+pub use wear::{Fills, Wear};

@@ -212,6 +212,7 @@ fn is_sane(record: &Record, state: &State) -> bool {
                 && place_ok(to.0 + u64::from(subpages.count_ones()) - 1)
         }
         Record::Bad { place } => place_ok(place.0),
+        Record::Wear { extent, fills } => u64::from(*extent) + fills.as_slice().len() as u64 <= u64::from(g.extents),
         Record::Token { epoch } => {
             let newer = state.tokens().newest().is_none_or(|newest| newest < *epoch);
             *epoch == state.epoch() && newer && !state.tokens().is_full()
@@ -344,7 +345,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         // Pages behind the break are there, and must not pass for later ones of what is written from now on: numbers begin far
         // behind theirs, in an extent that holds nothing. No anchor leads there yet.
         let taken = |e: u32| used.contains(&e) || extents.iter().any(|(j, _)| *j == e) || state.live(e) > 0;
-        let free = (FIRST_EXTENT..g.extents).find(|e| !taken(*e) && state.bad().in_extent(*e) == 0);
+        let free = (FIRST_EXTENT..g.extents).find(|e| !taken(*e) && state.wear().in_extent(*e) == 0);
         let sequence = at.sequence.max(anchor.journal_end).max(loss.seen) + (1 << 32);
         at = StreamPosition { extent: free.unwrap_or(at.extent), index: 0, sequence, before: 0 };
     }

@@ -14,12 +14,12 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Status, full_time};
 
-use crate::bad::BadPages;
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
+use crate::wear::Wear;
 
 const N: u32 = SUBPAGES_PER_PAGE;
 
@@ -142,8 +142,8 @@ pub struct State {
     live: Vec<u32>,
     /// Extents that have lost their last live flash page since somebody asked.
     emptied: Vec<u32>,
-    /// Flash pages that failed.
-    bad: BadPages,
+    /// What has failed and how often extents were filled.
+    wear: Wear,
     /// Versions of the page that is being changed.
     versions: Vec<Version>,
     entries: Vec<PageEntry>,
@@ -177,7 +177,7 @@ impl State {
             epoch: 1,
             live: vec![0; geometry.extents as usize],
             emptied: Vec::new(),
-            bad: BadPages::new(geometry),
+            wear: Wear::new(geometry),
             versions: Vec::new(),
             entries: Vec::new(),
             planted: None,
@@ -221,9 +221,9 @@ impl State {
     pub fn live_total(&self) -> u64 {
         self.live.iter().map(|n| u64::from(*n)).sum()
     }
-    /// Flash pages that failed.
-    pub fn bad(&self) -> &BadPages {
-        &self.bad
+    /// Flash pages that failed, and how often extents were filled.
+    pub fn wear(&self) -> &Wear {
+        &self.wear
     }
     /// Extents that have lost their last live flash page since this was called last.
     pub fn take_emptied(&mut self) -> Vec<u32> {
@@ -236,7 +236,7 @@ impl State {
             + self.old.capacity() * size_of::<(u32, u32)>()
             + self.history.0.capacity() * 8
             + self.live.capacity() * 4
-            + self.bad.bytes()
+            + self.wear.bytes()
     }
     /// Whether a page is allocated, and what may be done with it.
     pub fn status(&self, page: u32) -> Status {
@@ -369,9 +369,11 @@ impl State {
             Record::Pin { epoch, pinned } => self.tokens.pin(epoch, pinned),
             Record::RollBack { epoch } => self.roll_back(epoch, seen)?,
             Record::Bad { place } => {
-                self.bad.insert(place.0 as u32);
+                self.wear.insert(place.0 as u32);
             }
             Record::Restamp { epoch } => self.restamp(epoch, seen)?,
+            Record::Wear { extent, ref fills } => self.wear.set_fills(extent, fills.as_slice()),
+            Record::Time { epoch, age, clock } => self.tokens.set_time(epoch, age, clock),
         }
         Ok(())
     }

@@ -14,6 +14,7 @@
 mod commit;
 mod failing;
 mod reclaim;
+mod wear;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -34,6 +35,7 @@ use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
 use crate::table::TableFull;
+use crate::wear::Fills;
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Pages of a checkpoint in flight.
@@ -69,6 +71,8 @@ pub struct StoreConfig {
     /// it: times of 24 bits are misread when they are 2^23 epochs old.
     #[doc(hidden)]
     pub restamp_after: u64,
+    /// How many times more often one extent may be filled than another before what lies in that is moved, so that it is filled, too.
+    pub wear_spread: u32,
     /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
     /// lost is so for good then.
     pub accept_loss: bool,
@@ -87,6 +91,7 @@ impl Default for StoreConfig {
             commit_after: 64,
             checkpoint_after: 1024,
             restamp_after: 1 << 21,
+            wear_spread: 64,
             accept_loss: false,
             planted: None,
         }
@@ -240,6 +245,8 @@ pub struct StoreCounters {
     pub damaged: u64,
     /// Writes and copies that failed and were tried again at another place.
     pub repeated: u64,
+    /// Of [`StoreCounters::copied`], what was copied to level wear.
+    pub levelled: u64,
 }
 
 /// How a store stands.
@@ -262,6 +269,8 @@ pub struct StoreInfo {
     pub bad_pages: u32,
     /// Extents with too many of those, which are not used any more.
     pub retired_extents: u32,
+    /// How often extents were filled since the pool was made.
+    pub fills: Fills,
     /// DRAM in bytes.
     pub dram_bytes: usize,
 }
@@ -300,6 +309,8 @@ pub struct Store {
     /// Extents of the checkpoint in effect, and its pages.
     last_checkpoint: (Vec<u32>, u64),
     reclaim: Option<Reclaim>,
+    /// What is being reclaimed is so to level wear.
+    levelling: bool,
     in_flight: HashMap<IoId, Purpose, FixedState>,
     outbox: VecDeque<(IoId, Io)>,
     next_id: u64,
@@ -366,7 +377,7 @@ impl Store {
     pub(crate) fn from_recovered(pool: PoolId, config: StoreConfig, recovered: Recovered) -> Store {
         let Recovered { state, journal, anchors, checkpoint } = recovered;
         let metadata: Vec<u32> = journal.extents.iter().map(|(e, _)| *e).chain(checkpoint.0.iter().copied()).collect();
-        let extents = Extents::recovered(state.geometry(), &metadata, state.bad(), |e| state.live(e));
+        let extents = Extents::recovered(state.geometry(), &metadata, state.wear(), |e| state.live(e));
         let durable_token = state.tokens().newest().unwrap_or(0);
         // A small pool must not fill with its journal.
         let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
@@ -386,6 +397,7 @@ impl Store {
             checkpoint: None,
             last_checkpoint: checkpoint,
             reclaim: None,
+            levelling: false,
             in_flight: HashMap::default(),
             outbox: VecDeque::new(),
             next_id: 0,
@@ -434,8 +446,9 @@ impl Store {
             uncommitted: self.uncommitted,
             versions: self.state.table().versions(),
             journal_pages: self.journal.stream.position().sequence - self.journal.since,
-            bad_pages: self.state.bad().places().len() as u32,
-            retired_extents: self.state.bad().retired(),
+            bad_pages: self.state.wear().places().len() as u32,
+            retired_extents: self.state.wear().retired(),
+            fills: self.state.wear().summary(),
             dram_bytes: self.state.bytes()
                 + self.extents.bytes()
                 + self.heat.bytes()
@@ -501,7 +514,7 @@ impl Store {
         let reserve = self.reserve();
         for subpage in subpages {
             let degree = self.heat.degree(*subpage);
-            let given = self.extents.give(Writer::Program, degree, reserve, self.state.bad());
+            let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };
             self.heat.touch(*subpage);
             places.push(place);
@@ -720,6 +733,7 @@ impl Store {
         self.bytes = bytes;
         recorded?;
         self.note_emptied();
+        self.note_fills()?;
         if self.journal.sealed.len() >= self.config.commit_after {
             self.commit_wanted = true;
         }
@@ -741,7 +755,7 @@ impl Store {
         for extent in self.state.take_emptied() {
             if self.config.planted == Some(Planted::ReuseEarly) {
                 self.extents.note_empty(extent, 0);
-                self.extents.durable(1, self.state.bad());
+                self.extents.durable(1, self.state.wear());
             }
             self.extents.note_empty(extent, until);
         }
@@ -753,7 +767,7 @@ impl Store {
     /// Names the extent in which the journal goes on behind its current one.
     fn name_next_extent(&mut self) {
         if self.journal.stream.wants_extent() {
-            let Some(extent) = self.extents.take_for_metadata(self.state.bad()) else {
+            let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else {
                 self.poison(FlashError::NoSpace);
                 return;
             };
@@ -833,7 +847,7 @@ impl Store {
             let geometry = self.geometry();
             let first = geometry.first_of(extent) + geometry.data_pages();
             for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
-                if self.state.bad().contains(place) {
+                if self.state.wear().contains(place) {
                     continue;
                 }
                 let mut payload = Vec::with_capacity(PAYLOAD_BYTES);

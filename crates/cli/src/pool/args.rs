@@ -14,7 +14,7 @@ pub enum PoolCommand {
     Create(CreateArgs),
     /// Show a pool: identity, size, space, tokens, DRAM that it needs. Writes nothing to it.
     #[command(after_help = INFO_EXAMPLES)]
-    Info(LookArgs),
+    Info(InfoArgs),
     /// Read everything in a pool that is needed, and name what is damaged. Writes nothing to it without --repair.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -66,7 +66,8 @@ const INFO_EXAMPLES: &str = "\
 Examples:
   fulgurite pool info data.pool
   fulgurite pool info data.pool --json
-  fulgurite pool info data.pool --json info.json";
+  fulgurite pool info data.pool --json info.json
+  fulgurite pool info data.pool --endurance 3000         how long flash of 3000 cycles will last";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -137,6 +138,17 @@ pub struct LookArgs {
     /// Write one JSON object instead; without FILE or with `-` to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
     pub json: Option<Output>,
+}
+
+/// `pool info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// What is looked at, and how it is shown.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// How often each flash page can be written before it fails: say how long the flash will last at the rate so far.
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub endurance: Option<u32>,
 }
 
 /// `pool create`.

@@ -93,7 +93,7 @@ impl Store {
                 // An anchor is a witness, too.
                 self.witness_wanted = commit.promises && !checkpoint && self.config.durability != Durability::Cache;
                 self.counters.commits += 1;
-                self.extents.durable(end, self.state.bad());
+                self.extents.durable(end, self.state.wear());
                 if let Some(token) = token {
                     self.durable_token = self.durable_token.max(token);
                 }
@@ -140,7 +140,7 @@ impl Store {
             return;
         }
         self.name_next_extent();
-        let Some(extent) = self.extents.take_for_metadata(self.state.bad()) else { return };
+        let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else { return };
         let journal = self.journal.stream.position();
         let tokens = self.state.tokens().as_slice().to_vec();
         let at = StreamPosition { extent, ..StreamPosition::default() };
@@ -156,7 +156,8 @@ impl Store {
             ..Anchor::default()
         };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
-        for place in self.state.bad().places().to_vec() {
+        let _ = self.record_wear();
+        for place in self.state.wear().places().to_vec() {
             // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
             let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
         }
@@ -173,7 +174,7 @@ impl Store {
         let Some(mut writer) = self.checkpoint.take_if(|c| !c.failed) else { return };
         while writer.in_flight < CHECKPOINT_DEPTH && !writer.is_complete() {
             if writer.stream.wants_extent() && writer.stream.position().index + 1 == self.geometry().extent_pages {
-                let Some(extent) = self.extents.take_for_metadata(self.state.bad()) else { break };
+                let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else { break };
                 writer.stream.go_on_in(extent);
                 writer.extents.push(extent);
             }
@@ -224,13 +225,13 @@ impl Store {
         let pages = anchor.checkpoint_pages;
         let old = std::mem::replace(&mut self.last_checkpoint, (writer.extents, pages));
         for extent in old.0 {
-            self.extents.free_metadata(extent, self.state.bad());
+            self.extents.free_metadata(extent, self.state.wear());
         }
         self.journal.since = anchor.journal.sequence;
         // An extent of the journal is past when the next one begins no later than the journal that is needed.
         while self.journal.extents.get(1).is_some_and(|(_, first)| *first <= anchor.journal.sequence) {
             let (extent, _) = self.journal.extents.pop_front().expect("there are two");
-            self.extents.free_metadata(extent, self.state.bad());
+            self.extents.free_metadata(extent, self.state.wear());
         }
         self.counters.checkpoints += 1;
         self.failed_checkpoints = 0;

@@ -39,7 +39,7 @@ impl Store {
         self.suspect(place, error);
     }
     pub(super) fn suspect(&mut self, place: u32, error: FlashError) {
-        let known = self.state.bad().contains(place) || self.suspects.contains(&place);
+        let known = self.state.wear().contains(place) || self.suspects.contains(&place);
         if is_of_the_page(error) && !known && place < self.geometry().flash_pages() {
             if self.suspects.len() == SUSPECTS_MAX {
                 self.suspects.clear();
@@ -53,9 +53,9 @@ impl Store {
             return;
         }
         for place in std::mem::take(&mut self.suspects) {
-            if !self.state.bad().contains(place) && self.record(Record::Bad { place: FlashPage(place.into()) }).is_ok()
+            if !self.state.wear().contains(place) && self.record(Record::Bad { place: FlashPage(place.into()) }).is_ok()
             {
-                self.extents.note_bad(place, self.state.bad());
+                self.extents.note_bad(place, self.state.wear());
             }
         }
     }
@@ -78,7 +78,7 @@ impl Store {
         self.counters.repeated += 1;
         self.start_checkpoint();
         for extent in checkpoint.extents {
-            self.extents.free_metadata(extent, self.state.bad());
+            self.extents.free_metadata(extent, self.state.wear());
         }
     }
 }

@@ -17,18 +17,32 @@ impl Store {
         }
         let worth = (self.geometry().data_pages() / 64).max(1);
         let full = self.geometry().data_pages() - worth;
+        let roomy = self.extents.free() > self.reserve();
         let state = &self.state;
-        let Some(extent) = self.extents.victim(self.config.victims, state.bad(), |e| state.live(e)) else {
+        let Some(extent) = self.extents.victim(self.config.victims, roomy, state.wear(), |e| state.live(e)) else {
             return false;
         };
-        if self.state.live(extent) > full && !self.state.bad().is_retired(extent) {
+        if self.state.live(extent) > full && !(roomy && self.state.wear().is_retired(extent)) {
             self.extents.give_up(extent);
             return false;
         }
+        self.levelling = false;
         self.reclaim = Some(Reclaim::new(extent, self.geometry()));
         true
     }
+    /// Begins to empty an extent that was filled seldom, if one is due. What gains no space is moved only where there is room for all
+    /// of it.
+    fn start_levelling(&mut self) {
+        if self.reclaim.is_some() || self.poisoned.is_some() || self.extents.free() <= self.reserve() {
+            return;
+        }
+        if let Some(extent) = self.extents.due_for_levelling(self.config.wear_spread, self.state.wear()) {
+            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+            self.levelling = true;
+        }
+    }
     pub(super) fn advance_reclaim(&mut self) {
+        self.start_levelling();
         // Ahead of need: before writers have to wait.
         let low = self.reserve() + RECLAIM_AHEAD + self.geometry().extents / 64;
         if self.extents.free() < low {
@@ -47,7 +61,7 @@ impl Store {
         let reserve = METADATA_RESERVE + self.checkpoint_extents();
         while let Some((subpage, from)) = reclaim.next_copy(&self.state) {
             let degree = self.heat.degree(subpage);
-            let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.bad()) else {
+            let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.wear()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
                 break;
             };
@@ -132,6 +146,7 @@ impl Store {
         let record =
             Record::Move { page, subpages: 1 << old.subpage, from: FlashPage(from.into()), to: FlashPage(to.into()) };
         self.counters.copied += 1;
+        self.counters.levelled += u64::from(self.levelling);
         let _ = self.record(record);
         self.note_filled();
         self.condemn();

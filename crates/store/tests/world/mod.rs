@@ -291,6 +291,7 @@ impl World {
             let mut writes = Vec::new();
             let mut again = Vec::new();
             for (subpage, place) in rest.iter().zip(&places) {
+                assert!(!self.store.state().wear().contains(*place), "a bad flash page is given out: {place}");
                 if self.flash.worn.contains(place) {
                     assert!(self.store.not_written(*place, FlashError::Io(5)), "it is worth another place");
                     again.push(*subpage);

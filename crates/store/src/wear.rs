@@ -1,4 +1,4 @@
-//! Flash pages that failed, and the extents that have too many of them.
+//! Flash pages that failed, the extents that have too many of them, and how often each extent was filled.
 //!
 //! Invariants: places ascend, each once; an extent is out of use as long as more than a quarter of the flash pages that it has for
 //! data failed. It is not written down which extents are: the same pages say the same.
@@ -8,17 +8,31 @@ use crate::geometry::{FIRST_EXTENT, Geometry};
 /// An extent with more than one in so many bad flash pages is used no more.
 const RETIRED_SHARE: u32 = 4;
 
-/// The flash pages that failed.
+/// What the flash has gone through.
 #[derive(Debug)]
-pub struct BadPages {
+pub struct Wear {
     geometry: Geometry,
     places: Vec<u32>,
+    fills: Vec<u32>,
 }
 
-impl BadPages {
+/// How often extents were filled, over those that are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fills {
+    /// The least.
+    pub min: u32,
+    /// The median.
+    pub median: u32,
+    /// The most.
+    pub max: u32,
+    /// Of all together.
+    pub sum: u64,
+}
+
+impl Wear {
     /// None yet.
-    pub fn new(geometry: Geometry) -> BadPages {
-        BadPages { geometry, places: Vec::new() }
+    pub fn new(geometry: Geometry) -> Wear {
+        Wear { geometry, places: Vec::new(), fills: vec![0; geometry.extents as usize] }
     }
     /// All, ascending.
     pub fn places(&self) -> &[u32] {
@@ -51,9 +65,29 @@ impl BadPages {
         let extents = self.places.chunk_by(|a, b| self.geometry.extent_of(*a) == self.geometry.extent_of(*b));
         extents.filter(|places| self.is_retired(self.geometry.extent_of(places[0]))).count() as u32
     }
+    /// How often an extent was filled.
+    pub fn fills(&self, extent: u32) -> u32 {
+        self.fills[extent as usize]
+    }
+    /// Those of all extents.
+    pub fn all_fills(&self) -> &[u32] {
+        &self.fills
+    }
+    /// Sets those of extents that lie side by side.
+    pub fn set_fills(&mut self, first: u32, fills: &[u32]) {
+        self.fills[first as usize..][..fills.len()].copy_from_slice(fills);
+    }
+    /// Over all extents that may hold anything.
+    pub fn summary(&self) -> Fills {
+        let in_use = (FIRST_EXTENT..self.geometry.extents).filter(|e| !self.is_retired(*e));
+        let mut fills: Vec<u32> = in_use.map(|e| self.fills(e)).collect();
+        fills.sort_unstable();
+        let (Some(min), Some(max)) = (fills.first(), fills.last()) else { return Fills::default() };
+        Fills { min: *min, median: fills[fills.len() / 2], max: *max, sum: fills.iter().map(|n| u64::from(*n)).sum() }
+    }
     /// DRAM.
     pub fn bytes(&self) -> usize {
-        self.places.capacity() * size_of::<u32>()
+        (self.places.capacity() + self.fills.capacity()) * size_of::<u32>()
     }
 }
 
@@ -64,7 +98,7 @@ mod tests {
     #[test]
     fn an_extent_with_too_many_is_out_of_use() {
         let g = Geometry { extent_pages: 16, extents: 40, subpages: 64 };
-        let mut bad = BadPages::new(g);
+        let mut bad = Wear::new(g);
         for place in [16 * 5 + 3, 16 * 5, 16 * 5 + 15, 7] {
             assert!(bad.insert(place));
             assert!(!bad.insert(place) && bad.contains(place));
