@@ -157,6 +157,11 @@ impl Extents {
     pub fn free(&self) -> u32 {
         self.free.len() as u32
     }
+    /// Extents that hold data or may.
+    pub fn for_data(&self) -> u32 {
+        let not = |u: &&Use| matches!(u, Use::Fixed | Use::Metadata | Use::Retired);
+        self.uses.len() as u32 - self.uses.iter().filter(not).count() as u32
+    }
     /// Extents that a commit would free.
     pub fn emptied(&self) -> u32 {
         self.emptied

@@ -241,6 +241,10 @@ impl Pool {
         self.lock().store.state().audit()
     }
 
+    /// Says what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]); in any unit, by any clock.
+    pub fn tick(&self, clock: u64) {
+        self.lock().store.tick(clock);
+    }
     /// Names the state of all that was written, and waits until that is durable. Returns the token.
     ///
     /// # Errors

@@ -22,6 +22,8 @@ use crate::tokens::Tokens;
 use crate::wear::Wear;
 
 const N: u32 = SUBPAGES_PER_PAGE;
+/// What the table of old checksums takes for a bucket (hashbrown: two words of 32 bits and a byte of control).
+pub const OLD_BUCKET_BYTES: usize = 9;
 
 /// A subpage of a version: which, and where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,10 +235,21 @@ impl State {
     pub fn bytes(&self) -> usize {
         self.table.bytes()
             + self.map.bytes()
-            + self.old.capacity() * size_of::<(u32, u32)>()
+            + self.old_bytes()
             + self.history.0.capacity() * 8
             + self.live.capacity() * 4
             + self.wear.bytes()
+    }
+    /// Checksums of what only tokens still see.
+    pub fn old_count(&self) -> usize {
+        self.old.len()
+    }
+    /// DRAM for older versions: their entries and checksums.
+    pub fn history_bytes(&self) -> usize {
+        self.table.history_bytes() + self.old_bytes()
+    }
+    fn old_bytes(&self) -> usize {
+        self.old.capacity() / 7 * 8 * OLD_BUCKET_BYTES
     }
     /// Whether a page is allocated, and what may be done with it.
     pub fn status(&self, page: u32) -> Status {

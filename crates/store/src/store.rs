@@ -14,6 +14,7 @@
 mod commit;
 mod failing;
 mod reclaim;
+mod retention;
 mod wear;
 
 use std::collections::{HashMap, VecDeque};
@@ -36,6 +37,7 @@ use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
 use crate::table::TableFull;
 use crate::wear::Fills;
+use retention::Clock;
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Pages of a checkpoint in flight.
@@ -59,6 +61,16 @@ pub struct StoreConfig {
     pub durability: Durability,
     /// Tokens kept beside those that are pinned, the newest included; at least 1.
     pub keep_tokens: usize,
+    /// Tokens that are older are dropped, unless they are pinned or the newest, in the unit of [`Store::tick`].
+    pub keep_age: u64,
+    /// Bytes for new data below which the oldest tokens are dropped, those that are pinned and the newest excepted; 0 for never.
+    pub keep_bytes: u64,
+    /// The most subpages that may be written and not synced; then writers get [`WriteError::NoSpace`] until a sync.
+    pub uncommitted_max: u64,
+    /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait, beside what the pool needs when there is
+    /// one version of everything. Beyond it the oldest tokens are dropped as above, and then writers get [`WriteError::NoSpace`] until
+    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound, and [`StoreInfo::dram_bytes`] says what there is.
+    pub history_bytes: usize,
     /// Which extent is reclaimed next.
     pub victims: Victims,
     /// The most entries of the page table.
@@ -86,6 +98,10 @@ impl Default for StoreConfig {
         StoreConfig {
             durability: Durability::Sync,
             keep_tokens: 1,
+            keep_age: u64::MAX,
+            keep_bytes: 0,
+            uncommitted_max: u64::MAX,
+            history_bytes: usize::MAX,
             victims: Victims::default(),
             table_limit: u32::MAX,
             commit_after: 64,
@@ -320,6 +336,11 @@ pub struct Store {
     /// Checkpoints that failed one after the other.
     failed_checkpoints: u32,
     uncommitted: u64,
+    /// The most checksums of what only tokens see.
+    old_limit: usize,
+    /// Places given to programs whose writes have not ended.
+    placed: u64,
+    clock: Clock,
     counters: StoreCounters,
     /// Kept for their memory.
     entries: Vec<PageEntry>,
@@ -379,9 +400,13 @@ impl Store {
         let metadata: Vec<u32> = journal.extents.iter().map(|(e, _)| *e).chain(checkpoint.0.iter().copied()).collect();
         let extents = Extents::recovered(state.geometry(), &metadata, state.wear(), |e| state.live(e));
         let durable_token = state.tokens().newest().unwrap_or(0);
+        let clock = Clock::after(state.tokens().times().last());
         // A small pool must not fill with its journal.
         let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
         let config = StoreConfig { checkpoint_after: config.checkpoint_after.min(few), ..config };
+        let (config, old_limit) = retention::bounded(config, state.geometry());
+        let mut state = state;
+        state.set_table_limit(config.table_limit);
         Store {
             pool,
             config,
@@ -405,6 +430,9 @@ impl Store {
             suspects: Vec::new(),
             failed_checkpoints: 0,
             uncommitted: 0,
+            old_limit,
+            placed: 0,
+            clock,
             counters: StoreCounters::default(),
             entries: Vec::new(),
             bytes: Vec::with_capacity(Record::BYTES_MAX),
@@ -449,10 +477,7 @@ impl Store {
             bad_pages: self.state.wear().places().len() as u32,
             retired_extents: self.state.wear().retired(),
             fills: self.state.wear().summary(),
-            dram_bytes: self.state.bytes()
-                + self.extents.bytes()
-                + self.heat.bytes()
-                + self.journal.sealed.capacity() * 4096,
+            dram_bytes: self.dram_bytes(),
         }
     }
     /// What its extents are used for.
@@ -504,9 +529,10 @@ impl Store {
     /// When there is no space and none will come without a sync; when the pool is poisoned.
     pub fn place(&mut self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), WriteError> {
         self.check()?;
-        if self.state.table().room() < (N + 1) * (subpages.len() as u32 + 1) {
-            return Err(TableFull.into());
-        }
+        let subpages = match self.admit(subpages.len())? {
+            0 if !subpages.is_empty() => return Ok(()),
+            count => &subpages[..count],
+        };
         if self.config.durability == Durability::Cache && !self.state.tokens().as_slice().is_empty() {
             self.forget_tokens()?;
         }
@@ -517,6 +543,7 @@ impl Store {
             let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };
             self.heat.touch(*subpage);
+            self.placed += 1;
             places.push(place);
         }
         self.note_filled();
@@ -542,6 +569,7 @@ impl Store {
     /// # Errors
     /// When they cannot be recorded; their older content stays.
     pub fn written(&mut self, writes: &mut [(u32, u32, u32)]) -> Result<(), WriteError> {
+        self.placed = self.placed.saturating_sub(writes.len() as u64);
         self.check()?;
         writes.sort_unstable_by_key(|w| w.0);
         let mut result = Ok(());
@@ -587,84 +615,12 @@ impl Store {
     /// When it cannot be recorded.
     pub fn set_status(&mut self, page: u32, status: Status) -> Result<(), WriteError> {
         self.check()?;
+        self.admit_status()?;
         self.record(Record::Status { page, status })
     }
 
-    // ---- tokens ----
+    // ---- roll back ----
 
-    /// Ends the epoch: names the state as it is. What was not yet said to be written is not part of it. The token holds once
-    /// [`Store::durable_token`] has reached it.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn sync(&mut self) -> Result<u64, WriteError> {
-        self.check()?;
-        let epoch = self.state.epoch();
-        let keep = self.config.keep_tokens.max(1);
-        if self.state.tokens().is_full() && self.state.tokens().superfluous(keep).is_empty() {
-            return Err(TableFull.into());
-        }
-        let period = self.config.restamp_after.max(1);
-        if let Some(token) = self.state.tokens().oldest_pinned().filter(|t| epoch - t > 2 * period) {
-            return Err(WriteError::TokenTooOld(token));
-        }
-        if epoch.is_multiple_of(period) {
-            self.record(Record::Restamp { epoch })?;
-        }
-        if self.state.tokens().is_full() {
-            // A crash may come between this record and the next: there is never one token more than an anchor has room for.
-            for old in self.state.tokens().superfluous(keep) {
-                self.record(Record::Drop { epoch: old })?;
-            }
-        }
-        self.record(Record::Token { epoch })?;
-        for old in self.state.tokens().superfluous(keep) {
-            self.record(Record::Drop { epoch: old })?;
-        }
-        self.uncommitted = 0;
-        self.commit_wanted = true;
-        Ok(epoch)
-    }
-    /// The newest token that is durable; 0 for none.
-    #[must_use]
-    pub fn durable_token(&self) -> u64 {
-        self.durable_token
-    }
-    /// Forgets all tokens: what is overwritten is dead at once, and a crash leaves an empty pool.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
-        self.check()?;
-        let all: Vec<u64> = self.state.tokens().as_slice().iter().map(|t| t.epoch).collect();
-        all.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
-    }
-    /// Forgets the tokens that nobody pinned, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn drop_tokens(&mut self, keep: usize) -> Result<usize, WriteError> {
-        self.check()?;
-        let old = self.state.tokens().superfluous(keep.max(1));
-        for epoch in &old {
-            self.record(Record::Drop { epoch: *epoch })?;
-            self.commit_wanted = true;
-        }
-        Ok(old.len())
-    }
-    /// Keeps a token whatever the policy says, or no more. Returns whether there is such a token.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn pin(&mut self, epoch: u64, pinned: bool) -> Result<bool, WriteError> {
-        self.check()?;
-        let known = self.state.tokens().contains(epoch);
-        if known {
-            self.record(Record::Pin { epoch, pinned })?;
-            self.commit_wanted = true;
-        }
-        Ok(known)
-    }
     /// Makes the state again that of a token; newer ones are gone. Returns whether there is such a token. Durable once
     /// [`Store::is_quiet`].
     ///

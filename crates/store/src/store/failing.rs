@@ -27,6 +27,11 @@ fn may_be_repeated(error: FlashError) -> bool {
 impl Store {
     /// A write failed: nothing lies at this place. Returns whether it is worth trying at another one.
     pub fn not_written(&mut self, place: u32, error: FlashError) -> bool {
+        self.placed = self.placed.saturating_sub(1);
+        self.give_back(place, error)
+    }
+    /// The same for a copy.
+    pub(super) fn give_back(&mut self, place: u32, error: FlashError) -> bool {
         self.extents.settled(place, None);
         self.suspect(place, error);
         self.note_filled();

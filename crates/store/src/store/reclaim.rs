@@ -59,7 +59,11 @@ impl Store {
             self.send(Purpose::ReclaimRead, Io::Read { place });
         }
         let reserve = METADATA_RESERVE + self.checkpoint_extents();
-        while let Some((subpage, from)) = reclaim.next_copy(&self.state) {
+        // Its records wait for the journal, too.
+        let waiting =
+            self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;
+        self.commit_wanted |= waiting;
+        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state) {
             let degree = self.heat.degree(subpage);
             let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.wear()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
@@ -109,7 +113,7 @@ impl Store {
         let checksum = match outcome {
             Outcome::Copied(checksum) => checksum,
             Outcome::NotWritten(error) => {
-                if self.not_written(to, error)
+                if self.give_back(to, error)
                     && let Some(reclaim) = &mut self.reclaim
                 {
                     reclaim.again(subpage, from);
