@@ -294,7 +294,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
                 page = Some((candidate, place, read));
                 break;
             }
-            if candidate == at && Header::open(&read) == Err(NotMetadata::Checksum) {
+            if Header::open(&read) == Err(NotMetadata::Checksum) {
                 report.torn = Some(place);
             }
         }
@@ -321,7 +321,8 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         next_extent = header.next_extent;
         at = next_position(position, header, checksum, g);
     }
-    let damaged = g.first_of(at.extent.min(g.extents - 1)) + at.index;
+    // Where part of a page is; else where the next one belongs.
+    let damaged = report.torn.unwrap_or(g.first_of(at.extent.min(g.extents - 1)) + at.index);
     let token = state.tokens().newest().unwrap_or(0);
     let mut loss = None;
     if let Some((seen, newest)) = written_after(flash, (g, pool), at, next_extent) {
