@@ -354,6 +354,48 @@ fn a_copy_of_the_superblock_is_repaired_and_nothing_else() {
     refused(path, &["info", "a.pool"], &["no copy of its superblock"]);
 }
 
+#[test]
+fn a_loss_is_named_looked_around_and_accepted() {
+    let directory = pool();
+    let path = directory.path();
+    let pool = path.join("a.pool");
+    let (first, second) = (noise(64 << 10, 1), noise(64 << 10, 2));
+    fs::write(path.join("first"), &first).unwrap();
+    fs::write(path.join("second"), &second).unwrap();
+    well(path, &["import", "a.pool", "first"]);
+    let kept = tokens(path);
+    well(path, &["import", "a.pool", "second"]);
+    let lost = *tokens(path).last().unwrap();
+    let accept = ["check", "a.pool", "--repair", "--force", "--accept-loss"];
+    refused(path, &["check", "a.pool", "--accept-loss"], &["--repair"]);
+    refused(path, &["info", "a.pool", "--endurance", "0"], &["--endurance"]);
+    assert!(well(path, &["info", "a.pool", "--endurance", "3000"]).contains("extents were filled"));
+    // The page of the journal with the token of the second.
+    let record = [&[4][..], &lost.to_le_bytes()].concat();
+    let bytes = fs::read(&pool).unwrap();
+    let journal = metadata(&pool, Kind::Journal);
+    let is_it = |at: &&u64| bytes[**at as usize..][..SUBPAGE_BYTES].windows(9).any(|w| w == record);
+    let at = *journal.iter().find(is_it).expect("a token is in the journal");
+    flip(&pool, at + 70);
+    let place = format!("flash page {}", at / SUBPAGE_BYTES as u64);
+    let (lost, back) = (format!("token {lost} is lost"), format!("the state of token {}", kept.last().unwrap()));
+    let before = fs::read(&pool).unwrap();
+    ends(path, 1, &["pin", "a.pool", "1"], &[&place, &lost, &back, "--accept-loss"]);
+    ends(path, 1, &["check", "a.pool"], &[&place, &lost, &back, "lost: "]);
+    ends(path, 0, &["info", "a.pool"], &[&lost]);
+    ends(path, 0, &["export", "a.pool", "rescued"], &[&lost]);
+    assert!(fs::read(path.join("rescued")).unwrap()[..first.len()] == first);
+    assert!(fs::read(&pool).unwrap() == before, "looking changes nothing");
+    ends(path, 1, &["check", "a.pool", "--repair", "--force"], &["nothing to repair", &lost]);
+    let said = run(path, &accept);
+    assert!(text(&said.stdout).contains("accepted: ") && text(&said.stdout).contains(&lost), "{said:?}");
+    assert_eq!(tokens(path), kept);
+    well(path, &["import", "a.pool", "second"]);
+    well(path, &["export", "a.pool", "again"]);
+    assert!(fs::read(path.join("again")).unwrap()[..second.len()] == second);
+    ends(path, 0, &accept, &["nothing that was promised is lost"]);
+}
+
 const ALL: [&[&str]; 9] = [
     &["info", "X"],
     &["check", "X"],

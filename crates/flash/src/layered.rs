@@ -61,8 +61,10 @@ pub trait Layer: Send + Sync + 'static {
     /// # Errors
     /// When that cannot be recorded; the subpages lie where they lay before.
     fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError>;
-    /// A write failed: nothing lies at this place.
-    fn not_written(&self, flash_page: u32);
+    /// A write failed: nothing lies at this place. Returns whether it is worth trying at another one.
+    fn not_written(&self, flash_page: u32, error: FlashError) -> bool;
+    /// A flash page could not be read, or did not hold what was written, also when read again.
+    fn unreadable(&self, flash_page: u32, error: FlashError);
     /// Does some of the layer's own work, if there is any and nobody else is at it. Never blocks. Returns whether there is more.
     fn work(&self) -> bool;
     /// Its states that have names, if it keeps any.
@@ -147,8 +149,8 @@ struct Pending {
     subpage: u32,
     frame: fulgurite_format::FrameIndex,
     place: Place,
-    /// A read whose checksum was wrong is tried once more.
-    tried: bool,
+    /// How often it failed: a read whose checksum was wrong is tried once more, a write at up to [`PLACES_MAX`] places.
+    failed: u32,
 }
 
 impl Pending {
@@ -157,9 +159,12 @@ impl Pending {
         subpage: 0,
         frame: fulgurite_format::FrameIndex(0),
         place: Place { flash_page: 0, checksum: 0 },
-        tried: false,
+        failed: 0,
     };
 }
+
+/// Places at which a write is tried. Flash pages fail alone; where this many fail in a row, it is the device.
+const PLACES_MAX: u32 = 4;
 
 struct LayeredQueue<L: Layer> {
     inner: Box<dyn Queue>,
@@ -257,20 +262,24 @@ impl<L: Layer> LayeredQueue<L> {
     }
     fn read_ended(&mut self, slot: u32, ended: Completion, completions: &mut Vec<Completion>) {
         let result = ended.result;
-        let Pending { subpage, place, tried, .. } = self.requests[slot as usize];
+        let Pending { subpage, place, failed, .. } = self.requests[slot as usize];
         if self.layer.locate(subpage) != Some(place) {
             // It moved while it was read; what lies at the old place may be anything.
             self.begin_read(slot);
             return;
         }
         if result.is_ok() && self.checksum(slot, ended.checksum) != place.checksum {
-            if tried {
+            if failed > 0 {
+                self.layer.unreadable(place.flash_page, FlashError::Corrupt);
                 self.complete(slot, Err(FlashError::Corrupt), completions);
             } else {
-                self.requests[slot as usize].tried = true;
+                self.requests[slot as usize].failed = 1;
                 self.begin_read(slot);
             }
             return;
+        }
+        if let Err(error) = result {
+            self.layer.unreadable(place.flash_page, error);
         }
         self.complete(slot, result, completions);
     }
@@ -327,8 +336,16 @@ impl<L: Layer> Queue for LayeredQueue<L> {
                     self.recorded.push(slot);
                 }
                 (Op::Write, Err(error)) => {
-                    self.layer.not_written(place.flash_page);
-                    self.complete(slot, Err(error), completions);
+                    let failed = &mut self.requests[slot as usize].failed;
+                    *failed += 1;
+                    let tried = *failed;
+                    if self.layer.not_written(place.flash_page, error) && tried < PLACES_MAX {
+                        // The frame is its request's until the completion is returned, so that it can be written elsewhere.
+                        self.writes.push(slot);
+                        self.busy = true;
+                    } else {
+                        self.complete(slot, Err(error), completions);
+                    }
                 }
                 (Op::Flush, _) => unreachable!("the layer flushes by itself"),
             }

@@ -12,6 +12,8 @@
 //! 7 roll back  epoch 8: what was written after that token is gone
 //! 8 bad        flash page 5: not to be used again
 //! 9 restamp    epoch 8: versions written before it get the time of the first kept token that sees them, or the current epoch
+//! 10 wear      extent 4, n 1, fills 4 n: how often this extent and those that follow were filled
+//! 11 time      epoch 8, age 8, clock 8: when this token was made
 //! ```
 
 use crate::entry::{FlashPage, PageEntry, Status};
@@ -20,7 +22,7 @@ use crate::metadata::{Malformed, Reader};
 /// The most subpages in a page: those of 2 KiB would be 32.
 pub const SUBPAGES_MAX: usize = 32;
 
-/// CRC32C of the subpages that a version holds, in ascending order of the subpages.
+/// CRC32C of the subpages that a version holds, in ascending order of the subpages; or as many other numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checksums {
     values: [u32; SUBPAGES_MAX],
@@ -112,6 +114,22 @@ pub enum Record {
         /// The epoch.
         epoch: u64,
     },
+    /// How often extents that lie side by side were filled.
+    Wear {
+        /// The first of them.
+        extent: u32,
+        /// Of each.
+        fills: Checksums,
+    },
+    /// When a token was made.
+    Time {
+        /// The token.
+        epoch: u64,
+        /// The pool's own time, which never goes back.
+        age: u64,
+        /// What the clock said then.
+        clock: u64,
+    },
 }
 
 fn put_place(into: &mut Vec<u8>, place: FlashPage) {
@@ -166,6 +184,17 @@ impl Record {
                 into.push(8);
                 put_place(into, *place);
             }
+            Record::Wear { extent, fills } => {
+                into.push(10);
+                into.extend_from_slice(&extent.to_le_bytes());
+                into.push(fills.as_slice().len() as u8);
+                fills.as_slice().iter().for_each(|n| into.extend_from_slice(&n.to_le_bytes()));
+            }
+            Record::Time { epoch, age, clock } => {
+                epoch_record(into, 11, *epoch);
+                into.extend_from_slice(&age.to_le_bytes());
+                into.extend_from_slice(&clock.to_le_bytes());
+            }
         }
     }
 
@@ -194,6 +223,18 @@ impl Record {
             7 => Record::RollBack { epoch: r.u64()? },
             8 => Record::Bad { place: place(r)? },
             9 => Record::Restamp { epoch: r.u64()? },
+            10 => {
+                let (extent, count) = (r.u32()?, r.u8()?);
+                if usize::from(count) > SUBPAGES_MAX {
+                    return Err(Malformed);
+                }
+                let mut fills = Checksums::EMPTY;
+                for _ in 0..count {
+                    fills.push(r.u32()?);
+                }
+                Record::Wear { extent, fills }
+            }
+            11 => Record::Time { epoch: r.u64()?, age: r.u64()?, clock: r.u64()? },
             _ => return Err(Malformed),
         })
     }
@@ -280,6 +321,12 @@ mod tests {
             any::<u64>().prop_map(|epoch| Record::RollBack { epoch }),
             place.prop_map(|place| Record::Bad { place }),
             any::<u64>().prop_map(|epoch| Record::Restamp { epoch }),
+            (any::<u32>(), proptest::collection::vec(any::<u32>(), 0..=SUBPAGES_MAX)).prop_map(|(extent, counts)| {
+                let mut fills = Checksums::EMPTY;
+                counts.into_iter().for_each(|n| fills.push(n));
+                Record::Wear { extent, fills }
+            }),
+            any::<[u64; 3]>().prop_map(|[epoch, age, clock]| Record::Time { epoch, age, clock }),
         ]
     }
 

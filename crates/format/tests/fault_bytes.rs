@@ -38,6 +38,8 @@ fn samples() -> Vec<Vec<u8>> {
         Record::RollBack { epoch: 5 },
         Record::Restamp { epoch: 5 },
         Record::Bad { place: FlashPage(9) },
+        Record::Wear { extent: 3, fills: checksums },
+        Record::Time { epoch: 5, age: 70, clock: 1_700_000_000 },
     ] {
         record.encode(&mut all[2]);
     }

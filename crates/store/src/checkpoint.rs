@@ -29,6 +29,8 @@ pub struct CheckpointWriter {
     pub extents: Vec<u32>,
     /// Pages in flight.
     pub in_flight: usize,
+    /// A page could not be written: no more are made, and it never takes effect.
+    pub failed: bool,
     anchor: Anchor,
     cursor: u32,
     /// Versions of the page at the cursor that did not fit, and the stamp under which they were taken.
@@ -40,7 +42,16 @@ impl CheckpointWriter {
     /// A checkpoint that begins where the stream is. The anchor says when that was.
     pub fn new(stream: Stream, anchor: Anchor) -> CheckpointWriter {
         let extents = vec![stream.position().extent];
-        CheckpointWriter { stream, extents, in_flight: 0, anchor, cursor: 0, rest: None, complete: false }
+        CheckpointWriter {
+            stream,
+            extents,
+            in_flight: 0,
+            failed: false,
+            anchor,
+            cursor: 0,
+            rest: None,
+            complete: false,
+        }
     }
     /// Whether its last page was made.
     pub fn is_complete(&self) -> bool {
@@ -48,7 +59,7 @@ impl CheckpointWriter {
     }
     /// Whether all of it was written.
     pub fn is_written(&self) -> bool {
-        self.complete && self.in_flight == 0
+        self.complete && self.in_flight == 0 && !self.failed
     }
     /// All pages were made, and the journal is durable up to here: the checkpoint takes effect.
     pub fn finish(&mut self, journal_end: u64) {

@@ -134,6 +134,8 @@ impl Driver {
     fn completed(&mut self, completion: Completion, store: &mut Store) -> bool {
         let Some(mut task) = self.tasks[completion.tag as usize].take() else { return false };
         let outcome = match (completion.result, &mut task.io) {
+            // Its reading has ended well.
+            (Err(e), Io::Copy { from: u32::MAX, .. }) => Outcome::NotWritten(e),
             (Err(e), _) => Outcome::Failed(e),
             (Ok(()), Io::Write { .. } | Io::Flush) => Outcome::Done,
             (Ok(()), Io::Read { .. }) => Outcome::Read(self.page(task.frame)),

@@ -12,6 +12,7 @@ use fulgurite_format::Owner;
 use fulgurite_policy::Heat;
 
 use crate::geometry::{FIRST_EXTENT, Geometry};
+use crate::wear::Wear;
 
 /// What an extent is used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +35,8 @@ pub enum Use {
     },
     /// Journal or checkpoint.
     Metadata,
+    /// Too many of its flash pages failed: nothing is written to it any more.
+    Retired,
 }
 
 /// Who writes.
@@ -49,6 +52,9 @@ pub enum Writer {
 const STREAMS: usize = Heat::DEGREES;
 /// In a pool of fewer extents there are two, one for each writer: open extents are space that nobody else has.
 const FEW_EXTENTS: u32 = 128;
+
+/// Extents that are filled for each that is emptied only because it was filled seldom: 3% more writes at the most.
+const LEVEL_EVERY: u64 = 32;
 
 /// How the next extent to reclaim is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,6 +103,12 @@ pub struct Extents {
     /// Full and settled.
     summaries: VecDeque<Filled>,
     emptied: u32,
+    /// For extents that reclaim could not empty because something in them cannot be read: what was live then. 0 for others.
+    stuck: Vec<u32>,
+    /// Taken since somebody asked.
+    taken: Vec<u32>,
+    /// `given` when levelling began last.
+    levelled_at: u64,
 }
 
 impl Extents {
@@ -107,6 +119,9 @@ impl Extents {
         Extents {
             geometry,
             filled_at: vec![0; uses.len()],
+            stuck: vec![0; uses.len()],
+            taken: Vec::new(),
+            levelled_at: 0,
             uses,
             given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
@@ -117,7 +132,7 @@ impl Extents {
         }
     }
     /// After recovery: what holds live data is closed, the metadata's extents are given, the rest is free.
-    pub fn recovered(geometry: Geometry, metadata: &[u32], live: impl Fn(u32) -> u32) -> Extents {
+    pub fn recovered(geometry: Geometry, metadata: &[u32], wear: &Wear, live: impl Fn(u32) -> u32) -> Extents {
         let mut extents = Extents::new(geometry);
         for extent in metadata {
             extents.uses[*extent as usize] = Use::Metadata;
@@ -126,6 +141,8 @@ impl Extents {
             let state = &mut extents.uses[extent as usize];
             if *state == Use::Free && live(extent) > 0 {
                 *state = Use::Closed;
+            } else if *state == Use::Free && wear.is_retired(extent) {
+                *state = Use::Retired;
             }
         }
         extents.free.retain(|e| extents.uses[*e as usize] == Use::Free);
@@ -140,26 +157,88 @@ impl Extents {
     pub fn free(&self) -> u32 {
         self.free.len() as u32
     }
+    /// Extents that hold data or may.
+    pub fn for_data(&self) -> u32 {
+        let not = |u: &&Use| matches!(u, Use::Fixed | Use::Metadata | Use::Retired);
+        self.uses.len() as u32 - self.uses.iter().filter(not).count() as u32
+    }
     /// Extents that a commit would free.
     pub fn emptied(&self) -> u32 {
         self.emptied
     }
     /// DRAM in all.
     pub fn bytes(&self) -> usize {
-        self.uses.len() * (size_of::<Use>() + 12) + STREAMS * self.geometry.extent_pages as usize * size_of::<Owner>()
+        self.uses.len() * (size_of::<Use>() + 16) + STREAMS * self.geometry.extent_pages as usize * size_of::<Owner>()
     }
 
-    /// An extent for journal or checkpoint.
-    pub fn take_for_metadata(&mut self) -> Option<u32> {
-        let extent = self.free.pop_front()?;
+    /// An extent for journal or checkpoint: one without bad flash pages, as these streams leave none out.
+    pub fn take_for_metadata(&mut self, wear: &Wear) -> Option<u32> {
+        let at = self.free.iter().position(|e| wear.in_extent(*e) == 0)?;
+        let extent = self.free.remove(at)?;
         self.uses[extent as usize] = Use::Metadata;
+        self.taken.push(extent);
         Some(extent)
     }
     /// Gives back an extent of metadata that no state which could be recovered uses.
-    pub fn free_metadata(&mut self, extent: u32) {
+    pub fn free_metadata(&mut self, extent: u32, wear: &Wear) {
         debug_assert_eq!(self.use_of(extent), Use::Metadata);
-        self.uses[extent as usize] = Use::Free;
-        self.free.push_back(extent);
+        self.make_free(extent, wear);
+    }
+    fn make_free(&mut self, extent: u32, wear: &Wear) {
+        self.stuck[extent as usize] = 0;
+        if wear.is_retired(extent) {
+            self.uses[extent as usize] = Use::Retired;
+        } else {
+            self.uses[extent as usize] = Use::Free;
+            self.free.push_back(extent);
+        }
+    }
+    /// A flash page was found to be bad: if its extent has too many by now and is free, it is so no more.
+    pub fn note_bad(&mut self, place: u32, wear: &Wear) {
+        let extent = self.geometry.extent_of(place);
+        if self.use_of(extent) == Use::Free && wear.is_retired(extent) {
+            self.uses[extent as usize] = Use::Retired;
+            self.free.retain(|e| *e != extent);
+        }
+    }
+    /// An extent for data. Those with bad flash pages come first: journal and checkpoint cannot use them. Else, what is seldom
+    /// overwritten goes where was written most, and what often is where was written least.
+    fn take_for_data(&mut self, wear: &Wear, cold: bool) -> u32 {
+        let failing = || self.free.iter().position(|e| wear.in_extent(*e) > 0);
+        let failing = if wear.places().is_empty() { None } else { failing() };
+        let at = failing.unwrap_or_else(|| {
+            let by_fills = |at: &usize| (wear.fills(self.free[*at]), *at);
+            let (least, most) = (0..self.free.len()).fold((0, 0), |(least, most), at| {
+                let fewer = by_fills(&at).0 < by_fills(&least).0;
+                let more = by_fills(&at).0 > by_fills(&most).0;
+                (if fewer { at } else { least }, if more { at } else { most })
+            });
+            if cold { most } else { least }
+        });
+        let extent = self.free.remove(at).expect("more than the reserve are free");
+        self.uses[extent as usize] = Use::Open;
+        self.taken.push(extent);
+        extent
+    }
+    /// Extents that were taken to be filled since this was called last.
+    pub fn take_taken(&mut self) -> Option<u32> {
+        self.taken.pop()
+    }
+    /// The extent to be emptied so that it is written again, if one is due: the full one that was filled least often, when the
+    /// most filled is ahead of it by more than `spread`. One for each [`LEVEL_EVERY`] extents that are filled, so that it costs little.
+    pub fn due_for_levelling(&mut self, spread: u32, wear: &Wear) -> Option<u32> {
+        if self.given - self.levelled_at < LEVEL_EVERY * u64::from(self.geometry.data_pages()) {
+            return None;
+        }
+        self.levelled_at = self.given;
+        let closed = (FIRST_EXTENT..self.geometry.extents).filter(|e| self.use_of(*e) == Use::Closed);
+        let least = closed.min_by_key(|e| wear.fills(*e))?;
+        let ahead = wear.summary().max.saturating_sub(wear.fills(least));
+        if ahead <= spread {
+            return None;
+        }
+        self.uses[least as usize] = Use::Reclaimed;
+        Some(least)
     }
 
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
@@ -167,29 +246,43 @@ impl Extents {
     }
     /// A flash page for data of a degree of heat. It is in flight from now on. None where that would take another extent and no more
     /// than `reserve` are free.
-    pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32) -> Option<u32> {
-        let mut stream = self.stream_of(writer, degree);
-        if self.open[stream].is_none() {
-            if self.free() > reserve {
-                let extent = self.free.pop_front().expect("more than the reserve");
-                self.uses[extent as usize] = Use::Open;
-                let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
-                self.open[stream] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
-            } else {
-                // Better among data of another degree than not at all. A small pool's reclaim keeps its own.
-                let others = if self.geometry.extents < FEW_EXTENTS { stream..stream + 1 } else { 0..STREAMS };
-                stream = others.into_iter().find(|other| self.open[*other].is_some())?;
+    pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32, wear: &Wear) -> Option<u32> {
+        loop {
+            let mut stream = self.stream_of(writer, degree);
+            if self.open[stream].is_none() {
+                if self.free() > reserve {
+                    let few = self.geometry.extents < FEW_EXTENTS;
+                    let cold = if few { writer == Writer::Reclaim } else { degree == 0 };
+                    let extent = self.take_for_data(wear, cold);
+                    let owners = vec![Owner::NONE; self.geometry.data_pages() as usize];
+                    self.open[stream] = Some(OpenExtent { extent, next: 0, pending: 0, owners });
+                } else {
+                    // Better among data of another degree than not at all. A small pool's reclaim keeps its own.
+                    let others = if self.geometry.extents < FEW_EXTENTS { stream..stream + 1 } else { 0..STREAMS };
+                    stream = others.into_iter().find(|other| self.open[*other].is_some())?;
+                }
             }
+            let end = self.geometry.data_pages();
+            let open = self.open[stream].as_mut().expect("opened above");
+            let first = self.geometry.first_of(open.extent);
+            while open.next < end && wear.contains(first + open.next) {
+                open.next += 1;
+            }
+            let given = (open.next < end).then(|| {
+                self.given += 1;
+                open.pending += 1;
+                open.next += 1;
+                first + open.next - 1
+            });
+            if open.next == end {
+                self.settling.extend(self.open[stream].take());
+            }
+            if given.is_some() {
+                return given;
+            }
+            // Nothing but bad flash pages was left of it.
+            self.settle();
         }
-        self.given += 1;
-        let open = self.open[stream].as_mut().expect("it has room");
-        let place = self.geometry.first_of(open.extent) + open.next;
-        open.next += 1;
-        open.pending += 1;
-        if open.next == self.geometry.data_pages() {
-            self.settling.extend(self.open[stream].take());
-        }
-        Some(place)
     }
     /// A write to a flash page has ended; with whose it is, or none when it failed.
     pub fn settled(&mut self, place: u32, owner: Option<Owner>) {
@@ -231,20 +324,21 @@ impl Extents {
         }
     }
     /// The journal is durable up to but not including this page: what waited for that is free. Returns how many extents.
-    pub fn durable(&mut self, end: u64) -> u32 {
+    pub fn durable(&mut self, end: u64, wear: &Wear) -> u32 {
         let before = self.free();
-        for (extent, state) in self.uses.iter_mut().enumerate() {
-            if matches!(*state, Use::Emptied { until } if until < end) {
-                *state = Use::Free;
-                self.free.push_back(extent as u32);
+        for extent in 0..self.geometry.extents {
+            if matches!(self.use_of(extent), Use::Emptied { until } if until < end) {
+                self.make_free(extent, wear);
                 self.emptied -= 1;
             }
         }
         self.free() - before
     }
 
-    /// The next extent to reclaim; none when all closed ones are full of live data.
-    pub fn victim(&mut self, policy: Victims, live: impl Fn(u32) -> u32) -> Option<u32> {
+    /// The next extent to reclaim; none when all closed ones are full of live data. Where there is room, one that is to be used no
+    /// more comes first, however full it is.
+    pub fn victim(&mut self, policy: Victims, room: bool, wear: &Wear, live: impl Fn(u32) -> u32) -> Option<u32> {
+        let condemned = |extent: u32| room && wear.is_retired(extent);
         let pages = self.geometry.data_pages();
         let benefit = |extent: &u32| {
             let live = live(*extent);
@@ -258,8 +352,9 @@ impl Extents {
             }
         };
         let closed = (FIRST_EXTENT..self.geometry.extents)
-            .filter(|e| self.use_of(*e) == Use::Closed && live(*e) < pages)
-            .max_by_key(benefit)?;
+            .filter(|e| self.use_of(*e) == Use::Closed && (live(*e) == 0 || self.stuck[*e as usize] != live(*e)))
+            .filter(|e| live(*e) < pages || condemned(*e))
+            .max_by_key(|e| (condemned(*e), benefit(e)))?;
         self.uses[closed as usize] = Use::Reclaimed;
         Some(closed)
     }
@@ -270,5 +365,10 @@ impl Extents {
             // It becomes the youngest, so that others come first.
             self.filled_at[extent as usize] = self.given;
         }
+    }
+    /// The same, where so many live flash pages stay because one of them cannot be read: it is not tried again before that changes.
+    pub fn give_up_for_now(&mut self, extent: u32, live: u32) {
+        self.give_up(extent);
+        self.stuck[extent as usize] = live;
     }
 }

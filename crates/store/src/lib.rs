@@ -22,6 +22,7 @@ mod store;
 mod stream;
 mod table;
 mod tokens;
+mod wear;
 
 pub use driver::{Driver, DriverError};
 pub use extents::Victims;
@@ -30,8 +31,9 @@ pub use map::{Located, Map};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use pool::{LivePage, Pool, PoolError};
-pub use recover::{ReadPages, RecoverError, RecoverReport, recover, superblock};
+pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 pub use table::{Table, TableFull};
-pub use tokens::Tokens;
+pub use tokens::{TokenTime, Tokens};
+pub use wear::{Fills, Wear};

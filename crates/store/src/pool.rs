@@ -126,7 +126,8 @@ impl Pool {
         let mut driver = Driver::new(&**medium, 4)?;
         Ok(driver.write_all(Store::format(geometry, id, made))?)
     }
-    /// Opens a pool: the state of its last token.
+    /// Opens a pool: the state of its last token. Where something is lost that was promised, that is an error, unless it is accepted
+    /// ([`StoreConfig::accept_loss`]); [`RecoverReport::lost`] names it.
     ///
     /// # Errors
     /// When there is none, or it cannot be read.
@@ -134,7 +135,7 @@ impl Pool {
         Self::recovered(medium, config, false)
     }
     /// Opens a pool to look at it: the state of its last token, or of another one. Nothing is ever written, not even what recovery
-    /// would record; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
+    /// would record, and what was lost is in the report; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
     ///
     /// # Errors
     /// When there is none, or it cannot be read; when there is no such token.
@@ -157,7 +158,16 @@ impl Pool {
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
         let mut driver = Driver::new(&*medium, DEPTH)?;
-        let (store, report) = recover(&mut driver, config)?;
+        // Who only looks may see what is left.
+        let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
+        let (mut store, report) = recover(&mut driver, config)?;
+        if report.lost.is_some() && !read_only {
+            store.begin_checkpoint();
+            driver.settle(&mut store)?;
+            if store.counters().checkpoints == 0 {
+                return Err(WriteError::NoSpace { uncommitted: 0 }.into());
+            }
+        }
         let pool = Pool {
             medium,
             map: store.map(),
@@ -231,6 +241,10 @@ impl Pool {
         self.lock().store.state().audit()
     }
 
+    /// Says what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]); in any unit, by any clock.
+    pub fn tick(&self, clock: u64) {
+        self.lock().store.tick(clock);
+    }
     /// Names the state of all that was written, and waits until that is durable. Returns the token.
     ///
     /// # Errors
@@ -395,8 +409,11 @@ impl Layer for Pool {
         inner.scratch = scratch;
         Ok(result?)
     }
-    fn not_written(&self, flash_page: u32) {
-        self.lock().store.not_written(flash_page);
+    fn not_written(&self, flash_page: u32, error: FlashError) -> bool {
+        self.lock().store.not_written(flash_page, error)
+    }
+    fn unreadable(&self, flash_page: u32, error: FlashError) {
+        self.lock().store.unreadable(flash_page, error);
     }
     fn work(&self) -> bool {
         // Who holds the lock is at it.

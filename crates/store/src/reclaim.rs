@@ -11,6 +11,9 @@ use crate::state::{Held, State, Version};
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Flash pages that are copied at a time.
 const DEPTH: usize = 16;
+/// Copies of an extent that are begun again, to another place, before it is given up for this time: by then it is the device that
+/// fails, and not a flash page.
+const REPEATED_MAX: u32 = 16;
 
 /// One extent on its way to be free.
 #[derive(Debug)]
@@ -26,6 +29,10 @@ pub struct Reclaim {
     under_way: Vec<(u32, u32)>,
     /// Copies in flight.
     copying: usize,
+    /// Copies that could not be written and were begun again.
+    repeated: u32,
+    /// Something in it cannot be read.
+    pub unreadable: bool,
 }
 
 impl Reclaim {
@@ -40,6 +47,8 @@ impl Reclaim {
             todo: VecDeque::new(),
             under_way: Vec::new(),
             copying: 0,
+            repeated: 0,
+            unreadable: false,
         }
     }
     /// Which extent.
@@ -74,6 +83,13 @@ impl Reclaim {
             _ => {
                 self.walk(state);
             }
+        }
+    }
+    /// A copy that could not be written is tried again at another place, unless that has failed too often.
+    pub fn again(&mut self, subpage: u32, from: u32) {
+        if self.repeated < REPEATED_MAX {
+            self.repeated += 1;
+            self.todo.push_front((subpage, from));
         }
     }
     /// A page of the summary cannot be read.

@@ -42,17 +42,9 @@ pub enum RecoverError {
     /// A page of the journal has a right checksum and records that make no sense.
     #[error("flash page {0} of the journal holds records that make no sense")]
     Journal(u32),
-    /// A page of the journal that was durable cannot be read any more: pages written after it are there.
-    #[error(
-        "flash page {place} of the journal is damaged, and page {seen} of the journal was written after it; what was synced \
-         last cannot be restored: bring the pool back from a copy"
-    )]
-    Lost {
-        /// Where.
-        place: u32,
-        /// The number of the page that says so.
-        seen: u64,
-    },
+    /// What was promised cannot be read any more. The state before it can: [`StoreConfig::accept_loss`].
+    #[error(transparent)]
+    Lost(#[from] Loss),
     /// The newest anchor names what cannot be.
     #[error("the newest anchor of the pool makes no sense; it was written by a defective program")]
     Anchor,
@@ -67,6 +59,35 @@ pub enum RecoverError {
     /// What recovery writes first cannot be recorded.
     #[error(transparent)]
     Write(#[from] WriteError),
+}
+
+/// What a pool has promised and lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "flash page {place} of the journal cannot be read any more{}: {} lost; {} can be opened if that is accepted, or bring the pool \
+     back from a copy",
+    if *.seen > 0 { format!(", and it was durable, as page {seen} of the journal was written after it", seen = .seen) } else { String::new() },
+    lost_tokens(*.token, *.newest),
+    if *.token == 0 { "the empty pool".to_owned() } else { format!("the state of token {}", .token) }
+)]
+#[non_exhaustive]
+pub struct Loss {
+    /// The flash page where the journal breaks off.
+    pub place: u32,
+    /// The number of the page of the journal that proves that it was durable; 0 if nothing does, but it cannot be read.
+    pub seen: u64,
+    /// The newest token before it, whose state can still be opened; 0 for the empty pool.
+    pub token: u64,
+    /// All newer tokens up to this one are lost, as far as is known; [`Loss::token`] if none is known to be.
+    pub newest: u64,
+}
+
+fn lost_tokens(token: u64, newest: u64) -> String {
+    match newest.saturating_sub(token) {
+        0 => "what was written since then may be".to_owned(),
+        1 => format!("token {newest} is"),
+        _ => format!("tokens {} to {newest} are", token + 1),
+    }
 }
 
 /// Reads flash pages: the first of so many that lie side by side may be all that is asked for next, or the others may follow.
@@ -92,6 +113,11 @@ pub struct RecoverReport {
     pub journal_pages: u64,
     /// Records replayed.
     pub records: u64,
+    /// A flash page where the journal ends in part of a page: a crash cut a commit off there that was not promised yet, or the page
+    /// was damaged before anything followed it. The two look the same.
+    pub torn: Option<u32>,
+    /// What was lost, and accepted. Such a pool needs a checkpoint before anything else is durable; [`crate::Pool::open`] makes it.
+    pub lost: Option<Loss>,
 }
 
 fn read(flash: &mut dyn ReadPages, place: u32, ahead: u32) -> Result<PageBuffer, RecoverError> {
@@ -186,6 +212,7 @@ fn is_sane(record: &Record, state: &State) -> bool {
                 && place_ok(to.0 + u64::from(subpages.count_ones()) - 1)
         }
         Record::Bad { place } => place_ok(place.0),
+        Record::Wear { extent, fills } => u64::from(*extent) + fills.as_slice().len() as u64 <= u64::from(g.extents),
         Record::Token { epoch } => {
             let newer = state.tokens().newest().is_none_or(|newest| newest < *epoch);
             *epoch == state.epoch() && newer && !state.tokens().is_full()
@@ -245,8 +272,10 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let mut at = anchor.journal;
     let mut extents = VecDeque::from([(at.extent, at.sequence - u64::from(at.index))]);
     let mut next_extent = anchor.journal_next;
+    let mut unreadable;
     loop {
         let mut page = None;
+        (unreadable, report.torn) = (false, None);
         // Where the journal breaks off inside an extent, a later life of the pool has gone on in the next one.
         let on = StreamPosition { extent: next_extent, index: 0, ..at };
         for candidate in [Some(at), (at.index > 0 && next_extent != NO_EXTENT).then_some(on)].into_iter().flatten() {
@@ -254,10 +283,19 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
                 continue;
             }
             let place = g.first_of(candidate.extent) + candidate.index;
-            let read = read(flash, place, g.extent_pages - candidate.index - 1)?;
+            let read = match read(flash, place, g.extent_pages - candidate.index - 1) {
+                Err(_) if config.accept_loss => {
+                    unreadable |= candidate == at;
+                    continue;
+                }
+                read => read?,
+            };
             if expect(&read, (g, pool, Kind::Journal), candidate, believe).is_some() {
                 page = Some((candidate, place, read));
                 break;
+            }
+            if Header::open(&read) == Err(NotMetadata::Checksum) {
+                report.torn = Some(place);
             }
         }
         let Some((position, place, page)) = page else { break };
@@ -283,17 +321,34 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         next_extent = header.next_extent;
         at = next_position(position, header, checksum, g);
     }
-    let damaged = g.first_of(at.extent.min(g.extents - 1)) + at.index;
-    if at.sequence < anchor.journal_end {
-        return Err(RecoverError::Lost { place: damaged, seen: anchor.journal_end });
+    // Where part of a page is; else where the next one belongs.
+    let damaged = report.torn.unwrap_or(g.first_of(at.extent.min(g.extents - 1)) + at.index);
+    let token = state.tokens().newest().unwrap_or(0);
+    let mut loss = None;
+    if let Some((seen, newest)) = written_after(flash, (g, pool), at, next_extent) {
+        loss = Some(Loss { place: damaged, seen, token, newest: token.max(newest) });
+    } else if at.sequence < anchor.journal_end {
+        let newest = anchor.tokens.last().map_or(token, |t| token.max(t.epoch));
+        loss = Some(Loss { place: damaged, seen: anchor.journal_end, token, newest });
+    } else if unreadable {
+        loss = Some(Loss { place: damaged, seen: 0, token, newest: token });
     }
-    if let Some(seen) = written_after(flash, (g, pool), at, next_extent) {
-        return Err(RecoverError::Lost { place: damaged, seen });
+    report.lost = loss;
+    if let Some(loss) = loss.filter(|_| !config.accept_loss) {
+        return Err(loss.into());
     }
     state.set_table_limit(config.table_limit);
     // Where the journal goes on: the rest of an extent that broke off is left alone, as on NAND it cannot be written twice.
     if at.index > 0 {
         at = StreamPosition { extent: next_extent, index: 0, ..at };
+    }
+    if let Some(loss) = loss {
+        // Pages behind the break are there, and must not pass for later ones of what is written from now on: numbers begin far
+        // behind theirs, in an extent that holds nothing. No anchor leads there yet.
+        let taken = |e: u32| used.contains(&e) || extents.iter().any(|(j, _)| *j == e) || state.live(e) > 0;
+        let free = (FIRST_EXTENT..g.extents).find(|e| !taken(*e) && state.wear().in_extent(*e) == 0);
+        let sequence = at.sequence.max(anchor.journal_end).max(loss.seen) + (1 << 32);
+        at = StreamPosition { extent: free.unwrap_or(at.extent), index: 0, sequence, before: 0 };
     }
     if !exists(at) {
         return Err(RecoverError::Journal(damaged));
@@ -324,15 +379,17 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
 
 /// Looks behind the end of the journal for a page that was written when the page missing there was durable. A crash leaves none:
 /// all pages of a commit are written at once, and those of the next only when they are durable; so a page of a commit that begins
-/// behind the end proves damage, whichever life of the pool wrote it. Returns its number.
+/// behind the end proves damage, whichever life of the pool wrote it. Returns the highest number of one, and the newest token of
+/// which the pages behind the end tell.
 fn written_after(
     flash: &mut dyn ReadPages,
     (g, pool): (Geometry, PoolId),
     end: StreamPosition,
     next: u32,
-) -> Option<u64> {
+) -> Option<(u64, u64)> {
     let mut to_look = vec![end.extent, next];
     let mut looked = Vec::new();
+    let (mut proof, mut newest) = (None, 0);
     while let Some(extent) = to_look.pop() {
         if !(FIRST_EXTENT..g.extents).contains(&extent) || looked.contains(&extent) {
             continue;
@@ -342,7 +399,7 @@ fn written_after(
             let place = g.first_of(extent) + index;
             // What cannot be read proves nothing.
             let Ok(page) = flash.read(place, g.extent_pages - index - 1) else { continue };
-            let Ok((header, ..)) = Header::open(&page) else { continue };
+            let Ok((header, _, payload)) = Header::open(&page) else { continue };
             let later = header.kind == Kind::Journal
                 && header.pool == pool
                 && header.place == place
@@ -352,13 +409,20 @@ fn written_after(
             }
             let begins = header.sequence.saturating_sub(header.commit_offset.into());
             if header.commit_offset != u16::MAX && begins > end.sequence {
-                return Some(header.sequence);
+                proof = proof.max(Some(header.sequence));
             }
-            // Of the commit that was under way, or so it seems: what follows it lies further on.
+            newest = newest.max(header.epoch.saturating_sub(1));
+            let mut records = Reader(payload);
+            while let Ok(record) = Record::decode(&mut records) {
+                if let Record::Token { epoch } = record {
+                    newest = newest.max(epoch);
+                }
+            }
+            // Of the commit that was under way, or so it seems, or a later one: what follows it lies further on.
             to_look.push(header.next_extent);
         }
     }
-    None
+    proof.map(|seen| (seen, newest))
 }
 
 fn next_position(at: StreamPosition, header: Header, checksum: u32, g: Geometry) -> StreamPosition {

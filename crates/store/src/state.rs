@@ -19,8 +19,11 @@ use crate::map::{Located, Map};
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
+use crate::wear::Wear;
 
 const N: u32 = SUBPAGES_PER_PAGE;
+/// What the table of old checksums takes for a bucket (hashbrown: two words of 32 bits and a byte of control).
+pub const OLD_BUCKET_BYTES: usize = 9;
 
 /// A subpage of a version: which, and where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -141,8 +144,8 @@ pub struct State {
     live: Vec<u32>,
     /// Extents that have lost their last live flash page since somebody asked.
     emptied: Vec<u32>,
-    /// Flash pages that failed.
-    bad: Vec<u32>,
+    /// What has failed and how often extents were filled.
+    wear: Wear,
     /// Versions of the page that is being changed.
     versions: Vec<Version>,
     entries: Vec<PageEntry>,
@@ -176,7 +179,7 @@ impl State {
             epoch: 1,
             live: vec![0; geometry.extents as usize],
             emptied: Vec::new(),
-            bad: Vec::new(),
+            wear: Wear::new(geometry),
             versions: Vec::new(),
             entries: Vec::new(),
             planted: None,
@@ -220,9 +223,9 @@ impl State {
     pub fn live_total(&self) -> u64 {
         self.live.iter().map(|n| u64::from(*n)).sum()
     }
-    /// Flash pages that failed.
-    pub fn bad(&self) -> &[u32] {
-        &self.bad
+    /// Flash pages that failed, and how often extents were filled.
+    pub fn wear(&self) -> &Wear {
+        &self.wear
     }
     /// Extents that have lost their last live flash page since this was called last.
     pub fn take_emptied(&mut self) -> Vec<u32> {
@@ -232,9 +235,21 @@ impl State {
     pub fn bytes(&self) -> usize {
         self.table.bytes()
             + self.map.bytes()
-            + self.old.capacity() * size_of::<(u32, u32)>()
+            + self.old_bytes()
             + self.history.0.capacity() * 8
             + self.live.capacity() * 4
+            + self.wear.bytes()
+    }
+    /// Checksums of what only tokens still see.
+    pub fn old_count(&self) -> usize {
+        self.old.len()
+    }
+    /// DRAM for older versions: their entries and checksums.
+    pub fn history_bytes(&self) -> usize {
+        self.table.history_bytes() + self.old_bytes()
+    }
+    fn old_bytes(&self) -> usize {
+        self.old.capacity() / 7 * 8 * OLD_BUCKET_BYTES
     }
     /// Whether a page is allocated, and what may be done with it.
     pub fn status(&self, page: u32) -> Status {
@@ -366,8 +381,12 @@ impl State {
             }
             Record::Pin { epoch, pinned } => self.tokens.pin(epoch, pinned),
             Record::RollBack { epoch } => self.roll_back(epoch, seen)?,
-            Record::Bad { place } => self.bad.push(place.0 as u32),
+            Record::Bad { place } => {
+                self.wear.insert(place.0 as u32);
+            }
             Record::Restamp { epoch } => self.restamp(epoch, seen)?,
+            Record::Wear { extent, ref fills } => self.wear.set_fills(extent, fills.as_slice()),
+            Record::Time { epoch, age, clock } => self.tokens.set_time(epoch, age, clock),
         }
         Ok(())
     }

@@ -12,7 +12,10 @@
 //!   recoverable state by an anchor, written after a commit that holds all these records.
 
 mod commit;
+mod failing;
 mod reclaim;
+mod retention;
+mod wear;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -33,6 +36,8 @@ use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
 use crate::table::TableFull;
+use crate::wear::Fills;
+use retention::Clock;
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Pages of a checkpoint in flight.
@@ -56,6 +61,16 @@ pub struct StoreConfig {
     pub durability: Durability,
     /// Tokens kept beside those that are pinned, the newest included; at least 1.
     pub keep_tokens: usize,
+    /// Tokens that are older are dropped, unless they are pinned or the newest, in the unit of [`Store::tick`].
+    pub keep_age: u64,
+    /// Bytes for new data below which the oldest tokens are dropped, those that are pinned and the newest excepted; 0 for never.
+    pub keep_bytes: u64,
+    /// The most subpages that may be written and not synced; then writers get [`WriteError::NoSpace`] until a sync.
+    pub uncommitted_max: u64,
+    /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait, beside what the pool needs when there is
+    /// one version of everything. Beyond it the oldest tokens are dropped as above, and then writers get [`WriteError::NoSpace`] until
+    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound, and [`StoreInfo::dram_bytes`] says what there is.
+    pub history_bytes: usize,
     /// Which extent is reclaimed next.
     pub victims: Victims,
     /// The most entries of the page table.
@@ -68,6 +83,11 @@ pub struct StoreConfig {
     /// it: times of 24 bits are misread when they are 2^23 epochs old.
     #[doc(hidden)]
     pub restamp_after: u64,
+    /// How many times more often one extent may be filled than another before what lies in that is moved, so that it is filled, too.
+    pub wear_spread: u32,
+    /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
+    /// lost is so for good then.
+    pub accept_loss: bool,
     /// A bug on purpose.
     #[doc(hidden)]
     pub planted: Option<Planted>,
@@ -78,11 +98,17 @@ impl Default for StoreConfig {
         StoreConfig {
             durability: Durability::Sync,
             keep_tokens: 1,
+            keep_age: u64::MAX,
+            keep_bytes: 0,
+            uncommitted_max: u64::MAX,
+            history_bytes: usize::MAX,
             victims: Victims::default(),
             table_limit: u32::MAX,
             commit_after: 64,
             checkpoint_after: 1024,
             restamp_after: 1 << 21,
+            wear_spread: 64,
+            accept_loss: false,
             planted: None,
         }
     }
@@ -127,7 +153,9 @@ pub enum Outcome {
     Read(PageBuffer),
     /// A copy succeeded; the CRC32C of what was copied.
     Copied(u32),
-    /// It failed.
+    /// A copy was read, and could not be written.
+    NotWritten(FlashError),
+    /// It failed; of a copy, the reading.
     Failed(FlashError),
 }
 
@@ -135,8 +163,8 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Purpose {
     Commit,
-    Checkpoint,
-    Summary,
+    Checkpoint { place: u32 },
+    Summary { place: u32 },
     ReclaimRead,
     ReclaimCopy { from: u32, to: u32 },
 }
@@ -171,6 +199,8 @@ enum Phase {
     JournalFlush,
     Anchor,
     AnchorFlush,
+    /// Not a commit: the page that proves that the one before was durable.
+    Witness,
 }
 
 #[derive(Debug)]
@@ -179,6 +209,8 @@ struct Commit {
     /// Requests in flight.
     pending: usize,
     pages: Vec<(u32, PageBuffer)>,
+    /// There were pages of the journal.
+    promises: bool,
     /// The journal is durable up to here afterwards.
     end: u64,
     /// The newest token in it.
@@ -227,6 +259,10 @@ pub struct StoreCounters {
     pub reclaimed: u64,
     /// Flash pages that did not hold what was expected when they were copied.
     pub damaged: u64,
+    /// Writes and copies that failed and were tried again at another place.
+    pub repeated: u64,
+    /// Of [`StoreCounters::copied`], what was copied to level wear.
+    pub levelled: u64,
 }
 
 /// How a store stands.
@@ -245,6 +281,12 @@ pub struct StoreInfo {
     pub versions: u32,
     /// Pages of the journal since the last checkpoint.
     pub journal_pages: u64,
+    /// Flash pages that failed and are not used any more.
+    pub bad_pages: u32,
+    /// Extents with too many of those, which are not used any more.
+    pub retired_extents: u32,
+    /// How often extents were filled since the pool was made.
+    pub fills: Fills,
     /// DRAM in bytes.
     pub dram_bytes: usize,
 }
@@ -261,6 +303,8 @@ pub struct ExtentUses {
     pub data: Vec<u32>,
     /// Journal and checkpoint.
     pub metadata: Vec<u32>,
+    /// Nothing any more: too many of their flash pages failed.
+    pub retired: Vec<u32>,
 }
 
 /// The store.
@@ -275,16 +319,28 @@ pub struct Store {
     anchors: Anchors,
     commit: Option<Commit>,
     commit_wanted: bool,
+    witness_wanted: bool,
     durable_token: u64,
     checkpoint: Option<CheckpointWriter>,
     /// Extents of the checkpoint in effect, and its pages.
     last_checkpoint: (Vec<u32>, u64),
     reclaim: Option<Reclaim>,
+    /// What is being reclaimed is so to level wear.
+    levelling: bool,
     in_flight: HashMap<IoId, Purpose, FixedState>,
     outbox: VecDeque<(IoId, Io)>,
     next_id: u64,
     poisoned: Option<FlashError>,
+    /// Flash pages that failed, of which it is not known yet that it was not the whole device.
+    suspects: Vec<u32>,
+    /// Checkpoints that failed one after the other.
+    failed_checkpoints: u32,
     uncommitted: u64,
+    /// The most checksums of what only tokens see.
+    old_limit: usize,
+    /// Places given to programs whose writes have not ended.
+    placed: u64,
+    clock: Clock,
     counters: StoreCounters,
     /// Kept for their memory.
     entries: Vec<PageEntry>,
@@ -342,11 +398,15 @@ impl Store {
     pub(crate) fn from_recovered(pool: PoolId, config: StoreConfig, recovered: Recovered) -> Store {
         let Recovered { state, journal, anchors, checkpoint } = recovered;
         let metadata: Vec<u32> = journal.extents.iter().map(|(e, _)| *e).chain(checkpoint.0.iter().copied()).collect();
-        let extents = Extents::recovered(state.geometry(), &metadata, |e| state.live(e));
+        let extents = Extents::recovered(state.geometry(), &metadata, state.wear(), |e| state.live(e));
         let durable_token = state.tokens().newest().unwrap_or(0);
+        let clock = Clock::after(state.tokens().times().last());
         // A small pool must not fill with its journal.
         let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
         let config = StoreConfig { checkpoint_after: config.checkpoint_after.min(few), ..config };
+        let (config, old_limit) = retention::bounded(config, state.geometry());
+        let mut state = state;
+        state.set_table_limit(config.table_limit);
         Store {
             pool,
             config,
@@ -357,15 +417,22 @@ impl Store {
             anchors,
             commit: None,
             commit_wanted: false,
+            witness_wanted: false,
             durable_token,
             checkpoint: None,
             last_checkpoint: checkpoint,
             reclaim: None,
+            levelling: false,
             in_flight: HashMap::default(),
             outbox: VecDeque::new(),
             next_id: 0,
             poisoned: None,
+            suspects: Vec::new(),
+            failed_checkpoints: 0,
             uncommitted: 0,
+            old_limit,
+            placed: 0,
+            clock,
             counters: StoreCounters::default(),
             entries: Vec::new(),
             bytes: Vec::with_capacity(Record::BYTES_MAX),
@@ -407,10 +474,10 @@ impl Store {
             uncommitted: self.uncommitted,
             versions: self.state.table().versions(),
             journal_pages: self.journal.stream.position().sequence - self.journal.since,
-            dram_bytes: self.state.bytes()
-                + self.extents.bytes()
-                + self.heat.bytes()
-                + self.journal.sealed.capacity() * 4096,
+            bad_pages: self.state.wear().places().len() as u32,
+            retired_extents: self.state.wear().retired(),
+            fills: self.state.wear().summary(),
+            dram_bytes: self.dram_bytes(),
         }
     }
     /// What its extents are used for.
@@ -422,6 +489,7 @@ impl Store {
                 Use::Fixed => uses.fixed.push(extent),
                 Use::Free => uses.free.push(extent),
                 Use::Metadata => uses.metadata.push(extent),
+                Use::Retired => uses.retired.push(extent),
                 Use::Open | Use::Closed | Use::Reclaimed | Use::Emptied { .. } => uses.data.push(extent),
             }
         }
@@ -461,17 +529,21 @@ impl Store {
     /// When there is no space and none will come without a sync; when the pool is poisoned.
     pub fn place(&mut self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), WriteError> {
         self.check()?;
-        if self.state.table().room() < (N + 1) * (subpages.len() as u32 + 1) {
-            return Err(TableFull.into());
-        }
+        let subpages = match self.admit(subpages.len())? {
+            0 if !subpages.is_empty() => return Ok(()),
+            count => &subpages[..count],
+        };
         if self.config.durability == Durability::Cache && !self.state.tokens().as_slice().is_empty() {
             self.forget_tokens()?;
         }
         let before = places.len();
         let reserve = self.reserve();
         for subpage in subpages {
-            let Some(place) = self.extents.give(Writer::Program, self.heat.degree(*subpage), reserve) else { break };
+            let degree = self.heat.degree(*subpage);
+            let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
+            let Some(place) = given else { break };
             self.heat.touch(*subpage);
+            self.placed += 1;
             places.push(place);
         }
         self.note_filled();
@@ -497,6 +569,7 @@ impl Store {
     /// # Errors
     /// When they cannot be recorded; their older content stays.
     pub fn written(&mut self, writes: &mut [(u32, u32, u32)]) -> Result<(), WriteError> {
+        self.placed = self.placed.saturating_sub(writes.len() as u64);
         self.check()?;
         writes.sort_unstable_by_key(|w| w.0);
         let mut result = Ok(());
@@ -532,12 +605,8 @@ impl Store {
             self.uncommitted += same_page.len() as u64;
         }
         self.note_filled();
+        self.condemn();
         result
-    }
-    /// A write failed, or was given up: the place is lost until its extent is reclaimed.
-    pub fn not_written(&mut self, place: u32) {
-        self.extents.settled(place, None);
-        self.note_filled();
     }
 
     /// Allocates a page, changes its permissions, or deletes it.
@@ -546,84 +615,12 @@ impl Store {
     /// When it cannot be recorded.
     pub fn set_status(&mut self, page: u32, status: Status) -> Result<(), WriteError> {
         self.check()?;
+        self.admit_status()?;
         self.record(Record::Status { page, status })
     }
 
-    // ---- tokens ----
+    // ---- roll back ----
 
-    /// Ends the epoch: names the state as it is. What was not yet said to be written is not part of it. The token holds once
-    /// [`Store::durable_token`] has reached it.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn sync(&mut self) -> Result<u64, WriteError> {
-        self.check()?;
-        let epoch = self.state.epoch();
-        let keep = self.config.keep_tokens.max(1);
-        if self.state.tokens().is_full() && self.state.tokens().superfluous(keep).is_empty() {
-            return Err(TableFull.into());
-        }
-        let period = self.config.restamp_after.max(1);
-        if let Some(token) = self.state.tokens().oldest_pinned().filter(|t| epoch - t > 2 * period) {
-            return Err(WriteError::TokenTooOld(token));
-        }
-        if epoch.is_multiple_of(period) {
-            self.record(Record::Restamp { epoch })?;
-        }
-        if self.state.tokens().is_full() {
-            // A crash may come between this record and the next: there is never one token more than an anchor has room for.
-            for old in self.state.tokens().superfluous(keep) {
-                self.record(Record::Drop { epoch: old })?;
-            }
-        }
-        self.record(Record::Token { epoch })?;
-        for old in self.state.tokens().superfluous(keep) {
-            self.record(Record::Drop { epoch: old })?;
-        }
-        self.uncommitted = 0;
-        self.commit_wanted = true;
-        Ok(epoch)
-    }
-    /// The newest token that is durable; 0 for none.
-    #[must_use]
-    pub fn durable_token(&self) -> u64 {
-        self.durable_token
-    }
-    /// Forgets all tokens: what is overwritten is dead at once, and a crash leaves an empty pool.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
-        self.check()?;
-        let all: Vec<u64> = self.state.tokens().as_slice().iter().map(|t| t.epoch).collect();
-        all.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
-    }
-    /// Forgets the tokens that nobody pinned, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn drop_tokens(&mut self, keep: usize) -> Result<usize, WriteError> {
-        self.check()?;
-        let old = self.state.tokens().superfluous(keep.max(1));
-        for epoch in &old {
-            self.record(Record::Drop { epoch: *epoch })?;
-            self.commit_wanted = true;
-        }
-        Ok(old.len())
-    }
-    /// Keeps a token whatever the policy says, or no more. Returns whether there is such a token.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn pin(&mut self, epoch: u64, pinned: bool) -> Result<bool, WriteError> {
-        self.check()?;
-        let known = self.state.tokens().contains(epoch);
-        if known {
-            self.record(Record::Pin { epoch, pinned })?;
-            self.commit_wanted = true;
-        }
-        Ok(known)
-    }
     /// Makes the state again that of a token; newer ones are gone. Returns whether there is such a token. Durable once
     /// [`Store::is_quiet`].
     ///
@@ -671,6 +668,7 @@ impl Store {
         self.poisoned.is_some()
             || (self.commit.is_none()
                 && !self.commit_wanted
+                && !self.witness_wanted
                 && self.checkpoint.is_none()
                 && self.reclaim.is_none()
                 && self.outbox.is_empty()
@@ -691,6 +689,7 @@ impl Store {
         self.bytes = bytes;
         recorded?;
         self.note_emptied();
+        self.note_fills()?;
         if self.journal.sealed.len() >= self.config.commit_after {
             self.commit_wanted = true;
         }
@@ -712,7 +711,7 @@ impl Store {
         for extent in self.state.take_emptied() {
             if self.config.planted == Some(Planted::ReuseEarly) {
                 self.extents.note_empty(extent, 0);
-                self.extents.durable(1);
+                self.extents.durable(1, self.state.wear());
             }
             self.extents.note_empty(extent, until);
         }
@@ -721,10 +720,10 @@ impl Store {
     fn last_record(&self) -> u64 {
         self.journal.stream.position().sequence - u64::from(self.journal.current.is_empty())
     }
-    /// Ends the page of the journal that is being filled.
-    fn seal(&mut self) {
+    /// Names the extent in which the journal goes on behind its current one.
+    fn name_next_extent(&mut self) {
         if self.journal.stream.wants_extent() {
-            let Some(extent) = self.extents.take_for_metadata() else {
+            let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else {
                 self.poison(FlashError::NoSpace);
                 return;
             };
@@ -732,6 +731,13 @@ impl Store {
                 + u64::from(self.geometry().extent_pages - self.journal.stream.position().index);
             self.journal.stream.go_on_in(extent);
             self.journal.extents.push_back((extent, first));
+        }
+    }
+    /// Ends the page of the journal that is being filled.
+    fn seal(&mut self) {
+        self.name_next_extent();
+        if self.poisoned.is_some() {
+            return;
         }
         // What is sealed now and not yet on its way is one commit.
         let offset = self.journal.sealed.len().try_into().unwrap_or(u16::MAX);
@@ -767,15 +773,12 @@ impl Store {
             return;
         }
         match (purpose, outcome) {
-            (Purpose::Commit | Purpose::Checkpoint, Outcome::Failed(e)) => self.poison(e),
+            (Purpose::Commit, Outcome::Failed(e)) => self.poison(e),
             (Purpose::Commit, _) => self.commit_done(),
-            (Purpose::Checkpoint, _) => {
-                if let Some(checkpoint) = &mut self.checkpoint {
-                    checkpoint.in_flight -= 1;
-                }
-            }
+            (Purpose::Checkpoint { place }, outcome) => self.checkpoint_done(place, &outcome),
             // Without a summary an extent is reclaimed by a walk through the page table.
-            (Purpose::Summary, _) => {}
+            (Purpose::Summary { place }, Outcome::Failed(e)) => self.suspect(place, e),
+            (Purpose::Summary { .. }, _) => {}
             (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
         }
@@ -800,6 +803,9 @@ impl Store {
             let geometry = self.geometry();
             let first = geometry.first_of(extent) + geometry.data_pages();
             for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
+                if self.state.wear().contains(place) {
+                    continue;
+                }
                 let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
                 owners.iter().for_each(|owner| owner.encode(&mut payload));
                 let header = Header {
@@ -814,7 +820,7 @@ impl Store {
                     before: 0,
                 };
                 let (page, _) = header.page(&payload);
-                self.send(Purpose::Summary, Io::Write { place, page });
+                self.send(Purpose::Summary { place }, Io::Write { place, page });
             }
         }
     }

@@ -66,6 +66,10 @@ impl Table {
     pub fn bytes(&self) -> usize {
         self.entries.capacity() * size_of::<PageEntry>()
     }
+    /// The part of that for earlier versions.
+    pub fn history_bytes(&self) -> usize {
+        (self.entries.capacity() - self.pages as usize) * size_of::<PageEntry>()
+    }
     /// The newest version of a page.
     pub fn head(&self, page: u32) -> PageEntry {
         self.entries[page as usize]
@@ -85,6 +89,11 @@ impl Table {
             self.free = self.entries[index.0 as usize].previous();
             index
         } else if (self.entries.len() as u32) < INDICES {
+            if self.entries.len() == self.entries.capacity() {
+                // By an eighth: what is counted against a budget must not double.
+                let versions = self.entries.len() - self.pages as usize;
+                self.entries.reserve_exact((versions / 8).max(64));
+            }
             self.entries.push(EMPTY);
             EntryIndex(self.entries.len() as u32 - 1)
         } else {

@@ -2,14 +2,25 @@
 
 use fulgurite_format::{KeptToken, TOKENS_MAX};
 
-/// Tokens, ascending.
+/// When a token was made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TokenTime {
+    /// The token.
+    pub epoch: u64,
+    /// In the pool's own time, which never goes back.
+    pub age: u64,
+    /// What the clock said.
+    pub clock: u64,
+}
+
+/// Tokens, ascending; of some it is known when they were made.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Tokens(Vec<KeptToken>);
+pub struct Tokens(Vec<KeptToken>, Vec<TokenTime>);
 
 impl Tokens {
     /// Those of an anchor.
     pub fn new(tokens: Vec<KeptToken>) -> Tokens {
-        Tokens(tokens)
+        Tokens(tokens, Vec::new())
     }
     /// All of them.
     pub fn as_slice(&self) -> &[KeptToken] {
@@ -45,13 +56,27 @@ impl Tokens {
         debug_assert!(self.newest().is_none_or(|newest| newest < epoch));
         self.0.push(KeptToken { epoch, pinned: false });
     }
+    /// Says when one was made; of one that is kept no more it is not remembered.
+    pub fn set_time(&mut self, epoch: u64, age: u64, clock: u64) {
+        if self.contains(epoch) {
+            self.1.retain(|t| t.epoch != epoch);
+            let at = self.1.partition_point(|t| t.epoch < epoch);
+            self.1.insert(at, TokenTime { epoch, age, clock });
+        }
+    }
+    /// When they were made, ascending, as far as that is known.
+    pub fn times(&self) -> &[TokenTime] {
+        &self.1
+    }
     /// Forgets one.
     pub fn remove(&mut self, epoch: u64) {
         self.0.retain(|t| t.epoch != epoch);
+        self.1.retain(|t| t.epoch != epoch);
     }
     /// Forgets all that are newer.
     pub fn cut(&mut self, epoch: u64) {
         self.0.retain(|t| t.epoch <= epoch);
+        self.1.retain(|t| t.epoch <= epoch);
     }
     /// Pins one, or no more.
     pub fn pin(&mut self, epoch: u64, pinned: bool) {

@@ -73,10 +73,20 @@ fn the_nth_request_fails() {
             for failed in &world.failed {
                 *kinds.entry(format!("{failed:?}")).or_default() += 1;
             }
-            let fatal = |f: &Failed| {
-                matches!(f, Failed::Flush | Failed::Write(Some(Kind::Journal | Kind::Anchor | Kind::Checkpoint)))
+            // A checkpoint is written again, elsewhere, unless that fails again and again, or the error says that there is no use.
+            let fatal = |f: &Failed| matches!(f, Failed::Flush | Failed::Write(Some(Kind::Journal | Kind::Anchor)));
+            let checkpoint = |f: &&Failed| matches!(f, Failed::Write(Some(Kind::Checkpoint)));
+            let hopeless = match plan.error {
+                FlashError::Io(ENOSPC) => 1,
+                _ => 4,
             };
-            assert_eq!(world.store.poisoned().is_some(), world.failed.iter().any(fatal), "{what}: {:?}", world.failed);
+            let checkpoints = world.failed.iter().filter(checkpoint).count();
+            let expected = world.failed.iter().any(fatal);
+            if checkpoints < hopeless || expected {
+                assert_eq!(world.store.poisoned().is_some(), expected, "{what}: {:?}", world.failed);
+            } else if hopeless == 1 {
+                assert!(world.store.poisoned().is_some(), "{what}: {:?}", world.failed);
+            }
             if world.store.poisoned().is_some() {
                 poisoned += 1;
                 assert_eq!(world.store.next_io(), None, "{what}: nothing is written any more");
@@ -154,9 +164,9 @@ fn every_bit_of_what_all_depends_on() {
         assert_eq!(met.refused, met.images, "flash page {place} is missed: {met:?}");
         add(&mut sum, met);
     }
+    // The last page is the witness of the newest commit, and holds nothing.
     let met = attacks::flip_all(&moment, config, journal(last)).unwrap();
-    // The newest commit cannot be told from one that a crash cut off: the token before it, whole.
-    assert_eq!(met.whole, met.images, "{met:?}");
+    assert_eq!((met.whole, met.older), (met.images, 0), "{met:?}");
     add(&mut sum, met);
     println!("every bit: {sum:?}, 0 violations, {:.1} s", since.elapsed().as_secs_f64());
 }

@@ -14,7 +14,7 @@ pub enum PoolCommand {
     Create(CreateArgs),
     /// Show a pool: identity, size, space, tokens, DRAM that it needs. Writes nothing to it.
     #[command(after_help = INFO_EXAMPLES)]
-    Info(LookArgs),
+    Info(InfoArgs),
     /// Read everything in a pool that is needed, and name what is damaged. Writes nothing to it without --repair.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -66,7 +66,8 @@ const INFO_EXAMPLES: &str = "\
 Examples:
   fulgurite pool info data.pool
   fulgurite pool info data.pool --json
-  fulgurite pool info data.pool --json info.json";
+  fulgurite pool info data.pool --json info.json
+  fulgurite pool info data.pool --endurance 3000         how long flash of 3000 cycles will last";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -76,7 +77,14 @@ Examples:
 Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2 this is no pool.
 
 --repair rewrites a damaged copy of the superblock from the other copy, and nothing else. Damaged data cannot be repaired: write
-it again, roll back to a token that it is not part of, or restore a copy.";
+it again, roll back to a token that it is not part of, or restore a copy.
+
+A pool that has lost a token which it had promised is not opened for changes. --accept-loss makes the last state that can be read the
+pool's state; the tokens that are named are gone for good then. Export that state first:
+
+  fulgurite pool check data.pool                         names what is lost
+  fulgurite pool export data.pool rescued.img
+  fulgurite pool check data.pool --repair --force --accept-loss";
 
 const TOKENS_EXAMPLES: &str = "\
 Examples:
@@ -132,6 +140,17 @@ pub struct LookArgs {
     pub json: Option<Output>,
 }
 
+/// `pool info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// What is looked at, and how it is shown.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// How often each flash page can be written before it fails: say how long the flash will last at the rate so far.
+    #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
+    pub endurance: Option<u32>,
+}
+
 /// `pool create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
@@ -162,6 +181,9 @@ pub struct CheckArgs {
     /// Really write to the pool (with --repair).
     #[arg(long, requires = "repair")]
     pub force: bool,
+    /// Give up what was promised and cannot be read any more: the last state that can be read becomes the pool's.
+    #[arg(long, requires = "repair")]
+    pub accept_loss: bool,
 }
 
 /// A token of a pool.

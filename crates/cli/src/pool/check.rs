@@ -204,8 +204,26 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
     }
     drop(medium);
+    if args.accept_loss {
+        let mut config = open::config(None);
+        config.accept_loss = true;
+        match open::to_change(path, config)?.report.lost {
+            Some(loss) => say(&format!("accepted: {loss}"))?,
+            None => say("nothing that was promised is lost: there is nothing to accept")?,
+        }
+    }
     let opened = open::to_look_at(path, None)?;
-    let damage = damage(&opened, &interrupt)?;
+    let mut damage = damage(&opened, &interrupt)?;
+    if let Some(loss) = opened.report.lost {
+        damage.insert(0, format!("lost: {loss}"));
+    }
+    if let Some(place) = opened.report.torn {
+        let token = opened.report.token;
+        say(&format!(
+            "note: the journal ends in part of a page, on flash page {place}: a crash came in the middle of a commit, or this page was \
+             damaged before anything followed it; the state is that of token {token}"
+        ))?;
+    }
     damage.iter().try_for_each(|sentence| say(sentence))?;
     let count = copies.len() + damage.len();
     if count > 0 {

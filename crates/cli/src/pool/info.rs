@@ -5,7 +5,7 @@ use fulgurite_flash::Flash;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use serde::Serialize;
 
-use super::args::LookArgs;
+use super::args::{InfoArgs, LookArgs};
 use super::open::{Opened, name_of, to_look_at};
 use crate::report::table::{table, thousands};
 use crate::values::Output;
@@ -40,6 +40,16 @@ struct Info {
     live_bytes: u64,
     older_versions: u32,
     tokens: Vec<Token>,
+    /// Flash pages that failed and are not used any more, and extents with too many of them.
+    bad_pages: u32,
+    extents_retired: u32,
+    /// How often extents were filled since the pool was made.
+    fills_min: u32,
+    fills_median: u32,
+    fills_max: u32,
+    /// With --endurance: at the rate at which the pool was written since it was made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lifetime_left_seconds: Option<u64>,
     journal_pages: u64,
     checkpoint_pages: u64,
     dram_bytes: usize,
@@ -68,7 +78,7 @@ fn date(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
 }
 
-fn gather(opened: &Opened) -> Info {
+fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
     let pool = opened.pool();
     let (geometry, info, uses) = (pool.geometry(), pool.info(), pool.uses());
     let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
@@ -97,10 +107,38 @@ fn gather(opened: &Opened) -> Info {
         live_bytes: bytes(info.live),
         older_versions: info.versions,
         tokens,
+        bad_pages: info.bad_pages,
+        extents_retired: info.retired_extents,
+        fills_min: info.fills.min,
+        fills_median: info.fills.median,
+        fills_max: info.fills.max,
+        lifetime_left_seconds: endurance.and_then(|cycles| {
+            let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs());
+            let extents = (info.extents - uses.retired.len() as u32 - geometry.fixed_extents()).into();
+            lifetime_left(info.fills.sum, extents, cycles, now.saturating_sub(opened.superblock.made))
+        }),
         journal_pages: opened.report.journal_pages,
         checkpoint_pages: opened.report.checkpoint_pages,
         dram_bytes: opened.flash.dram_bytes(),
         durability,
+    }
+}
+
+/// Seconds until the flash is worn out, when each extent bears so many fills and all go on being filled as often as so far. None when
+/// nothing was written, or the clock went back.
+fn lifetime_left(fills: u64, extents: u64, endurance: u32, age: u64) -> Option<u64> {
+    let left = (extents * u64::from(endurance)).saturating_sub(fills);
+    let seconds = (u128::from(left) * u128::from(age)).checked_div(fills.into())?;
+    (age > 0).then(|| seconds.try_into().unwrap_or(u64::MAX))
+}
+
+/// `12 years`, `34 days`, `5 hours`.
+fn long_time(seconds: u64) -> String {
+    match seconds {
+        0..7200 => format!("{} minutes", seconds / 60),
+        7200..172_800 => format!("{} hours", seconds / 3600),
+        172_800..63_072_000 => format!("{} days", seconds / 86_400),
+        _ => format!("{} years", thousands((seconds / 31_557_600).cast_signed())),
     }
 }
 
@@ -122,6 +160,27 @@ fn text(info: &Info) -> String {
                 thousands(info.extents_free as i64),
                 thousands(info.extents_data as i64),
                 thousands(info.extents_metadata as i64)
+            ),
+        ),
+        (
+            "failed",
+            format!(
+                "{} flash pages, which are not used any more; {} extents with too many of them",
+                thousands(info.bad_pages.into()),
+                thousands(info.extents_retired.into())
+            ),
+        ),
+        (
+            "wear",
+            format!(
+                "extents were filled {} to {} times, the median {}{}",
+                thousands(info.fills_min.into()),
+                thousands(info.fills_max.into()),
+                thousands(info.fills_median.into()),
+                info.lifetime_left_seconds.map_or(String::new(), |left| format!(
+                    "; worn out in {} at the rate since the pool was made",
+                    long_time(left)
+                ))
             ),
         ),
         ("tokens", format!("{}, {pinned} of them pinned", info.tokens.len())),
@@ -162,9 +221,9 @@ fn look(args: &LookArgs) -> Result<Opened> {
 }
 
 /// `pool info`.
-pub fn info(args: &LookArgs) -> Result<()> {
-    let info = gather(&look(args)?);
-    write(args.json.as_ref(), &info, || text(&info))
+pub fn info(args: &InfoArgs) -> Result<()> {
+    let info = gather(&look(&args.look)?, args.endurance);
+    write(args.look.json.as_ref(), &info, || text(&info))
 }
 
 /// `pool tokens`.
@@ -187,6 +246,15 @@ pub fn tokens(args: &LookArgs) -> Result<()> {
 mod tests {
     use super::*;
 
+    #[test]
+    fn lifetimes() {
+        // A hundred extents filled ten times each in a day, of a thousand times that they bear.
+        assert_eq!(lifetime_left(1000, 100, 1000, 86_400), Some(99 * 86_400));
+        assert_eq!(lifetime_left(1000, 100, 5, 86_400), Some(0));
+        assert_eq!((lifetime_left(0, 100, 5, 86_400), lifetime_left(7, 100, 5, 0)), (None, None));
+        assert_eq!(lifetime_left(1, u64::from(u32::MAX), u32::MAX, u64::MAX), Some(u64::MAX));
+        assert_eq!([60, 7200, 99 * 86_400].map(long_time), ["1 minutes", "2 hours", "99 days"]);
+    }
     #[test]
     fn dates() {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");

@@ -160,6 +160,12 @@ pub fn pool_error(path: &Path, error: PoolError) -> Error {
         ),
         PoolError::Recover(RecoverError::Geometry(e)) => format!("{shown}: {e}"),
         PoolError::NoToken { .. } => format!("{shown}: {error}"),
+        PoolError::Recover(RecoverError::Lost(loss)) => {
+            return anyhow!(
+                "{shown} has lost something that was promised: {loss}; look at what is left with `fulgurite pool export`, or \
+                 accept the loss with `fulgurite pool check {shown} --repair --force --accept-loss`"
+            );
+        }
         PoolError::Recover(
             e @ (RecoverError::NoAnchor(_)
             | RecoverError::Checkpoint(_)
@@ -196,6 +202,9 @@ fn opened(path: &Path, how: impl FnOnce(Arc<dyn Flash>) -> Result<(Pool, Recover
     let (.., superblock) = superblock(&mut driver).map_err(|e| pool_error(path, e.into()))?;
     drop(driver);
     let (pool, report) = how(medium.clone()).map_err(|e| pool_error(path, e))?;
+    if let Some(loss) = report.lost {
+        eprintln!("fulgurite: {}: {loss}", path.display());
+    }
     Ok(Opened { path: path.into(), medium, flash: pool.into_flash(), report, superblock })
 }
 

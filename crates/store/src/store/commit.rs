@@ -2,19 +2,23 @@
 
 use fulgurite_format::{Anchor, FlashPage, Header, Kind, NO_EXTENT, Record, StreamPosition};
 
-use super::{CHECKPOINT_DEPTH, Commit, Io, Phase, Purpose, Store, stamp};
+use super::{CHECKPOINT_DEPTH, Commit, Durability, Io, Phase, Purpose, Store, stamp};
 use crate::checkpoint::CheckpointWriter;
-use crate::geometry::ANCHOR_EXTENTS;
+use crate::geometry::{ANCHOR_EXTENTS, METADATA_RESERVE};
 use crate::planted::Planted;
 use crate::stream;
 
 impl Store {
     pub(super) fn advance_commit(&mut self) {
         let checkpoint_written = self.checkpoint.as_ref().is_some_and(CheckpointWriter::is_written);
-        if self.commit.is_some() || !(self.commit_wanted || checkpoint_written) {
+        if self.commit.is_some() {
             return;
         }
-        self.commit_wanted = false;
+        if !(self.commit_wanted || checkpoint_written) {
+            self.witness();
+            return;
+        }
+        (self.commit_wanted, self.witness_wanted) = (false, false);
         if !self.journal.current.is_empty() {
             self.seal();
         }
@@ -24,8 +28,15 @@ impl Store {
         let pages = std::mem::take(&mut self.journal.sealed);
         let end = self.journal.stream.position().sequence;
         let token = self.state.tokens().newest();
-        self.commit =
-            Some(Commit { phase: Phase::Data, pending: 1, pages, end, token, checkpoint: checkpoint_written });
+        self.commit = Some(Commit {
+            phase: Phase::Data,
+            pending: 1,
+            promises: !pages.is_empty(),
+            pages,
+            end,
+            token,
+            checkpoint: checkpoint_written,
+        });
         if self.config.planted == Some(Planted::AnchorFirst) && checkpoint_written {
             self.write_anchor();
             self.commit.as_mut().expect("made above").pending += 1;
@@ -48,6 +59,10 @@ impl Store {
             Phase::Journal => Phase::JournalFlush,
             Phase::JournalFlush => Phase::Anchor,
             Phase::Anchor => Phase::AnchorFlush,
+            Phase::Witness => {
+                self.commit = None;
+                return;
+            }
             Phase::AnchorFlush => {
                 self.retire_old_checkpoint();
                 self.commit = None;
@@ -75,8 +90,10 @@ impl Store {
             }
             Phase::Anchor => {
                 let (end, token, checkpoint) = (commit.end, commit.token, commit.checkpoint);
+                // An anchor is a witness, too.
+                self.witness_wanted = commit.promises && !checkpoint && self.config.durability != Durability::Cache;
                 self.counters.commits += 1;
-                self.extents.durable(end);
+                self.extents.durable(end, self.state.wear());
                 if let Some(token) = token {
                     self.durable_token = self.durable_token.max(token);
                 }
@@ -86,8 +103,26 @@ impl Store {
                     self.commit = None;
                 }
             }
-            Phase::Data => unreachable!("the first phase"),
+            Phase::Data | Phase::Witness => unreachable!("a first phase"),
         }
+    }
+    /// When nothing follows a commit, an empty page of the journal does: it proves that the commit was durable, so that damage to it is
+    /// told from a crash that cut it off. It needs no flush of its own; the next commit waits for its write.
+    fn witness(&mut self) {
+        if !std::mem::take(&mut self.witness_wanted) || self.poisoned.is_some() {
+            return;
+        }
+        // What was recorded meanwhile must wait for its data; then the next commit is the witness. So it is when space is scarce.
+        let idle = self.journal.current.is_empty() && self.journal.sealed.is_empty();
+        if !idle || (self.journal.stream.wants_extent() && self.extents.free() <= METADATA_RESERVE) {
+            return;
+        }
+        self.seal();
+        let end = self.journal.stream.position().sequence;
+        let Some((place, page)) = self.journal.sealed.pop() else { return };
+        let (phase, pages) = (Phase::Witness, Vec::new());
+        self.commit = Some(Commit { phase, pending: 1, promises: false, pages, end, token: None, checkpoint: false });
+        self.send(Purpose::Commit, Io::Write { place, page });
     }
 
     // ---- checkpoint ----
@@ -100,7 +135,12 @@ impl Store {
         if !self.journal.current.is_empty() {
             self.seal();
         }
-        let Some(extent) = self.extents.take_for_metadata() else { return };
+        // The anchor says where the journal goes on, so that damage to its first page hides nothing.
+        if self.extents.free() < 2 {
+            return;
+        }
+        self.name_next_extent();
+        let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else { return };
         let journal = self.journal.stream.position();
         let tokens = self.state.tokens().as_slice().to_vec();
         let at = StreamPosition { extent, ..StreamPosition::default() };
@@ -116,7 +156,9 @@ impl Store {
             ..Anchor::default()
         };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
-        for place in self.state.bad().to_vec() {
+        let _ = self.record_wear();
+        let _ = self.record_times();
+        for place in self.state.wear().places().to_vec() {
             // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
             let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
         }
@@ -129,10 +171,11 @@ impl Store {
         if self.checkpoint.is_none() && (long || scarce) && self.extents.free() > self.checkpoint_extents() {
             self.start_checkpoint();
         }
-        let Some(mut writer) = self.checkpoint.take() else { return };
+        self.repeat_checkpoint();
+        let Some(mut writer) = self.checkpoint.take_if(|c| !c.failed) else { return };
         while writer.in_flight < CHECKPOINT_DEPTH && !writer.is_complete() {
             if writer.stream.wants_extent() && writer.stream.position().index + 1 == self.geometry().extent_pages {
-                let Some(extent) = self.extents.take_for_metadata() else { break };
+                let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else { break };
                 writer.stream.go_on_in(extent);
                 writer.extents.push(extent);
             }
@@ -140,7 +183,7 @@ impl Store {
             let stamp = stamp(self.journal.stream.position().sequence, self.journal.current.len());
             let (place, page) = writer.next_page(&self.state, stamp);
             writer.in_flight += 1;
-            self.send(Purpose::Checkpoint, Io::Write { place, page });
+            self.send(Purpose::Checkpoint { place }, Io::Write { place, page });
         }
         self.checkpoint = Some(writer);
     }
@@ -183,14 +226,16 @@ impl Store {
         let pages = anchor.checkpoint_pages;
         let old = std::mem::replace(&mut self.last_checkpoint, (writer.extents, pages));
         for extent in old.0 {
-            self.extents.free_metadata(extent);
+            self.extents.free_metadata(extent, self.state.wear());
         }
         self.journal.since = anchor.journal.sequence;
         // An extent of the journal is past when the next one begins no later than the journal that is needed.
         while self.journal.extents.get(1).is_some_and(|(_, first)| *first <= anchor.journal.sequence) {
             let (extent, _) = self.journal.extents.pop_front().expect("there are two");
-            self.extents.free_metadata(extent);
+            self.extents.free_metadata(extent, self.state.wear());
         }
         self.counters.checkpoints += 1;
+        self.failed_checkpoints = 0;
+        self.condemn();
     }
 }

@@ -1,7 +1,9 @@
 //! Reclaim: extents with little live data are emptied, ahead of need.
 
+use fulgurite_flash::FlashError;
 use fulgurite_format::{FlashPage, Owner, Record};
 
+use super::failing::is_of_the_page;
 use super::{Io, N, Outcome, Purpose, Store};
 use crate::extents::Writer;
 use crate::geometry::{METADATA_RESERVE, RECLAIM_AHEAD};
@@ -15,16 +17,32 @@ impl Store {
         }
         let worth = (self.geometry().data_pages() / 64).max(1);
         let full = self.geometry().data_pages() - worth;
+        let roomy = self.extents.free() > self.reserve();
         let state = &self.state;
-        let Some(extent) = self.extents.victim(self.config.victims, |e| state.live(e)) else { return false };
-        if self.state.live(extent) > full {
+        let Some(extent) = self.extents.victim(self.config.victims, roomy, state.wear(), |e| state.live(e)) else {
+            return false;
+        };
+        if self.state.live(extent) > full && !(roomy && self.state.wear().is_retired(extent)) {
             self.extents.give_up(extent);
             return false;
         }
+        self.levelling = false;
         self.reclaim = Some(Reclaim::new(extent, self.geometry()));
         true
     }
+    /// Begins to empty an extent that was filled seldom, if one is due. What gains no space is moved only where there is room for all
+    /// of it.
+    fn start_levelling(&mut self) {
+        if self.reclaim.is_some() || self.poisoned.is_some() || self.extents.free() <= self.reserve() {
+            return;
+        }
+        if let Some(extent) = self.extents.due_for_levelling(self.config.wear_spread, self.state.wear()) {
+            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+            self.levelling = true;
+        }
+    }
     pub(super) fn advance_reclaim(&mut self) {
+        self.start_levelling();
         // Ahead of need: before writers have to wait.
         let low = self.reserve() + RECLAIM_AHEAD + self.geometry().extents / 64;
         if self.extents.free() < low {
@@ -41,8 +59,13 @@ impl Store {
             self.send(Purpose::ReclaimRead, Io::Read { place });
         }
         let reserve = METADATA_RESERVE + self.checkpoint_extents();
-        while let Some((subpage, from)) = reclaim.next_copy(&self.state) {
-            let Some(to) = self.extents.give(Writer::Reclaim, self.heat.degree(subpage), reserve) else {
+        // Its records wait for the journal, too.
+        let waiting =
+            self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;
+        self.commit_wanted |= waiting;
+        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state) {
+            let degree = self.heat.degree(subpage);
+            let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.wear()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
                 break;
             };
@@ -64,7 +87,11 @@ impl Store {
                 self.reclaim = Some(std::mem::replace(reclaim, Reclaim::new(extent, self.geometry())));
                 return;
             }
-            self.extents.give_up(extent);
+            if reclaim.unreadable {
+                self.extents.give_up_for_now(extent, self.state.live(extent));
+            } else {
+                self.extents.give_up(extent);
+            }
         } else {
             self.counters.reclaimed += 1;
         }
@@ -83,12 +110,28 @@ impl Store {
             self.extents.settled(to, None);
             return;
         };
-        let Outcome::Copied(checksum) = outcome else {
+        let checksum = match outcome {
+            Outcome::Copied(checksum) => checksum,
+            Outcome::NotWritten(error) => {
+                if self.give_back(to, error)
+                    && let Some(reclaim) = &mut self.reclaim
+                {
+                    reclaim.again(subpage, from);
+                }
+                return;
+            }
             // It stays where it is; its extent is not reclaimed this time.
-            self.extents.settled(to, None);
-            self.counters.damaged += 1;
-            self.note_filled();
-            return;
+            Outcome::Failed(error) => {
+                self.extents.settled(to, None);
+                self.counters.damaged += 1;
+                self.suspect(from, error);
+                if let Some(reclaim) = &mut self.reclaim {
+                    reclaim.unreadable |= is_of_the_page(error);
+                }
+                self.note_filled();
+                return;
+            }
+            Outcome::Done | Outcome::Read(_) => unreachable!("the end of a copy"),
         };
         let (page, old) = (subpage / N, Held { subpage: subpage % N, place: from });
         let expected = self.state.checksum(page, old).filter(|_| self.state.is_live(page, old));
@@ -101,12 +144,15 @@ impl Store {
         if checksum != expected {
             // What is wrong stays recognisable: the checksum that is expected does not change.
             self.counters.damaged += 1;
+            self.suspect(from, FlashError::Corrupt);
         }
         self.extents.settled(to, Some(Owner { subpage, checksum: expected }));
         let record =
             Record::Move { page, subpages: 1 << old.subpage, from: FlashPage(from.into()), to: FlashPage(to.into()) };
         self.counters.copied += 1;
+        self.counters.levelled += u64::from(self.levelling);
         let _ = self.record(record);
         self.note_filled();
+        self.condemn();
     }
 }

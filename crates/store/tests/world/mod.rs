@@ -6,7 +6,7 @@
 pub mod attacks;
 pub mod images;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use fulgurite_flash::FlashError;
@@ -72,6 +72,8 @@ pub struct ForgetfulFlash {
     pub lies: bool,
     /// Places that cannot be read.
     pub unreadable: Vec<u32>,
+    /// Places that cannot be written.
+    pub worn: BTreeSet<u32>,
     /// What has happened, for those who look at it later.
     pub log: Option<Vec<images::Event>>,
 }
@@ -133,6 +135,17 @@ impl ForgetfulFlash {
                 }
             }
         }
+    }
+    /// The newest page of metadata on its way arrives in part: its first half. All else that is on its way does not arrive.
+    pub fn tear_newest_metadata(&mut self) -> Option<u32> {
+        let (place, content) = self.cached.iter().rev().find(|(_, c)| matches!(c, Content::Metadata(_)))?.clone();
+        let Content::Metadata(new) = content else { return None };
+        let mut page = zero_page();
+        page[..2048].copy_from_slice(&new[..2048]);
+        page[4000] ^= 1;
+        self.cached.clear();
+        self.durable.insert(place, Content::Metadata(Rc::new(page)));
+        Some(place)
     }
     pub fn flip(&mut self, place: u32, bit: usize) -> bool {
         match self.durable.get_mut(&place) {
@@ -259,9 +272,10 @@ impl World {
         self.write_these(&batch);
     }
     pub fn write_these(&mut self, batch: &[u32]) {
-        let mut rest = batch;
+        let mut waiting = batch.to_vec();
         let mut turns = 0;
-        while !rest.is_empty() {
+        while !waiting.is_empty() {
+            let rest = &waiting[..];
             let mut places = Vec::new();
             match self.store.place(rest, &mut places) {
                 Err(WriteError::NoSpace { .. }) => {
@@ -275,12 +289,20 @@ impl World {
                 Ok(()) => {}
             }
             let mut writes = Vec::new();
+            let mut again = Vec::new();
             for (subpage, place) in rest.iter().zip(&places) {
+                assert!(!self.store.state().wear().contains(*place), "a bad flash page is given out: {place}");
+                if self.flash.worn.contains(place) {
+                    assert!(self.store.not_written(*place, FlashError::Io(5)), "it is worth another place");
+                    again.push(*subpage);
+                    continue;
+                }
                 let number = self.next_number;
                 self.next_number += 1;
                 self.flash.write(*place, Content::Data(number));
                 writes.push((*subpage, *place, checksum_of(number)));
             }
+            again.extend(&rest[places.len()..]);
             let numbers = self.next_number - writes.len() as u64..;
             let written: Vec<(u32, u32, u64)> = writes.iter().zip(numbers).map(|(w, n)| (w.0, w.1, n)).collect();
             let ok = self.store.written(&mut writes).is_ok();
@@ -294,7 +316,7 @@ impl World {
             if !ok {
                 return;
             }
-            rest = &rest[places.len()..];
+            waiting = again;
             if places.is_empty() {
                 self.turn();
                 turns += 1;
@@ -353,6 +375,7 @@ impl World {
     }
     fn execute(&mut self, io: Io) -> Outcome {
         match io {
+            Io::Write { place, .. } if self.flash.worn.contains(&place) => Outcome::Failed(FlashError::Io(5)),
             Io::Write { place, page } => {
                 self.flash.write(place, Content::Metadata(Rc::new(page)));
                 Outcome::Done
@@ -362,6 +385,7 @@ impl World {
                 Err(e) => Outcome::Failed(e),
             },
             Io::Copy { from, .. } if self.flash.unreadable.contains(&from) => Outcome::Failed(FlashError::Io(5)),
+            Io::Copy { to, .. } if self.flash.worn.contains(&to) => Outcome::NotWritten(FlashError::Io(5)),
             Io::Copy { from, to } => {
                 let content = self.flash.content(from).cloned().unwrap_or(Content::Torn);
                 let checksum = if let Content::Data(number) = content { checksum_of(number) } else { 0 };

@@ -1,0 +1,89 @@
+//! Flash pages that fail: they are recorded, and nothing is written to them again.
+//!
+//! A failure says little alone: when a cable is loose, all flash pages fail. So a flash page that failed is suspected first, and
+//! recorded only when something was written elsewhere afterwards. Where very many fail without that, it is the device, and none
+//! of them is.
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::{FlashPage, Record};
+
+use super::{Outcome, Store};
+
+/// Suspects beyond which it is the device that fails.
+const SUSPECTS_MAX: usize = 64;
+/// Checkpoints that may fail one after the other before the pool is poisoned.
+const CHECKPOINT_TRIES: u32 = 3;
+
+/// Whether an error tells of the flash page: EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO are what the kernel's block layer makes of
+/// errors of the medium (`blk_errors` in block/blk-core.c), besides a checksum that is wrong.
+pub(super) fn is_of_the_page(error: FlashError) -> bool {
+    matches!(error, FlashError::Corrupt | FlashError::Short | FlashError::Io(5 | 61 | 74 | 84 | 121))
+}
+/// Whether a write may succeed elsewhere, or later: also EINTR, EAGAIN and EBUSY.
+fn may_be_repeated(error: FlashError) -> bool {
+    is_of_the_page(error) || matches!(error, FlashError::Io(4 | 11 | 16))
+}
+
+impl Store {
+    /// A write failed: nothing lies at this place. Returns whether it is worth trying at another one.
+    pub fn not_written(&mut self, place: u32, error: FlashError) -> bool {
+        self.placed = self.placed.saturating_sub(1);
+        self.give_back(place, error)
+    }
+    /// The same for a copy.
+    pub(super) fn give_back(&mut self, place: u32, error: FlashError) -> bool {
+        self.extents.settled(place, None);
+        self.suspect(place, error);
+        self.note_filled();
+        let repeat = self.poisoned.is_none() && may_be_repeated(error);
+        self.counters.repeated += u64::from(repeat);
+        repeat
+    }
+    /// A flash page could not be read, or did not hold what was written.
+    pub fn unreadable(&mut self, place: u32, error: FlashError) {
+        self.suspect(place, error);
+    }
+    pub(super) fn suspect(&mut self, place: u32, error: FlashError) {
+        let known = self.state.wear().contains(place) || self.suspects.contains(&place);
+        if is_of_the_page(error) && !known && place < self.geometry().flash_pages() {
+            if self.suspects.len() == SUSPECTS_MAX {
+                self.suspects.clear();
+            }
+            self.suspects.push(place);
+        }
+    }
+    /// Something was written: so those that failed before are bad.
+    pub(super) fn condemn(&mut self) {
+        if self.suspects.is_empty() || self.poisoned.is_some() {
+            return;
+        }
+        for place in std::mem::take(&mut self.suspects) {
+            if !self.state.wear().contains(place) && self.record(Record::Bad { place: FlashPage(place.into()) }).is_ok()
+            {
+                self.extents.note_bad(place, self.state.wear());
+            }
+        }
+    }
+
+    /// A page of a checkpoint was written, or not: then this checkpoint never takes effect, and another one is begun elsewhere.
+    pub(super) fn checkpoint_done(&mut self, place: u32, outcome: &Outcome) {
+        let Some(checkpoint) = &mut self.checkpoint else { return };
+        checkpoint.in_flight -= 1;
+        let Outcome::Failed(error) = *outcome else { return };
+        checkpoint.failed = true;
+        if !may_be_repeated(error) || self.failed_checkpoints == CHECKPOINT_TRIES {
+            self.poison(error);
+        }
+        self.suspect(place, error);
+    }
+    /// Begins another checkpoint in place of one that has failed, once nothing of that is in flight.
+    pub(super) fn repeat_checkpoint(&mut self) {
+        let Some(checkpoint) = self.checkpoint.take_if(|c| c.failed && c.in_flight == 0) else { return };
+        self.failed_checkpoints += 1;
+        self.counters.repeated += 1;
+        self.start_checkpoint();
+        for extent in checkpoint.extents {
+            self.extents.free_metadata(extent, self.state.wear());
+        }
+    }
+}

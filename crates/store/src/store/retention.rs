@@ -1,0 +1,244 @@
+//! Tokens: made, kept, let go. How many, how old, and how much space and DRAM they may cost is policy ([`StoreConfig`]); what a user
+//! pins stays, and so does the newest.
+//!
+//! The store has no clock. Time comes in as numbers ([`Store::tick`]), and the pool has a time of its own that adds up how far the
+//! clock went on between two of them: one that goes back adds nothing, so that no token is dropped early by it, and when it goes on
+//! again so does the pool's time, so that none is kept for ever.
+
+use fulgurite_format::{Record, SUBPAGE_BYTES};
+
+use super::{N, Store, StoreConfig, WriteError};
+use crate::geometry::Geometry;
+use crate::state::OLD_BUCKET_BYTES;
+use crate::table::TableFull;
+use crate::tokens::TokenTime;
+
+/// The least [`StoreConfig::history_bytes`]: the journal pages of two small commits and some versions.
+const HISTORY_MIN: usize = 512 << 10;
+/// Of that, for pages of a checkpoint and of summaries that wait to be sent, and for the batch that brings a limit about.
+const SLACK: usize = 32 * SUBPAGE_BYTES;
+
+/// The pool's own time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Clock {
+    age: u64,
+    /// What the clock said last; none when nobody has said the time yet.
+    last: Option<u64>,
+    /// Somebody says the time in this life of the pool.
+    runs: bool,
+}
+
+impl Clock {
+    /// Goes on behind the newest token of which the time is known.
+    pub(super) fn after(newest: Option<&TokenTime>) -> Clock {
+        Clock { age: newest.map_or(0, |t| t.age), last: newest.map(|t| t.clock), runs: false }
+    }
+    fn tick(&mut self, clock: u64) {
+        self.age = self.age.saturating_add(clock.saturating_sub(self.last.unwrap_or(clock)));
+        (self.last, self.runs) = (Some(clock), true);
+    }
+    /// The pool's time, and the clock's; none when nobody says it.
+    fn now(&self) -> Option<(u64, u64)> {
+        self.last.filter(|_| self.runs).map(|clock| (self.age, clock))
+    }
+}
+
+/// Divides the bound for DRAM: the journal's share by `commit_after`, the table's by its limit, and the checksums' as a number of them.
+pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, usize) {
+    if config.history_bytes == usize::MAX {
+        return (config, usize::MAX);
+    }
+    let bytes = config.history_bytes.max(HISTORY_MIN);
+    // A quarter: pages that wait, twice as many while a commit is under way, and the same in that.
+    let divided = bytes - SLACK;
+    let commit_after = config.commit_after.min(divided / 4 / (4 * SUBPAGE_BYTES)).max(2);
+    // Of the rest, half for entries; their memory grows by an eighth.
+    let half = (divided - divided / 4) / 2;
+    let entries = half / 9 * 8 / 16;
+    let table_limit = config.table_limit.min(geometry.pages().saturating_add(entries.try_into().unwrap_or(u32::MAX)));
+    // And half for checksums: a power of two of buckets, and while they grow the ones before, too. The table takes seven in eight, and
+    // only when it is less than half full of these does it clear its gaps instead of growing (hashbrown, `reserve_rehash`).
+    let buckets = (half / OLD_BUCKET_BYTES * 2 / 3 + 1).next_power_of_two() / 2;
+    (StoreConfig { history_bytes: bytes, commit_after, table_limit, ..config }, buckets / 16 * 7)
+}
+
+impl Store {
+    /// Says what time it is, in any unit, by any clock. Tokens that are too old now are dropped at the next sync.
+    pub fn tick(&mut self, clock: u64) {
+        self.clock.tick(clock);
+    }
+
+    /// How many of so many subpages may be given places now. None while something is under way that must end first.
+    pub(super) fn admit(&mut self, count: usize) -> Result<usize, WriteError> {
+        let uncommitted = self.uncommitted + self.placed;
+        let allowed = self.config.uncommitted_max.saturating_sub(uncommitted).min(count as u64) as usize;
+        if allowed == 0 && count > 0 {
+            return if self.placed > 0 { Ok(0) } else { Err(WriteError::NoSpace { uncommitted }) };
+        }
+        self.drop_for_space()?;
+        let is_bounded = self.config.history_bytes != usize::MAX;
+        if is_bounded && self.journal.sealed.len() >= 2 * self.config.commit_after {
+            self.commit_wanted = true;
+            return Ok(0);
+        }
+        let mut allowed = allowed;
+        loop {
+            // At worst each write is one more version of a page, and older versions of it fall apart.
+            let table_room = self.state.table().room() >= (N + 1) * (allowed as u32 + 1);
+            let checksum_room = self.old_limit.saturating_sub(self.state.old_count() + self.placed as usize);
+            if table_room && allowed <= checksum_room {
+                return Ok(allowed);
+            }
+            if is_bounded && self.drop_oldest()? {
+                continue;
+            }
+            if is_bounded && allowed > 1 {
+                allowed /= 2;
+                continue;
+            }
+            return match (table_room, self.placed) {
+                (true, 1..) => Ok(0),
+                (true, 0) => Err(WriteError::NoSpace { uncommitted }),
+                (false, _) => Err(TableFull.into()),
+            };
+        }
+    }
+    /// The same for a change of a page's status, which may make a whole page old.
+    pub(super) fn admit_status(&mut self) -> Result<(), WriteError> {
+        while self.state.old_count() + self.placed as usize + N as usize > self.old_limit {
+            if !self.drop_oldest()? {
+                return Err(WriteError::NoSpace { uncommitted: self.uncommitted + self.placed });
+            }
+        }
+        Ok(())
+    }
+    /// Drops the oldest token that is not pinned and not the newest. Returns whether there was one.
+    fn drop_oldest(&mut self) -> Result<bool, WriteError> {
+        let Some(epoch) = self.state.tokens().superfluous(1).first().copied() else { return Ok(false) };
+        self.record(Record::Drop { epoch })?;
+        self.commit_wanted = true;
+        Ok(true)
+    }
+    /// Flash pages for data that hold nothing that is needed.
+    fn unneeded(&self) -> u64 {
+        let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
+        all.saturating_sub(self.state.live_total())
+    }
+    fn drop_for_space(&mut self) -> Result<(), WriteError> {
+        while self.unneeded() * (SUBPAGE_BYTES as u64) < self.config.keep_bytes && self.drop_oldest()? {}
+        Ok(())
+    }
+    fn drop_aged(&mut self) -> Result<(), WriteError> {
+        let Some((now, _)) = self.clock.now() else { return Ok(()) };
+        let candidates = self.state.tokens().superfluous(1);
+        let times = self.state.tokens().times();
+        let is_aged = |epoch: &u64| {
+            // One of unknown time is as old as the next one of which it is known, at least.
+            let at = times.partition_point(|t| t.epoch < *epoch);
+            times.get(at).is_some_and(|t| now.saturating_sub(t.age) > self.config.keep_age)
+        };
+        let aged: Vec<u64> = candidates.into_iter().filter(is_aged).collect();
+        aged.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
+    }
+
+    /// DRAM: with a bound, what is there without history and the bound; else what there is.
+    pub(super) fn dram_bytes(&self) -> usize {
+        let fixed = self.extents.bytes() + self.heat.bytes();
+        if self.config.history_bytes == usize::MAX {
+            fixed + self.state.bytes() + self.journal.sealed.capacity() * SUBPAGE_BYTES
+        } else {
+            fixed + self.state.bytes() - self.state.history_bytes() + self.config.history_bytes
+        }
+    }
+    /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
+    #[must_use]
+    pub fn history_bytes(&self) -> usize {
+        let committing = self.commit.as_ref().map_or(0, |c| c.pages.len());
+        let sent = self.outbox.iter().filter(|(_, io)| matches!(io, super::Io::Write { .. })).count();
+        self.state.history_bytes() + (self.journal.sealed.len() + committing + sent) * SUBPAGE_BYTES
+    }
+
+    /// Ends the epoch: names the state as it is. What was not yet said to be written is not part of it. The token holds once
+    /// [`Store::durable_token`] has reached it.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn sync(&mut self) -> Result<u64, WriteError> {
+        self.check()?;
+        let epoch = self.state.epoch();
+        let keep = self.config.keep_tokens.max(1);
+        if self.state.tokens().is_full() && self.state.tokens().superfluous(keep).is_empty() {
+            return Err(TableFull.into());
+        }
+        let period = self.config.restamp_after.max(1);
+        if let Some(token) = self.state.tokens().oldest_pinned().filter(|t| epoch - t > 2 * period) {
+            return Err(WriteError::TokenTooOld(token));
+        }
+        if epoch.is_multiple_of(period) {
+            self.record(Record::Restamp { epoch })?;
+        }
+        if self.state.tokens().is_full() {
+            // A crash may come between this record and the next: there is never one token more than an anchor has room for.
+            for old in self.state.tokens().superfluous(keep) {
+                self.record(Record::Drop { epoch: old })?;
+            }
+        }
+        self.record(Record::Token { epoch })?;
+        if let Some((age, clock)) = self.clock.now() {
+            self.record(Record::Time { epoch, age, clock })?;
+        }
+        for old in self.state.tokens().superfluous(keep) {
+            self.record(Record::Drop { epoch: old })?;
+        }
+        self.drop_aged()?;
+        self.drop_for_space()?;
+        self.uncommitted = 0;
+        self.commit_wanted = true;
+        Ok(epoch)
+    }
+    /// The newest token that is durable; 0 for none.
+    #[must_use]
+    pub fn durable_token(&self) -> u64 {
+        self.durable_token
+    }
+    /// Forgets all tokens: what is overwritten is dead at once, and a crash leaves an empty pool.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
+        self.check()?;
+        let all: Vec<u64> = self.state.tokens().as_slice().iter().map(|t| t.epoch).collect();
+        all.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
+    }
+    /// Forgets the tokens that nobody pinned, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn drop_tokens(&mut self, keep: usize) -> Result<usize, WriteError> {
+        self.check()?;
+        let old = self.state.tokens().superfluous(keep.max(1));
+        for epoch in &old {
+            self.record(Record::Drop { epoch: *epoch })?;
+            self.commit_wanted = true;
+        }
+        Ok(old.len())
+    }
+    /// Keeps a token whatever the policy says, or no more. Returns whether there is such a token.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn pin(&mut self, epoch: u64, pinned: bool) -> Result<bool, WriteError> {
+        self.check()?;
+        let known = self.state.tokens().contains(epoch);
+        if known {
+            self.record(Record::Pin { epoch, pinned })?;
+            self.commit_wanted = true;
+        }
+        Ok(known)
+    }
+    /// Records again when tokens were made: that is not in a checkpoint but at the beginning of the journal behind it.
+    pub(super) fn record_times(&mut self) -> Result<(), WriteError> {
+        let times = self.state.tokens().times().to_vec();
+        times.into_iter().try_for_each(|t| self.record(Record::Time { epoch: t.epoch, age: t.age, clock: t.clock }))
+    }
+}

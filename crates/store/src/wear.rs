@@ -1,0 +1,114 @@
+//! Flash pages that failed, the extents that have too many of them, and how often each extent was filled.
+//!
+//! Invariants: places ascend, each once; an extent is out of use as long as more than a quarter of the flash pages that it has for
+//! data failed. It is not written down which extents are: the same pages say the same.
+
+use crate::geometry::{FIRST_EXTENT, Geometry};
+
+/// An extent with more than one in so many bad flash pages is used no more.
+const RETIRED_SHARE: u32 = 4;
+
+/// What the flash has gone through.
+#[derive(Debug)]
+pub struct Wear {
+    geometry: Geometry,
+    places: Vec<u32>,
+    fills: Vec<u32>,
+}
+
+/// How often extents were filled, over those that are in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Fills {
+    /// The least.
+    pub min: u32,
+    /// The median.
+    pub median: u32,
+    /// The most.
+    pub max: u32,
+    /// Of all together.
+    pub sum: u64,
+}
+
+impl Wear {
+    /// None yet.
+    pub fn new(geometry: Geometry) -> Wear {
+        Wear { geometry, places: Vec::new(), fills: vec![0; geometry.extents as usize] }
+    }
+    /// All, ascending.
+    pub fn places(&self) -> &[u32] {
+        &self.places
+    }
+    /// Whether a flash page is one of them.
+    pub fn contains(&self, place: u32) -> bool {
+        self.places.binary_search(&place).is_ok()
+    }
+    /// One more. Returns whether it was not known.
+    pub fn insert(&mut self, place: u32) -> bool {
+        let at = self.places.binary_search(&place);
+        at.is_err_and(|at| {
+            self.places.insert(at, place);
+            true
+        })
+    }
+    /// How many of an extent's failed.
+    pub fn in_extent(&self, extent: u32) -> u32 {
+        let before = |place: u32| self.places.partition_point(|p| *p < place) as u32;
+        let first = self.geometry.first_of(extent);
+        if self.places.is_empty() { 0 } else { before(first + self.geometry.extent_pages) - before(first) }
+    }
+    /// Whether an extent is out of use.
+    pub fn is_retired(&self, extent: u32) -> bool {
+        extent >= FIRST_EXTENT && self.in_extent(extent) * RETIRED_SHARE > self.geometry.data_pages()
+    }
+    /// Extents that are out of use.
+    pub fn retired(&self) -> u32 {
+        let extents = self.places.chunk_by(|a, b| self.geometry.extent_of(*a) == self.geometry.extent_of(*b));
+        extents.filter(|places| self.is_retired(self.geometry.extent_of(places[0]))).count() as u32
+    }
+    /// How often an extent was filled.
+    pub fn fills(&self, extent: u32) -> u32 {
+        self.fills[extent as usize]
+    }
+    /// Those of all extents.
+    pub fn all_fills(&self) -> &[u32] {
+        &self.fills
+    }
+    /// Sets those of extents that lie side by side.
+    pub fn set_fills(&mut self, first: u32, fills: &[u32]) {
+        self.fills[first as usize..][..fills.len()].copy_from_slice(fills);
+    }
+    /// Over all extents that may hold anything.
+    pub fn summary(&self) -> Fills {
+        let in_use = (FIRST_EXTENT..self.geometry.extents).filter(|e| !self.is_retired(*e));
+        let mut fills: Vec<u32> = in_use.map(|e| self.fills(e)).collect();
+        fills.sort_unstable();
+        let (Some(min), Some(max)) = (fills.first(), fills.last()) else { return Fills::default() };
+        Fills { min: *min, median: fills[fills.len() / 2], max: *max, sum: fills.iter().map(|n| u64::from(*n)).sum() }
+    }
+    /// DRAM.
+    pub fn bytes(&self) -> usize {
+        (self.places.capacity() + self.fills.capacity()) * size_of::<u32>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_with_too_many_is_out_of_use() {
+        let g = Geometry { extent_pages: 16, extents: 40, subpages: 64 };
+        let mut bad = Wear::new(g);
+        for place in [16 * 5 + 3, 16 * 5, 16 * 5 + 15, 7] {
+            assert!(bad.insert(place));
+            assert!(!bad.insert(place) && bad.contains(place));
+        }
+        assert_eq!((bad.in_extent(5), bad.in_extent(4), bad.in_extent(0), bad.retired()), (3, 0, 1, 0));
+        bad.insert(16 * 5 + 9);
+        assert!(bad.is_retired(5) && bad.retired() == 1);
+        assert_eq!(bad.places(), [7, 80, 83, 89, 95]);
+        // What is never given out is never taken out.
+        (1..16).for_each(|place| assert!(place == 7 || bad.insert(place)));
+        assert!(!bad.is_retired(0));
+    }
+}
