@@ -53,13 +53,16 @@ impl Worker {
         if self.beyond > 0 {
             self.shrink();
         }
+        // Alone there is no barrier to share, and what is written in small batches keeps reads waiting for less.
+        let most = if self.shared.alone() { BATCH_ALONE } else { BATCH };
+        let want = (2 * self.low_water).saturating_sub(self.free.len() + self.writing);
+        // Where write-backs are slow, frames under way make up most of the stock, and each miss leaves it short of one: what is
+        // then evicted waits until it is a batch, as only what is written together goes out as one request.
         if self.free.len() < self.low_water
-            && self.free.len() + self.writing < 2 * self.low_water
+            && want >= most.min(self.low_water / 2).max(1)
             && (self.write_failure.is_none() || self.shared.clock.now_ns() >= self.retry_ns)
         {
-            // Alone there is no barrier to share, and what is written in small batches keeps reads waiting for less.
-            let most = if self.shared.alone() { BATCH_ALONE } else { BATCH };
-            self.evict((2 * self.low_water - self.free.len() - self.writing).min(most));
+            self.evict(want.min(most));
         }
         if !self.frame_waiters.is_empty() {
             if self.free.is_empty() {

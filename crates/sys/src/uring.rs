@@ -300,9 +300,7 @@ impl Uring {
         let count = (self.pieces.len() - begin) as u32;
         let list = self.pieces[begin..].as_ptr().cast::<libc::iovec>();
         let entry = match registered.flatten().filter(|_| self.gathers == Gathers::Registered) {
-            Some(buffer) => {
-                opcode::WritevFixed::new(types::Fixed(0), list, count, buffer).offset(file_offset).build()
-            }
+            Some(buffer) => opcode::WritevFixed::new(types::Fixed(0), list, count, buffer).offset(file_offset).build(),
             None => opcode::Writev::new(types::Fixed(0), list, count).offset(file_offset).build(),
         };
         let pushed = self.push(entry, user);
