@@ -469,7 +469,8 @@ impl Store {
         }
         let before = places.len();
         let reserve = self.reserve();
-        for subpage in subpages {
+        // Each place takes one flash page, also where it opens an extent.
+        for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
             let Some(place) = self.extents.give(Writer::Program, self.heat.degree(*subpage), reserve) else { break };
             self.heat.touch(*subpage);
             places.push(place);
