@@ -28,7 +28,8 @@ unsafe impl FrameContract for EmulatedFlash {}
 
 // SAFETY: a thread of the pool notes a request as ended after the system call has returned; the pool is joined when its queue is
 // dropped. On io_uring, a request that was handed over ends by the kernel's completion and in no other way, also after the ring
-// has failed; dropping the ring waits for what the kernel holds, or leaks the arena.
+// has failed; dropping the ring waits for what the kernel holds, or leaks the arena. Writes that the kernel was given as one end
+// when that one has ended, and those that are then tried again by themselves when they have.
 unsafe impl FrameContract for FileFlash {}
 
 // SAFETY: requests and completions are passed on one to one; what is completed here was never passed on, and what hangs here is

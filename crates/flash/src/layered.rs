@@ -56,6 +56,10 @@ pub trait Layer: Send + Sync + 'static {
     /// # Errors
     /// When there is no place, and waiting brings none.
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError>;
+    /// Whether asking for places is worth while. False after there were none, until something has happened that may have made some.
+    fn may_place(&self) -> bool {
+        true
+    }
     /// Writes have ended: from now on the subpages lie there. The order does not matter.
     ///
     /// # Errors
@@ -237,6 +241,10 @@ impl<L: Layer> LayeredQueue<L> {
     /// Places the writes that wait, side by side in the order of their subpages, and passes them on.
     fn begin_writes(&mut self) {
         if self.writes.is_empty() {
+            return;
+        }
+        if !self.layer.may_place() {
+            self.busy = true;
             return;
         }
         let requests = &self.requests;

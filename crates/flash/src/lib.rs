@@ -100,6 +100,9 @@ pub struct DeviceCounters {
     pub reads: u64,
     /// Subpages written.
     pub writes: u64,
+    /// Requests of the kernel or device that this took, those tried again included: fewer where writes to neighbouring places go
+    /// out as one. 0 where the medium does not count them.
+    pub write_requests: u64,
     /// Flushes completed.
     pub flushes: u64,
     /// Requests that ended in an error.

@@ -53,13 +53,9 @@ impl Worker {
         if self.beyond > 0 {
             self.shrink();
         }
-        if self.free.len() < self.low_water
-            && self.free.len() + self.writing < 2 * self.low_water
-            && (self.write_failure.is_none() || self.shared.clock.now_ns() >= self.retry_ns)
-        {
-            // Alone there is no barrier to share, and what is written in small batches keeps reads waiting for less.
-            let most = if self.shared.alone() { BATCH_ALONE } else { BATCH };
-            self.evict((2 * self.low_water - self.free.len() - self.writing).min(most));
+        let short = self.shortage();
+        if short > 0 && (self.write_failure.is_none() || self.shared.clock.now_ns() >= self.retry_ns) {
+            self.evict(short);
         }
         if !self.frame_waiters.is_empty() {
             if self.free.is_empty() {
@@ -71,6 +67,20 @@ impl Worker {
             self.wake_frame_waiters(now);
             self.fail_frame_waiters_if_stuck(now);
         }
+    }
+
+    /// How many frames are to be evicted now: none, or a batch. Where write-backs are slow, frames under way make up most of the
+    /// stock, and each miss leaves it short of one: that waits until it is a batch, as only what is written together goes out as
+    /// one request.
+    #[inline]
+    pub(crate) fn shortage(&self) -> usize {
+        if self.free.len() >= self.low_water {
+            return 0;
+        }
+        // Alone there is no barrier to share, and what is written in small batches keeps reads waiting for less.
+        let most = if self.shared.alone() { BATCH_ALONE } else { BATCH };
+        let want = (2 * self.low_water).saturating_sub(self.free.len() + self.writing);
+        if want >= most.min(self.low_water / 2).max(1) { want.min(most) } else { 0 }
     }
 
     /// Frees up to `want` frames, or starts to.

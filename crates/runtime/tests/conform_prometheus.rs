@@ -191,7 +191,10 @@ fn the_text_says_what_the_numbers_say() {
     let device = statistics.device;
     let errors = device.errors;
     assert!(device.reads > 0 && device.writes > 0 && errors > 0);
-    for (name, value) in [("reads", device.reads), ("writes", device.writes), ("errors", errors)] {
+    let requests = device.write_requests;
+    for (name, value) in
+        [("reads", device.reads), ("writes", device.writes), ("write_requests", requests), ("errors", errors)]
+    {
         let name = format!("fulgurite_device_{name}_total");
         assert_eq!(
             (families[&name].kind.as_str(), families[&name].value("", &[])),

@@ -1,4 +1,7 @@
 //! Moves a store's own requests over a queue: reads and writes of metadata, copies, flushes, through frames of its own.
+//!
+//! What reclaim copies lands side by side, so the writes of copies wait for each other: a medium makes one request of neighbours that
+//! it is handed together. Invariant: a copy waits only while another one is being read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,6 +28,9 @@ pub enum DriverError {
     Wake(#[from] std::io::Error),
 }
 
+/// Copies that are written together where more are being read: the others go on meanwhile.
+const COPIES_TOGETHER: usize = 8;
+
 #[derive(Debug)]
 struct Task {
     id: IoId,
@@ -43,6 +49,10 @@ pub struct Driver {
     free: Vec<u32>,
     tasks: Vec<Option<Task>>,
     completions: Vec<Completion>,
+    /// Copies that are being read.
+    reading: usize,
+    /// Frames and places of copies that were read and wait to be written.
+    copied: Vec<(u32, u32)>,
     waiting: Option<(IoId, Io)>,
     /// Pages read ahead during recovery, the last first.
     ahead: Vec<(u32, Result<PageBuffer, FlashError>)>,
@@ -62,6 +72,7 @@ impl Driver {
     pub fn new(flash: &dyn Flash, depth: usize) -> Result<Driver, DriverError> {
         let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
         let mut queue = flash.open_queue_for_any_thread(frames.clone(), depth, Arc::new(Notifier::new()?))?;
+        queue.use_frames(0..depth as u32);
         Ok(Driver {
             medium_checks: queue.want_checksums(),
             queue,
@@ -70,6 +81,8 @@ impl Driver {
             free: (0..depth as u32).rev().collect(),
             tasks: (0..depth).map(|_| None).collect(),
             completions: Vec::with_capacity(depth),
+            reading: 0,
+            copied: Vec::with_capacity(depth),
             waiting: None,
             ahead: Vec::new(),
         })
@@ -111,11 +124,19 @@ impl Driver {
                         (Op::Write, *place)
                     }
                     Io::Read { place } => (Op::Read, *place),
-                    Io::Copy { from, .. } => (Op::Read, *from),
+                    Io::Copy { from, .. } => {
+                        self.reading += 1;
+                        (Op::Read, *from)
+                    }
                     Io::Flush => (Op::Flush, 0),
                 };
                 self.submit(op, place, frame);
                 self.tasks[frame as usize] = Some(Task { id, io, frame, checksum: 0 });
+            }
+            if self.reading == 0 || self.copied.len() >= COPIES_TOGETHER {
+                while let Some((frame, place)) = self.copied.pop() {
+                    self.submit(Op::Write, place, frame);
+                }
             }
             self.queue.flush()?;
             let mut completions = std::mem::take(&mut self.completions);
@@ -133,6 +154,9 @@ impl Driver {
     /// Whether that was the end of a request of the store.
     fn completed(&mut self, completion: Completion, store: &mut Store) -> bool {
         let Some(mut task) = self.tasks[completion.tag as usize].take() else { return false };
+        if matches!(task.io, Io::Copy { from, .. } if from != u32::MAX) {
+            self.reading -= 1;
+        }
         let outcome = match (completion.result, &mut task.io) {
             // Its reading has ended well.
             (Err(e), Io::Copy { from: u32::MAX, .. }) => Outcome::NotWritten(e),
@@ -143,7 +167,7 @@ impl Driver {
                 task.checksum = if self.medium_checks { completion.checksum } else { self.checksum(task.frame) };
                 *from = u32::MAX;
                 let (to, frame) = (*to, task.frame);
-                self.submit(Op::Write, to, frame);
+                self.copied.push((frame, to));
                 self.tasks[frame as usize] = Some(task);
                 return false;
             }

@@ -244,6 +244,17 @@ impl Extents {
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
         if self.geometry.extents < FEW_EXTENTS { writer as usize } else { degree }
     }
+    /// Flash pages that programs may be given before only those are left that reclaim needs. Both write to the same open extents, so
+    /// what is left in these counts: programs that filled what reclaim had opened would leave it nowhere to copy to, for ever.
+    pub fn room_for_programs(&self, reserve: u32) -> usize {
+        if self.geometry.extents < FEW_EXTENTS {
+            // Reclaim has an extent of its own.
+            return usize::MAX;
+        }
+        let pages = self.geometry.data_pages() as usize;
+        let open: usize = self.open.iter().flatten().map(|open| pages - open.next as usize).sum();
+        (self.free() as usize * pages + open).saturating_sub(reserve as usize * pages)
+    }
     /// A flash page for data of a degree of heat. It is in flight from now on. None where that would take another extent and no more
     /// than `reserve` are free.
     pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32, wear: &Wear) -> Option<u32> {

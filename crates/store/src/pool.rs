@@ -1,5 +1,6 @@
 //! A pool as a medium: the store behind the requests of programs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -87,6 +88,8 @@ pub struct Pool {
     geometry: Geometry,
     id: PoolId,
     durability: Durability,
+    /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
+    starved: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -97,15 +100,20 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Inner {
-    /// Whether there is more to do.
-    fn turn(&mut self) -> bool {
+    /// Whether there is more to do. What it has done may have made places.
+    fn turn(&mut self, starved: &AtomicBool) -> bool {
         if self.read_only {
             return false;
         }
-        if self.failed.is_none()
-            && let Err(error) = self.driver.turn(&mut self.store)
-        {
-            self.failed = Some(error);
+        if self.failed.is_none() {
+            match self.driver.turn(&mut self.store) {
+                Ok(0) if !self.store.is_quiet() => {}
+                Ok(_) => starved.store(false, Ordering::Relaxed),
+                Err(error) => {
+                    self.failed = Some(error);
+                    starved.store(false, Ordering::Relaxed);
+                }
+            }
         }
         self.failed.is_none() && !self.store.is_quiet()
     }
@@ -174,6 +182,7 @@ impl Pool {
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
+            starved: AtomicBool::new(false),
             inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
         };
         Ok((pool, report))
@@ -197,7 +206,7 @@ impl Pool {
         loop {
             {
                 let mut inner = self.lock();
-                inner.turn();
+                inner.turn(&self.starved);
                 inner.failed()?;
                 if done(&inner.store) {
                     return Ok(());
@@ -397,7 +406,13 @@ impl Layer for Pool {
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
         let mut inner = self.lock();
         inner.failed()?;
-        Ok(inner.store.place(subpages, places)?)
+        let before = places.len();
+        inner.store.place(subpages, places)?;
+        self.starved.store(places.len() == before && !subpages.is_empty(), Ordering::Relaxed);
+        Ok(())
+    }
+    fn may_place(&self) -> bool {
+        !self.starved.load(Ordering::Relaxed)
     }
     fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError> {
         let mut guard = self.lock();
@@ -407,17 +422,21 @@ impl Layer for Pool {
         let mut scratch = std::mem::take(&mut inner.scratch);
         let result = inner.store.written(&mut scratch);
         inner.scratch = scratch;
+        self.starved.store(false, Ordering::Relaxed);
         Ok(result?)
     }
     fn not_written(&self, flash_page: u32, error: FlashError) -> bool {
-        self.lock().store.not_written(flash_page, error)
+        let mut inner = self.lock();
+        let again = inner.store.not_written(flash_page, error);
+        self.starved.store(false, Ordering::Relaxed);
+        again
     }
     fn unreadable(&self, flash_page: u32, error: FlashError) {
         self.lock().store.unreadable(flash_page, error);
     }
     fn work(&self) -> bool {
         // Who holds the lock is at it.
-        self.inner.try_lock().map_or(true, |mut inner| inner.turn())
+        self.inner.try_lock().map_or(true, |mut inner| inner.turn(&self.starved))
     }
     fn begin_flush(&self) -> Result<u64, FlashError> {
         if self.durability == Durability::Cache {

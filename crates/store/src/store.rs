@@ -538,7 +538,8 @@ impl Store {
         }
         let before = places.len();
         let reserve = self.reserve();
-        for subpage in subpages {
+        // Each place takes one flash page, also where it opens an extent.
+        for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
             let degree = self.heat.degree(*subpage);
             let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };

@@ -15,6 +15,9 @@ use crate::Arena;
 /// fcntl(2): which signal announces that a lease is in somebody's way. Not in `libc`.
 const F_SETSIG: libc::c_int = 10;
 
+/// Pieces of a gathered write: their list lies on the stack.
+pub const GATHERED_MAX: usize = 32;
+
 /// An open file or block device.
 #[derive(Debug)]
 pub struct DirectFile {
@@ -142,6 +145,32 @@ impl DirectFile {
         let n = unsafe { libc::pwrite(self.file.as_raw_fd(), memory.as_ptr().cast(), len, file_offset.cast_signed()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
+    /// One write of `len` bytes at each of these offsets of the arena, one after the other; no more than [`GATHERED_MAX`]. May be
+    /// short.
+    ///
+    /// # Errors
+    /// The kernel's, `EINTR` included.
+    ///
+    /// # Panics
+    /// When a range is not inside the arena, or there are too many.
+    pub fn write_gathered_at(
+        &self,
+        file_offset: u64,
+        arena: &Arena,
+        offsets: impl IntoIterator<Item = usize>,
+        len: usize,
+    ) -> io::Result<usize> {
+        let mut pieces = [libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; GATHERED_MAX];
+        let mut count = 0;
+        for offset in offsets {
+            pieces[count] = libc::iovec { iov_base: arena.range(offset, len).as_ptr().cast(), iov_len: len };
+            count += 1;
+        }
+        let fd = self.file.as_raw_fd();
+        // SAFETY: as in `write_at`, for each of the first `count` pieces.
+        let n = unsafe { libc::pwritev(fd, pieces.as_ptr(), count as i32, file_offset.cast_signed()) };
+        usize::try_from(n).map_err(|_| io::Error::last_os_error())
+    }
     /// Makes what was written durable (`fdatasync`). A failure must not be retried: the kernel reports it once.
     ///
     /// # Errors
@@ -209,6 +238,13 @@ mod tests {
         let mut got = [0; 4096];
         arena.read(4096, &mut got);
         assert_eq!((got, file.bytes().unwrap()), ([7; 4096], 8192));
+        arena.write(0, &[9; 4096]);
+        assert_eq!(file.write_gathered_at(0, &arena, [4096, 0], 4096).unwrap(), 8192);
+        for (offset, byte) in [(0, 7), (4096, 9)] {
+            assert_eq!(file.read_at(offset, &arena, 0, 4096).unwrap(), 4096);
+            arena.read(0, &mut got);
+            assert_eq!(got, [byte; 4096]);
+        }
         file.sync_data().unwrap();
         assert!(file.lock().unwrap());
         assert!(!file.open_elsewhere());

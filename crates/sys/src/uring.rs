@@ -8,7 +8,8 @@
 //! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked.
 //!
 //! Invariants: arena, file and notifier live until no operation is in flight; user data is 63 bits, the top bit marks the
-//! ring's own poll of the notifier. It retries nothing: short results and `EAGAIN` are the caller's.
+//! ring's own poll of the notifier; the pieces of a gathered write are listed in memory that does not change before the kernel
+//! has taken the operation, which copies the list. It retries nothing: short results and `EAGAIN` are the caller's.
 
 use std::collections::TryReserveError;
 use std::io;
@@ -18,7 +19,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use io_uring::{IoUring, opcode, squeue, types};
+use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::direct_file::DirectFile;
 use crate::{Arena, Notifier};
@@ -54,6 +55,28 @@ pub struct Uring {
     armed: bool,
     /// The poll ended since the last wait.
     notified: bool,
+    /// Lists of pieces of gathered writes that were pushed, one after the other; never grows. Begun anew when the kernel has
+    /// taken all that was pushed.
+    pieces: Vec<Piece>,
+    /// How writes can be gathered.
+    gathers: Gathers,
+}
+
+/// A piece of a gathered write, as the kernel wants it.
+#[repr(transparent)]
+struct Piece(libc::iovec);
+// SAFETY: it points into an arena, which threads may share, and only the kernel follows it.
+unsafe impl Send for Piece {}
+
+/// How one write can take its bytes from several places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Gathers {
+    /// Not at all: the kernel would look at the list later than it takes the operation (before Linux 5.5).
+    No,
+    /// From memory whose pages it pins for each write.
+    Plain,
+    /// Also from registered memory (from Linux 6.15 on).
+    Registered,
 }
 
 /// Who uses a ring.
@@ -109,13 +132,30 @@ impl Uring {
             pushed: 0,
             armed: false,
             notified: false,
+            pieces: Vec::new(),
+            gathers: Gathers::No,
         };
+        uring.gathers = uring.find_gathers();
+        if uring.gathers != Gathers::No {
+            uring.pieces.try_reserve_exact(depth).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        }
         // Refusal (RLIMIT_MEMLOCK, no rights) costs speed only; one page tells.
         uring.may_register = register && uring.arena.len() >= 4096 && uring.register_pieces(0..4096).is_ok();
         if uring.may_register {
             uring.ring.submitter().unregister_buffers()?;
         }
         Ok(uring)
+    }
+
+    fn find_gathers(&self) -> Gathers {
+        if !self.ring.params().is_feature_submit_stable() {
+            return Gathers::No;
+        }
+        let mut known = Probe::new();
+        match self.ring.submitter().register_probe(&mut known) {
+            Ok(()) if known.is_supported(opcode::WritevFixed::CODE) => Gathers::Registered,
+            _ => Gathers::Plain,
+        }
     }
 
     /// Registers this range of the arena, and no other, with the kernel, which then need not pin its pages at each operation.
@@ -176,6 +216,7 @@ impl Uring {
         let p = self.ring.params();
         p.sq_entries() as usize * (size_of::<squeue::Entry>() + 4)
             + p.cq_entries() as usize * size_of::<io_uring::cqueue::Entry>()
+            + self.pieces.capacity() * size_of::<Piece>()
     }
 
     /// Puts a read of `len` bytes of the file into the arena in the batch.
@@ -208,6 +249,79 @@ impl Uring {
         };
         self.push(entry, user)
     }
+    /// Pieces that the next gathered write may have ([`Uring::push_gathered_write`]): as many as the ring is deep, less those of
+    /// gathered writes that were pushed and not yet taken by the kernel. 0 where the kernel cannot.
+    #[must_use]
+    pub fn gather_room(&mut self) -> usize {
+        if self.ring.submission().is_empty() {
+            self.pieces.clear();
+        }
+        self.pieces.capacity() - self.pieces.len()
+    }
+    /// Puts one write in the batch that takes `len` bytes at each of these offsets of the arena, one after the other. Pieces that
+    /// are neighbours in the arena are listed as one, and where all are, it is a write like any other. The kernel takes no more
+    /// than 1024 (`IOV_MAX`).
+    ///
+    /// # Errors
+    /// [`RingFull`], also when there are more pieces than [`Uring::gather_room`] says.
+    ///
+    /// # Panics
+    /// When a range is not inside the arena, or there is none.
+    pub fn push_gathered_write(
+        &mut self,
+        file_offset: u64,
+        offsets: impl IntoIterator<Item = usize>,
+        len: u32,
+        user: u64,
+    ) -> Result<(), RingFull> {
+        let room = self.gather_room();
+        let begin = self.pieces.len();
+        let (mut run, mut registered) = (None::<Range<usize>>, None);
+        for offset in offsets {
+            match &mut run {
+                Some(run) if run.end == offset => run.end += len as usize,
+                _ => {
+                    if !self.list(run.replace(offset..offset + len as usize), begin + room, &mut registered) {
+                        self.pieces.truncate(begin);
+                        return Err(RingFull);
+                    }
+                }
+            }
+        }
+        let last = run.expect("a write of something");
+        if self.pieces.len() == begin {
+            let bytes = u32::try_from(last.len()).expect("far fewer than 4 GiB");
+            return self.push_write(file_offset, last.start, bytes, user);
+        }
+        if !self.list(Some(last), begin + room, &mut registered) {
+            self.pieces.truncate(begin);
+            return Err(RingFull);
+        }
+        let count = (self.pieces.len() - begin) as u32;
+        let list = self.pieces[begin..].as_ptr().cast::<libc::iovec>();
+        let entry = match registered.flatten().filter(|_| self.gathers == Gathers::Registered) {
+            Some(buffer) => opcode::WritevFixed::new(types::Fixed(0), list, count, buffer).offset(file_offset).build(),
+            None => opcode::Writev::new(types::Fixed(0), list, count).offset(file_offset).build(),
+        };
+        let pushed = self.push(entry, user);
+        if pushed.is_err() {
+            self.pieces.truncate(begin);
+        }
+        pushed
+    }
+    /// Lists a piece of a gathered write. `registered` is, when a first piece was listed, the registered buffer that holds all of
+    /// them, if one does. False when there is no room.
+    fn list(&mut self, piece: Option<Range<usize>>, end: usize, registered: &mut Option<Option<u16>>) -> bool {
+        let Some(piece) = piece else { return true };
+        let iov_base = self.arena.range(piece.start, piece.len()).as_ptr().cast();
+        if self.pieces.len() == end {
+            return false;
+        }
+        self.pieces.push(Piece(libc::iovec { iov_base, iov_len: piece.len() }));
+        let buffer = self.buffer(piece.start, piece.len() as u32);
+        *registered = Some(registered.map_or(buffer, |before| before.filter(|_| before == buffer)));
+        true
+    }
     /// Puts an `fdatasync` in the batch. It is not ordered after the operations before it.
     ///
     /// # Errors
@@ -216,7 +330,7 @@ impl Uring {
         self.push(opcode::Fsync::new(types::Fixed(0)).flags(types::FsyncFlags::DATASYNC).build(), user)
     }
 
-    /// The registered buffer that holds the range.
+    /// The registered buffer that holds the whole range.
     fn buffer(&self, offset: usize, len: u32) -> Option<u16> {
         let end = offset + len as usize;
         if offset < self.registered.start || end > self.registered.end || len == 0 {
@@ -234,7 +348,9 @@ impl Uring {
             return Err(RingFull);
         }
         // SAFETY: memory is a checked range of the arena, which outlives the operation: `drop` either waits for all
-        // operations or leaks the arena.
+        // operations or leaks the arena. A list of pieces stays as it is until the kernel has taken the operation and with it
+        // a copy of the list (`IORING_FEAT_SUBMIT_STABLE`): it is overwritten only when nothing pushed is left (`gather_room`),
+        // never moves (it was reserved whole), and is freed after the ring.
         unsafe { queue.push(&entry.user_data(user)) }.map_err(|_| RingFull)?;
         drop(queue);
         self.in_flight += 1;
@@ -489,6 +605,58 @@ mod tests {
         assert_eq!(ring.push_sync(0), Err(RingFull));
         ring.submit().unwrap();
         drop(ring);
+    }
+    #[test]
+    fn pieces_from_all_over_the_arena_become_one_write() {
+        let Some((mut ring, arena, _)) = ring("gathered", 16, 8) else { return };
+        if ring.gather_room() == 0 {
+            return println!("not tested here: the kernel cannot gather");
+        }
+        for registered in [16, 5, 0] {
+            ring.register(0..registered * 4096);
+            // Scattered; neighbours, of which some are side by side; a plain range; one alone.
+            for (pages, listed) in [(&[9, 2, 4, 0][..], 4), (&[5, 6, 7, 1], 2), (&[3, 4, 5], 0), (&[8], 0)] {
+                for page in 0..16 {
+                    arena.write(page * 4096, &[page as u8 + 1; 4096]);
+                }
+                let before = ring.gather_room();
+                ring.push_gathered_write(4096, pages.iter().map(|page| page * 4096), 4096, 7).unwrap();
+                assert_eq!(before - ring.gather_room(), listed, "{pages:?}");
+                let mut ended = Vec::new();
+                while ended.is_empty() {
+                    ring.wait(None).unwrap();
+                    ring.reap(|user, result| ended.push((user, result)));
+                }
+                assert_eq!(ended, [(7, pages.len() as i32 * 4096)], "{registered} registered");
+                for (i, page) in pages.iter().enumerate() {
+                    ring.file.read_at((i as u64 + 1) * 4096, &arena, 15 * 4096, 4096).unwrap();
+                    let mut got = [0; 4096];
+                    arena.read(15 * 4096, &mut got);
+                    assert_eq!(got, [*page as u8 + 1; 4096], "{pages:?}, piece {i}, {registered} registered");
+                }
+            }
+        }
+    }
+    #[test]
+    fn lists_of_pieces_are_bounded_until_the_kernel_has_taken_them() {
+        let Some((mut ring, ..)) = ring("lists", 16, 8) else { return };
+        let room = ring.gather_room();
+        let scattered = |count: usize| (0..count).map(|i| i * 2 % 16 * 4096);
+        assert_eq!(ring.push_gathered_write(0, scattered(room + 1), 4096, 0), Err(RingFull));
+        assert_eq!((ring.gather_room(), ring.in_flight()), (room, 0), "what was refused takes nothing");
+        for round in 0..20 {
+            ring.push_gathered_write(0, scattered(room), 4096, round).unwrap();
+            assert_eq!(ring.push_gathered_write(0, scattered(2), 4096, 0), Err(RingFull));
+            ring.push_gathered_write(0, [4096, 8192], 4096, 99).expect("neighbours need no list");
+            ring.submit().unwrap();
+            assert_eq!(ring.gather_room(), room, "the kernel has a copy");
+            while ring.in_flight() > 0 {
+                ring.wait(None).unwrap();
+                ring.reap(|user, result| {
+                    assert_eq!(result, if user == 99 { 8192 } else { room as i32 * 4096 });
+                });
+            }
+        }
     }
     #[test]
     fn another_thread_may_drop_it() {

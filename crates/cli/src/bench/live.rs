@@ -303,6 +303,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         device_cpu_us_per_op: per(sum(|o| o.device_cpu_ns) / 1000.0, requests),
         device_reads: reads as u64,
         device_writes: writes as u64,
+        device_write_requests: sum(|o| o.device_write_requests) as u64,
         device_late: sum(|o| o.device_late) as u64,
         device_lateness_us: Spread::of(
             &one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>(),

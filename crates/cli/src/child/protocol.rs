@@ -227,6 +227,8 @@ pub struct Outcome {
     pub device_reads: u64,
     /// Subpages written to it.
     pub device_writes: u64,
+    /// Requests that wrote them, where the device counts these.
+    pub device_write_requests: u64,
     /// Completions of an emulated device that were more than 5 µs late.
     pub device_late: u64,
     /// Mean lateness of its completions.

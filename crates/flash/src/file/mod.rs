@@ -1,11 +1,12 @@
 //! A regular file or block device as flash: subpage i is its bytes from i x 4096 on.
 //!
 //! Holds what both ways to drive it share: what is open, what a result means, when the medium is poisoned. `open` judges
-//! paths, `uring` and `threads` are the queues. Invariants: the file is locked for this medium alone; after a flush has
+//! paths, `uring` and `threads` are the queues; `runs` says which writes of a batch they make one request of. Invariants: the file is locked for this medium alone; after a flush has
 //! failed no write and no flush reaches the file any more (the kernel reports such a failure once, so nothing written since
 //! the last good flush can be trusted); a block device that is mounted is never opened.
 
 mod open;
+mod runs;
 mod threads;
 mod uring;
 
@@ -96,6 +97,7 @@ struct Medium {
     poisoned: AtomicBool,
     reads: AtomicU64,
     writes: AtomicU64,
+    write_requests: AtomicU64,
     flushes: AtomicU64,
     errors: AtomicU64,
     /// What the kernel is made to have said, for so many results.
@@ -133,7 +135,7 @@ impl FileFlash {
                 config.path.display()
             ));
         }
-        let [reads, writes, flushes, errors] = [0; 4].map(AtomicU64::new);
+        let [reads, writes, write_requests, flushes, errors] = [0; 5].map(AtomicU64::new);
         let poisoned = AtomicBool::new(false);
         let medium = Medium {
             file: Arc::new(file),
@@ -141,6 +143,7 @@ impl FileFlash {
             poisoned,
             reads,
             writes,
+            write_requests,
             flushes,
             errors,
             #[cfg(test)]
@@ -205,6 +208,7 @@ impl Flash for FileFlash {
         DeviceCounters {
             reads: get(&self.medium.reads),
             writes: get(&self.medium.writes),
+            write_requests: get(&self.medium.write_requests),
             flushes: get(&self.medium.flushes),
             errors: get(&self.medium.errors),
             ..DeviceCounters::default()
@@ -261,9 +265,25 @@ impl Medium {
 
     /// What the kernel's result means for a request, as [`judge`] has it.
     fn judge(&self, op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
-        #[cfg(test)]
-        let result = lock(&self.script).pop_front().unwrap_or(result);
-        judge(op, result, tries)
+        judge(op, self.scripted(result), tries)
+    }
+    /// Whether a request of so many writes did all of them. If not, each is to be tried by itself: which of them the kernel would
+    /// not do, and which it was only kept from by its neighbours, only that can tell.
+    fn all_written(&self, count: usize, result: i32) -> bool {
+        self.scripted(result) == (count * SUBPAGE_BYTES) as i32
+    }
+    #[cfg(test)]
+    fn scripted(&self, result: i32) -> i32 {
+        lock(&self.script).pop_front().unwrap_or(result)
+    }
+    #[cfg(not(test))]
+    fn scripted(&self, result: i32) -> i32 {
+        result
+    }
+
+    /// Counts requests of the kernel that write.
+    fn count_write_requests(&self, count: u64) {
+        self.write_requests.fetch_add(count, Ordering::Relaxed);
     }
 
     /// Counts a request that has ended, and poisons the medium if it was a flush that failed.
@@ -393,6 +413,80 @@ mod tests {
             assert_eq!(one(&mut *queue, Op::Flush, 0), Err(FlashError::Poisoned));
             let counters = flash.counters();
             assert_eq!((counters.reads, counters.writes, counters.flushes, counters.errors), (2, 1, 0, 4));
+        }
+    }
+    #[test]
+    fn fault_a_run_that_is_not_done_whole_is_taken_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        for (i, backend) in
+            [FileBackend::Uring, FileBackend::UringUnregistered, FileBackend::Threads(2)].into_iter().enumerate()
+        {
+            let path = directory.path().join(i.to_string());
+            let flash = FileFlash::open(&FileConfig { backend, ..FileConfig::create(path, 8 << 12) }).unwrap();
+            let frames = Arc::new(Arena::anonymous(8 * SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap());
+            let mut queue = match flash.open_queue(frames.clone(), 8, Arc::new(Notifier::new().unwrap())) {
+                Ok(queue) => queue,
+                Err(error) => {
+                    println!("{backend:?} is not tested here: {error}");
+                    continue;
+                }
+            };
+            let bytes = queue.bytes();
+            // Writes four neighbours, and says how many of them ended well and what the errors were.
+            let mut four = |script: &[i32]| {
+                lock(&flash.medium.script).extend(script);
+                for frame in 0..4 {
+                    frames.write(frame as usize * SUBPAGE_BYTES, &[frame as u8 + 1]);
+                    let (subpage, frame) = (SubpageIndex(2 + frame), FrameIndex(7 - frame));
+                    queue
+                        .submit(crate::Request { tag: 20 + u64::from(subpage.0), op: Op::Write, subpage, frame })
+                        .unwrap();
+                }
+                queue.flush().unwrap();
+                let mut ended = Vec::new();
+                for _ in 0..1000 {
+                    queue.poll(&mut ended);
+                    if queue.in_flight() == 0 {
+                        break;
+                    }
+                    queue.wait(Some(std::time::Duration::from_millis(100)));
+                }
+                let mut tags: Vec<u64> = ended.iter().map(|c| c.tag).collect();
+                tags.sort_unstable();
+                assert_eq!(tags, [22, 23, 24, 25], "{backend:?}: each ends once");
+                assert!(lock(&flash.medium.script).is_empty(), "{backend:?}");
+                let errors: Vec<_> = ended.iter().filter_map(|c| c.result.err()).collect();
+                (4 - errors.len(), errors)
+            };
+            let whole = 4 * SUBPAGE_BYTES as i32;
+            assert_eq!(four(&[]), (4, vec![]));
+            let io = FlashError::Io;
+            // Short, in the middle of one and between two; put off; refused for a reason that none of them has.
+            for first in [SUBPAGE_BYTES as i32 + 512, 2 * SUBPAGE_BYTES as i32, 0, -EINTR, -EAGAIN, -5, -22] {
+                assert_eq!(four(&[first]), (4, vec![]), "{backend:?}, {first}");
+            }
+            // One has an error of its own, one stays short; a run's troubles are not held against them.
+            assert_eq!(four(&[-5, -5]), (3, vec![io(5)]));
+            assert_eq!(four(&[512, -EAGAIN, -EINTR, 512]), (4, vec![]));
+            assert_eq!(four(&[-28, -28, -28, -28, -28]), (0, vec![io(28); 4]));
+            assert_eq!(four(&[whole]), (4, vec![]));
+            let counters = flash.counters();
+            assert_eq!((counters.writes, counters.errors), (4 * 12 - 5, 5));
+            assert_eq!(counters.write_requests, 2 + 10 * 5 + 3, "{backend:?}");
+            assert_eq!(queue.bytes(), bytes, "nothing grows");
+            // After a failed flush nothing of a batch reaches the file.
+            lock(&flash.medium.script).push_back(-5);
+            assert_eq!(one(&mut *queue, Op::Flush, 0), Err(io(5)));
+            let before = flash.counters().write_requests;
+            for tag in 0..3 {
+                let (subpage, frame) = (SubpageIndex(tag), FrameIndex(tag));
+                queue.submit(crate::Request { tag: tag.into(), op: Op::Write, subpage, frame }).unwrap();
+            }
+            queue.flush().unwrap();
+            let mut ended = Vec::new();
+            assert_eq!(queue.poll(&mut ended), 3);
+            assert!(ended.iter().all(|c| c.result == Err(FlashError::Poisoned)));
+            assert_eq!(flash.counters().write_requests, before);
         }
     }
     #[test]

@@ -1,6 +1,9 @@
 //! One worker's queue on a file, through a pool of threads that read and write: where io_uring is missing or forbidden.
 //!
-//! Invariant: a job handed over is in exactly one of `jobs`, a thread's hands, or `ended`.
+//! Writes of a batch to neighbouring places are one system call; where that does not do all of them, each is tried by itself.
+//!
+//! Invariant: a job handed over is in exactly one of `jobs`, a thread's hands, or `ended`. A run of writes lies in `jobs` whole, one
+//! behind the other, and one thread takes all of it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
@@ -11,7 +14,7 @@ use std::time::Duration;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Notifier};
 
-use super::{Medium, Tries};
+use super::{Medium, Tries, runs};
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, frame_count, lock};
 
@@ -23,6 +26,8 @@ pub(super) struct ThreadQueue {
     threads: Vec<JoinHandle<()>>,
     slots: Slots,
     batch: Vec<(u32, Request)>,
+    /// Writes of the batch.
+    writes: Vec<(u32, Request)>,
     refused: Vec<Completion>,
     frame_count: u32,
 }
@@ -40,9 +45,17 @@ struct Pool {
     waiting: AtomicBool,
 }
 
+#[derive(Clone, Copy)]
+struct Job {
+    slot: u32,
+    request: Request,
+    /// The next job is the next write of the same run.
+    goes_on: bool,
+}
+
 #[derive(Default)]
 struct Jobs {
-    queue: VecDeque<(u32, Request)>,
+    queue: VecDeque<Job>,
     stop: bool,
 }
 
@@ -66,8 +79,8 @@ impl ThreadQueue {
             waiting: AtomicBool::new(false),
         });
         let slots = Slots::new(depth);
-        let (batch, refused) = (Vec::with_capacity(depth), Vec::new());
-        let mut queue = ThreadQueue { pool, threads: Vec::new(), slots, batch, refused, frame_count };
+        let (batch, writes, refused) = (Vec::with_capacity(depth), Vec::with_capacity(depth), Vec::new());
+        let mut queue = ThreadQueue { pool, threads: Vec::new(), slots, batch, writes, refused, frame_count };
         for _ in 0..threads.clamp(1, depth) {
             let pool = queue.pool.clone();
             let builder = std::thread::Builder::new().name("flash-file".into()).stack_size(STACK_BYTES);
@@ -85,26 +98,47 @@ impl ThreadQueue {
 impl Pool {
     /// Serves jobs until told to stop and nothing is left.
     fn serve(&self) {
+        let mut run: Vec<Job> = Vec::with_capacity(runs::RUN_MAX);
+        let mut results = Vec::with_capacity(runs::RUN_MAX);
         loop {
             let mut jobs = lock(&self.jobs);
-            let (slot, request) = loop {
+            run.clear();
+            while run.last().is_none_or(|job| job.goes_on) {
                 match jobs.queue.pop_front() {
-                    Some(job) => break job,
+                    Some(job) => run.push(job),
                     None if jobs.stop => return,
                     None => jobs = self.more.wait(jobs).unwrap_or_else(PoisonError::into_inner),
                 }
-            };
+            }
             drop(jobs);
-            let result = self.serve_one(&request);
-            self.medium.account(request.op, result);
-            lock(&self.ended).push((slot, result));
-            self.ended_count.fetch_add(1, Ordering::Release);
+            let whole = run.len() > 1 && self.write_run(&run);
+            for Job { slot, request, .. } in &run {
+                let result = if whole { Ok(()) } else { self.serve_one(request) };
+                self.medium.account(request.op, result);
+                results.push((*slot, result));
+            }
+            let count = results.len();
+            lock(&self.ended).append(&mut results);
+            self.ended_count.fetch_add(count, Ordering::Release);
             // Pairs with the worker's fence between saying that it waits and looking at the count once more.
             fence(Ordering::SeqCst);
             if self.waiting.swap(false, Ordering::Relaxed) {
                 self.wake.notify();
             }
         }
+    }
+
+    /// Writes neighbours by one system call. False: each is to be tried by itself.
+    fn write_run(&self, run: &[Job]) -> bool {
+        if run.iter().any(|job| self.medium.refusal(&job.request, frame_count(&self.frames)).is_some()) {
+            return false;
+        }
+        self.medium.count_write_requests(1);
+        let offsets = run.iter().map(|job| job.request.frame.index() * SUBPAGE_BYTES);
+        let place = run[0].request.subpage.linear();
+        let result = self.medium.file.write_gathered_at(place, &self.frames, offsets, SUBPAGE_BYTES);
+        let result = result.map_or_else(|e| -e.raw_os_error().unwrap_or(5), |n| n as i32);
+        self.medium.all_written(run.len(), result)
     }
 
     fn serve_one(&self, request: &Request) -> Result<(), FlashError> {
@@ -116,6 +150,9 @@ impl Pool {
             (&self.medium.file, request.subpage.linear(), request.frame.index() * SUBPAGE_BYTES);
         let mut tries = Tries::default();
         loop {
+            if request.op == Op::Write {
+                self.medium.count_write_requests(1);
+            }
             let result = match request.op {
                 Op::Read => file.read_at(place, &self.frames, offset, SUBPAGE_BYTES),
                 Op::Write => file.write_at(place, &self.frames, offset, SUBPAGE_BYTES),
@@ -141,15 +178,25 @@ impl Queue for ThreadQueue {
             return Ok(());
         }
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
-        self.batch.push((slot, request));
+        let batch = if request.op == Op::Write { &mut self.writes } else { &mut self.batch };
+        batch.push((slot, request));
         Ok(())
     }
     fn flush(&mut self) -> Result<(), FlashError> {
-        if self.batch.is_empty() {
+        if self.batch.is_empty() && self.writes.is_empty() {
             return Ok(());
         }
-        let count = self.batch.len();
-        lock(&self.pool.jobs).queue.extend(self.batch.drain(..));
+        let mut count = self.batch.len();
+        let mut jobs = lock(&self.pool.jobs);
+        jobs.queue.extend(self.batch.drain(..).map(|(slot, request)| Job { slot, request, goes_on: false }));
+        for run in runs::runs(&mut self.writes, |(_, request)| request.subpage.0) {
+            let last = run.len() - 1;
+            let run = run.iter().enumerate();
+            jobs.queue.extend(run.map(|(i, &(slot, request))| Job { slot, request, goes_on: i < last }));
+            count += 1;
+        }
+        drop(jobs);
+        self.writes.clear();
         for _ in 0..count.min(self.threads.len()) {
             self.pool.more.notify_one();
         }
@@ -190,7 +237,8 @@ impl Queue for ThreadQueue {
     fn bytes(&self) -> usize {
         self.threads.len() * STACK_BYTES
             + self.slots.bytes()
-            + self.slots.depth() * (2 * size_of::<(u32, Request)>() + 16)
+            + self.slots.depth() * (2 * size_of::<(u32, Request)>() + size_of::<Job>() + 16)
+            + self.threads.len() * runs::RUN_MAX * (size_of::<Job>() + 16)
             + self.refused.capacity() * size_of::<Completion>()
     }
 }

@@ -1,9 +1,12 @@
 //! One worker's queue on a file, through io_uring.
 //!
-//! Submissions go straight into the kernel's ring and are handed over in batches; completions are looked for in shared
-//! memory. Short transfers and put-off requests are tried again here, so that the caller sees only ends.
+//! Reads go straight into the kernel's ring and are handed over in batches; writes wait for the end of the batch, where those to
+//! neighbouring places become one request of the kernel, a run. Completions are looked for in shared memory. Short transfers and
+//! put-off requests are tried again here, so that the caller sees only ends; a run that the kernel did not do whole is taken
+//! apart, so that an error hits the writes that have it and no others.
 //!
-//! Invariant: a request that was pushed into the ring ends by the kernel's completion and in no other way. When the ring itself
+//! Invariants: a write waits in `batch`, or is alone in the ring, or is linked into a run whose first write names it there. A
+//! request that was pushed into the ring ends by the kernel's completion and in no other way. When the ring itself
 //! fails (a call that enters the kernel does, for good), nothing new is taken; what the kernel has may still be moving, and
 //! nobody can tell, so it stays in flight until it is found in the completion ring, or the queue is dropped.
 
@@ -14,7 +17,7 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::uring::{RingFull, Uring};
 use fulgurite_sys::{Arena, Notifier};
 
-use super::{EAGAIN, EINTR, Medium, Tries};
+use super::{EAGAIN, EINTR, Medium, Tries, runs};
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, frame_count};
 
@@ -29,6 +32,8 @@ pub(super) struct UringQueue {
     slots: Slots,
     /// By slot: what is under way.
     under_way: Box<[UnderWay]>,
+    /// Writes of this batch: place and slot.
+    batch: Vec<(u32, u32)>,
     /// Results of one poll, as the ring gave them.
     ended: Vec<(u32, i32)>,
     /// To be tried again, when the ring had no room for them.
@@ -46,19 +51,25 @@ struct UnderWay {
     subpage: SubpageIndex,
     frame: FrameIndex,
     tries: Tries,
+    /// The next write of the same run, or [`LAST`].
+    next: u32,
 }
+/// No slot: the end of a run, and of what is alone.
+const LAST: u32 = u32::MAX;
 
 impl UringQueue {
     pub(super) fn new(medium: Arc<Medium>, ring: Uring, frames: &Arena, depth: usize, wake: Arc<Notifier>) -> Self {
-        let idle = UnderWay { op: Op::Read, subpage: SubpageIndex(0), frame: FrameIndex(0), tries: Tries::default() };
+        let (subpage, frame) = (SubpageIndex(0), FrameIndex(0));
+        let idle = UnderWay { op: Op::Read, subpage, frame, tries: Tries::default(), next: LAST };
         UringQueue {
             medium,
             ring,
             wake,
             slots: Slots::new(depth),
             under_way: vec![idle; depth].into(),
+            batch: Vec::with_capacity(depth),
             ended: Vec::with_capacity(depth),
-            again: Vec::new(),
+            again: Vec::with_capacity(depth),
             refused: Vec::new(),
             failed: None,
             frame_count: frame_count(frames),
@@ -75,6 +86,70 @@ impl UringQueue {
         }
     }
 
+    /// Puts the writes of the batch into the ring, neighbours as one request.
+    fn push_writes(&mut self) {
+        if self.batch.is_empty() {
+            return;
+        }
+        let mut batch = std::mem::take(&mut self.batch);
+        let mut requests = 0;
+        for run in runs::runs(&mut batch, |write| write.0) {
+            requests += self.push_run(run);
+        }
+        batch.clear();
+        self.batch = batch;
+        self.medium.count_write_requests(requests);
+    }
+    /// Returns how many requests that takes.
+    fn push_run(&mut self, run: &[(u32, u32)]) -> u64 {
+        let &[(place, first), .., (_, last)] = run else {
+            return self.push_singly(run);
+        };
+        if run.len() > self.ring.gather_room() {
+            return self.push_singly(run);
+        }
+        let frame_of = |(_, slot): &(u32, u32)| self.under_way[*slot as usize].frame.index() * SUBPAGE_BYTES;
+        let offsets = run.iter().map(frame_of);
+        let place = SubpageIndex(place).linear();
+        if self.ring.push_gathered_write(place, offsets, SUBPAGE_BYTES as u32, first.into()).is_err() {
+            return self.push_singly(run);
+        }
+        for pair in run.windows(2) {
+            self.under_way[pair[0].1 as usize].next = pair[1].1;
+        }
+        debug_assert_eq!(self.under_way[last as usize].next, LAST);
+        1
+    }
+    fn push_singly(&mut self, writes: &[(u32, u32)]) -> u64 {
+        for &(_, slot) in writes {
+            if self.push(slot).is_err() {
+                // The ring has room for as many as there are slots, so this is never seen; the next poll tries again.
+                self.again.push(slot);
+            }
+        }
+        writes.len() as u64
+    }
+
+    /// Ends a run that the kernel did whole; else its writes are to be tried again, each by itself.
+    fn settle_run(&mut self, first: u32, result: i32, again: &mut Vec<u32>, completions: &mut Vec<Completion>) {
+        let (mut count, mut slot) = (0, first);
+        while slot != LAST {
+            count += 1;
+            slot = self.under_way[slot as usize].next;
+        }
+        let whole = self.medium.all_written(count, result);
+        let mut slot = first;
+        while slot != LAST {
+            let next = std::mem::replace(&mut self.under_way[slot as usize].next, LAST);
+            if whole {
+                self.end(slot, Ok(()), completions);
+            } else {
+                again.push(slot);
+            }
+            slot = next;
+        }
+    }
+
     fn end(&mut self, slot: u32, result: Result<(), FlashError>, completions: &mut Vec<Completion>) {
         self.medium.account(self.under_way[slot as usize].op, result);
         completions.push(Completion { tag: self.slots.release(slot), result, checksum: 0 });
@@ -85,6 +160,10 @@ impl UringQueue {
         let (mut ended, mut again) = (std::mem::take(&mut self.ended), std::mem::take(&mut self.again));
         for (slot, result) in ended.drain(..) {
             let request = &mut self.under_way[slot as usize];
+            if request.next != LAST {
+                self.settle_run(slot, result, &mut again, completions);
+                continue;
+            }
             match self.medium.judge(request.op, result, &mut request.tries) {
                 Some(result) => self.end(slot, result, completions),
                 None => again.push(slot),
@@ -95,11 +174,23 @@ impl UringQueue {
             match self.failed {
                 // The kernel has ended these, and gets no more.
                 Some(error) => again.drain(..).for_each(|slot| self.end(slot, Err(error), completions)),
-                None => again.retain(|&slot| self.push(slot).is_err()),
+                None => {
+                    let writes = again.iter().filter(|slot| self.under_way[**slot as usize].op == Op::Write).count();
+                    self.medium.count_write_requests(writes as u64);
+                    again.retain(|&slot| self.push(slot).is_err());
+                }
             }
-            let _ = self.flush();
+            let _ = self.hand_over();
         }
         self.again = again;
+    }
+
+    /// Hands over what is in the ring.
+    fn hand_over(&mut self) -> Result<(), FlashError> {
+        match self.ring.submit() {
+            Ok(()) => Ok(()),
+            Err(error) => self.ring_error(&error),
+        }
     }
 
     /// What an error of the ring itself means: put off, or the end.
@@ -128,8 +219,10 @@ impl Queue for UringQueue {
         }
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
         let Request { op, subpage, frame, .. } = request;
-        self.under_way[slot as usize] = UnderWay { op, subpage, frame, tries: Tries::default() };
-        if self.push(slot).is_err() {
+        self.under_way[slot as usize] = UnderWay { op, subpage, frame, tries: Tries::default(), next: LAST };
+        if op == Op::Write {
+            self.batch.push((subpage.0, slot));
+        } else if self.push(slot).is_err() {
             self.slots.release(slot);
             return Err(QueueFull);
         }
@@ -139,16 +232,18 @@ impl Queue for UringQueue {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        match self.ring.submit() {
-            Ok(()) => Ok(()),
-            Err(error) => self.ring_error(&error),
-        }
+        self.push_writes();
+        self.hand_over()
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
-        if self.failed.is_some() {
+        if let Some(error) = self.failed {
             // What was pushed and not handed over: the kernel may take it after all.
             let _ = self.ring.submit();
+            // It never sees what was not even pushed.
+            while let Some((_, slot)) = self.batch.pop() {
+                self.end(slot, Err(error), completions);
+            }
         }
         let ended = &mut self.ended;
         self.ring.reap(|slot, result| ended.push((slot as u32, result)));
@@ -163,9 +258,10 @@ impl Queue for UringQueue {
         self.ring.register((frames.start as usize).min(end) * SUBPAGE_BYTES..end * SUBPAGE_BYTES);
     }
     fn wait(&mut self, timeout: Option<Duration>) {
-        if !self.refused.is_empty() {
+        if !self.refused.is_empty() || (self.failed.is_some() && !self.batch.is_empty()) {
             return;
         }
+        self.push_writes();
         if self.failed.is_some() {
             self.wake.wait(Some(timeout.map_or(NAP, |t| t.min(NAP))));
         } else if let Err(error) = self.ring.wait(timeout) {
@@ -182,6 +278,7 @@ impl Queue for UringQueue {
         self.ring.bytes()
             + self.slots.bytes()
             + self.under_way.len() * size_of::<UnderWay>()
+            + self.batch.capacity() * 8
             + self.ended.capacity() * 8
             + self.again.capacity() * 4
             + self.refused.capacity() * size_of::<Completion>()

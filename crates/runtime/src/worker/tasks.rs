@@ -155,7 +155,7 @@ impl Worker {
     #[inline]
     fn nothing_between(&self) -> bool {
         !self.shared.mailboxes[self.id as usize].has_mail()
-            && self.free.len() >= self.low_water
+            && self.shortage() == 0
             && self.timers.is_empty()
             && self.frame_waiters.is_empty()
             && self.unflushed < self.shared.config.submit_batch
