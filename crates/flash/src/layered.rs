@@ -74,6 +74,17 @@ pub trait Layer: Send + Sync + 'static {
     /// # Errors
     /// When it failed.
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError>;
+    /// TEMPORARY: the newest token.
+    fn newest_token(&self) -> u64 {
+        0
+    }
+    /// TEMPORARY: the state of a token again.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn roll_back_to(&self, _token: u64) -> Result<(), FlashError> {
+        Err(FlashError::OutOfRange)
+    }
 }
 
 /// A layer as a medium.
@@ -129,6 +140,12 @@ impl<L: Layer> Flash for Layered<L> {
     }
     fn dram_bytes(&self) -> usize {
         self.layer.dram_bytes()
+    }
+    fn newest_token(&self) -> u64 {
+        self.layer.newest_token()
+    }
+    fn roll_back_to(&self, token: u64) -> Result<(), FlashError> {
+        self.layer.roll_back_to(token)
     }
 }
 

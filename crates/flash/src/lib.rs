@@ -154,6 +154,17 @@ pub trait Flash: FrameContract + Send + Sync {
     }
     /// What it has done so far, over all queues.
     fn counters(&self) -> DeviceCounters;
+    /// TEMPORARY: the newest token.
+    fn newest_token(&self) -> u64 {
+        0
+    }
+    /// TEMPORARY: the state of a token again.
+    ///
+    /// # Errors
+    /// When there is none.
+    fn roll_back_to(&self, _token: u64) -> Result<(), FlashError> {
+        Err(FlashError::OutOfRange)
+    }
 }
 
 /// One worker's submission and completion queue on a medium.

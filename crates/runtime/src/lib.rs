@@ -33,6 +33,7 @@ mod runtime;
 mod service;
 mod shared;
 mod stats;
+mod sync;
 mod table;
 mod worker;
 
@@ -43,6 +44,7 @@ pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;
+pub use sync::{Durable, SyncError, Synced, WriteSection};
 pub use stats::{Counts, Statistics, WorkerStatistics};
 
 /// A time in nanoseconds; what does not fit is 584 years.

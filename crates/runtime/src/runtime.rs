@@ -21,7 +21,7 @@ use crate::{AccessError, Context};
 
 /// Workers, their frames, and the flash behind them. Dropping it lets begun jobs end, writes dirty frames back and stops.
 pub struct Runtime {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     watchdog: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }

@@ -65,6 +65,7 @@ pub(crate) struct Shared {
     /// Next linear addresses of shared and owned regions.
     pub next_shared: AtomicU64,
     pub next_owned: AtomicU64,
+    pub kept: Mutex<Vec<Arc<dyn crate::Durable>>>,
 }
 
 /// What a worker runs now.
@@ -116,6 +117,7 @@ impl Shared {
             running: (0..workers).map(|_| CachePadded::new(Running::default())).collect(),
             next_shared: AtomicU64::new(0),
             next_owned: AtomicU64::new(config.pool_bytes - config.owned_bytes),
+            kept: Mutex::default(),
         })
     }
 

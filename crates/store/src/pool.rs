@@ -379,6 +379,12 @@ impl Layer for Pool {
         inner.failed()?;
         Ok(inner.store.sync()?)
     }
+    fn newest_token(&self) -> u64 {
+        self.tokens().newest().unwrap_or(0)
+    }
+    fn roll_back_to(&self, token: u64) -> Result<(), FlashError> {
+        self.roll_back(token).map_err(|_| FlashError::OutOfRange)
+    }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock();
         if inner.store.durable_token() >= flush {
