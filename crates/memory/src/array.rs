@@ -12,7 +12,7 @@ use std::mem::{align_of, size_of};
 use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 
-use crate::{Memory, Ptr, Region};
+use crate::{Memory, Pinned, Ptr, Region};
 
 /// A fixed number of `T`s in flash memory.
 pub struct Array<T> {
@@ -114,7 +114,26 @@ impl<T: Plain> Array<T> {
     /// As [`Array::get`]; nothing was changed then.
     #[inline(always)]
     pub fn set<M: Memory>(&self, memory: &mut M, index: u64, value: T) -> Result<(), AccessError> {
-        memory.store(self.inside(index)?, value)
+        let at = self.inside(index)?;
+        // What is written in one piece is in a state whole, or not at all.
+        let _section = if size_of::<T>() > 8 { Some(memory.write_section()?) } else { None };
+        memory.store(at, value)
+    }
+    /// Swaps two elements: a state that a sync names has both as before, or both as after. Takes two pins. Who else may change
+    /// them meanwhile is the caller's business.
+    ///
+    /// # Errors
+    /// As [`Array::get`] and [`Memory::pin`]; nothing was changed then.
+    pub fn swap<M: Memory>(&self, memory: &mut M, a: u64, b: u64) -> Result<(), AccessError> {
+        let (a, b) = (self.inside(a)?.address(), self.inside(b)?.address());
+        let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
+        let _section = memory.write_section()?;
+        let view_a = pin_a.view_mut(a.subpage_offset(), size_of::<T>());
+        let view_b = pin_b.view_mut(b.subpage_offset(), size_of::<T>());
+        let (old_a, old_b) = (view_a.load::<T>(0), view_b.load::<T>(0));
+        view_a.store(0, old_b);
+        view_b.store(0, old_a);
+        Ok(())
     }
     /// How many elements.
     #[inline(always)]

@@ -152,6 +152,7 @@ impl Heap {
     /// # Errors
     /// What the memory says; the heap is as before then, and the header still says that it was not saved.
     pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let _section = memory.write_section()?;
         self.note_change(memory)?;
         for class in 0..CLASSES {
             while !hold(&self.classes[class].state).cached.is_empty() {
@@ -203,6 +204,7 @@ impl Heap {
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says. Nothing is handed out then.
     pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
+        let _section = memory.write_section()?;
         let Some(class) = class_of(bytes) else {
             return Err(AccessError::NoSpace { requested: bytes as u64, free: self.free_bytes() });
         };
@@ -233,6 +235,7 @@ impl Heap {
     /// [`AccessError::Corrupt`] when no such object was ever handed out. An access that fails is not an error: the object
     /// is kept in DRAM, and a later call tries again.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
+        let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| self.is_object(class, at));
         let Some(class) = class else {
             return Err(AccessError::Corrupt { what: "freed object", at, expected: bytes as u64, got: at.bits() });
@@ -496,6 +499,7 @@ impl Heap {
         count: u64,
         layout: Layout,
     ) -> Result<Reservation, AccessError> {
+        let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| class <= SUBPAGE_CLASS);
         let Some(class) = class else {
             return Err(AccessError::Straddles { at: self.region.base, len: bytes });

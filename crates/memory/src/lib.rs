@@ -59,6 +59,8 @@ pub use write_set::WriteSet;
 pub trait Memory {
     /// Keeps one subpage at hand across accesses.
     type Pin: Pinned;
+    /// Ends a write section when it is dropped.
+    type Section;
 
     /// `len` bytes at `at`, for reading, until the next access.
     ///
@@ -91,6 +93,13 @@ pub trait Memory {
 
     /// Wakes everybody who waits for `word` through this kind of memory.
     fn unpark_all(word: &AtomicU64);
+
+    /// Opens a write section: the state that a sync names has all that is written until the guard is dropped, or none of it.
+    /// Sections nest. Waits while a sync is about to cut; so it is taken before latches, never with one held.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed while it waited.
+    fn write_section(&mut self) -> Result<Self::Section, AccessError>;
 
     /// Lets other work run, if there is any.
     ///
@@ -145,6 +154,7 @@ pub trait Memory {
     /// # Errors
     /// As [`Memory::view`].
     fn write_bytes(&mut self, at: Address, from: &[u8]) -> Result<(), AccessError> {
+        let _section = self.write_section()?;
         let mut done = 0;
         while done < from.len() {
             let here = at.add(done as u64);

@@ -230,6 +230,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         key: &K,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<Option<R>, AccessError> {
+        let _section = memory.write_section()?;
         for _ in 0..UPDATE_ATTEMPTS {
             let version = self.structure.read_begin(memory)?;
             match self.seek(memory, key, |_, _| Ok(())) {
@@ -271,6 +272,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// # Errors
     /// [`AccessError::NoSpace`] when the heap is full; what the memory says. No entry was changed then.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         let mut fresh = None;
         let inserted = self.insert_with(memory, key, value, &mut fresh);
         if let Some(unused) = fresh {
@@ -335,6 +337,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// # Errors
     /// What the memory says; no entry was changed then.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         loop {
             let plan = optimistic::plan(&self.structure, memory, |memory, _| {
                 let mut path = Path::new();
