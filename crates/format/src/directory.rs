@@ -48,7 +48,9 @@ pub enum NotDirectory {
     #[error("there is no directory")]
     Magic,
     /// A newer program wrote it.
-    #[error("the directory is of version {0}, and this program knows versions up to {DIRECTORY_VERSION}; use a newer one")]
+    #[error(
+        "the directory is of version {0}, and this program knows versions up to {DIRECTORY_VERSION}; use a newer one"
+    )]
     Version(u16),
     /// It was damaged.
     #[error("its checksum is wrong")]

@@ -17,8 +17,8 @@ mod superblock;
 pub use address::{Address, FrameIndex, OFFSET_BITS, PAGE_BITS, SubpageIndex};
 pub use checksum::crc32c;
 pub use directory::{
-    DIRECTORY_VERSION, FREE_RANGES_MAX, NotDirectory, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX, ROOTS_MAX,
-    RootEntry, Space, TypePart,
+    DIRECTORY_VERSION, FREE_RANGES_MAX, NotDirectory, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX,
+    ROOTS_MAX, RootEntry, Space, TypePart,
 };
 pub use entry::{
     ENTRY_INDEX_BITS, EntryIndex, FLASH_PAGE_BITS, FlashPage, PageEntry, Placement, Status, TIME_BITS, full_time,

@@ -194,6 +194,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     pub fn root(&self) -> HashMapRoot {
         self.root
     }
+    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
+    /// is told [`AccessError::Poisoned`].
+    pub fn disturb(&self, gone: bool) {
+        self.latches.disturb(gone);
+    }
     /// DRAM that it uses, without the heap.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {

@@ -16,6 +16,8 @@
 
 mod array;
 mod b_plus_tree;
+mod container;
+mod directory;
 mod guarded;
 mod hash;
 mod hash_map;
@@ -29,15 +31,18 @@ mod plain;
 mod ptr;
 mod red_black_tree;
 mod region;
+mod stored;
 mod tree;
 mod view;
 mod write_set;
 
 use std::sync::atomic::AtomicU64;
 
-pub use array::Array;
+pub use array::{Array, ArrayRoot};
 pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
-pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES, SubpageIndex};
+pub use container::{Container, Rooted};
+pub use directory::{Directory, RootError};
+pub use fulgurite_format::{Address, PAGE_BYTES, Plain, RootEntry, SUBPAGE_BYTES, SubpageIndex, TypePart};
 pub use fulgurite_runtime::AccessError;
 pub use hash::{KeyHash, hash_bytes};
 pub use hash_map::{HashMap, HashMapRoot};
@@ -50,6 +55,7 @@ pub use plain::{PlainMemory, PlainPin};
 pub use ptr::Ptr;
 pub use red_black_tree::{RedBlackTree, RedBlackTreeRoot};
 pub use region::Region;
+pub use stored::Stored;
 pub use view::{View, ViewMut};
 pub use write_set::WriteSet;
 

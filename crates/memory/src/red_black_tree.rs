@@ -157,6 +157,12 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     pub fn root(&self) -> RedBlackTreeRoot {
         self.root
     }
+    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
+    /// is told [`AccessError::Poisoned`].
+    pub fn disturb(&self, gone: bool) {
+        self.structure.disturb(gone);
+        self.values.disturb(gone);
+    }
     /// DRAM that it uses, without the heap.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {

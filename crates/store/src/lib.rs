@@ -22,6 +22,7 @@ mod store;
 mod stream;
 mod table;
 mod tokens;
+mod view;
 
 pub use driver::{Driver, DriverError};
 pub use extents::Victims;
@@ -35,3 +36,4 @@ pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 pub use table::{Table, TableFull};
 pub use tokens::Tokens;
+pub use view::View;

@@ -12,11 +12,12 @@ use crate::map::{Located, Map};
 use crate::recover::{RecoverError, RecoverReport, recover};
 use crate::store::{Durability, ExtentUses, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 use crate::tokens::Tokens;
+use crate::view::Viewed;
 
 /// Requests of the store's own in flight.
 const DEPTH: usize = 32;
 /// The kernel's word for what may only be read.
-const EROFS: i32 = 30;
+pub(crate) const EROFS: i32 = 30;
 
 /// A flash page that is needed: the current content of a subpage, or an older one that a token keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +51,14 @@ pub enum PoolError {
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
+    /// A newer token is being read.
+    #[error("token {read} is being read, and going back to token {token} would take it away; close its reader first")]
+    TokenInUse {
+        /// The token to go back to.
+        token: u64,
+        /// The one that is read.
+        read: u64,
+    },
     /// There is no such token.
     #[error("there is no token {token}; kept are {kept}")]
     NoToken {
@@ -88,6 +97,8 @@ pub struct Pool {
     id: PoolId,
     durability: Durability,
     inner: Mutex<Inner>,
+    /// Tokens that are being read beside the live state. Taken before `inner`.
+    views: Mutex<Vec<Viewed>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -165,6 +176,7 @@ impl Pool {
             id: store.pool(),
             durability: config.durability,
             inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
+            views: Mutex::default(),
         };
         Ok((pool, report))
     }
@@ -174,6 +186,15 @@ impl Pool {
         Layered::new(Arc::new(self))
     }
 
+    pub(crate) fn views(&self) -> MutexGuard<'_, Vec<Viewed>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Where a subpage lay at a token that is kept.
+    pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Option<Place> {
+        let inner = self.lock();
+        let located = inner.store.state().located_at(subpage, token)?;
+        Some(Place { flash_page: located.place, checksum: located.checksum })
+    }
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -246,6 +267,10 @@ impl Pool {
     /// # Errors
     /// When there is no such token; when the flash fails.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
+        let views = self.views();
+        if let Some(viewed) = views.iter().find(|viewed| viewed.token > token) {
+            return Err(PoolError::TokenInUse { token, read: viewed.token });
+        }
         if !self.lock_for_changes()?.store.roll_back(token)? {
             return Err(self.no_token(token));
         }
@@ -261,7 +286,7 @@ impl Pool {
         }
         Ok(self.until(Store::is_quiet)?)
     }
-    fn no_token(&self, token: u64) -> PoolError {
+    pub(crate) fn no_token(&self, token: u64) -> PoolError {
         let kept: Vec<String> = self.tokens().as_slice().iter().map(|t| t.epoch.to_string()).collect();
         PoolError::NoToken { token, kept: if kept.is_empty() { "none".into() } else { kept.join(", ") } }
     }

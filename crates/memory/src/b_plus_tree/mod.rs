@@ -143,6 +143,11 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     pub fn root(&self) -> BPlusTreeRoot {
         self.root
     }
+    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
+    /// is told [`AccessError::Poisoned`].
+    pub fn disturb(&self, gone: bool) {
+        self.nodes.latches.disturb(gone);
+    }
     /// DRAM that its latches use.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {
