@@ -343,12 +343,16 @@ impl<C: Container> Rooted<C> {
     }
 }
 
-/// A heap of a program's own, kept by `Runtime::keep`: its state is saved by every sync, and read again after a roll back.
+/// A heap of a program's own, kept by `Runtime::keep`: its state is saved by every sync, and read again after a roll back. Where a
+/// roll back took it away, that is told to whoever allocates from it.
 impl Durable for Heap {
     fn save(&self, context: &mut Context) -> Result<(), AccessError> {
         Heap::save(self, context)
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
-        Heap::reload(self, context)
+        match Heap::reload(self, context) {
+            Err(AccessError::Corrupt { .. }) => Ok(()),
+            other => other,
+        }
     }
 }

@@ -267,14 +267,27 @@ impl Pool {
     /// # Errors
     /// When there is no such token; when the flash fails.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
+        // Nobody begins to read a token that goes away now.
         let views = self.views();
-        if let Some(viewed) = views.iter().find(|viewed| viewed.token > token) {
-            return Err(PoolError::TokenInUse { token, read: viewed.token });
-        }
+        Self::check_views(&views, token)?;
         if !self.lock_for_changes()?.store.roll_back(token)? {
             return Err(self.no_token(token));
         }
         Ok(self.until(Store::is_quiet)?)
+    }
+    /// Whether [`Pool::roll_back`] would be refused, as things are.
+    ///
+    /// # Errors
+    /// When there is no such token, or a newer one is being read.
+    pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
+        if !self.tokens().contains(token) {
+            return Err(self.no_token(token));
+        }
+        Self::check_views(&self.views(), token)
+    }
+    fn check_views(views: &[Viewed], token: u64) -> Result<(), PoolError> {
+        let newer = views.iter().find(|viewed| viewed.token > token);
+        newer.map_or(Ok(()), |viewed| Err(PoolError::TokenInUse { token, read: viewed.token }))
     }
     /// Keeps a token whatever the policy says, or no more.
     ///
