@@ -53,6 +53,8 @@ impl Fulgurite {
         let directory = runtime.run(move |m| Ok(Directory::open(m, all)))??;
         let named = Arc::new(Registry::new(directory));
         runtime.keep(named.clone());
+        let (opened, registry) = (pool.clone(), named.clone());
+        runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
         let syncer = match durability {
             Durability::Lazy { every, bytes } => Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes)?),
             _ => None,
@@ -88,7 +90,9 @@ impl Fulgurite {
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
         let kept = self.kept("roll_back")?;
         kept.pool.can_roll_back(token)?;
-        Ok(self.runtime.roll_back(token)?)
+        self.runtime.roll_back(token)?;
+        let (pool, named) = (kept.pool.clone(), kept.named.clone());
+        Ok(self.runtime.run(move |m| crate::pages::give_temporary_back(m, &pool, &named))?)
     }
 
     /// The tokens that are kept, oldest first.

@@ -84,6 +84,7 @@
 mod durable;
 mod medium;
 mod named;
+mod pages;
 mod reader;
 
 use std::sync::Arc;
@@ -102,7 +103,7 @@ pub use fulgurite_runtime::{
     BuildError, Builder as RuntimeBuilder, Context, Durable, JobError, JobHandle, JobOptions, Next, Priority, Runtime,
     ServeError, Service, Statistics, SubmitError, SyncError, WriteSection,
 };
-pub use fulgurite_store::{Pool, PoolError, RecoverReport};
+pub use fulgurite_store::{Permissions, Pool, PoolError, RecoverReport};
 pub use zerocopy;
 
 pub use durable::Durability;

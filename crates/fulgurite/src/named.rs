@@ -244,7 +244,7 @@ impl Named<'_> {
     /// [`Error::Root`] when there is nothing of this name; [`Error::NoPool`].
     pub fn remove(&self) -> Result<(), Error> {
         let kept = self.memory.kept("a root")?;
-        let (named, name) = (kept.named.clone(), self.name.to_owned());
+        let (named, name, pool) = (kept.named.clone(), self.name.to_owned(), kept.pool.clone());
         let _turn = hold(&kept.named.turn);
         let removed = self.memory.runtime.run(move |m| {
             // Nobody finds it half removed: the root goes first, in a section with what follows.
@@ -257,8 +257,10 @@ impl Named<'_> {
             }
             Ok(removed)
         })?;
-        removed?;
-        Ok(())
+        let root = removed?;
+        // Its data is dead as soon as no token sees it.
+        let region = Region { base: root.address, bytes: root.bytes };
+        Ok(pool.delete_pages(crate::pages::pages_of(region))?)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Goal: a pool keeps what has a name. Whatever was synced last is there after the program has ended or was killed; a roll back makes
-//! an older state again, in DRAM and in the pool; an older token can be read beside the live state; a temporary page is gone.
+//! an older state again, in DRAM and in the pool; an older token can be read beside the live state; temporary pages go with their process.
 //! Method: random operations on containers of every kind, by jobs on one and on two workers, over a pool in a small file and a cache
 //! that is smaller than the data, mirrored in models. A sync keeps a copy of the model under its token. A restart closes the pool
 //! after a sync and opens it; a crash copies the file while the pool is in use with changes that were not synced, and opens the copy.
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use fulgurite::{
     AccessError, Address, Array, BPlusTree, Context, Durability, Error, Fulgurite, HashMap, Heap, JobOptions, Masstree,
-    Medium, Memory, NoLatch, PoolError, Ptr, RedBlackTree, RootError, Rooted, VersionLatch,
+    Medium, Memory, NoLatch, Permissions, PoolError, Ptr, RedBlackTree, Region, RootError, Rooted, VersionLatch,
 };
 
 const KEYS: u64 = 4000;
@@ -321,7 +321,7 @@ fn a_name_is_one_thing_in_a_process() {
     let one = memory.named("map").hash_map::<u64, u64>(100).unwrap();
     let two = memory.named("map").hash_map::<u64, u64>(5000).unwrap();
     assert!(Arc::ptr_eq(&one, &two));
-    let wrong = memory.named("map").hash_map::<u64, u32>(100).err().expect("another type is refused").to_string();
+    let wrong = memory.named("map").hash_map::<u64, u32>(100).expect_err("another type is refused").to_string();
     assert!(wrong.contains("hash map of u64 to u64") && wrong.contains("hash map of u64 to u32"), "{wrong}");
     let otherwise =
         memory.named("map").container::<HashMap<u64, u64, NoLatch>>(0, 0, |_, _, _| Err(AccessError::Cancelled));
@@ -407,4 +407,69 @@ fn a_lazy_pool_syncs_by_itself_and_at_the_end() {
     let memory = open(&path);
     let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
     assert_eq!(memory.run(move |m| map.get(m, &1)), Ok(Some(2)));
+}
+
+#[test]
+fn pages_are_allocated_deleted_and_restricted_and_roll_back() {
+    const PAGE: u64 = 64 << 10;
+    let (_directory, memory) = small();
+    let read_only = Permissions { write: false, ..Permissions::DEFAULT };
+    let region = memory.alloc(3, Permissions::DEFAULT).unwrap();
+    assert_eq!(region.bytes, 3 * PAGE);
+    let before = memory.sync().unwrap();
+    memory.set_permissions(region, read_only).unwrap();
+    assert_eq!(memory.permissions(region.base.add(PAGE)).unwrap(), Some(read_only));
+    let refused = memory.delete(region);
+    assert!(matches!(refused, Err(Error::Pool(PoolError::NotPermitted { .. }))), "{refused:?}");
+    memory.roll_back(before).unwrap();
+    assert_eq!(memory.permissions(region.base).unwrap(), Some(Permissions::DEFAULT));
+
+    let map = memory.named("map").value(7u64).unwrap();
+    let root = Region::new(map.address(), PAGE);
+    let beyond = Region::new(region.base, 1 << 30);
+    for wrong in [root, beyond, Region::new(Address::from_linear(0), PAGE), Region::new(region.base, PAGE / 2)] {
+        assert!(matches!(memory.delete(wrong), Err(Error::Root(RootError::NotHandedOut { .. }))), "{wrong:?}");
+        let refused = memory.set_permissions(wrong, read_only);
+        assert!(matches!(refused, Err(Error::Root(RootError::NotHandedOut { .. }))), "{wrong:?}");
+    }
+    memory.delete(region).unwrap();
+    assert_eq!(memory.permissions(region.base).unwrap(), None);
+    assert!(matches!(memory.delete(region), Err(Error::Root(RootError::NotHandedOut { .. }))));
+    assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, region.base, "addresses are used again");
+    assert!(matches!(memory.alloc(1 << 20, Permissions::DEFAULT), Err(Error::Root(RootError::NoSpace { .. }))));
+}
+
+#[test]
+fn temporary_pages_go_with_their_process_however_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, killed) = (directory.path().join("pool"), directory.path().join("killed"));
+    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, 1);
+    let stays = memory.alloc(2, Permissions::DEFAULT).unwrap();
+    let goes = memory.alloc(2, Permissions { permanent: false, ..Permissions::DEFAULT }).unwrap();
+    let write = move |m: &mut Context| {
+        m.store(Ptr::<u64>::new(stays.base), 1)?;
+        m.store(Ptr::<u64>::new(goes.base.add(65536)), 2)
+    };
+    memory.run(write).unwrap();
+    let token = memory.sync().unwrap();
+    // As a process that is killed leaves it.
+    std::fs::copy(&path, &killed).unwrap();
+    drop(memory);
+    for path in [path, killed] {
+        let memory = start(Medium::Pool { path }, 1);
+        let check = |memory: &Fulgurite| {
+            assert_eq!(memory.permissions(stays.base).unwrap(), Some(Permissions::DEFAULT));
+            assert_eq!(memory.permissions(goes.base).unwrap(), None);
+            let read = memory.run(move |m| {
+                Ok((m.load(Ptr::<u64>::new(stays.base))?, m.load(Ptr::<u64>::new(goes.base.add(65536)))?))
+            });
+            assert_eq!(read, Ok((1, 0)));
+        };
+        check(&memory);
+        assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, goes.base, "its addresses are free again");
+        // A state of the process that has ended: its temporary pages do not come back.
+        memory.roll_back(token).unwrap();
+        check(&memory);
+        assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, goes.base, "its addresses are free again");
+    }
 }

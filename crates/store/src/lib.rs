@@ -13,6 +13,7 @@ mod driver;
 mod extents;
 mod geometry;
 mod map;
+mod pages;
 mod planted;
 mod pool;
 mod reclaim;
@@ -28,6 +29,7 @@ pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
 pub use map::{Located, Map};
+pub use pages::Permissions;
 #[doc(hidden)]
 pub use planted::Planted;
 pub use pool::{LivePage, Pool, PoolError};

@@ -1,5 +1,6 @@
 //! A pool as a medium: the store behind the requests of programs.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use fulgurite_format::{PoolId, Status, format_bytes};
 use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
+use crate::pages::Survey;
 use crate::recover::{RecoverError, RecoverReport, recover};
 use crate::store::{Durability, ExtentUses, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 use crate::tokens::Tokens;
@@ -59,6 +61,22 @@ pub enum PoolError {
         /// The one that is read.
         read: u64,
     },
+    /// A page may not be written.
+    #[error("page {page} may not be written, and so not be deleted; give it the permission first")]
+    NotPermitted {
+        /// Which.
+        page: u32,
+    },
+    /// There are no such pages.
+    #[error("pages {first} to {end} are not all in the pool, which has {pages}")]
+    NoSuchPages {
+        /// The first one.
+        first: u32,
+        /// The one behind the last.
+        end: u32,
+        /// How many there are.
+        pages: u32,
+    },
     /// There is no such token.
     #[error("there is no token {token}; kept are {kept}")]
     NoToken {
@@ -96,7 +114,13 @@ pub struct Pool {
     geometry: Geometry,
     id: PoolId,
     durability: Durability,
+    /// Tokens before this epoch are of processes that have ended.
+    opened_at: u64,
     inner: Mutex<Inner>,
+    /// Some page may be one that may not be read, or not be written.
+    pub(crate) restricted: AtomicBool,
+    /// Temporary pages of earlier processes that were deleted, and of which nobody was told yet.
+    dropped: Mutex<Vec<u32>>,
     /// Tokens that are being read beside the live state. Taken before `inner`.
     views: Mutex<Vec<Viewed>>,
 }
@@ -168,14 +192,18 @@ impl Pool {
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
         let mut driver = Driver::new(&*medium, DEPTH)?;
-        let (store, report) = recover(&mut driver, config)?;
+        let (mut store, report) = recover(&mut driver, config)?;
+        let Survey { restricted, temporary: dropped } = store.drop_temporary()?;
         let pool = Pool {
             medium,
+            opened_at: store.state().epoch(),
             map: store.map(),
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
             inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
+            restricted: AtomicBool::new(restricted),
+            dropped: Mutex::new(dropped),
             views: Mutex::default(),
         };
         Ok((pool, report))
@@ -270,10 +298,27 @@ impl Pool {
         // Nobody begins to read a token that goes away now.
         let views = self.views();
         Self::check_views(&views, token)?;
-        if !self.lock_for_changes()?.store.roll_back(token)? {
-            return Err(self.no_token(token));
+        {
+            let store = &mut self.lock_for_changes()?.store;
+            if !store.state().tokens().contains(token) {
+                let kept = store.state().tokens().clone();
+                return Err(no_token(token, &kept));
+            }
+            store.roll_back(token)?;
+            let restricted = if token < self.opened_at {
+                let survey = store.drop_temporary()?;
+                *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) = survey.temporary;
+                survey.restricted
+            } else {
+                Survey::of(store.state()).restricted
+            };
+            self.restricted.fetch_or(restricted, Ordering::AcqRel);
         }
         Ok(self.until(Store::is_quiet)?)
+    }
+    /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
+    pub fn take_dropped_temporary(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
@@ -300,8 +345,7 @@ impl Pool {
         Ok(self.until(Store::is_quiet)?)
     }
     pub(crate) fn no_token(&self, token: u64) -> PoolError {
-        let kept: Vec<String> = self.tokens().as_slice().iter().map(|t| t.epoch.to_string()).collect();
-        PoolError::NoToken { token, kept: if kept.is_empty() { "none".into() } else { kept.join(", ") } }
+        no_token(token, &self.tokens())
     }
     /// Allocates a page, changes its permissions, or deletes it.
     ///
@@ -368,6 +412,11 @@ impl Pool {
             }
         }
     }
+}
+
+fn no_token(token: u64, kept: &Tokens) -> PoolError {
+    let kept: Vec<String> = kept.as_slice().iter().map(|t| t.epoch.to_string()).collect();
+    PoolError::NoToken { token, kept: if kept.is_empty() { "none".into() } else { kept.join(", ") } }
 }
 
 impl Layer for Pool {
