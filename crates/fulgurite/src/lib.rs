@@ -127,7 +127,15 @@ pub enum Error {
     /// An access failed.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// The pool cannot be opened, or has no such token.
+    /// There is no pool there, or it cannot be opened.
+    #[error("{}: {source}", .path.display())]
+    OpenPool {
+        /// Where.
+        path: std::path::PathBuf,
+        /// Why.
+        source: PoolError,
+    },
+    /// The pool has no such token, or takes no changes.
     #[error(transparent)]
     Pool(#[from] PoolError),
     /// A pool of this size cannot be made.
@@ -206,7 +214,7 @@ impl Builder {
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
-    /// [`Error::Open`], [`Error::Pool`], [`Error::Geometry`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
+    /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
     /// cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
         let opened = self.medium.open(self.durability, self.keep_tokens)?;

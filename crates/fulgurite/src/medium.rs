@@ -84,10 +84,10 @@ impl Medium {
                 let id = random_id()?;
                 let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?);
                 make(&file, geometry, id).inspect_err(|_| remove(path))?;
-                open_pool(file, durability, keep_tokens)
+                open_pool(path, file, durability, keep_tokens)
             }
             Medium::Pool { path } => {
-                open_pool(Arc::new(FileFlash::open(&FileConfig::existing(path))?), durability, keep_tokens)
+                open_pool(path, Arc::new(FileFlash::open(&FileConfig::existing(path))?), durability, keep_tokens)
             }
         }
     }
@@ -121,14 +121,14 @@ fn random_id() -> Result<PoolId, Error> {
     Ok(id)
 }
 
-fn open_pool(file: Arc<dyn Flash>, durability: Durability, keep_tokens: usize) -> Result<Opened, Error> {
+fn open_pool(path: &Path, file: Arc<dyn Flash>, durability: Durability, keep_tokens: usize) -> Result<Opened, Error> {
     let mut config = StoreConfig::default();
     config.durability = match durability {
         Durability::Cache => fulgurite_store::Durability::Cache,
         Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
     };
     config.keep_tokens = keep_tokens.max(1);
-    let (pool, _) = Pool::open(file, config)?;
+    let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;
     let flash = pool.into_flash();
     let pool = flash.layer().clone();
     Ok(Opened { flash: Arc::new(flash), pool: Some(pool), is_file: true })

@@ -373,6 +373,10 @@ fn what_has_no_pool_keeps_nothing_and_says_so() {
     let small = Fulgurite::builder(Medium::NewPool { path: directory.path().join("no"), bytes: 64 << 10 }).start();
     assert!(matches!(small, Err(Error::Geometry(_))), "{:?}", small.err());
     assert!(!directory.path().join("no").exists(), "refused before anything is created");
+    let flat = directory.path().join("flat");
+    std::fs::write(&flat, vec![1; 1 << 20]).unwrap();
+    let none = Fulgurite::builder(Medium::Pool { path: flat }).start().err().expect("there is no pool").to_string();
+    assert!(none.contains("flat: this is no pool"), "{none}");
     let exists = Fulgurite::builder(Medium::NewPool { path, bytes: 16 << 20 }).start();
     assert!(matches!(exists, Err(Error::Open(_))), "{:?}", exists.err());
 }
