@@ -1,8 +1,8 @@
 //! Goal: whatever a container writes, it writes in a write section; so a state that a sync names has each of its operations whole or
 //! not at all.
 //! Method: a plain memory that knows how many sections are open, and refuses to be written, through views or pins, while there is
-//! none. Random operations on all containers over it, compared with nothing: what counts is that none of them is refused. A section
-//! is over when the operation is. Seeds are printed.
+//! none. Random operations on all containers over it, compared with nothing: what counts is that none of them is refused, and that each operation is one outermost section, which is
+//! over when the operation is. Seeds are printed.
 
 mod common;
 
@@ -22,6 +22,8 @@ use fulgurite_memory::{
 struct Strict {
     inner: PlainMemory,
     open: Rc<Cell<u32>>,
+    /// Outermost sections begun.
+    begun: u64,
 }
 
 struct Section(Rc<Cell<u32>>);
@@ -75,6 +77,7 @@ impl Memory for Strict {
     }
     fn unpark_all(_: &AtomicU64) {}
     fn write_section(&mut self) -> Result<Section, AccessError> {
+        self.begun += u64::from(self.open.get() == 0);
         self.open.set(self.open.get() + 1);
         Ok(Section(self.open.clone()))
     }
@@ -91,7 +94,7 @@ fn made<T>(m: &mut Strict, make: impl FnOnce(&mut Strict) -> Result<T, AccessErr
 
 #[test]
 fn containers_write_in_sections_only() {
-    let mut m = Strict { inner: plain(), open: Rc::default() };
+    let mut m = Strict { inner: plain(), open: Rc::default(), begun: 0 };
     let m = &mut m;
     let directory = Directory::open(m, 1 << 24).unwrap();
     let region = |m: &mut Strict, bytes| directory.reserve(m, bytes).unwrap();
@@ -115,7 +118,8 @@ fn containers_write_in_sections_only() {
             let growing = step % 4000 < 2500;
             let (key, value, add) = (random.below(400), random.next(), random.below(4) < if growing { 3 } else { 1 });
             let name = format!("a long key with a long prefix {key}");
-            match random.below(9) {
+            let (what, begun) = (random.below(9), m.begun);
+            match what {
                 0 if add => map.insert(m, &key, [value; 3]).map(|_| ()).unwrap(),
                 0 => map.remove(m, &key).map(|_| ()).unwrap(),
                 1 if add => tree.insert(m, key, [value; 2]).map(|_| ()).unwrap(),
@@ -169,6 +173,9 @@ fn containers_write_in_sections_only() {
                 _ => {}
             }
             assert_eq!(m.open.get(), 0, "a section is left open");
+            // One for each operation that this step made.
+            let most = [1, 1, 1, 1, 4, 2, 2, 1, 2][what as usize];
+            assert!(m.begun - begun <= most, "operation {what}: {} sections", m.begun - begun);
         }
     }
     map.check(m).unwrap();
