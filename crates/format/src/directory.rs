@@ -20,7 +20,7 @@
 //! ```
 //! All numbers are little-endian. What is not drawn is zero.
 
-use crate::{Address, PAGE_BYTES, SUBPAGE_BYTES, crc32c};
+use crate::{Address, PAGE_BYTES, PageBuffer, SUBPAGE_BYTES, crc32c, zero_page};
 
 /// Roots that a directory holds at most.
 pub const ROOTS_MAX: usize = (PAGE_BYTES / SUBPAGE_BYTES - 1) * (SUBPAGE_BYTES / ROOT_ENTRY_BYTES);
@@ -178,9 +178,10 @@ impl Space {
     /// # Panics
     /// When an invariant does not hold.
     #[must_use]
-    pub fn encode(&self) -> [u8; SUBPAGE_BYTES] {
+    pub fn encode(&self) -> PageBuffer {
         assert!(self.is_sound() && self.free.len() <= FREE_RANGES_MAX, "a directory that cannot be: {self:?}");
-        let mut bytes = [0; SUBPAGE_BYTES];
+        // Not on the stack: those of fibers are small.
+        let mut bytes = zero_page();
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..10].copy_from_slice(&DIRECTORY_VERSION.to_le_bytes());
         bytes[10..12].copy_from_slice(&(self.free.len() as u16).to_le_bytes());
@@ -190,7 +191,7 @@ impl Space {
             into[..4].copy_from_slice(&range.first.to_le_bytes());
             into[4..].copy_from_slice(&range.count.to_le_bytes());
         }
-        let sum = crc32c(&bytes);
+        let sum = crc32c(&*bytes);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         bytes
     }
@@ -206,7 +207,7 @@ impl Space {
         if bytes[..8] != MAGIC {
             return Err(NotDirectory::Magic);
         }
-        let mut plain = *bytes;
+        let mut plain = bytes.to_vec();
         plain[12..16].fill(0);
         if crc32c(&plain) != u32_at(bytes, 12) {
             return Err(NotDirectory::Checksum);
@@ -350,14 +351,14 @@ mod tests {
         let bytes = space.encode();
         assert_eq!(Space::decode(&bytes), Ok(Some(space)));
         for bit in 0..8 * SUBPAGE_BYTES {
-            let mut bad = bytes;
+            let mut bad = bytes.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             assert!(Space::decode(&bad).is_err(), "bit {bit}");
         }
     }
     #[test]
     fn what_cannot_be_is_refused_though_its_checksum_is_right() {
-        let mut header = Space::new(10).encode();
+        let mut header = *Space::new(10).encode();
         let with_sum = |mut bytes: [u8; SUBPAGE_BYTES]| {
             bytes[12..16].fill(0);
             let sum = crc32c(&bytes);

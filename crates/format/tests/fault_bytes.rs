@@ -170,7 +170,7 @@ fn directories() {
     };
     let (mut accepted, mut roots) = (0, 0);
     for _ in 0..20_000 {
-        let mut header: [u8; SUBPAGE_BYTES] = space.encode();
+        let mut header: [u8; SUBPAGE_BYTES] = *space.encode();
         let mut entry: [u8; ROOT_ENTRY_BYTES] = root.encode();
         for _ in 0..random.below(4) {
             header[8 + random.below(80)] = random.next() as u8;

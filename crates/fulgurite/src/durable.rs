@@ -66,8 +66,9 @@ impl Fulgurite {
         self.pool.as_ref().ok_or(Error::NoPool { what })
     }
 
-    /// Names the state of everything, as it is between two write sections, and returns its token when it is durable. Readers
-    /// and writers go on meanwhile. From any thread that is not a worker.
+    /// Names the state of everything, as it is between two write sections, and returns its token when it is durable. What a job
+    /// changes in several operations that belong together, it does in one `Context::write_section`; each operation of a container
+    /// is one by itself. From any thread that is not a worker.
     ///
     /// # Errors
     /// [`Error::NoPool`], [`Error::OnlyCache`]; [`Error::Sync`] when the medium fails: the pool takes no more changes then.

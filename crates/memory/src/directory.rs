@@ -8,7 +8,7 @@
 
 use fulgurite_format::{
     NotDirectory, PAGE_BYTES, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX, ROOTS_MAX, RootEntry,
-    SUBPAGE_BYTES, Space, TypePart,
+    SUBPAGE_BYTES, Space, TypePart, zero_page,
 };
 use fulgurite_runtime::AccessError;
 
@@ -185,8 +185,8 @@ impl Directory {
 
     /// What the header says, with as many pages as there are now; none when nothing was ever written there.
     fn stored_space<M: Memory>(&self, memory: &mut M) -> Result<Option<Space>, RootError> {
-        let mut bytes = [0; SUBPAGE_BYTES];
-        memory.read_bytes(Self::subpage(0), &mut bytes)?;
+        let mut bytes = zero_page();
+        memory.read_bytes(Self::subpage(0), &mut *bytes)?;
         let damaged = |source| RootError::Damaged { at: Self::subpage(0), source };
         let Some(mut space) = Space::decode(&bytes).map_err(damaged)? else { return Ok(None) };
         if space.next > self.pages {
@@ -200,7 +200,7 @@ impl Directory {
         Ok(self.stored_space(memory)?.unwrap_or_else(|| Space::new(self.pages)))
     }
     fn write_space<M: Memory>(&self, memory: &mut M, space: &Space) -> Result<(), AccessError> {
-        memory.view_mut(Self::subpage(0), SUBPAGE_BYTES)?.copy_from(0, &space.encode());
+        memory.view_mut(Self::subpage(0), SUBPAGE_BYTES)?.copy_from(0, &*space.encode());
         Ok(())
     }
 
