@@ -17,6 +17,14 @@ pub enum VersionError {
         /// Those that there are, ascending.
         kept: Vec<u64>,
     },
+    /// Somebody reads a newer one.
+    #[error("token {read} is being read, and going back to token {token} would take it away; close its reader first")]
+    InUse {
+        /// The token to go back to.
+        token: u64,
+        /// The one that is read.
+        read: u64,
+    },
     /// The medium failed, or has no space.
     #[error(transparent)]
     Flash(#[from] FlashError),
@@ -48,6 +56,11 @@ pub trait Versions: Send + Sync {
     /// # Errors
     /// When the medium failed.
     fn wait_durable(&self, token: u64) -> Result<(), VersionError>;
+    /// Whether [`Versions::roll_back`] would be refused, as things are.
+    ///
+    /// # Errors
+    /// When there is no such token, or a newer one is being read.
+    fn can_roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Nothing may be in flight,
     /// and whoever holds subpages in frames must forget them.
     ///

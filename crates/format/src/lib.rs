@@ -1,12 +1,13 @@
 //! Layouts: what an address, a subpage and a frame are, what lies on flash bit for bit, and the units people write.
 //!
 //! Holds newtypes, arithmetic, and the encoding of the structures on flash: page-table entries, superblock, anchor, journal,
-//! checkpoint and summaries of extents. Invariant: nothing here does I/O or knows a clock, and no bytes make it panic. What the
+//! checkpoint, summaries of extents, and the directory of roots. Invariant: nothing here does I/O or knows a clock, and no bytes make it panic. What the
 //! structures mean together is the store's business; `docs/format.md` draws them.
 #![forbid(unsafe_code)]
 
 mod address;
 mod checksum;
+mod directory;
 mod entry;
 mod journal;
 mod metadata;
@@ -15,6 +16,10 @@ mod superblock;
 
 pub use address::{Address, FrameIndex, OFFSET_BITS, PAGE_BITS, SubpageIndex};
 pub use checksum::crc32c;
+pub use directory::{
+    DIRECTORY_VERSION, FREE_RANGES_MAX, NotDirectory, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX,
+    ROOTS_MAX, RootEntry, Space, TypePart,
+};
 pub use entry::{
     ENTRY_INDEX_BITS, EntryIndex, FLASH_PAGE_BITS, FlashPage, PageEntry, Placement, Status, TIME_BITS, full_time,
     place_positional, subpages_per_page,

@@ -3,7 +3,8 @@
 
 use fulgurite_format::{
     Anchor, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, NO_EXTENT, Owner,
-    PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId, Reader, Record, Status, Superblock, zero_page,
+    PAYLOAD_BYTES, PageBuffer, PageEntry, PageRange, PoolId, ROOT_ENTRY_BYTES, Reader, Record, RootEntry,
+    SUBPAGE_BYTES, Space, Status, Superblock, TypePart, crc32c, zero_page,
 };
 
 struct Random(u64);
@@ -152,4 +153,49 @@ fn no_bytes_make_a_decoder_panic() {
         executions += 1;
     }
     println!("decoders: {executions} executions, {opened} pages opened, no panic");
+}
+
+#[test]
+fn directories() {
+    let mut random = Random(0xD1);
+    let space = Space {
+        pages: 900,
+        next: 400,
+        free: vec![PageRange { first: 7, count: 3 }, PageRange { first: 90, count: 1 }],
+    };
+    let root = RootEntry {
+        name: "a name".into(),
+        type_name: "a type".into(),
+        parts: [TypePart::of::<u64>(), TypePart::default()],
+        address: fulgurite_format::Address::from_linear(1 << 20),
+        bytes: 1 << 16,
+    };
+    let (mut accepted, mut roots) = (0, 0);
+    for _ in 0..20_000 {
+        let mut header: [u8; SUBPAGE_BYTES] = *space.encode();
+        let mut entry: [u8; ROOT_ENTRY_BYTES] = root.encode();
+        for _ in 0..random.below(4) {
+            header[8 + random.below(80)] = random.next() as u8;
+            entry[4 + random.below(ROOT_ENTRY_BYTES - 4)] = random.next() as u8;
+        }
+        // Whoever writes nonsense writes a right checksum too.
+        header[12..16].fill(0);
+        let sum = crc32c(&header);
+        header[12..16].copy_from_slice(&sum.to_le_bytes());
+        let sum = crc32c(&entry[4..]);
+        entry[..4].copy_from_slice(&sum.to_le_bytes());
+        if let Ok(Some(mut space)) = Space::decode(&header) {
+            accepted += 1;
+            let _ = space.has_handed_out(PageRange { first: random.next() as u32, count: random.next() as u32 });
+            space.give_back(PageRange { first: random.next() as u32 % 500, count: random.next() as u32 % 500 });
+            space.give_back(PageRange { first: u32::MAX, count: u32::MAX });
+            space.take(1 + random.next() as u32 % 50);
+            assert_eq!(Space::decode(&space.encode()), Ok(Some(space)));
+        }
+        if let Ok(Some(root)) = RootEntry::decode(&entry) {
+            roots += 1;
+            assert_eq!(root.encode(), entry);
+        }
+    }
+    assert!(accepted > 1000 && roots > 1000, "{accepted} headers and {roots} roots made sense");
 }

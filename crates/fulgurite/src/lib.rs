@@ -50,29 +50,66 @@
 //! # }
 //! ```
 //!
+//! In a pool, data outlives the program. What has a name is found again, as the type that it was made as; [`Fulgurite::sync`] names a
+//! state of everything, and that state is what the next start finds:
+//!
+//! ```
+//! use fulgurite::{Fulgurite, Medium};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("users.pool");
+//! let memory = Fulgurite::builder(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }).dram("8M")?.start()?;
+//! let users = memory.named("users").hash_map::<u64, [u8; 56]>(10_000)?;
+//! memory.run(move |m| users.insert(m, &42, [7; 56]))?;
+//! let token = memory.sync()?;
+//! assert_eq!(memory.tokens()?, [token]);
+//! drop(memory);
+//!
+//! let memory = Fulgurite::builder(Medium::Pool { path }).dram("8M")?.start()?;
+//! let users = memory.named("users").hash_map::<u64, [u8; 56]>(10_000)?;
+//! assert_eq!(memory.run(move |m| users.get(m, &42))?, Some([7; 56]));
+//! // Another type under this name is refused.
+//! let error = memory.named("users").hash_map::<u64, u64>(10_000).unwrap_err();
+//! assert!(error.to_string().contains("hash map of u64 to [u8; 56]"));
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! [`Fulgurite`] is the convenient front; everything that it is made of is re-exported, for those who want to choose the
 //! medium, the policies, or the latch themselves. Layers below: `fulgurite-memory` (containers, pointers),
 //! `fulgurite-runtime` (workers, misses), `fulgurite-flash` (media), `fulgurite-policy` (decisions).
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
+mod durable;
+mod medium;
+mod named;
+mod pages;
+mod reader;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-pub use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
+pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES};
 pub use fulgurite_memory::{
-    AccessError, Array, BPlusTree, BPlusTreeRoot, BPlusTreeShape, Exclusive, FiberLatch, HashMap, HashMapRoot, Heap,
-    KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot, MasstreeShape, Memory, NoLatch, OwnedPin, OwnedRegion,
-    Pinned, PlainMemory, PlainPin, Ptr, RedBlackTree, RedBlackTreeRoot, Region, Reservation, VersionLatch, View,
-    ViewMut, WriteSet, hash_bytes,
+    AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, Container, Directory, Exclusive,
+    FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot, MasstreeShape,
+    Memory, NoLatch, OwnedPin, OwnedRegion, Pinned, PlainMemory, PlainPin, Ptr, RedBlackTree, RedBlackTreeRoot, Region,
+    Reservation, RootEntry, RootError, Rooted, Stored, VersionLatch, View, ViewMut, WriteSet, hash_bytes,
 };
 pub use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 pub use fulgurite_runtime::{
     BuildError, Builder as RuntimeBuilder, Context, Durable, JobError, JobHandle, JobOptions, Next, Priority, Runtime,
     ServeError, Service, Statistics, SubmitError, SyncError, Synced, WriteSection,
 };
+pub use fulgurite_store::{Permissions, Pool, PoolError, RecoverReport};
 pub use zerocopy;
+
+pub use durable::Durability;
+pub use medium::Medium;
+pub use named::Named;
+pub use reader::Reader;
 
 /// Anything that can go wrong while a memory is set up or used.
 #[derive(Debug, thiserror::Error)]
@@ -90,46 +127,47 @@ pub enum Error {
     /// An access failed.
     #[error(transparent)]
     Access(#[from] AccessError),
-}
-
-/// Where the data lies.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub enum Medium {
-    /// A file that is created for this, of so many bytes, written once in full.
-    NewFile {
+    /// There is no pool there, or it cannot be opened.
+    #[error("{}: {source}", .path.display())]
+    OpenPool {
         /// Where.
-        path: PathBuf,
-        /// How large; a multiple of 64 KiB.
-        bytes: u64,
+        path: std::path::PathBuf,
+        /// Why.
+        source: PoolError,
     },
-    /// A file or block device whose contents are overwritten (this version keeps no directory of what lies in it).
-    File {
-        /// Which.
-        path: PathBuf,
+    /// The pool has no such token, or takes no changes.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A pool of this size cannot be made.
+    #[error(transparent)]
+    Geometry(#[from] fulgurite_store::GeometryError),
+    /// No random numbers can be had for the identity of a pool.
+    #[error("no random numbers can be had from /dev/urandom: {0}")]
+    Random(std::io::Error),
+    /// A root cannot be had or made.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// A state could not be named, or made again.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+    /// The medium keeps nothing.
+    #[error("{what} needs a pool; start with Medium::NewPool or Medium::Pool")]
+    NoPool {
+        /// What was asked for.
+        what: &'static str,
     },
-    /// A device played by a thread on another core, with the latencies of flash.
-    Emulated {
-        /// How large.
-        bytes: u64,
+    /// The durability that was chosen keeps nothing.
+    #[error("with Durability::Cache no state outlives the process, and so none is named; choose Lazy or Sync")]
+    OnlyCache,
+    /// A root is in use as something else in this process.
+    #[error("root \"{name}\" is open in this process as another type of handle; open it in one way")]
+    OpenOtherwise {
+        /// Its name.
+        name: String,
     },
-    /// Plain memory, for tests.
-    Memory {
-        /// How large.
-        bytes: u64,
-    },
-}
-
-impl Medium {
-    fn open(&self) -> Result<Arc<dyn Flash>, Error> {
-        let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
-        Ok(match self {
-            Medium::NewFile { path, bytes } => Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?),
-            Medium::File { path } => Arc::new(FileFlash::open(&FileConfig::existing(path))?),
-            Medium::Emulated { bytes } => Arc::new(EmulatedFlash::new(EmulatedConfig::new(subpages(*bytes)))?),
-            Medium::Memory { bytes } => Arc::new(MemoryFlash::new(subpages(*bytes))?),
-        })
-    }
+    /// The thread that syncs cannot be started.
+    #[error("the thread that syncs cannot be started: {0}")]
+    Thread(std::io::Error),
 }
 
 /// Sets a [`Fulgurite`] up.
@@ -137,6 +175,8 @@ impl Medium {
 pub struct Builder {
     medium: Medium,
     dram_bytes: u64,
+    durability: Durability,
+    keep_tokens: usize,
     adjust: Vec<Adjust>,
 }
 
@@ -160,34 +200,53 @@ impl Builder {
         self.adjust.push(Box::new(adjust));
         self
     }
+    /// What a crash or a power failure leaves of a pool. [`Durability::Sync`] unless said otherwise; other media keep nothing.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+    /// How many of the newest tokens a pool keeps, beside those that are pinned; 1, the least, unless said otherwise. The data of
+    /// each takes space as long as it is kept.
+    pub fn keep_tokens(mut self, count: usize) -> Self {
+        self.keep_tokens = count;
+        self
+    }
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
-    /// [`Error::Open`], [`Error::Build`].
+    /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
+    /// cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
-        let flash = self.medium.open()?;
-        // A file's requests cost a system call a batch, and its completions are worth sleeping for.
-        let is_file = matches!(self.medium, Medium::NewFile { .. } | Medium::File { .. });
-        let mut builder = Runtime::builder(flash).dram(self.dram_bytes);
-        if is_file {
+        let opened = self.medium.open(self.durability, self.keep_tokens)?;
+        let mut builder = Runtime::builder(opened.flash.clone()).dram(self.dram_bytes);
+        if opened.is_file {
+            // A file's requests cost a system call a batch, and its completions are worth sleeping for.
             builder = builder.submit_batch(4).spin(Duration::from_micros(20));
         }
+        if opened.pool.is_some() {
+            builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
+        }
         let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
-        Ok(Fulgurite { runtime })
+        Fulgurite::over(Arc::new(runtime), opened.pool, self.durability)
     }
 }
 
 /// A memory in flash, and the workers that run jobs on it.
 ///
-/// This version does not keep what is in it: the medium is laid out anew at each start.
+/// Over a pool, what has a name outlives it ([`Fulgurite::named`]); what has none lasts as long as the process, and on a pool its
+/// space is not found again. Other media are laid out anew at each start.
 pub struct Fulgurite {
-    runtime: Runtime,
+    // Stops before the runtime does.
+    syncer: Option<durable::Syncer>,
+    runtime: Arc<Runtime>,
+    pool: Option<durable::Kept>,
 }
 
 impl Fulgurite {
     /// A memory on `medium`, with 64 MiB of DRAM and one worker unless said otherwise.
     pub fn builder(medium: Medium) -> Builder {
-        Builder { medium, dram_bytes: 64 << 20, adjust: Vec::new() }
+        let durability = Durability::default();
+        Builder { medium, dram_bytes: 64 << 20, durability, keep_tokens: 1, adjust: Vec::new() }
     }
 
     /// Runs `code` on a worker and waits for it. From any thread that is not a worker.
@@ -212,11 +271,16 @@ impl Fulgurite {
         self.runtime.submit(code)
     }
 
-    /// A region of `bytes`, shared by all workers.
+    /// A region of `bytes`, shared by all workers. On a pool in whole pages of 64 KiB, and nobody finds it again but by what
+    /// leads to it; a container with a name has its own.
     ///
     /// # Errors
     /// [`AccessError::NoSpace`].
     pub fn region(&self, bytes: u64) -> Result<Region, AccessError> {
+        if let Some(kept) = &self.pool {
+            let named = kept.named.clone();
+            return self.run(move |m| named.directory.reserve(m, bytes).map_err(named::access_error));
+        }
         let bytes = bytes.next_multiple_of(SUBPAGE_BYTES as u64);
         Ok(Region::new(self.runtime.reserve_shared(bytes)?, bytes))
     }
@@ -227,7 +291,12 @@ impl Fulgurite {
     /// [`AccessError::NoSpace`], or what the medium says.
     pub fn heap(&self, bytes: u64) -> Result<Arc<Heap>, AccessError> {
         let region = self.region(bytes)?;
-        self.run(move |m| Heap::create(m, region).map(Arc::new))
+        let heap = self.run(move |m| Heap::create(m, region).map(Arc::new))?;
+        if self.pool.is_some() {
+            // What the heap knows in DRAM rolls back with the data.
+            self.runtime.keep(heap.clone());
+        }
+        Ok(heap)
     }
 
     /// An empty hash map for about `capacity` entries, in a region and a heap of its own.

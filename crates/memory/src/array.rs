@@ -12,7 +12,21 @@ use std::mem::{align_of, size_of};
 use fulgurite_format::{Address, Plain, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 
-use crate::{Memory, Ptr, Region};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::{Memory, Pinned, Ptr, Region};
+
+/// What a program stores to find its array again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
+#[repr(C)]
+pub struct ArrayRoot {
+    /// Where the elements lie.
+    pub region: Region,
+    /// How many there are.
+    pub len: u64,
+    /// Size of an element, to notice when the wrong type is opened.
+    pub element_bytes: u64,
+}
 
 /// A fixed number of `T`s in flash memory.
 pub struct Array<T> {
@@ -57,6 +71,33 @@ impl<T: Plain> Array<T> {
             return Err(AccessError::NoSpace { requested, free: region.bytes });
         }
         Ok(Array { base: region.base, len, elements: PhantomData })
+    }
+
+    /// The array with this root. Accesses nothing.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when the root is of an array of other elements, or of none.
+    pub fn open_root(root: ArrayRoot) -> Result<Self, AccessError> {
+        let (at, size) = (root.region.base, size_of::<T>() as u64);
+        if root.element_bytes != size {
+            return Err(AccessError::Corrupt {
+                what: "array element size",
+                at,
+                expected: size,
+                got: root.element_bytes,
+            });
+        }
+        let needed = Self::bytes_needed(root.len);
+        if needed > root.region.bytes || at.subpage_offset() != 0 {
+            return Err(AccessError::Corrupt { what: "array root", at, expected: needed, got: root.region.bytes });
+        }
+        Ok(Array { base: at, len: root.len, elements: PhantomData })
+    }
+    /// What to store, to open the array again.
+    #[must_use]
+    pub fn root(&self) -> ArrayRoot {
+        let region = Region { base: self.base, bytes: Self::bytes_needed(self.len) };
+        ArrayRoot { region, len: self.len, element_bytes: size_of::<T>() as u64 }
     }
 
     /// Makes an array of `len` elements at the front of `region`, element `i` being `element(i)`.
@@ -114,7 +155,26 @@ impl<T: Plain> Array<T> {
     /// As [`Array::get`]; nothing was changed then.
     #[inline(always)]
     pub fn set<M: Memory>(&self, memory: &mut M, index: u64, value: T) -> Result<(), AccessError> {
-        memory.store(self.inside(index)?, value)
+        let at = self.inside(index)?;
+        // What is written in one piece is in a state whole, or not at all.
+        let _section = if size_of::<T>() > 8 { Some(memory.write_section()?) } else { None };
+        memory.store(at, value)
+    }
+    /// Swaps two elements: a state that a sync names has both as before, or both as after. Takes two pins. Who else may change
+    /// them meanwhile is the caller's business.
+    ///
+    /// # Errors
+    /// As [`Array::get`] and [`Memory::pin`]; nothing was changed then.
+    pub fn swap<M: Memory>(&self, memory: &mut M, a: u64, b: u64) -> Result<(), AccessError> {
+        let (a, b) = (self.inside(a)?.address(), self.inside(b)?.address());
+        let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
+        let _section = memory.write_section()?;
+        let view_a = pin_a.view_mut(a.subpage_offset(), size_of::<T>());
+        let view_b = pin_b.view_mut(b.subpage_offset(), size_of::<T>());
+        let (old_a, old_b) = (view_a.load::<T>(0), view_b.load::<T>(0));
+        view_a.store(0, old_b);
+        view_b.store(0, old_a);
+        Ok(())
     }
     /// How many elements.
     #[inline(always)]

@@ -3,12 +3,13 @@
 use std::sync::atomic::AtomicU64;
 
 use fulgurite_format::Address;
-use fulgurite_runtime::{AccessError, Context, PinnedFrame};
+use fulgurite_runtime::{AccessError, Context, PinnedFrame, WriteSection};
 
 use crate::{Memory, Pinned, Plain, Ptr, View, ViewMut, assert_inside, load_trusting, store_trusting, whole};
 
 impl Memory for Context {
     type Pin = PinnedFrame;
+    type Section = WriteSection;
 
     #[inline(always)]
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
@@ -36,6 +37,10 @@ impl Memory for Context {
     }
     fn unpark_all(word: &AtomicU64) {
         Context::unpark_all(word);
+    }
+    #[inline(always)]
+    fn write_section(&mut self) -> Result<WriteSection, AccessError> {
+        Context::write_section(self)
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Context::yield_now(self)

@@ -194,6 +194,11 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     pub fn root(&self) -> HashMapRoot {
         self.root
     }
+    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
+    /// is told [`AccessError::Poisoned`].
+    pub fn disturb(&self, gone: bool) {
+        self.latches.disturb(gone);
+    }
     /// DRAM that it uses, without the heap.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {
@@ -345,6 +350,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
         key: &K,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<Option<R>, AccessError> {
+        let _section = memory.write_section()?;
         let hash = key.key_hash();
         let latch = self.latch(self.bucket_of(hash));
         let plan =
@@ -363,6 +369,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// # Errors
     /// [`AccessError::NoSpace`] when the heap is full; what the memory says. Nothing was changed then.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         let hash = key.key_hash();
         let latch = self.latch(self.bucket_of(hash));
         // A block for the chain is taken from the heap before the latch is, not under it.
@@ -433,6 +440,7 @@ impl<K: KeyHash + Eq, V: Plain, L: Latch> HashMap<K, V, L> {
     /// # Errors
     /// What the memory says; nothing was changed then.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         let hash = key.key_hash();
         let bucket = self.bucket_of(hash);
         let plan = optimistic::plan(self.latch(bucket), memory, |memory, still| {

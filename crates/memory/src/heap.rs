@@ -23,6 +23,7 @@
 //! What it does not do: slabs of small classes are not given back to other classes (free objects of a subpage or more
 //! are, when nothing else is left); freeing what is already free is found by `check` only.
 
+mod saved;
 mod size_class;
 mod state;
 
@@ -33,10 +34,10 @@ use fulgurite_format::{Address, PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_runtime::AccessError;
 
 use size_class::{CLASSES, SUBPAGE_CLASS, class_bytes, class_of};
-use state::{Class, ClassRecord, Header, RECORDS_FIRST};
+use state::Class;
 
 use crate::layout::Scatter;
-use crate::{Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch, WriteSet};
+use crate::{Latch, Layout, Memory, Ptr, Region, Reservation, VersionLatch};
 
 /// Free objects of one class that are kept in DRAM (8 bytes each) before the oldest go to a list in flash.
 pub const CACHED_OBJECTS: usize = 256;
@@ -46,7 +47,6 @@ const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 const HEADER_BYTES: u64 = 2 * SUBPAGE;
 /// By how much the mark on flash runs ahead of what is handed out, so that it is written once in so many slabs.
 const MARK_AHEAD: u64 = 16 * PAGE_BYTES as u64;
-const MAGIC: u64 = u64::from_le_bytes(*b"flgheap1");
 
 /// Space that no class has yet, in bytes from the start of the region.
 #[derive(Debug)]
@@ -66,6 +66,10 @@ pub struct Heap {
     supply_turn: VersionLatch,
     /// What the header on flash says.
     clean: AtomicBool,
+    /// The header says that nothing has changed since it was saved, and that is wrong: it could not be told.
+    missed: AtomicBool,
+    /// A roll back took the heap away.
+    gone: AtomicBool,
 }
 
 fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,6 +88,8 @@ impl Heap {
             supply: Mutex::new(Supply { next: mark, mark, unaccounted }),
             supply_turn: VersionLatch::default(),
             clean: AtomicBool::new(clean),
+            missed: AtomicBool::new(false),
+            gone: AtomicBool::new(false),
         }
     }
 
@@ -100,97 +106,6 @@ impl Heap {
         Ok(heap)
     }
 
-    /// Opens the heap that `create` and `save` left in `region`.
-    ///
-    /// When the last user did not `save` (it crashed), everything that may have been handed out counts as in use: space
-    /// that was free is lost, nothing is handed out twice.
-    ///
-    /// # Errors
-    /// [`AccessError::Corrupt`] when there is no such heap; what the memory says.
-    pub fn open<M: Memory>(memory: &mut M, region: Region) -> Result<Heap, AccessError> {
-        if region.bytes < HEADER_BYTES + SUBPAGE {
-            return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
-        }
-        let corrupt = |expected, got| Err(AccessError::Corrupt { what: "heap header", at: region.base, expected, got });
-        let header = memory.load(Ptr::<Header>::new(region.base))?;
-        if header.magic != MAGIC {
-            return corrupt(MAGIC, header.magic);
-        }
-        if header.classes as usize != CLASSES {
-            return corrupt(CLASSES as u64, header.classes.into());
-        }
-        if header.region != region {
-            return corrupt(region.bytes, header.region.bytes);
-        }
-        if header.mark < HEADER_BYTES || header.mark > region.bytes || !header.mark.is_multiple_of(SUBPAGE) {
-            return corrupt(region.bytes, header.mark);
-        }
-        if header.clean != 1 {
-            return Ok(Heap::over(region, header.mark, header.mark - HEADER_BYTES, false));
-        }
-        let heap = Heap::over(region, header.mark, header.unaccounted, true);
-        for (class, slot) in heap.classes.iter().enumerate() {
-            let record = memory.load(heap.record(class))?;
-            let mut state = hold(&slot.state);
-            let slab_ok = record.next == record.end
-                || (record.next.bits() < record.end.bits()
-                    && heap.is_object(class, record.next)
-                    && heap.region.contains(record.next, record.end.bits() - record.next.bits()));
-            if !slab_ok || record.listed > record.cut || record.head.is_null() != (record.listed == 0) {
-                let at = heap.record(class).address();
-                return Err(AccessError::Corrupt { what: "heap class", at, expected: record.cut, got: record.listed });
-            }
-            state.head = record.head;
-            state.listed = record.listed;
-            (state.next, state.end, state.cut) = (record.next, record.end, record.cut);
-        }
-        Ok(heap)
-    }
-
-    /// Writes all state to the header, so that `open` continues from here. Nobody may allocate or free meanwhile.
-    ///
-    /// # Errors
-    /// What the memory says; the heap is as before then, and the header still says that it was not saved.
-    pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
-        self.note_change(memory)?;
-        for class in 0..CLASSES {
-            while !hold(&self.classes[class].state).cached.is_empty() {
-                self.spill(memory, class, 0)?;
-            }
-        }
-        let mut set = WriteSet::new();
-        for class in 0..CLASSES {
-            let state = hold(&self.classes[class].state);
-            let record = ClassRecord {
-                head: state.head,
-                listed: state.listed,
-                next: state.next,
-                end: state.end,
-                cut: state.cut,
-            };
-            set.store(self.record(class), record)?;
-        }
-        let (mark, unaccounted) = {
-            let supply = hold(&self.supply);
-            (supply.next, supply.unaccounted)
-        };
-        set.store(Ptr::new(self.region.base), self.header(1, mark, unaccounted))?;
-        set.commit(memory)?;
-        hold(&self.supply).mark = mark;
-        self.clean.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    fn header(&self, clean: u32, mark: u64, unaccounted: u64) -> Header {
-        let (classes, region) = (CLASSES as u32, self.region);
-        Header { magic: MAGIC, classes, clean, region, mark, unaccounted, reserved: [0; 2] }
-    }
-    fn record(&self, class: usize) -> Ptr<ClassRecord> {
-        let first = Ptr::<ClassRecord>::new(self.region.base.add(size_of::<Header>() as u64));
-        let second = Ptr::<ClassRecord>::new(self.region.base.add(SUBPAGE));
-        if class < RECORDS_FIRST { first.offset(class as u64) } else { second.offset((class - RECORDS_FIRST) as u64) }
-    }
-
     /// The region it manages.
     #[must_use]
     pub fn region(&self) -> Region {
@@ -203,6 +118,7 @@ impl Heap {
     /// # Errors
     /// [`AccessError::NoSpace`]; what the memory says. Nothing is handed out then.
     pub fn allocate<M: Memory>(&self, memory: &mut M, bytes: usize) -> Result<Address, AccessError> {
+        let _section = memory.write_section()?;
         let Some(class) = class_of(bytes) else {
             return Err(AccessError::NoSpace { requested: bytes as u64, free: self.free_bytes() });
         };
@@ -233,13 +149,16 @@ impl Heap {
     /// [`AccessError::Corrupt`] when no such object was ever handed out. An access that fails is not an error: the object
     /// is kept in DRAM, and a later call tries again.
     pub fn free<M: Memory>(&self, memory: &mut M, at: Address, bytes: usize) -> Result<(), AccessError> {
+        let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| self.is_object(class, at));
         let Some(class) = class else {
             return Err(AccessError::Corrupt { what: "freed object", at, expected: bytes as u64, got: at.bits() });
         };
         if self.clean.load(Ordering::Acquire) {
             // Where this fails, the saved state only misses a free object; `allocate` will try again before it matters.
-            let _ = self.note_change(memory);
+            if self.note_change(memory).is_err() {
+                self.missed.store(true, Ordering::Relaxed);
+            }
         }
         let full = {
             let mut state = hold(&self.classes[class].state);
@@ -271,6 +190,9 @@ impl Heap {
     /// Tells the header on flash that it is out of date.
     #[cold]
     fn note_change<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        if self.gone.load(Ordering::Acquire) {
+            return Err(AccessError::Poisoned);
+        }
         let _turn = self.supply_turn.lock(memory)?;
         let mark = hold(&self.supply).mark;
         memory.store(Ptr::new(self.region.base), self.header(0, mark, 0))?;
@@ -496,6 +418,7 @@ impl Heap {
         count: u64,
         layout: Layout,
     ) -> Result<Reservation, AccessError> {
+        let _section = memory.write_section()?;
         let class = class_of(bytes).filter(|&class| class <= SUBPAGE_CLASS);
         let Some(class) = class else {
             return Err(AccessError::Straddles { at: self.region.base, len: bytes });

@@ -48,6 +48,9 @@ pub trait Latch: Default + Send + Sync + 'static {
     /// Lets go. For [`Exclusive`] only. Returns the word that others are parked on, if somebody waits.
     #[doc(hidden)]
     fn release(&self, poison: bool) -> Option<&AtomicU64>;
+    /// What it protects has become something else, while nobody held it: who reads now finds out. With `gone`, it is no more,
+    /// and whoever takes the latch is told [`AccessError::Poisoned`]; [`NoLatch`] cannot tell.
+    fn disturb(&self, gone: bool);
 }
 
 /// Holds a latch; lets go when dropped, on the thread that took it. Dropped by a panic, it poisons.
@@ -100,6 +103,7 @@ impl Latch for NoLatch {
     fn release(&self, _: bool) -> Option<&AtomicU64> {
         None
     }
+    fn disturb(&self, _: bool) {}
 }
 
 /// A latch with a version, for fibers and OS threads.
@@ -178,6 +182,10 @@ impl Latch for VersionLatch {
                 Err(now) => word = now,
             }
         }
+    }
+    fn disturb(&self, gone: bool) {
+        let poison = if gone { POISON } else { 0 };
+        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| Some((word + VERSION) | poison));
     }
 }
 
@@ -273,6 +281,18 @@ impl Latch for FiberLatch {
         self.word.store((word & THREAD) | version | if poison { POISON } else { 0 }, Ordering::Relaxed);
         (word & WAITERS != 0).then_some(&self.word)
     }
+    /// Also on another thread than the latch's: while nobody holds it and nobody may take it, its owner only reads the word.
+    fn disturb(&self, gone: bool) {
+        if gone && self.word.load(Ordering::Relaxed) == 0 {
+            // Nobody's yet: becomes this thread's, whose users are told.
+            self.claim(this_thread());
+        }
+        let poison = if gone { POISON } else { 0 };
+        let _ = self.word.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |word| {
+            let version = word.wrapping_add(VERSION) & !THREAD;
+            (word & THREAD != 0).then_some((word & THREAD) | version | (word & POISON) | poison)
+        });
+    }
 }
 
 /// A fixed number of latches, shared by hash: two keys may have the same one, so whoever needs several takes them in the
@@ -324,6 +344,10 @@ impl<L: Latch> LatchTable<L> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.latches.is_empty()
+    }
+    /// As [`Latch::disturb`], each of them.
+    pub fn disturb(&self, gone: bool) {
+        self.latches.iter().for_each(|latch| latch.disturb(gone));
     }
     /// DRAM that they use.
     #[must_use]
@@ -433,6 +457,26 @@ mod tests {
         drop(latch.lock(&mut memory).unwrap());
         assert_eq!(latch.word.load(Ordering::Relaxed), thread);
         drop(latch.lock(&mut memory).unwrap());
+    }
+    #[test]
+    fn who_reads_while_it_is_disturbed_finds_out() {
+        fn check<L: Latch>(memory: &mut PlainMemory) {
+            let latch = L::default();
+            latch.disturb(false);
+            let version = latch.read_begin(memory).unwrap();
+            latch.disturb(false);
+            assert!(!latch.read_validate(version) && latch.upgrade::<PlainMemory>(version).is_none());
+            drop(latch.lock(memory).unwrap());
+            for unused in [false, true] {
+                let latch = if unused { &L::default() } else { &latch };
+                latch.disturb(true);
+                assert_eq!(latch.lock(memory).err(), Some(AccessError::Poisoned));
+                assert_eq!(latch.read_begin(memory), Err(AccessError::Poisoned));
+            }
+        }
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        check::<VersionLatch>(&mut memory);
+        check::<FiberLatch>(&mut memory);
     }
     #[test]
     fn the_table_spreads() {

@@ -16,6 +16,8 @@
 
 mod array;
 mod b_plus_tree;
+mod container;
+mod directory;
 mod guarded;
 mod hash;
 mod hash_map;
@@ -29,15 +31,18 @@ mod plain;
 mod ptr;
 mod red_black_tree;
 mod region;
+mod stored;
 mod tree;
 mod view;
 mod write_set;
 
 use std::sync::atomic::AtomicU64;
 
-pub use array::Array;
+pub use array::{Array, ArrayRoot};
 pub use b_plus_tree::{BPlusTree, BPlusTreeRoot, BPlusTreeShape};
-pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES, SubpageIndex};
+pub use container::{Container, Rooted};
+pub use directory::{Directory, RootError};
+pub use fulgurite_format::{Address, PAGE_BYTES, Plain, RootEntry, SUBPAGE_BYTES, SubpageIndex, TypePart};
 pub use fulgurite_runtime::AccessError;
 pub use hash::{KeyHash, hash_bytes};
 pub use hash_map::{HashMap, HashMapRoot};
@@ -50,6 +55,7 @@ pub use plain::{PlainMemory, PlainPin};
 pub use ptr::Ptr;
 pub use red_black_tree::{RedBlackTree, RedBlackTreeRoot};
 pub use region::Region;
+pub use stored::Stored;
 pub use view::{View, ViewMut};
 pub use write_set::WriteSet;
 
@@ -59,6 +65,8 @@ pub use write_set::WriteSet;
 pub trait Memory {
     /// Keeps one subpage at hand across accesses.
     type Pin: Pinned;
+    /// Ends a write section when it is dropped.
+    type Section;
 
     /// `len` bytes at `at`, for reading, until the next access.
     ///
@@ -91,6 +99,13 @@ pub trait Memory {
 
     /// Wakes everybody who waits for `word` through this kind of memory.
     fn unpark_all(word: &AtomicU64);
+
+    /// Opens a write section: the state that a sync names has all that is written until the guard is dropped, or none of it.
+    /// Sections nest. Waits while a sync is about to cut; so it is taken before latches, never with one held.
+    ///
+    /// # Errors
+    /// When the job was cancelled or its deadline has passed while it waited.
+    fn write_section(&mut self) -> Result<Self::Section, AccessError>;
 
     /// Lets other work run, if there is any.
     ///
@@ -145,6 +160,7 @@ pub trait Memory {
     /// # Errors
     /// As [`Memory::view`].
     fn write_bytes(&mut self, at: Address, from: &[u8]) -> Result<(), AccessError> {
+        let _section = self.write_section()?;
         let mut done = 0;
         while done < from.len() {
             let here = at.add(done as u64);

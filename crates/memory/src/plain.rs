@@ -74,6 +74,7 @@ impl PlainMemory {
 
 impl Memory for PlainMemory {
     type Pin = PlainPin;
+    type Section = ();
 
     #[inline(always)]
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
@@ -109,6 +110,10 @@ impl Memory for PlainMemory {
         unsafe {
             parking_lot_core::unpark_all(std::ptr::from_ref(word) as usize, parking_lot_core::DEFAULT_UNPARK_TOKEN)
         };
+    }
+    #[inline(always)]
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         std::thread::yield_now();

@@ -157,6 +157,12 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     pub fn root(&self) -> RedBlackTreeRoot {
         self.root
     }
+    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
+    /// is told [`AccessError::Poisoned`].
+    pub fn disturb(&self, gone: bool) {
+        self.structure.disturb(gone);
+        self.values.disturb(gone);
+    }
     /// DRAM that it uses, without the heap.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {
@@ -230,6 +236,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
         key: &K,
         change: impl FnOnce(&mut V) -> R,
     ) -> Result<Option<R>, AccessError> {
+        let _section = memory.write_section()?;
         for _ in 0..UPDATE_ATTEMPTS {
             let version = self.structure.read_begin(memory)?;
             match self.seek(memory, key, |_, _| Ok(())) {
@@ -271,6 +278,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// # Errors
     /// [`AccessError::NoSpace`] when the heap is full; what the memory says. No entry was changed then.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: &K, value: V) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         let mut fresh = None;
         let inserted = self.insert_with(memory, key, value, &mut fresh);
         if let Some(unused) = fresh {
@@ -335,6 +343,7 @@ impl<K: Plain + Ord, V: Plain, L: Latch> RedBlackTree<K, V, L> {
     /// # Errors
     /// What the memory says; no entry was changed then.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: &K) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         loop {
             let plan = optimistic::plan(&self.structure, memory, |memory, _| {
                 let mut path = Path::new();

@@ -130,6 +130,7 @@ impl WriteSet {
     /// As [`Memory::pin`]; nothing was written then.
     pub fn commit<M: Memory>(&mut self, memory: &mut M) -> Result<(), AccessError> {
         let Some(first) = self.writes.first().copied() else { return Ok(()) };
+        let _section = memory.write_section()?;
         // Most sets touch one subpage: one access brings it in, and nothing can come between it and the writes.
         let only = subpage_of(first.at);
         if self.writes.iter().all(|w| subpage_of(w.at) == only) {

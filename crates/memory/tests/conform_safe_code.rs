@@ -54,6 +54,7 @@ struct Wrong {
 
 impl Memory for Wrong {
     type Pin = PlainPin;
+    type Section = ();
     fn view(&mut self, at: Address, _: usize) -> Result<View<'_>, AccessError> {
         Ok(self.inner.view(at, self.skip + self.len)?.slice(self.skip, self.len))
     }
@@ -68,6 +69,9 @@ impl Memory for Wrong {
         Ok(())
     }
     fn unpark_all(_: &AtomicU64) {}
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
+    }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Ok(())
     }

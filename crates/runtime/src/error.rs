@@ -58,7 +58,7 @@ pub enum AccessError {
         pins: u32,
     },
     /// A fiber died while it held the latch; what the latch protects may be half changed.
-    #[error("a job died while it changed this data structure; rebuild it")]
+    #[error("a job died while it changed this data structure, or a roll back or removal took it away; open it again")]
     Poisoned,
     /// The region or heap is full.
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]

@@ -168,10 +168,7 @@ impl Runtime {
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
         self.wait_for_cut()?;
-        let kept = versions.tokens();
-        if !kept.contains(&token) {
-            return Err(VersionError::NoToken { token, kept }.into());
-        }
+        versions.can_roll_back(token)?;
         let _gate = self.close_gate()?;
         let (halt, reports) = self.halt_all(Halted::Forget);
         if let Some(pins) = reports.iter().map(|r| r.pins).max().filter(|&pins| pins > 0) {

@@ -13,6 +13,7 @@ mod driver;
 mod extents;
 mod geometry;
 mod map;
+mod pages;
 mod planted;
 mod pool;
 mod reclaim;
@@ -22,12 +23,14 @@ mod store;
 mod stream;
 mod table;
 mod tokens;
+mod view;
 mod wear;
 
 pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
 pub use map::{Located, Map};
+pub use pages::Permissions;
 #[doc(hidden)]
 pub use planted::Planted;
 pub use pool::{LivePage, Pool, PoolError};
@@ -36,4 +39,5 @@ pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 pub use table::{Table, TableFull};
 pub use tokens::{TokenTime, Tokens};
+pub use view::View;
 pub use wear::{Fills, Wear};

@@ -10,14 +10,16 @@ use fulgurite_format::{PoolId, Status, format_bytes};
 use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
+use crate::pages::Survey;
 use crate::recover::{RecoverError, RecoverReport, recover};
 use crate::store::{Durability, ExtentUses, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
 use crate::tokens::Tokens;
+use crate::view::Viewed;
 
 /// Requests of the store's own in flight.
 const DEPTH: usize = 32;
 /// The kernel's word for what may only be read.
-const EROFS: i32 = 30;
+pub(crate) const EROFS: i32 = 30;
 
 /// A flash page that is needed: the current content of a subpage, or an older one that a token keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +53,30 @@ pub enum PoolError {
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
+    /// A newer token is being read.
+    #[error("token {read} is being read, and going back to token {token} would take it away; close its reader first")]
+    TokenInUse {
+        /// The token to go back to.
+        token: u64,
+        /// The one that is read.
+        read: u64,
+    },
+    /// A page may not be written.
+    #[error("page {page} may not be written, and so not be deleted; give it the permission first")]
+    NotPermitted {
+        /// Which.
+        page: u32,
+    },
+    /// There are no such pages.
+    #[error("pages {first} to {end} are not all in the pool, which has {pages}")]
+    NoSuchPages {
+        /// The first one.
+        first: u32,
+        /// The one behind the last.
+        end: u32,
+        /// How many there are.
+        pages: u32,
+    },
     /// There is no such token.
     #[error("{}", VersionError::no_token(*.token, .kept))]
     NoToken {
@@ -90,7 +116,15 @@ pub struct Pool {
     durability: Durability,
     /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
     starved: AtomicBool,
+    /// Tokens before this epoch are of processes that have ended.
+    opened_at: u64,
     inner: Mutex<Inner>,
+    /// Some page may be one that may not be read, or not be written.
+    pub(crate) restricted: AtomicBool,
+    /// Temporary pages of earlier processes that were deleted, and of which nobody was told yet.
+    dropped: Mutex<Vec<u32>>,
+    /// Tokens that are being read beside the live state. Taken before `inner`.
+    views: Mutex<Vec<Viewed>>,
 }
 
 impl std::fmt::Debug for Pool {
@@ -176,14 +210,19 @@ impl Pool {
                 return Err(WriteError::NoSpace { uncommitted: 0 }.into());
             }
         }
+        let Survey { restricted, temporary: dropped } = store.drop_temporary()?;
         let pool = Pool {
             medium,
+            opened_at: store.state().epoch(),
             map: store.map(),
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
             starved: AtomicBool::new(false),
             inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
+            restricted: AtomicBool::new(restricted),
+            dropped: Mutex::new(dropped),
+            views: Mutex::default(),
         };
         Ok((pool, report))
     }
@@ -193,6 +232,15 @@ impl Pool {
         Layered::new(Arc::new(self))
     }
 
+    pub(crate) fn views(&self) -> MutexGuard<'_, Vec<Viewed>> {
+        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Where a subpage lay at a token that is kept.
+    pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Option<Place> {
+        let inner = self.lock();
+        let located = inner.store.state().located_at(subpage, token)?;
+        Some(Place { flash_page: located.place, checksum: located.checksum })
+    }
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -269,10 +317,43 @@ impl Pool {
     /// # Errors
     /// When there is no such token; when the flash fails.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
-        if !self.lock_for_changes()?.store.roll_back(token)? {
-            return Err(self.no_token(token));
+        // Nobody begins to read a token that goes away now.
+        let views = self.views();
+        Self::check_views(&views, token)?;
+        {
+            let store = &mut self.lock_for_changes()?.store;
+            if !store.roll_back(token)? {
+                let kept = store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
+                return Err(PoolError::NoToken { token, kept });
+            }
+            let restricted = if token < self.opened_at {
+                let survey = store.drop_temporary()?;
+                *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) = survey.temporary;
+                survey.restricted
+            } else {
+                Survey::of(store.state()).restricted
+            };
+            self.restricted.fetch_or(restricted, Ordering::AcqRel);
         }
         Ok(self.until(Store::is_quiet)?)
+    }
+    /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
+    pub fn take_dropped_temporary(&self) -> Vec<u32> {
+        std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+    /// Whether [`Pool::roll_back`] would be refused, as things are.
+    ///
+    /// # Errors
+    /// When there is no such token, or a newer one is being read.
+    pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
+        if !self.tokens().contains(token) {
+            return Err(self.no_token(token));
+        }
+        Self::check_views(&self.views(), token)
+    }
+    fn check_views(views: &[Viewed], token: u64) -> Result<(), PoolError> {
+        let newer = views.iter().find(|viewed| viewed.token > token);
+        newer.map_or(Ok(()), |viewed| Err(PoolError::TokenInUse { token, read: viewed.token }))
     }
     /// Keeps a token whatever the policy says, or no more.
     ///
@@ -284,7 +365,7 @@ impl Pool {
         }
         Ok(self.until(Store::is_quiet)?)
     }
-    fn no_token(&self, token: u64) -> PoolError {
+    pub(crate) fn no_token(&self, token: u64) -> PoolError {
         PoolError::NoToken { token, kept: Versions::tokens(self) }
     }
     /// Allocates a page, changes its permissions, or deletes it.
@@ -360,8 +441,12 @@ impl From<PoolError> for VersionError {
             PoolError::NoToken { token, kept } => VersionError::NoToken { token, kept },
             PoolError::Flash(error) => error.into(),
             PoolError::Write(error) => FlashError::from(error).into(),
+            PoolError::TokenInUse { token, read } => VersionError::InUse { token, read },
             PoolError::ReadOnly => FlashError::Io(EROFS).into(),
-            PoolError::Recover(_) | PoolError::Driver(_) => FlashError::Closed.into(),
+            PoolError::Recover(_)
+            | PoolError::Driver(_)
+            | PoolError::NotPermitted { .. }
+            | PoolError::NoSuchPages { .. } => FlashError::Closed.into(),
         }
     }
 }
@@ -377,6 +462,9 @@ impl Versions for Pool {
     }
     fn wait_durable(&self, token: u64) -> Result<(), VersionError> {
         Ok(self.until(|store| store.durable_token() >= token)?)
+    }
+    fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
+        Ok(Pool::can_roll_back(self, token)?)
     }
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         Ok(Pool::roll_back(self, token)?)

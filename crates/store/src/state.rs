@@ -275,6 +275,20 @@ impl State {
         self.expand(page, &mut versions);
         versions
     }
+    /// Where a subpage lies in the state of a token that is kept; none when it reads as zeros there.
+    pub fn located_at(&self, subpage: u32, token: u64) -> Option<Located> {
+        let page = subpage / N;
+        for version in self.versions_of(page).iter().filter(|version| version.time <= token) {
+            if let Some(held) = version.held().find(|held| held.subpage == subpage % N) {
+                let checksum = self.checksum(page, held)?;
+                return Some(Located { place: held.place, checksum });
+            }
+            if version.deletes() {
+                return None;
+            }
+        }
+        None
+    }
     fn expand(&self, page: u32, versions: &mut Vec<Version>) {
         versions.clear();
         for entry in self.table.chain(page) {

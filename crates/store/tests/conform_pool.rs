@@ -1,8 +1,10 @@
 //! Goal: a pool keeps the contract of a medium: what was written last is read, by any queue, whatever the medium within does to the
 //! order; and what was flushed is there when it is opened again.
-//! Method: random requests over two queues of a pool on media that reorder and fail, compared with a map.
+//! Also: an old token that is read beside the live state stays what it was, and what may be done with pages is part of the state.
+//! Method: random requests over two queues of a pool on media that reorder and fail, compared with a map. Old tokens are read while
+//! reclaim moves what they name; permissions are compared with a map that is copied at each token.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +12,7 @@ use fulgurite_flash::{
     Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, Queue, Request, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
-use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
+use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 const POOL: PoolId = PoolId([7; 16]);
@@ -325,4 +327,141 @@ fn threads_use_a_pool_on_a_file_in_turns() {
         assert_eq!(user.one(Op::Read, subpage, 0), Ok(u64::from(30_000 + subpage)));
     }
     assert_eq!(flash.layer().audit(), Vec::<String>::new());
+}
+
+#[test]
+fn an_old_token_is_what_it_was_while_its_data_moves() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    // One token is kept beside those that are being read.
+    let flash = Pool::open(medium, config(Durability::Sync)).unwrap().0.into_flash();
+    let pool = flash.layer();
+    let (mut user, mut random) = (User::new(&flash), Random(17));
+    for subpage in 0..300 {
+        user.one(Op::Write, subpage, 1000 + u64::from(subpage)).unwrap();
+    }
+    let older = pool.sync().unwrap();
+    pool.pin(older, true).unwrap();
+    for subpage in (0..300).step_by(3) {
+        user.one(Op::Write, subpage, 2000 + u64::from(subpage)).unwrap();
+    }
+    let token = pool.sync().unwrap();
+    let value = |subpage: u32| u64::from(subpage) + if subpage.is_multiple_of(3) { 2000 } else { 1000 };
+    let (old, same) = (pool.view(token).unwrap().into_flash(), pool.view(token).unwrap());
+    let mut reader = User::new(&old);
+    let reclaimed = pool.counters().reclaimed;
+    for round in 0..40u64 {
+        for _ in 0..60 {
+            user.one(Op::Write, random.below(600) as u32, 5000 + round).unwrap();
+            let subpage = random.below(300) as u32;
+            assert_eq!(reader.one(Op::Read, subpage, 0), Ok(value(subpage)), "round {round}, subpage {subpage}");
+        }
+        pool.sync().unwrap();
+        pool.reclaim_one().unwrap();
+    }
+    assert!(pool.counters().reclaimed > reclaimed + 20, "its data was moved");
+    for subpage in 0..300 {
+        assert_eq!(reader.one(Op::Read, subpage, 0), Ok(value(subpage)));
+    }
+    assert_eq!(reader.one(Op::Read, 700, 0), Ok(0), "it was never written then");
+    assert!(reader.one(Op::Write, 1, 1).is_err(), "nobody writes to what was");
+    assert_eq!(reader.one(Op::Flush, 0, 0).map(|_| ()), Ok(()));
+
+    let refused = pool.roll_back(older);
+    assert!(matches!(refused, Err(PoolError::TokenInUse { read, .. }) if read == token), "{refused:?}");
+    drop((reader, old));
+    assert!(pool.roll_back(older).is_err(), "somebody else still reads it");
+    assert!(pool.tokens().contains(token));
+    drop(same);
+    pool.sync().unwrap();
+    assert!(!pool.tokens().contains(token), "nobody wants it any more");
+    assert!(matches!(pool.view(token), Err(PoolError::NoToken { .. })));
+    // What the user pinned stays pinned, read or not.
+    drop(pool.view(older).unwrap());
+    pool.sync().unwrap();
+    pool.roll_back(older).unwrap();
+    assert_eq!(user.one(Op::Read, 3, 0), Ok(1003));
+    assert_eq!(pool.audit(), Vec::<String>::new());
+}
+
+#[test]
+fn what_may_be_done_with_pages_is_part_of_the_state() {
+    type Model = BTreeMap<u32, Permissions>;
+    for seed in 1..6u64 {
+        println!("seed {seed}");
+        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+        Pool::format(&medium, geometry(), POOL, 0).unwrap();
+        let mut keep = config(Durability::Sync);
+        keep.keep_tokens = 6;
+        let mut random = Random(seed * 77 + 1);
+        let mut tokens: Vec<(u64, Model)> = Vec::new();
+        for life in 0..6 {
+            let flash = Pool::open(medium.clone(), keep).unwrap().0.into_flash();
+            let pool = flash.layer();
+            // A process has ended: back to the last token, and without what was temporary.
+            let mut now = tokens.last().map_or_else(Model::new, |(_, model)| model.clone());
+            let ended = |model: &mut Model| model.retain(|_, permissions| permissions.permanent);
+            let dropped: Vec<u32> = now.iter().filter(|(_, p)| !p.permanent).map(|(page, _)| *page).collect();
+            ended(&mut now);
+            assert_eq!(pool.take_dropped_temporary(), dropped);
+            let mut first_of_life = tokens.len();
+            let pages = pool.geometry().pages();
+            let mut user = User::new(&flash);
+            for _ in 0..60 {
+                let page = random.below(u64::from(pages)) as u32;
+                match random.below(8) {
+                    0..3 => {
+                        let bit = |random: &mut Random| random.below(3) > 0;
+                        let permissions = Permissions {
+                            read: bit(&mut random),
+                            write: bit(&mut random),
+                            permanent: bit(&mut random),
+                        };
+                        let end = (page + 1 + random.below(4) as u32).min(pages);
+                        pool.set_permissions(page..end, permissions).unwrap();
+                        now.extend((page..end).map(|page| (page, permissions)));
+                    }
+                    3 => match pool.delete_pages(page..page + 1) {
+                        Ok(()) => {
+                            now.remove(&page);
+                        }
+                        Err(error) => {
+                            assert!(matches!(error, PoolError::NotPermitted { page: p } if p == page), "{error}");
+                            assert!(!now[&page].write);
+                        }
+                    },
+                    4 | 5 => {
+                        user.one(Op::Write, 16 * page + 3, 9).unwrap();
+                        now.entry(page).or_insert(Permissions::DEFAULT);
+                    }
+                    6 => tokens.push((pool.sync().unwrap(), now.clone())),
+                    _ => {
+                        let kept: Vec<usize> =
+                            (0..tokens.len()).filter(|i| pool.tokens().contains(tokens[*i].0)).collect();
+                        if let Some(&index) = kept.get(random.below(kept.len().max(1) as u64) as usize) {
+                            pool.roll_back(tokens[index].0).unwrap();
+                            tokens.truncate(index + 1);
+                            now.clone_from(&tokens[index].1);
+                            if index < first_of_life {
+                                first_of_life = index + 1;
+                                ended(&mut now);
+                            }
+                        }
+                    }
+                }
+            }
+            for page in 0..pages {
+                let model = now.get(&page).copied();
+                assert_eq!(pool.permissions(page), model, "life {life}, page {page}");
+                let may = (pool.may(16 * page, false), pool.may(16 * page + 15, true));
+                assert_eq!(may, model.map_or((true, true), |p| (p.read, p.write)));
+            }
+            for wrong in [pages..pages + 1, pages - 1..pages + 1, 3..3] {
+                let refused = pool.set_permissions(wrong.clone(), Permissions::DEFAULT);
+                assert!(matches!(refused, Err(PoolError::NoSuchPages { .. })), "{wrong:?}");
+                assert!(matches!(pool.delete_pages(wrong), Err(PoolError::NoSuchPages { .. })));
+            }
+            assert_eq!(pool.audit(), Vec::<String>::new());
+        }
+    }
 }

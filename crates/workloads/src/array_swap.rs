@@ -116,6 +116,7 @@ impl<L: Latch> Workload for ArraySwap<L> {
         let (a, b) = (self.place(request.first)?, self.place(request.second)?);
         // Both subpages first, the latches only then: nobody ever waits for flash while holding one.
         let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
+        let _section = memory.write_section()?;
         let (i, j) = (self.latches.index(request.first), self.latches.index(request.second));
         let _outer = self.latches.get(i.min(j)).lock(memory)?;
         let _inner = if i == j { None } else { Some(self.latches.get(i.max(j)).lock(memory)?) };

@@ -193,6 +193,7 @@ impl<L: Latch> Workload for MasstreeStore<L> {
                 Ok(row.payload.iter().fold(0, |sum, word| sum ^ word))
             }
             Some(weight) => {
+                let _section = memory.write_section()?;
                 let _held = latch.lock(memory)?;
                 let view = memory.view_mut(row.address(), size_of::<Row>())?;
                 let put: u64 = view.load(0);

@@ -34,6 +34,7 @@ impl Failing {
 
 impl Memory for Failing {
     type Pin = PlainPin;
+    type Section = ();
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.step(at)?;
         self.memory.view(at, len)
@@ -54,6 +55,9 @@ impl Memory for Failing {
     }
     fn unpark_all(word: &AtomicU64) {
         PlainMemory::unpark_all(word);
+    }
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.memory.yield_now()

@@ -143,6 +143,11 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     pub fn root(&self) -> BPlusTreeRoot {
         self.root
     }
+    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
+    /// is told [`AccessError::Poisoned`].
+    pub fn disturb(&self, gone: bool) {
+        self.nodes.latches.disturb(gone);
+    }
     /// DRAM that its latches use.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {
@@ -171,6 +176,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// # Errors
     /// As [`BPlusTree::get`], and as [`Heap::allocate`]. The tree holds what it held before.
     pub fn insert<M: Memory>(&self, memory: &mut M, key: u64, value: V) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         again(|| {
             let root = self.nodes.begin(memory, self.root.root)?;
             let seen = self.nodes.find_leaf(memory, root, key)?;
@@ -205,6 +211,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
         key: u64,
         change: impl FnOnce(&mut V),
     ) -> Result<bool, AccessError> {
+        let _section = memory.write_section()?;
         let mut change = Some(change);
         again(|| {
             let seen = self.find_leaf(memory, key)?;
@@ -228,6 +235,7 @@ impl<V: Plain, L: Latch> BPlusTree<V, L> {
     /// # Errors
     /// As [`BPlusTree::get`]; nothing was removed.
     pub fn remove<M: Memory>(&self, memory: &mut M, key: u64) -> Result<Option<V>, AccessError> {
+        let _section = memory.write_section()?;
         let removed = again(|| {
             let seen = self.find_leaf(memory, key)?;
             let (view, head) = self.nodes.view_leaf(memory, &seen)?;

@@ -116,6 +116,11 @@ impl<L: Latch> Masstree<L> {
     pub fn root(&self) -> MasstreeRoot {
         self.root
     }
+    /// After a roll back, when nobody changes it: whoever reads now looks again. With `gone`, it is no more, and whoever uses it
+    /// is told [`AccessError::Poisoned`].
+    pub fn disturb(&self, gone: bool) {
+        self.nodes.latches.disturb(gone);
+    }
     /// DRAM that its latches use.
     #[must_use]
     pub fn dram_bytes(&self) -> usize {

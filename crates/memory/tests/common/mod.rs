@@ -88,6 +88,7 @@ impl FaultyMemory {
 
 impl Memory for FaultyMemory {
     type Pin = CountedPin;
+    type Section = ();
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.access()?;
         self.inner.view(at, len)
@@ -111,6 +112,9 @@ impl Memory for FaultyMemory {
     }
     fn unpark_all(word: &AtomicU64) {
         PlainMemory::unpark_all(word);
+    }
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.access()?;
@@ -156,6 +160,7 @@ macro_rules! memory_over_plain {
     ($memory:ty, $self:ident, $inner:expr, $before:expr, $park:expr) => {
         impl Memory for $memory {
             type Pin = <PlainMemory as Memory>::Pin;
+            type Section = ();
             fn view(&mut $self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
                 $before;
                 $inner.view(at, len)
@@ -176,6 +181,9 @@ macro_rules! memory_over_plain {
             }
             fn unpark_all(word: &AtomicU64) {
                 PlainMemory::unpark_all(word);
+            }
+            fn write_section(&mut $self) -> Result<(), AccessError> {
+                Ok(())
             }
             fn yield_now(&mut $self) -> Result<(), AccessError> {
                 Ok(())

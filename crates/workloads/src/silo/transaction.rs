@@ -123,6 +123,7 @@ impl<L: Latch> Silo<L> {
     /// As [`Memory::store`]; the epoch stays then.
     #[cold]
     pub fn advance_epoch<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let _section = memory.write_section()?;
         let _held = self.epoch_latch.lock(memory)?;
         let next = self.epoch().saturating_add(1);
         // First in flash memory: no identifier is of an epoch that a restart would not know.
@@ -156,9 +157,13 @@ impl<L: Latch> Silo<L> {
         let mut conflicts = 0u64;
         let mut _turn = None;
         loop {
+            // What the body changes in indexes belongs to the transaction too.
+            let section = memory.write_section()?;
             let mut transaction = self.begin();
             let result = body(&mut transaction, memory);
-            match result.and_then(|result| transaction.commit(memory).map(|_| result)) {
+            let committed = result.and_then(|result| transaction.commit(memory).map(|_| result));
+            drop(section);
+            match committed {
                 Ok(result) => return Ok(result),
                 Err(Stop::Access(error)) => return Err(error),
                 Err(Stop::Conflict) => (),

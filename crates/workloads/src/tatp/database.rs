@@ -269,6 +269,7 @@ impl<L: Latch> Database<L> {
             return Ok(0);
         }
         let subscriber_pin = memory.pin(subscriber.address())?;
+        let _section = memory.write_section()?;
         let _held = self.latch(request.s_id).lock(memory)?;
         let (subscriber, facility) = (pinned(&subscriber_pin, subscriber), pinned(&facility_pin, facility));
         let bits: u16 = subscriber.load(offset_of!(Subscriber, bits));
@@ -291,6 +292,7 @@ impl<L: Latch> Database<L> {
         let Some(s_id) = self.index.find(memory, sub_nbr)? else { return Ok(0) };
         let at = self.subscriber(s_id)?;
         let pin = memory.pin(at.address())?;
+        let _section = memory.write_section()?;
         let _held = self.latch(s_id).lock(memory)?;
         let row = pinned(&pin, at);
         row.store(offset_of!(Subscriber, vlr_location), vlr_location);
@@ -341,6 +343,7 @@ impl<L: Latch> Database<L> {
     ) -> Result<u64, AccessError> {
         let (subscriber, forwarding) = (self.subscriber(s_id)?, self.forwarding(s_id, sf_type, start_time)?);
         let (subscriber_pin, forwarding_pin) = (memory.pin(subscriber.address())?, memory.pin(forwarding.address())?);
+        let _section = memory.write_section()?;
         let _held = self.latch(s_id).lock(memory)?;
         let (subscriber, forwarding) = (pinned(&subscriber_pin, subscriber), pinned(&forwarding_pin, forwarding));
         let present = forwarding.load::<u8>(offset_of!(CallForwarding, end_time)) != 0;

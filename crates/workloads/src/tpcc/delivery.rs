@@ -62,6 +62,7 @@ impl<L: Latch> Database<L> {
                 continue;
             }
             let mut districts: [usize; TEN] = std::array::from_fn(|i| first_district as usize + i);
+            let _section = memory.write_section()?;
             let _districts = lock_all::<L, M, TEN>(&self.districts, memory, &mut districts)?;
             let same = (first_district..).zip(&due).all(|(district, due)| {
                 let row = tables.district(district);

@@ -111,6 +111,7 @@ impl<L: Latch> Database<L> {
             let next = row.field::<u32>(offset_of!(District, next_order));
             let guess = tables.order(district, load(&row_pin, next));
             let order_pin = pin(memory, guess)?;
+            let _section = memory.write_section()?;
             let _district = self.districts.get(district as usize).lock(memory)?;
             let number: u32 = load(&row_pin, next);
             let place = tables.order(district, number);

@@ -50,6 +50,7 @@ impl<L: Latch> Database<L> {
             let count_at = row.field::<u64>(offset_of!(District, history_count));
             let guess = tables.history(district, load(&row_pin, count_at));
             let history_pin = pin(memory, guess)?;
+            let _section = memory.write_section()?;
             let _warehouse = self.warehouses.get(usize::from(payment.warehouse)).lock(memory)?;
             let _district = self.districts.get(district as usize).lock(memory)?;
             let count: u64 = load(&row_pin, count_at);

@@ -54,6 +54,7 @@ impl Unsteady {
 
 impl Memory for Unsteady {
     type Pin = PlainPin;
+    type Section = ();
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.disturb()?;
         self.inner.view(at, len)
@@ -75,6 +76,9 @@ impl Memory for Unsteady {
     }
     fn unpark_all(word: &AtomicU64) {
         PlainMemory::unpark_all(word);
+    }
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         self.disturb()?;

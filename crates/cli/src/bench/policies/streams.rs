@@ -101,6 +101,7 @@ impl Recorder {
 
 impl Memory for Recorder {
     type Pin = PlainPin;
+    type Section = ();
 
     fn view(&mut self, at: Address, len: usize) -> Result<View<'_>, AccessError> {
         self.note(at);
@@ -120,6 +121,9 @@ impl Memory for Recorder {
     }
     fn unpark_all(word: &AtomicU64) {
         PlainMemory::unpark_all(word);
+    }
+    fn write_section(&mut self) -> Result<(), AccessError> {
+        Ok(())
     }
     fn yield_now(&mut self) -> Result<(), AccessError> {
         Ok(())

@@ -1,0 +1,182 @@
+//! What outlives the process: durability levels, tokens, sync and roll back, and the thread that syncs by itself.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_runtime::{Runtime, SyncError};
+use fulgurite_store::Pool;
+
+use crate::named::Registry;
+use crate::{Directory, Error, Fulgurite, Reader};
+
+/// How often the thread that syncs looks at how much is uncommitted, at most.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a crash or a power failure leaves of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Nothing is promised, and no token is made: the pool may be empty. It costs least.
+    Cache,
+    /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a thread syncs so often by itself.
+    /// Whoever stops in good order loses nothing.
+    Lazy {
+        /// The time between two syncs; without the time that a sync itself takes.
+        every: Duration,
+        /// Bytes written back to the pool after which it syncs earlier. What lies dirty in DRAM does not count.
+        bytes: u64,
+    },
+    /// The last state whose [`Fulgurite::sync`] returned.
+    #[default]
+    Sync,
+}
+
+/// A pool, and what of it is in DRAM.
+pub(crate) struct Kept {
+    pub pool: Arc<Pool>,
+    pub named: Arc<Registry>,
+    durability: Durability,
+}
+
+impl Fulgurite {
+    pub(crate) fn over(
+        runtime: Arc<Runtime>,
+        pool: Option<Arc<Pool>>,
+        durability: Durability,
+    ) -> Result<Fulgurite, Error> {
+        let Some(pool) = pool else { return Ok(Fulgurite { syncer: None, runtime, pool: None }) };
+        // The directory hands addresses out from now on, and nobody else.
+        let all = crate::named::take_all(&runtime)?;
+        let directory = runtime.run(move |m| Ok(Directory::open(m, all)))??;
+        let named = Arc::new(Registry::new(directory));
+        runtime.keep(named.clone());
+        let (opened, registry) = (pool.clone(), named.clone());
+        runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
+        let syncer = match durability {
+            Durability::Lazy { every, bytes } => Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes)?),
+            _ => None,
+        };
+        Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, durability }) })
+    }
+
+    pub(crate) fn kept(&self, what: &'static str) -> Result<&Kept, Error> {
+        self.pool.as_ref().ok_or(Error::NoPool { what })
+    }
+
+    /// Names the state of everything, as it is between two write sections, and returns its token when it is durable. What a job
+    /// changes in several operations that belong together, it does in one `Context::write_section`; each operation of a container
+    /// is one by itself. From any thread that is not a worker.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`], [`Error::OnlyCache`]; [`Error::Sync`] when the medium fails: the pool takes no more changes then.
+    pub fn sync(&self) -> Result<u64, Error> {
+        let kept = self.kept("sync")?;
+        if kept.durability == Durability::Cache {
+            return Err(Error::OnlyCache);
+        }
+        if let Some(failed) = self.syncer.as_ref().and_then(Syncer::failed) {
+            return Err(failed.into());
+        }
+        Ok(self.runtime.sync()?.token)
+    }
+
+    /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone. Handles of containers that are
+    /// there in that state can be used as before; whoever uses one that is not is told [`crate::AccessError::Poisoned`].
+    ///
+    /// # Errors
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is being read; [`Error::Sync`].
+    pub fn roll_back(&self, token: u64) -> Result<(), Error> {
+        let kept = self.kept("roll_back")?;
+        kept.pool.can_roll_back(token)?;
+        self.runtime.roll_back(token)?;
+        let (pool, named) = (kept.pool.clone(), kept.named.clone());
+        Ok(self.runtime.run(move |m| crate::pages::give_temporary_back(m, &pool, &named))?)
+    }
+
+    /// The tokens that are kept, oldest first.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`].
+    pub fn tokens(&self) -> Result<Vec<u64>, Error> {
+        let tokens = self.kept("tokens")?.pool.tokens();
+        Ok(tokens.as_slice().iter().map(|token| token.epoch).collect())
+    }
+
+    /// Keeps a token whatever comes, or no more.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or the medium fails.
+    pub fn pin_token(&self, token: u64, pinned: bool) -> Result<(), Error> {
+        Ok(self.kept("pin_token")?.pool.pin(token, pinned)?)
+    }
+
+    /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Build`] when the budget is too small.
+    pub fn open_token(&self, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
+        let kept = self.kept("open_token")?;
+        Reader::open(kept.pool.view(token)?, dram_bytes)
+    }
+}
+
+/// The thread that syncs by itself. Dropping it stops it, after a last sync.
+pub(crate) struct Syncer {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+    failed: Arc<Mutex<Option<SyncError>>>,
+}
+
+impl Syncer {
+    fn start(runtime: Arc<Runtime>, pool: Arc<Pool>, every: Duration, bytes: u64) -> Result<Syncer, Error> {
+        let (stop, stopped) = channel();
+        let failed = Arc::new(Mutex::new(None));
+        let noted = failed.clone();
+        let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
+            if let Err(error) = sync_until(&stopped, &runtime, &pool, every, bytes) {
+                eprintln!("fulgurite: the pool could not be synced, and will not be again: {error}");
+                *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            }
+        });
+        Ok(Syncer { stop: Some(stop), thread: Some(thread.map_err(Error::Thread)?), failed })
+    }
+    /// Why it syncs no more, if it does not.
+    fn failed(&self) -> Option<SyncError> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn sync_until(
+    stopped: &Receiver<()>,
+    runtime: &Runtime,
+    pool: &Pool,
+    every: Duration,
+    bytes: u64,
+) -> Result<(), SyncError> {
+    let look = every.min(LOOK_EVERY);
+    let mut last = Instant::now();
+    loop {
+        let stop = stopped.recv_timeout(look) != Err(RecvTimeoutError::Timeout);
+        let uncommitted = pool.info().uncommitted.saturating_mul(SUBPAGE_BYTES as u64);
+        if stop || last.elapsed() >= every || uncommitted >= bytes.max(1) {
+            runtime.sync()?;
+            last = Instant::now();
+        }
+        if stop {
+            return Ok(());
+        }
+    }
+}
+
+impl Drop for Syncer {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            // It says itself why it failed.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! Where the data lies: what can be chosen, and how it is opened.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
+use fulgurite_format::{PoolId, SUBPAGE_BYTES};
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+
+use crate::{Durability, Error};
+
+/// Extents of a new pool: of 2 MiB, or smaller where there would be fewer than 128 of them.
+const EXTENT_PAGES: u32 = 512;
+const EXTENT_PAGES_MIN: u32 = 8;
+const EXTENTS: u32 = 128;
+
+/// Where the data lies.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Medium {
+    /// A pool that was made before: journaled, with the state of its last token.
+    Pool {
+        /// Its file or block device.
+        path: PathBuf,
+    },
+    /// A pool in a file that is created for this, of so many bytes, written once in full. What the journal and reclaim need is
+    /// part of it: programs get about five sixths of a large one.
+    NewPool {
+        /// Where.
+        path: PathBuf,
+        /// How large; a multiple of 64 KiB.
+        bytes: u64,
+    },
+    /// A file that is created for this, of so many bytes, written once in full. It keeps nothing.
+    NewFile {
+        /// Where.
+        path: PathBuf,
+        /// How large; a multiple of 64 KiB.
+        bytes: u64,
+    },
+    /// A file or block device whose contents are overwritten. It keeps nothing.
+    File {
+        /// Which.
+        path: PathBuf,
+    },
+    /// A device played by a thread on another core, with the latencies of flash.
+    Emulated {
+        /// How large.
+        bytes: u64,
+    },
+    /// Plain memory, for tests.
+    Memory {
+        /// How large.
+        bytes: u64,
+    },
+}
+
+/// A medium that was opened.
+pub(crate) struct Opened {
+    pub flash: Arc<dyn Flash>,
+    /// What it is a pool of.
+    pub pool: Option<Arc<Pool>>,
+    pub is_file: bool,
+}
+
+impl Medium {
+    pub(crate) fn open(&self, durability: Durability, keep_tokens: usize) -> Result<Opened, Error> {
+        let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+        let flat = |flash: Arc<dyn Flash>, is_file| Ok(Opened { flash, pool: None, is_file });
+        match self {
+            Medium::NewFile { path, bytes } => {
+                flat(Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?), true)
+            }
+            Medium::File { path } => flat(Arc::new(FileFlash::open(&FileConfig::existing(path))?), true),
+            Medium::Emulated { bytes } => {
+                flat(Arc::new(EmulatedFlash::new(EmulatedConfig::new(subpages(*bytes)))?), false)
+            }
+            Medium::Memory { bytes } => flat(Arc::new(MemoryFlash::new(subpages(*bytes))?), false),
+            Medium::NewPool { path, bytes } => {
+                // Judged before anything is created.
+                let geometry = geometry(subpages(*bytes))?;
+                let id = random_id()?;
+                let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?);
+                make(&file, geometry, id).inspect_err(|_| remove(path))?;
+                open_pool(path, file, durability, keep_tokens)
+            }
+            Medium::Pool { path } => {
+                open_pool(path, Arc::new(FileFlash::open(&FileConfig::existing(path))?), durability, keep_tokens)
+            }
+        }
+    }
+}
+
+/// That of a pool on so many flash pages.
+fn geometry(flash_pages: u32) -> Result<Geometry, Error> {
+    let mut extent = EXTENT_PAGES;
+    while extent > EXTENT_PAGES_MIN && flash_pages / extent < EXTENTS {
+        extent /= 2;
+    }
+    Ok(Geometry::new(flash_pages, extent, None)?)
+}
+
+fn make(file: &Arc<dyn Flash>, geometry: Geometry, id: PoolId) -> Result<(), Error> {
+    // A clock before 1970 says when it was made wrongly, and nothing else.
+    let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    Ok(Pool::format(file, geometry, id, made)?)
+}
+
+/// A file that was created for a pool that could not be made.
+fn remove(path: &Path) {
+    // Whoever tries again is told that it is there.
+    let _ = std::fs::remove_file(path);
+}
+
+/// An identity that no other pool has.
+fn random_id() -> Result<PoolId, Error> {
+    let mut id = PoolId::default();
+    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id.0)).map_err(Error::Random)?;
+    Ok(id)
+}
+
+fn open_pool(path: &Path, file: Arc<dyn Flash>, durability: Durability, keep_tokens: usize) -> Result<Opened, Error> {
+    let mut config = StoreConfig::default();
+    config.durability = match durability {
+        Durability::Cache => fulgurite_store::Durability::Cache,
+        Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
+    };
+    config.keep_tokens = keep_tokens.max(1);
+    let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;
+    let flash = pool.into_flash();
+    let pool = flash.layer().clone();
+    Ok(Opened { flash: Arc::new(flash), pool: Some(pool), is_file: true })
+}

@@ -1,0 +1,291 @@
+//! Named data of a pool: made or opened by name, each once in a process, kept with what of it is in DRAM.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fulgurite_format::PAGE_BYTES;
+use fulgurite_memory::{
+    AccessError, Array, BPlusTree, Container, Directory, HashMap, Heap, KeyHash, Masstree, Ptr, RedBlackTree, Region,
+    RootEntry, RootError, Rooted, Stored, VersionLatch,
+};
+use fulgurite_runtime::{Context, Durable, Runtime};
+
+use crate::{Error, Fulgurite};
+
+/// Latches of a container: 32 KiB of DRAM.
+const LATCHES: usize = 1 << 12;
+
+/// Takes all shared addresses from the runtime; returns how many bytes there are.
+pub(crate) fn take_all(runtime: &Runtime) -> Result<u64, AccessError> {
+    let Err(AccessError::NoSpace { free, .. }) = runtime.reserve_shared(u64::MAX) else { return Ok(0) };
+    runtime.reserve_shared(free)?;
+    Ok(free)
+}
+
+/// An open container, whatever it holds.
+trait Open: Send + Sync {
+    fn save(&self, context: &mut Context) -> Result<(), AccessError>;
+    fn reload(&self, context: &mut Context, directory: &Directory) -> Result<bool, RootError>;
+    fn abandon(&self);
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl<C: Container + Send + Sync + 'static> Open for Rooted<C> {
+    fn save(&self, context: &mut Context) -> Result<(), AccessError> {
+        Rooted::save(self, context)
+    }
+    fn reload(&self, context: &mut Context, directory: &Directory) -> Result<bool, RootError> {
+        Rooted::reload(self, context, directory)
+    }
+    fn abandon(&self) {
+        Rooted::abandon(self);
+    }
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// The directory of a pool, and the containers under its roots that are open.
+pub(crate) struct Registry {
+    pub directory: Directory,
+    /// By name. Never held across an access.
+    open: Mutex<BTreeMap<String, Arc<dyn Open>>>,
+    /// Whoever opens or makes something waits for others who do. Never taken inside a job.
+    turn: Mutex<()>,
+}
+
+fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What panicked while it held one left whole values.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    pub fn new(directory: Directory) -> Registry {
+        Registry { directory, open: Mutex::default(), turn: Mutex::default() }
+    }
+    fn all(&self) -> Vec<(String, Arc<dyn Open>)> {
+        hold(&self.open).iter().map(|(name, open)| (name.clone(), open.clone())).collect()
+    }
+}
+
+/// An error of the directory where only those of accesses are told.
+pub(crate) fn access_error(error: RootError) -> AccessError {
+    match error {
+        RootError::Access(error) => error,
+        RootError::NoSpace { pages, free } => {
+            let page = PAGE_BYTES as u64;
+            AccessError::NoSpace { requested: pages.saturating_mul(page), free: u64::from(free) * page }
+        }
+        RootError::Damaged { at, .. } => AccessError::Corrupt { what: "directory of roots", at, expected: 1, got: 0 },
+        _ => AccessError::Poisoned,
+    }
+}
+
+impl Durable for Registry {
+    fn save(&self, context: &mut Context) -> Result<(), AccessError> {
+        self.all().iter().try_for_each(|(_, open)| open.save(context))
+    }
+    fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
+        let mut result = self.directory.reload(context);
+        for (name, open) in self.all() {
+            match open.reload(context, &self.directory) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => result = result.and(Err(error)),
+            }
+            hold(&self.open).remove(&name);
+        }
+        result.map_err(access_error)
+    }
+}
+
+impl Fulgurite {
+    /// What has this name in the pool. The calls of [`Named`] open it, or make it where there is nothing of this name.
+    pub fn named<'f>(&'f self, name: &'f str) -> Named<'f> {
+        Named { memory: self, name }
+    }
+
+    /// All that has a name in the pool, in no order.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`]; what the medium says.
+    pub fn roots(&self) -> Result<Vec<RootEntry>, Error> {
+        let named = self.kept("roots")?.named.clone();
+        Ok(self.runtime.run(move |m| Ok(named.directory.roots(m)))??)
+    }
+}
+
+/// A name in a pool. Sizes that are given count only where something is made; what is there keeps its own.
+#[must_use = "say what has this name"]
+#[derive(Clone, Copy)]
+pub struct Named<'f> {
+    memory: &'f Fulgurite,
+    name: &'f str,
+}
+
+/// A container with a name: used like the container itself, by its `Deref`.
+type Handle<C> = Arc<Rooted<C>>;
+
+impl Named<'_> {
+    /// A hash map, meant for about `capacity` entries.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when the name leads to something else, or there is no room; [`Error::NoPool`].
+    pub fn hash_map<K, V>(&self, capacity: u64) -> Result<Handle<HashMap<K, V, VersionLatch>>, Error>
+    where
+        K: Stored + Eq + KeyHash + Send + Sync,
+        V: Stored + Send + Sync,
+    {
+        let bytes = HashMap::<K, V, VersionLatch>::bytes_needed(capacity);
+        self.container((bytes / 2).max(1 << 20), bytes, move |m, heap, region| {
+            HashMap::create(m, region, heap.clone(), capacity, LATCHES)
+        })
+    }
+
+    /// A B+-tree, whose nodes take up to `bytes`.
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    ///
+    /// # Panics
+    /// When three values do not fit into a subpage, or `V` needs more than 8-byte alignment.
+    pub fn b_plus_tree<V: Stored + Send + Sync>(
+        &self,
+        bytes: u64,
+    ) -> Result<Handle<BPlusTree<V, VersionLatch>>, Error> {
+        self.container(bytes, 0, |m, heap, _| BPlusTree::create(m, heap.clone(), LATCHES))
+    }
+
+    /// A red-black tree, whose nodes take up to `bytes`.
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    pub fn red_black_tree<K, V>(&self, bytes: u64) -> Result<Handle<RedBlackTree<K, V, VersionLatch>>, Error>
+    where
+        K: Stored + Ord + Send + Sync,
+        V: Stored + Send + Sync,
+    {
+        self.container(bytes, 0, |m, heap, _| RedBlackTree::create(m, heap.clone(), LATCHES))
+    }
+
+    /// A trie of byte strings, whose nodes take up to `bytes`.
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    pub fn masstree(&self, bytes: u64) -> Result<Handle<Masstree<VersionLatch>>, Error> {
+        self.container(bytes, 0, |m, heap, _| Masstree::create(m, heap.clone(), LATCHES))
+    }
+
+    /// An array of `len` elements; element `i` of a new one is `element(i)`. The handle has no latch to tell its users by that a
+    /// roll back took the array away: ask for it again after one.
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    pub fn array<T: Stored + Send + Sync>(
+        &self,
+        len: u64,
+        element: impl FnMut(u64) -> T + Send + 'static,
+    ) -> Result<Array<T>, Error> {
+        let array = self
+            .container(0, Array::<T>::bytes_needed(len), move |m, _, region| Array::create(m, region, len, element))?;
+        Ok(**array)
+    }
+
+    /// A heap of `bytes`.
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    pub fn heap(&self, bytes: u64) -> Result<Arc<Heap>, Error> {
+        Ok(self.container(bytes, 0, |_, _, _| Ok(()))?.heap().clone())
+    }
+
+    /// A value; a new one is `first`. At most a subpage. The program's own root, for example: a struct of pointers.
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`].
+    pub fn value<T: Stored + Send>(&self, first: T) -> Result<Ptr<T>, Error> {
+        let kept = self.memory.kept("a root")?;
+        let (named, name) = (kept.named.clone(), self.name.to_owned());
+        let _turn = hold(&kept.named.turn);
+        let made = self.memory.runtime.run(move |m| {
+            let found = named.directory.root(m, &name);
+            Ok(match found {
+                Err(RootError::Unknown { .. }) => named.directory.create_root(m, &name, first),
+                found => found,
+            })
+        })?;
+        Ok(made?)
+    }
+
+    /// Whatever `make` makes in a new heap of `heap_bytes` and a region of `data_bytes`: for containers of a program's own.
+    ///
+    /// # Errors
+    /// As [`Named::hash_map`]; what `make` returns.
+    pub fn container<C>(
+        &self,
+        heap_bytes: u64,
+        data_bytes: u64,
+        make: impl FnOnce(&mut Context, &Arc<Heap>, Region) -> Result<C, AccessError> + Send + 'static,
+    ) -> Result<Handle<C>, Error>
+    where
+        C: Container + Send + Sync + 'static,
+    {
+        let kept = self.memory.kept("a root")?;
+        let (named, name) = (kept.named.clone(), self.name.to_owned());
+        let _turn = hold(&kept.named.turn);
+        let opened = self.memory.runtime.run(move |m| Ok(named.open_or_make(m, name, (heap_bytes, data_bytes), make)));
+        opened?
+    }
+
+    /// Removes it. Handles of it are told [`AccessError::Poisoned`], and its space is free.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when there is nothing of this name; [`Error::NoPool`].
+    pub fn remove(&self) -> Result<(), Error> {
+        let kept = self.memory.kept("a root")?;
+        let (named, name, pool) = (kept.named.clone(), self.name.to_owned(), kept.pool.clone());
+        let _turn = hold(&kept.named.turn);
+        let removed = self.memory.runtime.run(move |m| {
+            // Nobody finds it half removed: the root goes first, in a section with what follows.
+            let _section = m.write_section()?;
+            let removed = named.directory.remove(m, &name);
+            if removed.is_ok()
+                && let Some(open) = hold(&named.open).remove(&name)
+            {
+                open.abandon();
+            }
+            Ok(removed)
+        })?;
+        let root = removed?;
+        // Its data is dead as soon as no token sees it.
+        let region = Region { base: root.address, bytes: root.bytes };
+        Ok(pool.delete_pages(crate::pages::pages_of(region))?)
+    }
+}
+
+impl Registry {
+    fn open_or_make<C: Container + Send + Sync + 'static>(
+        &self,
+        m: &mut Context,
+        name: String,
+        bytes: (u64, u64),
+        make: impl FnOnce(&mut Context, &Arc<Heap>, Region) -> Result<C, AccessError>,
+    ) -> Result<Handle<C>, Error> {
+        // Between what is found in the directory and what is noted here, no roll back comes.
+        let _section = m.write_section()?;
+        let known = hold(&self.open).get(&name).cloned();
+        if let Some(known) = known {
+            // Of another type? The directory has the words for it.
+            self.directory.find_as(m, &name, &C::type_name(), C::parts())?;
+            return known.any().downcast().map_err(|_| Error::OpenOtherwise { name });
+        }
+        let rooted = match Rooted::<C>::open(m, &self.directory, &name, LATCHES) {
+            Err(RootError::Unknown { .. }) => Rooted::create(m, &self.directory, &name, bytes, make)?,
+            opened => opened?,
+        };
+        let rooted = Arc::new(rooted);
+        hold(&self.open).insert(name, rooted.clone());
+        Ok(rooted)
+    }
+}

@@ -1,0 +1,121 @@
+//! NVMM's memory operations on pages of a pool: `alloc`, `delete`, `setperms`. `read` and `write` are accesses, `sync` and
+//! `rollback` are [`Fulgurite::sync`] and [`Fulgurite::roll_back`].
+
+use std::ops::Range;
+
+use fulgurite_format::{Address, PAGE_BYTES};
+use fulgurite_memory::{AccessError, Directory, Region, RootError};
+use fulgurite_runtime::Context;
+use fulgurite_store::{Permissions, Pool};
+
+use crate::named::Registry;
+use crate::{Error, Fulgurite};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// The pages of a region of whole pages.
+pub(crate) fn pages_of(region: Region) -> Range<u32> {
+    let first = region.base.linear() / PAGE;
+    let end = first + region.bytes / PAGE;
+    u32::try_from(first).unwrap_or(u32::MAX)..u32::try_from(end).unwrap_or(u32::MAX)
+}
+
+impl Fulgurite {
+    /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written. Temporary ones go when this
+    /// process ends, however it ends, and their addresses are free then.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`].
+    pub fn alloc(&self, pages: u32, permissions: Permissions) -> Result<Region, Error> {
+        self.on_pages("alloc", move |m, pool, directory| {
+            let region = directory.reserve(m, u64::from(pages) * PAGE)?;
+            if let Err(error) = pool.set_permissions(pages_of(region), permissions) {
+                // What cannot be given back is lost, and nothing else.
+                let _ = directory.give_back(m, region);
+                return Err(error.into());
+            }
+            Ok(region)
+        })
+    }
+
+    /// Deletes pages that were allocated, or handed out by [`Fulgurite::region`]: their data is gone with the next sync, and their
+    /// addresses are free. Nobody may use them any more, in any job.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when one of them may not be
+    /// written; [`Error::NoPool`]. Nothing is deleted then.
+    pub fn delete(&self, region: Region) -> Result<(), Error> {
+        self.on_pages("delete", move |m, pool, directory| {
+            check(m, directory, region)?;
+            pool.delete_pages(pages_of(region))?;
+            Ok(directory.give_back(m, region)?)
+        })
+    }
+
+    /// Changes what may be done with pages, and how long they stay, as part of the state: it rolls back with the data.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when it cannot be recorded;
+    /// [`Error::NoPool`].
+    pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
+        self.on_pages("set_permissions", move |m, pool, directory| {
+            check(m, directory, region)?;
+            Ok(pool.set_permissions(pages_of(region), permissions)?)
+        })
+    }
+
+    /// What may be done with the page of an address; none when it is not allocated.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`].
+    pub fn permissions(&self, at: Address) -> Result<Option<Permissions>, Error> {
+        let kept = self.kept("permissions")?;
+        let page = pages_of(Region::new(Address::from_linear(at.linear() / PAGE * PAGE), PAGE)).start;
+        let there = at.controller() == Address::FIRST_CONTROLLER && page < kept.pool.geometry().pages();
+        Ok(if there { kept.pool.permissions(page) } else { None })
+    }
+
+    fn on_pages<T: Send + 'static>(
+        &self,
+        what: &'static str,
+        code: impl FnOnce(&mut Context, &Pool, &Directory) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        let kept = self.kept(what)?;
+        let (pool, named) = (kept.pool.clone(), kept.named.clone());
+        self.runtime.run(move |m| {
+            // The directory and the pages' status change together.
+            let _section = m.write_section()?;
+            Ok(code(m, &pool, &named.directory))
+        })?
+    }
+}
+
+/// Whether a region is handed out, whole, and not a root's.
+fn check(m: &mut Context, directory: &Directory, region: Region) -> Result<(), RootError> {
+    let handed_out = directory.has_handed_out(m, region)?;
+    if !handed_out || holds_a_root(m, directory, region)? {
+        return Err(RootError::NotHandedOut { at: region.base, bytes: region.bytes });
+    }
+    Ok(())
+}
+fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Result<bool, RootError> {
+    let end = |base: Address, bytes: u64| base.linear().saturating_add(bytes);
+    let roots = directory.roots(m)?;
+    Ok(roots.iter().any(|root| {
+        root.address.linear() < end(region.base, region.bytes) && region.base.linear() < end(root.address, root.bytes)
+    }))
+}
+
+/// Gives the addresses of temporary pages back that went with an earlier process.
+pub(crate) fn give_temporary_back(m: &mut Context, pool: &Pool, named: &Registry) -> Result<(), AccessError> {
+    let _section = m.write_section()?;
+    for run in pool.take_dropped_temporary().chunk_by(|a, b| a + 1 == *b) {
+        let region = Region::new(Address::from_linear(u64::from(run[0]) * PAGE), run.len() as u64 * PAGE);
+        match check(m, &named.directory, region).and_then(|()| named.directory.give_back(m, region)) {
+            // What was never handed out, or is a root's whose page was made temporary: nothing to give back.
+            Ok(()) | Err(RootError::NotHandedOut { .. }) => {}
+            Err(error) => return Err(crate::named::access_error(error)),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The state of a token, read beside the live pool.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_memory::{AccessError, Container, Directory, Memory, Ptr, RootEntry, Rooted, Stored};
+use fulgurite_runtime::{Context, Runtime};
+use fulgurite_store::View;
+
+use crate::Error;
+
+/// The state of a token: a memory of its own, with one worker, whose data is read from the live pool. The token is kept for as long
+/// as this lives.
+///
+/// It is for reading. What a job writes to it stays in its DRAM or fails, and is never written to the pool.
+pub struct Reader {
+    runtime: Runtime,
+    directory: Arc<Directory>,
+    token: u64,
+}
+
+impl Reader {
+    pub(crate) fn open(view: View, dram_bytes: u64) -> Result<Reader, Error> {
+        let token = view.token();
+        let flash = Arc::new(view.into_flash());
+        let bytes = u64::from(fulgurite_flash::Flash::subpages(&*flash)) * SUBPAGE_BYTES as u64;
+        let builder = Runtime::builder(flash).dram(dram_bytes).existing(bytes);
+        let runtime = builder.submit_batch(4).spin(Duration::from_micros(20)).build()?;
+        let directory = runtime.run(move |m| Ok(Directory::look(m, bytes)))??;
+        Ok(Reader { runtime, directory: Arc::new(directory), token })
+    }
+
+    /// The token.
+    #[must_use]
+    pub fn token(&self) -> u64 {
+        self.token
+    }
+
+    /// Runs `code` on the worker and waits for it.
+    ///
+    /// # Errors
+    /// What `code` returned.
+    pub fn run<T: Send + 'static>(
+        &self,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    ) -> Result<T, AccessError> {
+        self.runtime.run(code)
+    }
+
+    /// The container that has this name in this state: `reader.container::<HashMap<u64, u64, NoLatch>>("users")`. One worker
+    /// reads it and nobody writes, so that [`crate::NoLatch`] will do.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when there is none, or one of another type.
+    pub fn container<C: Container + Send + Sync + 'static>(&self, name: &str) -> Result<Arc<Rooted<C>>, Error> {
+        let (directory, name) = (self.directory.clone(), name.to_owned());
+        Ok(self.runtime.run(move |m| Ok(Rooted::open(m, &directory, &name, 1)))?.map(Arc::new)?)
+    }
+
+    /// The value that has this name in this state.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when there is none, or one of another type.
+    pub fn value<T: Stored + Send>(&self, name: &str) -> Result<T, Error> {
+        let (directory, name) = (self.directory.clone(), name.to_owned());
+        let value = self.runtime.run(move |m| {
+            let root: Result<Ptr<T>, _> = directory.root(m, &name);
+            match root {
+                Ok(at) => m.load(at).map(Ok),
+                Err(error) => Ok(Err(error)),
+            }
+        })?;
+        Ok(value?)
+    }
+
+    /// All that has a name in this state, in no order.
+    ///
+    /// # Errors
+    /// What the medium says.
+    pub fn roots(&self) -> Result<Vec<RootEntry>, Error> {
+        let directory = self.directory.clone();
+        Ok(self.runtime.run(move |m| Ok(directory.roots(m)))??)
+    }
+}

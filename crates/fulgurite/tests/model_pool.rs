@@ -1,0 +1,479 @@
+//! Goal: a pool keeps what has a name. Whatever was synced last is there after the program has ended or was killed; a roll back makes
+//! an older state again, in DRAM and in the pool; an older token can be read beside the live state; temporary pages go with their process.
+//! Method: random operations on containers of every kind, by jobs on one and on two workers, over a pool in a small file and a cache
+//! that is smaller than the data, mirrored in models. A sync keeps a copy of the model under its token. A restart closes the pool
+//! after a sync and opens it; a crash copies the file while the pool is in use with changes that were not synced, and opens the copy.
+//! After each, everything must equal the model of the state that should be there, and all checks pass. Seeds are printed.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fulgurite::{
+    AccessError, Address, Array, BPlusTree, Context, Durability, Error, Fulgurite, HashMap, Heap, JobOptions, Masstree,
+    Medium, Memory, NoLatch, Permissions, PoolError, Ptr, RedBlackTree, Region, RootError, Rooted, VersionLatch,
+};
+
+const KEYS: u64 = 4000;
+const POOL_BYTES: u64 = 48 << 20;
+const TOKENS: usize = 64;
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+#[derive(Clone)]
+struct Random(u64);
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+#[derive(Clone, Default, PartialEq, Debug)]
+struct Model {
+    hashed: BTreeMap<u64, u64>,
+    tree: BTreeMap<u64, u64>,
+    red_black: BTreeMap<u64, u64>,
+    trie: BTreeMap<Vec<u8>, u64>,
+    array: BTreeMap<u64, u64>,
+    objects: Vec<(Address, usize, u64)>,
+    value: u64,
+}
+
+type Hashed = HashMap<u64, [u64; 4], VersionLatch>;
+
+/// Handles.
+#[derive(Clone)]
+struct Data {
+    hashed: Arc<Rooted<Hashed>>,
+    tree: Arc<Rooted<BPlusTree<u64, VersionLatch>>>,
+    red_black: Arc<Rooted<RedBlackTree<u64, u64, VersionLatch>>>,
+    trie: Arc<Rooted<Masstree<VersionLatch>>>,
+    array: Array<u64>,
+    heap: Arc<Heap>,
+    value: Ptr<u64>,
+}
+
+fn key_of(key: u64) -> Vec<u8> {
+    format!("key number {key:08}").into_bytes()
+}
+
+impl Data {
+    fn of(memory: &Fulgurite) -> Result<Data, Error> {
+        Ok(Data {
+            hashed: memory.named("hashed").hash_map(KEYS / 2)?,
+            tree: memory.named("tree").b_plus_tree(2 << 20)?,
+            red_black: memory.named("red-black").red_black_tree(1 << 20)?,
+            trie: memory.named("trie").masstree(2 << 20)?,
+            array: memory.named("array").array(KEYS, |_| 0)?,
+            heap: memory.named("heap").heap(4 << 20)?,
+            value: memory.named("value").value(0)?,
+        })
+    }
+
+    fn step(&self, m: &mut Context, model: &mut Model, random: &mut Random) -> Result<(), AccessError> {
+        let (key, value) = (random.below(KEYS), random.next());
+        match random.below(13) {
+            0 | 1 => {
+                let old = self.hashed.insert(m, &key, [value; 4])?;
+                assert_eq!(old, model.hashed.insert(key, value).map(|v| [v; 4]));
+            }
+            2 => assert_eq!(self.hashed.remove(m, &key)?, model.hashed.remove(&key).map(|v| [v; 4])),
+            3 | 4 => assert_eq!(self.tree.insert(m, key, value)?, model.tree.insert(key, value)),
+            5 => assert_eq!(self.tree.remove(m, key)?, model.tree.remove(&key)),
+            6 => assert_eq!(self.red_black.insert(m, &key, value)?, model.red_black.insert(key, value)),
+            7 => assert_eq!(self.red_black.remove(m, &key)?, model.red_black.remove(&key)),
+            8 => assert_eq!(self.trie.insert(m, &key_of(key), value)?, model.trie.insert(key_of(key), value)),
+            9 => assert_eq!(self.trie.remove(m, &key_of(key))?, model.trie.remove(&key_of(key))),
+            10 => {
+                self.array.set(m, key, value)?;
+                model.array.insert(key, value);
+            }
+            11 => {
+                let bytes = 8 * (1 + random.below(60) as usize);
+                let at = self.heap.allocate(m, bytes)?;
+                m.write_bytes(at, &value.to_le_bytes().repeat(bytes / 8))?;
+                model.objects.push((at, bytes, value));
+            }
+            _ if !model.objects.is_empty() => {
+                let index = random.below(model.objects.len() as u64) as usize;
+                let (at, bytes, _) = model.objects.swap_remove(index);
+                self.heap.free(m, at, bytes)?;
+            }
+            _ => {
+                m.store(self.value, value)?;
+                model.value = value;
+            }
+        }
+        Ok(())
+    }
+
+    fn equals(&self, m: &mut Context, model: &Model) -> Result<(), AccessError> {
+        self.hashed.check(m)?;
+        self.tree.check(m)?;
+        self.red_black.check(m)?;
+        self.trie.check(m)?;
+        for heap in [self.hashed.heap(), self.tree.heap(), self.red_black.heap(), self.trie.heap(), &self.heap] {
+            heap.check(m)?;
+        }
+        let mut found = Model { value: m.load(self.value)?, ..Model::default() };
+        self.hashed.for_each(m, |&key, value| found.hashed.extend([(key, value[0])]))?;
+        self.tree.scan(m, 0, u64::MAX, |key, &value| {
+            found.tree.insert(key, value);
+            ControlFlow::Continue(())
+        })?;
+        self.trie.scan(m, b"", usize::MAX, |key, value| {
+            found.trie.insert(key.to_vec(), value);
+            ControlFlow::Continue(())
+        })?;
+        for key in 0..KEYS {
+            found.red_black.extend(self.red_black.get(m, &key)?.map(|value| (key, value)));
+            found.array.extend(Some((key, self.array.get(m, key)?)).filter(|(_, value)| *value != 0));
+        }
+        for &(at, bytes, value) in &model.objects {
+            let mut filled = vec![0; bytes];
+            m.read_bytes(at, &mut filled)?;
+            assert_eq!(filled, value.to_le_bytes().repeat(bytes / 8), "an object is somebody else's too");
+        }
+        found.objects.clone_from(&model.objects);
+        assert_eq!(found, *model);
+        Ok(())
+    }
+}
+
+/// Runs a job that may pin as much as any operation does.
+fn job<T: Send + 'static>(
+    memory: &Fulgurite,
+    code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+) -> T {
+    let options = JobOptions::default().pins(16);
+    memory.runtime().submit_with(&options, code).unwrap().wait().unwrap().unwrap()
+}
+
+fn start(medium: Medium, workers: usize) -> Fulgurite {
+    let builder = Fulgurite::builder(medium).dram("6M").unwrap().workers(workers).keep_tokens(TOKENS);
+    builder.with(|runtime| runtime.fibers(8)).start().unwrap()
+}
+fn open(path: &Path, workers: usize) -> Fulgurite {
+    start(Medium::Pool { path: path.into() }, workers)
+}
+
+struct Test {
+    directory: tempfile::TempDir,
+    path: PathBuf,
+    workers: usize,
+    memory: Option<Fulgurite>,
+    data: Data,
+    model: Model,
+    /// What each token names.
+    states: Vec<(u64, Model)>,
+    random: Random,
+}
+
+impl Test {
+    fn new(seed: u64, workers: usize) -> Test {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let memory = start(Medium::NewPool { path: path.clone(), bytes: POOL_BYTES }, workers);
+        let data = Data::of(&memory).unwrap();
+        let (memory, model, states, random) = (Some(memory), Model::default(), Vec::new(), Random(seed));
+        Test { directory, path, workers, memory, data, model, states, random }
+    }
+    fn memory(&self) -> &Fulgurite {
+        self.memory.as_ref().expect("it is open")
+    }
+    fn work(&mut self) {
+        let (data, mut model, mut random) = (self.data.clone(), self.model.clone(), self.random.clone());
+        (self.model, self.random) = job(self.memory(), move |m| {
+            for _ in 0..random.below(2000) {
+                data.step(m, &mut model, &mut random)?;
+            }
+            Ok((model, random))
+        });
+    }
+    fn sync(&mut self) {
+        let token = self.memory().sync().unwrap();
+        assert!(self.states.last().is_none_or(|(last, _)| *last < token));
+        self.states.push((token, self.model.clone()));
+    }
+    /// The tokens whose states are known.
+    fn tokens(&self) -> Vec<u64> {
+        let kept = self.memory().tokens().unwrap();
+        kept.into_iter().filter(|token| self.states.iter().any(|(known, _)| known == token)).collect()
+    }
+    fn state_of(&self, token: u64) -> Model {
+        self.states.iter().find(|(known, _)| *known == token).expect("it is known").1.clone()
+    }
+    fn check(&self) {
+        let (data, model) = (self.data.clone(), self.model.clone());
+        job(self.memory(), move |m| data.equals(m, &model));
+    }
+
+    fn roll_back(&mut self) {
+        let tokens = self.tokens();
+        let token = tokens[self.random.below(tokens.len() as u64) as usize];
+        self.memory().roll_back(token).unwrap();
+        self.states.retain(|(known, _)| *known <= token);
+        self.model = self.state_of(token);
+        assert!(self.memory().tokens().unwrap().into_iter().all(|kept| kept <= token));
+    }
+    fn restart(&mut self) {
+        self.sync();
+        self.memory = None;
+        let memory = open(&self.path, self.workers);
+        self.data = Data::of(&memory).unwrap();
+        self.memory = Some(memory);
+    }
+    fn crash(&mut self) {
+        self.sync();
+        let synced = self.model.clone();
+        self.work();
+        let copy = self.directory.path().join("copy");
+        std::fs::copy(&self.path, &copy).unwrap();
+        {
+            let memory = open(&copy, self.workers);
+            let data = Data::of(&memory).unwrap();
+            job(&memory, move |m| data.equals(m, &synced));
+        }
+        std::fs::remove_file(copy).unwrap();
+    }
+    fn read_old(&mut self) {
+        let tokens = self.tokens();
+        let token = tokens[self.random.below(tokens.len() as u64) as usize];
+        let (reader, then) = (self.memory().open_token(token, 4 << 20).unwrap(), self.state_of(token));
+        // What it reads moves and is overwritten meanwhile.
+        self.work();
+        self.memory().runtime().write_back().unwrap();
+        let hashed = reader.container::<HashMap<u64, [u64; 4], NoLatch>>("hashed").unwrap();
+        let array = reader.container::<Array<u64>>("array").unwrap();
+        let value = then.value;
+        reader
+            .run(move |m| {
+                let (mut found, mut elements) = (BTreeMap::new(), BTreeMap::new());
+                hashed.for_each(m, |&key, value| found.extend([(key, value[0])]))?;
+                for key in 0..KEYS {
+                    elements.extend(Some((key, array.get(m, key)?)).filter(|(_, value)| *value != 0));
+                }
+                assert_eq!((found, elements), (then.hashed, then.array));
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(reader.value::<u64>("value").unwrap(), value);
+        assert!(matches!(reader.value::<u32>("value"), Err(Error::Root(RootError::WrongType { .. }))));
+        if let Some(&older) = tokens.iter().find(|older| **older < token) {
+            let refused = self.memory().roll_back(older);
+            assert!(matches!(refused, Err(Error::Pool(PoolError::TokenInUse { .. }))), "{refused:?}");
+        }
+    }
+}
+
+fn run(seed: u64, workers: usize) {
+    let mut test = Test::new(seed, workers);
+    test.sync();
+    for _ in 0..12 {
+        test.work();
+        match test.random.below(7) {
+            0..3 => test.sync(),
+            3 => test.roll_back(),
+            4 => test.restart(),
+            5 => test.crash(),
+            _ => test.read_old(),
+        }
+        test.check();
+    }
+}
+
+fn run_all(workers: usize) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let first = number("FULGURITE_SEED").unwrap_or(1);
+    for seed in first..first + number("FULGURITE_RUNS").unwrap_or(4) {
+        eprintln!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_RUNS=1 repeats it");
+        run(seed, workers);
+    }
+}
+
+#[test]
+fn a_pool_is_what_its_model_is_with_one_worker() {
+    run_all(1);
+}
+#[test]
+fn a_pool_is_what_its_model_is_with_two_workers() {
+    run_all(2);
+}
+
+fn small() -> (tempfile::TempDir, Fulgurite) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = Fulgurite::builder(Medium::NewPool { path, bytes: 16 << 20 }).dram("4M").unwrap().keep_tokens(4);
+    let memory = memory.with(|runtime| runtime.fibers(8)).start().unwrap();
+    (directory, memory)
+}
+
+#[test]
+fn a_name_is_one_thing_in_a_process() {
+    let (_directory, memory) = small();
+    let one = memory.named("map").hash_map::<u64, u64>(100).unwrap();
+    let two = memory.named("map").hash_map::<u64, u64>(5000).unwrap();
+    assert!(Arc::ptr_eq(&one, &two));
+    let wrong = memory.named("map").hash_map::<u64, u32>(100).expect_err("another type is refused").to_string();
+    assert!(wrong.contains("hash map of u64 to u64") && wrong.contains("hash map of u64 to u32"), "{wrong}");
+    let otherwise =
+        memory.named("map").container::<HashMap<u64, u64, NoLatch>>(0, 0, |_, _, _| Err(AccessError::Cancelled));
+    assert!(matches!(otherwise, Err(Error::OpenOtherwise { .. })));
+    assert!(matches!(memory.named("").value(1u64), Err(Error::Root(RootError::BadName { .. }))));
+    let mut names: Vec<String> = memory.roots().unwrap().into_iter().map(|root| root.name).collect();
+    names.sort();
+    assert_eq!(names, ["map"]);
+
+    memory.named("map").remove().unwrap();
+    assert!(matches!(memory.named("map").remove(), Err(Error::Root(RootError::Unknown { .. }))));
+    assert_eq!(memory.run(move |m| one.get(m, &1)), Err(AccessError::Poisoned));
+    let other = memory.named("map").hash_map::<u64, u32>(100).unwrap();
+    assert_eq!(memory.run(move |m| other.insert(m, &1, 2)), Ok(None));
+}
+
+#[test]
+fn who_holds_what_a_roll_back_took_away_is_told() {
+    let (_directory, memory) = small();
+    let old = memory.named("old").hash_map::<u64, u64>(100).unwrap();
+    let before = memory.sync().unwrap();
+    let new = memory.named("new").b_plus_tree::<u64>(1 << 20).unwrap();
+    let (tree, map) = (new.clone(), old.clone());
+    memory.run(move |m| tree.insert(m, 1, 1).and(map.insert(m, &1, 1))).unwrap();
+    memory.sync().unwrap();
+    memory.roll_back(before).unwrap();
+    assert_eq!(memory.run(move |m| new.get(m, 1)), Err(AccessError::Poisoned));
+    assert_eq!(memory.run(move |m| old.get(m, &1)), Ok(None));
+    let again = memory.named("new").b_plus_tree::<u64>(1 << 20).unwrap();
+    assert_eq!(memory.run(move |m| again.insert(m, 1, 5)), Ok(None));
+    assert!(matches!(memory.roll_back(before + 100), Err(Error::Pool(PoolError::NoToken { .. }))));
+    assert!(matches!(memory.open_token(before + 100, 4 << 20), Err(Error::Pool(PoolError::NoToken { .. }))));
+}
+
+#[test]
+fn what_has_no_pool_keeps_nothing_and_says_so() {
+    let memory = Fulgurite::builder(Medium::Memory { bytes: 16 << 20 }).dram("4M").unwrap().start().unwrap();
+    assert!(matches!(memory.sync(), Err(Error::NoPool { .. })));
+    assert!(matches!(memory.named("x").value(1u64), Err(Error::NoPool { .. })));
+    assert!(matches!(memory.tokens(), Err(Error::NoPool { .. })));
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let medium = Medium::NewPool { path: path.clone(), bytes: 16 << 20 };
+    let cache = Fulgurite::builder(medium).dram("4M").unwrap().durability(Durability::Cache).start().unwrap();
+    cache.named("x").value(1u64).unwrap();
+    assert!(matches!(cache.sync(), Err(Error::OnlyCache)));
+    drop(cache);
+    let small = Fulgurite::builder(Medium::NewPool { path: directory.path().join("no"), bytes: 64 << 10 }).start();
+    assert!(matches!(small, Err(Error::Geometry(_))), "{:?}", small.err());
+    assert!(!directory.path().join("no").exists(), "refused before anything is created");
+    let flat = directory.path().join("flat");
+    std::fs::write(&flat, vec![1; 1 << 20]).unwrap();
+    let none = Fulgurite::builder(Medium::Pool { path: flat }).start().err().expect("there is no pool").to_string();
+    assert!(none.contains("flat: this is no pool"), "{none}");
+    let exists = Fulgurite::builder(Medium::NewPool { path, bytes: 16 << 20 }).start();
+    assert!(matches!(exists, Err(Error::Open(_))), "{:?}", exists.err());
+}
+
+#[test]
+fn a_lazy_pool_syncs_by_itself_and_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let lazy = |every, bytes| Durability::Lazy { every, bytes };
+    let medium = Medium::NewPool { path: path.clone(), bytes: 16 << 20 };
+    let memory = Fulgurite::builder(medium).dram("4M").unwrap().durability(lazy(Duration::from_millis(1), u64::MAX));
+    let memory = memory.start().unwrap();
+    let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
+    let first = memory.tokens().unwrap();
+    let begun = Instant::now();
+    while memory.tokens().unwrap() == first {
+        assert!(begun.elapsed() < Duration::from_secs(10), "no token in 10 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(memory);
+
+    // Only the end syncs here.
+    let never = lazy(Duration::from_secs(1 << 30), u64::MAX);
+    let open = |path: &Path| {
+        Fulgurite::builder(Medium::Pool { path: path.into() }).dram("4M").unwrap().durability(never).start().unwrap()
+    };
+    drop(map);
+    let memory = open(&path);
+    let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
+    memory.run(move |m| map.insert(m, &1, 2)).unwrap();
+    drop(memory);
+    let memory = open(&path);
+    let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
+    assert_eq!(memory.run(move |m| map.get(m, &1)), Ok(Some(2)));
+}
+
+#[test]
+fn pages_are_allocated_deleted_and_restricted_and_roll_back() {
+    const PAGE: u64 = 64 << 10;
+    let (_directory, memory) = small();
+    let read_only = Permissions { write: false, ..Permissions::DEFAULT };
+    let region = memory.alloc(3, Permissions::DEFAULT).unwrap();
+    assert_eq!(region.bytes, 3 * PAGE);
+    let before = memory.sync().unwrap();
+    memory.set_permissions(region, read_only).unwrap();
+    assert_eq!(memory.permissions(region.base.add(PAGE)).unwrap(), Some(read_only));
+    let refused = memory.delete(region);
+    assert!(matches!(refused, Err(Error::Pool(PoolError::NotPermitted { .. }))), "{refused:?}");
+    memory.roll_back(before).unwrap();
+    assert_eq!(memory.permissions(region.base).unwrap(), Some(Permissions::DEFAULT));
+
+    let map = memory.named("map").value(7u64).unwrap();
+    let root = Region::new(map.address(), PAGE);
+    let beyond = Region::new(region.base, 1 << 30);
+    for wrong in [root, beyond, Region::new(Address::from_linear(0), PAGE), Region::new(region.base, PAGE / 2)] {
+        assert!(matches!(memory.delete(wrong), Err(Error::Root(RootError::NotHandedOut { .. }))), "{wrong:?}");
+        let refused = memory.set_permissions(wrong, read_only);
+        assert!(matches!(refused, Err(Error::Root(RootError::NotHandedOut { .. }))), "{wrong:?}");
+    }
+    memory.delete(region).unwrap();
+    assert_eq!(memory.permissions(region.base).unwrap(), None);
+    assert!(matches!(memory.delete(region), Err(Error::Root(RootError::NotHandedOut { .. }))));
+    assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, region.base, "addresses are used again");
+    assert!(matches!(memory.alloc(1 << 20, Permissions::DEFAULT), Err(Error::Root(RootError::NoSpace { .. }))));
+}
+
+#[test]
+fn temporary_pages_go_with_their_process_however_it_ends() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, killed) = (directory.path().join("pool"), directory.path().join("killed"));
+    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, 1);
+    let stays = memory.alloc(2, Permissions::DEFAULT).unwrap();
+    let goes = memory.alloc(2, Permissions { permanent: false, ..Permissions::DEFAULT }).unwrap();
+    let write = move |m: &mut Context| {
+        m.store(Ptr::<u64>::new(stays.base), 1)?;
+        m.store(Ptr::<u64>::new(goes.base.add(65536)), 2)
+    };
+    memory.run(write).unwrap();
+    let token = memory.sync().unwrap();
+    // As a process that is killed leaves it.
+    std::fs::copy(&path, &killed).unwrap();
+    drop(memory);
+    for path in [path, killed] {
+        let memory = start(Medium::Pool { path }, 1);
+        let check = |memory: &Fulgurite| {
+            assert_eq!(memory.permissions(stays.base).unwrap(), Some(Permissions::DEFAULT));
+            assert_eq!(memory.permissions(goes.base).unwrap(), None);
+            let read = memory.run(move |m| {
+                Ok((m.load(Ptr::<u64>::new(stays.base))?, m.load(Ptr::<u64>::new(goes.base.add(65536)))?))
+            });
+            assert_eq!(read, Ok((1, 0)));
+        };
+        check(&memory);
+        assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, goes.base, "its addresses are free again");
+        // A state of the process that has ended: its temporary pages do not come back.
+        memory.roll_back(token).unwrap();
+        check(&memory);
+        assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, goes.base, "its addresses are free again");
+    }
+}

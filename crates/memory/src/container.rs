@@ -1,0 +1,358 @@
+//! Containers that a root names: what they need to be found again by a later run of the program, and to be right again after a
+//! roll back.
+//!
+//! ```text
+//! region: | header, a subpage: the heap's region, at 64 the container's root | heap | what else the container has |
+//! ```
+//!
+//! In flash memory a container is its root and what that leads to. In DRAM it has latches, and its heap what is free: the heap's
+//! state is saved at every sync and read again after a roll back; readers that were under way then are made to look again.
+
+use std::fmt::Debug;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use fulgurite_format::{Address, Plain, RootEntry, SUBPAGE_BYTES, TypePart};
+use fulgurite_runtime::{AccessError, Context, Durable};
+
+use crate::{
+    Array, ArrayRoot, BPlusTree, BPlusTreeRoot, Directory, HashMap, HashMapRoot, Heap, KeyHash, Latch, Masstree,
+    MasstreeRoot, Memory, Ptr, RedBlackTree, RedBlackTreeRoot, Region, RootError, Stored,
+};
+
+/// Where in its region a container's root lies.
+const ROOT_AT: u64 = 64;
+const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
+
+/// A container that a root can name.
+pub trait Container: Sized {
+    /// What is stored, to open it again.
+    type Root: Plain + PartialEq + Debug + Send + Sync;
+    /// Its kind and what it holds, as roots keep it.
+    fn type_name() -> String;
+    /// What it holds: elements, or keys and values.
+    fn parts() -> [TypePart; 2];
+    /// What to store, to open it again. Never changes.
+    fn root_record(&self) -> Self::Root;
+    /// Opens the container with this root, whose nodes lie in `heap`.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when the root is not of such a container; what the memory says.
+    fn open_root<M: Memory>(
+        memory: &mut M,
+        root: Self::Root,
+        heap: &Arc<Heap>,
+        latch_count: usize,
+    ) -> Result<Self, AccessError>;
+    /// After a roll back, when nobody changes it: whoever reads it now looks again. With `gone`, it is no more, and whoever uses
+    /// it is told [`AccessError::Poisoned`].
+    fn disturb(&self, gone: bool);
+}
+
+/// Just a heap.
+impl Container for () {
+    type Root = u64;
+    fn type_name() -> String {
+        "heap".into()
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::default(); 2]
+    }
+    fn root_record(&self) -> u64 {
+        0
+    }
+    fn open_root<M: Memory>(_: &mut M, _: u64, _: &Arc<Heap>, _: usize) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn disturb(&self, _: bool) {}
+}
+
+/// An array has no latch: a handle whose array a roll back took away reads what lies there now. Ask for it again.
+impl<T: Stored> Container for Array<T> {
+    type Root = ArrayRoot;
+    fn type_name() -> String {
+        format!("array of {}", T::type_name())
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::of::<T>(), TypePart::default()]
+    }
+    fn root_record(&self) -> ArrayRoot {
+        self.root()
+    }
+    fn open_root<M: Memory>(_: &mut M, root: ArrayRoot, _: &Arc<Heap>, _: usize) -> Result<Self, AccessError> {
+        Array::open_root(root)
+    }
+    fn disturb(&self, _: bool) {}
+}
+
+impl<K: KeyHash + Eq + Stored, V: Stored, L: Latch> Container for HashMap<K, V, L> {
+    type Root = HashMapRoot;
+    fn type_name() -> String {
+        format!("hash map of {} to {}", K::type_name(), V::type_name())
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::of::<K>(), TypePart::of::<V>()]
+    }
+    fn root_record(&self) -> HashMapRoot {
+        self.root()
+    }
+    fn open_root<M: Memory>(
+        _: &mut M,
+        root: HashMapRoot,
+        heap: &Arc<Heap>,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        HashMap::open(root, heap.clone(), latch_count)
+    }
+    fn disturb(&self, gone: bool) {
+        HashMap::disturb(self, gone);
+    }
+}
+
+impl<V: Stored, L: Latch> Container for BPlusTree<V, L> {
+    type Root = BPlusTreeRoot;
+    fn type_name() -> String {
+        format!("B+-tree of {}", V::type_name())
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::of::<V>(), TypePart::default()]
+    }
+    fn root_record(&self) -> BPlusTreeRoot {
+        self.root()
+    }
+    fn open_root<M: Memory>(
+        memory: &mut M,
+        root: BPlusTreeRoot,
+        heap: &Arc<Heap>,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        BPlusTree::open(memory, heap.clone(), root, latch_count)
+    }
+    fn disturb(&self, gone: bool) {
+        BPlusTree::disturb(self, gone);
+    }
+}
+
+impl<K: Stored + Ord, V: Stored, L: Latch> Container for RedBlackTree<K, V, L> {
+    type Root = RedBlackTreeRoot;
+    fn type_name() -> String {
+        format!("red-black tree of {} to {}", K::type_name(), V::type_name())
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::of::<K>(), TypePart::of::<V>()]
+    }
+    fn root_record(&self) -> RedBlackTreeRoot {
+        self.root()
+    }
+    fn open_root<M: Memory>(
+        _: &mut M,
+        root: RedBlackTreeRoot,
+        heap: &Arc<Heap>,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        RedBlackTree::open(root, heap.clone(), latch_count)
+    }
+    fn disturb(&self, gone: bool) {
+        RedBlackTree::disturb(self, gone);
+    }
+}
+
+impl<L: Latch> Container for Masstree<L> {
+    type Root = MasstreeRoot;
+    fn type_name() -> String {
+        "trie of byte strings to u64".into()
+    }
+    fn parts() -> [TypePart; 2] {
+        [TypePart::default(); 2]
+    }
+    fn root_record(&self) -> MasstreeRoot {
+        self.root()
+    }
+    fn open_root<M: Memory>(
+        memory: &mut M,
+        root: MasstreeRoot,
+        heap: &Arc<Heap>,
+        latch_count: usize,
+    ) -> Result<Self, AccessError> {
+        Masstree::open(memory, heap.clone(), root, latch_count)
+    }
+    fn disturb(&self, gone: bool) {
+        Masstree::disturb(self, gone);
+    }
+}
+
+/// A container under a root, with its heap. Open each once in a process: its latches and its heap's state are what orders its
+/// users.
+#[derive(Debug)]
+pub struct Rooted<C: Container> {
+    container: C,
+    heap: Arc<Heap>,
+    entry: RootEntry,
+}
+
+impl<C: Container> Deref for Rooted<C> {
+    type Target = C;
+    fn deref(&self) -> &C {
+        &self.container
+    }
+}
+
+/// The parts of a container's region: the heap's, and the rest.
+fn rooms(region: Region, heap_bytes: u64) -> (Region, Region) {
+    region.split(SUBPAGE).1.split(heap_bytes)
+}
+
+impl<C: Container> Rooted<C> {
+    /// The least bytes of a heap.
+    pub const HEAP_BYTES_MIN: u64 = Heap::HEADER_BYTES + SUBPAGE;
+
+    /// Makes a heap of `heap_bytes` and whatever `make` makes, in a region of `directory` that also has `data_bytes` beside the
+    /// heap, and gives it a name. One write section: a state that a sync names has all of it or nothing.
+    ///
+    /// # Errors
+    /// [`RootError`]: the name is taken or no name, the directory or the space is full; what `make` returned. The space is
+    /// given back then.
+    pub fn create<M: Memory>(
+        memory: &mut M,
+        directory: &Directory,
+        name: &str,
+        (heap_bytes, data_bytes): (u64, u64),
+        make: impl FnOnce(&mut M, &Arc<Heap>, Region) -> Result<C, AccessError>,
+    ) -> Result<Self, RootError> {
+        let _section = memory.write_section()?;
+        directory.is_free(memory, name, &C::type_name())?;
+        let round = |bytes: u64| bytes.max(Self::HEAP_BYTES_MIN).checked_next_multiple_of(SUBPAGE).unwrap_or(u64::MAX);
+        let heap_bytes = round(heap_bytes);
+        let region = directory.reserve(memory, heap_bytes.saturating_add(data_bytes).saturating_add(SUBPAGE))?;
+        let made = Self::create_in(memory, directory, name, region, heap_bytes, make);
+        if made.is_err() {
+            // What cannot be given back is lost, and nothing else; the first error is the one to tell.
+            let _ = directory.give_back(memory, region);
+        }
+        made
+    }
+
+    fn create_in<M: Memory>(
+        memory: &mut M,
+        directory: &Directory,
+        name: &str,
+        region: Region,
+        heap_bytes: u64,
+        make: impl FnOnce(&mut M, &Arc<Heap>, Region) -> Result<C, AccessError>,
+    ) -> Result<Self, RootError> {
+        let (heap_region, data) = rooms(region, heap_bytes);
+        let heap = Arc::new(Heap::create(memory, heap_region)?);
+        let container = make(memory, &heap, data)?;
+        memory.store(Ptr::new(region.base), heap_region)?;
+        memory.store(Ptr::new(region.base.add(ROOT_AT)), container.root_record())?;
+        let entry = RootEntry {
+            name: name.to_owned(),
+            type_name: C::type_name(),
+            parts: C::parts(),
+            address: region.base,
+            bytes: region.bytes,
+        };
+        directory.add(memory, &entry)?;
+        Ok(Rooted { container, heap, entry })
+    }
+
+    /// Opens the container that has this name.
+    ///
+    /// # Errors
+    /// [`RootError`]: no such name, or one of another type; what the memory says.
+    pub fn open<M: Memory>(
+        memory: &mut M,
+        directory: &Directory,
+        name: &str,
+        latch_count: usize,
+    ) -> Result<Self, RootError> {
+        let entry = directory.find_as(memory, name, &C::type_name(), C::parts())?;
+        let (heap_region, root) = Self::read_header(memory, &entry)?;
+        let heap = Arc::new(Heap::open(memory, heap_region)?);
+        let container = C::open_root(memory, root, &heap, latch_count)?;
+        Ok(Rooted { container, heap, entry })
+    }
+
+    fn read_header<M: Memory>(memory: &mut M, entry: &RootEntry) -> Result<(Region, C::Root), AccessError> {
+        let region = Region::new(entry.address, entry.bytes);
+        let heap: Region = memory.load(Ptr::new(entry.address))?;
+        let root = memory.load(Ptr::new(entry.address.add(ROOT_AT)))?;
+        let (first, inside) = (entry.address.add(SUBPAGE), region.contains(heap.base, heap.bytes));
+        if heap.base != first || !inside || !heap.bytes.is_multiple_of(SUBPAGE) {
+            let (what, at) = ("header of a container", entry.address);
+            return Err(AccessError::Corrupt { what, at, expected: first.bits(), got: heap.base.bits() });
+        }
+        Ok((heap, root))
+    }
+
+    /// Its heap.
+    #[must_use]
+    pub fn heap(&self) -> &Arc<Heap> {
+        &self.heap
+    }
+    /// What the directory says of it.
+    #[must_use]
+    pub fn entry(&self) -> &RootEntry {
+        &self.entry
+    }
+    /// Where it lies.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.entry.address
+    }
+
+    /// Saves its heap's state, for a sync.
+    ///
+    /// # Errors
+    /// As [`Heap::save`].
+    pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        self.heap.save(memory)
+    }
+
+    /// Makes what is in DRAM right again after a roll back. False: the state now has no such container, or another one under this
+    /// name; from now on whoever uses this one is told [`AccessError::Poisoned`].
+    ///
+    /// # Errors
+    /// What the memory says; the container cannot be used then either.
+    pub fn reload<M: Memory>(&self, memory: &mut M, directory: &Directory) -> Result<bool, RootError> {
+        let result = self.still_there(memory, directory);
+        let there = matches!(result, Ok(true));
+        if !there {
+            self.abandon();
+        }
+        self.container.disturb(!there);
+        result
+    }
+    fn still_there<M: Memory>(&self, memory: &mut M, directory: &Directory) -> Result<bool, RootError> {
+        match directory.find(memory, &self.entry.name) {
+            Ok(entry) if entry == self.entry => {}
+            Ok(_) | Err(RootError::Unknown { .. }) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        let (heap, root) = Self::read_header(memory, &self.entry)?;
+        if heap != self.heap.region() || root != self.container.root_record() {
+            return Ok(false);
+        }
+        self.heap.reload(memory)?;
+        Ok(true)
+    }
+    /// It is no more: from now on whoever uses it is told [`AccessError::Poisoned`]. After its root was removed.
+    pub fn abandon(&self) {
+        self.heap.abandon();
+        self.container.disturb(true);
+    }
+}
+
+/// A heap of a program's own, kept by `Runtime::keep`: its state is saved by every sync, and read again after a roll back. Where a
+/// roll back took it away, that is told to whoever allocates from it.
+impl Durable for Heap {
+    fn save(&self, context: &mut Context) -> Result<(), AccessError> {
+        Heap::save(self, context)
+    }
+    fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
+        match Heap::reload(self, context) {
+            Err(AccessError::Corrupt { .. }) => Ok(()),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,447 @@
+//! The directory of a pool, in its first page: what is handed out of the address space, and the roots by which a restarted program
+//! finds its data. How it lies there is in `fulgurite_format` and drawn in `docs/format.md`.
+//!
+//! It has no state in DRAM but a latch, so that it rolls back with the data that it is part of. One directory for each pool and
+//! process. Whoever hands out addresses in another way beside it (`Runtime::reserve_shared`) hands them out twice.
+//!
+//! Invariants: each change writes one subpage, in a write section and under the latch; no two roots have one name.
+
+use fulgurite_format::{
+    NotDirectory, PAGE_BYTES, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX, ROOTS_MAX, RootEntry,
+    SUBPAGE_BYTES, Space, TypePart, zero_page,
+};
+use fulgurite_runtime::AccessError;
+
+use crate::{Address, Latch, Memory, Ptr, Region, Stored, VersionLatch, optimistic};
+
+const PER_SUBPAGE: usize = SUBPAGE_BYTES / ROOT_ENTRY_BYTES;
+const PAGE: u64 = PAGE_BYTES as u64;
+
+/// Why a root cannot be had or made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RootError {
+    /// An access failed.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// There is no such root.
+    #[error("there is no root \"{name}\" in this pool; create it first")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+    },
+    /// There is one already.
+    #[error("there is a root \"{name}\" already; open it, or remove it first")]
+    Exists {
+        /// The name.
+        name: String,
+    },
+    /// It leads to something else.
+    #[error(
+        "root \"{name}\" is of type \"{found}\", and was asked for as \"{wanted}\"; ask for what it is, or use another name"
+    )]
+    WrongType {
+        /// The name.
+        name: String,
+        /// The type asked for.
+        wanted: String,
+        /// The type that it has.
+        found: String,
+    },
+    /// The type has another size or alignment than when the root was made.
+    #[error(
+        "root \"{name}\" of type \"{type_name}\" was made with {found}, and the type now has {wanted}; \
+         give a changed type another name"
+    )]
+    WrongLayout {
+        /// The name.
+        name: String,
+        /// The type's name.
+        type_name: String,
+        /// Size and alignment of the type asked for.
+        wanted: String,
+        /// Those of the type it was made with.
+        found: String,
+    },
+    /// No name, or one that is too long.
+    #[error("a root's name has 1 to {ROOT_NAME_MAX} bytes, and \"{name}\" has {}", .name.len())]
+    BadName {
+        /// The name.
+        name: String,
+    },
+    /// The name of the type does not fit.
+    #[error("the name of a root's type has 1 to {ROOT_TYPE_MAX} bytes, and \"{type_name}\" has {}; choose shorter ones", .type_name.len())]
+    BadTypeName {
+        /// The type's name.
+        type_name: String,
+    },
+    /// There are as many roots as there can be.
+    #[error(
+        "the pool has {ROOTS_MAX} roots, and no room for \"{name}\"; remove one, or keep several things under one root"
+    )]
+    Full {
+        /// The name of the one that does not fit.
+        name: String,
+    },
+    /// The address space is handed out.
+    #[error(
+        "{pages} pages of 64 KiB asked for, {free} free and not always side by side; remove something, or use a larger pool"
+    )]
+    NoSpace {
+        /// Pages asked for.
+        pages: u64,
+        /// Pages that are free.
+        free: u32,
+    },
+    /// The range is not handed out.
+    #[error("{bytes} bytes at {at} are not whole pages that were handed out")]
+    NotHandedOut {
+        /// Its first byte.
+        at: Address,
+        /// How many.
+        bytes: u64,
+    },
+    /// The directory cannot be read.
+    #[error(
+        "the directory of the pool is damaged at {at}: {source}; roll back to an older token, or bring the pool back from a copy"
+    )]
+    Damaged {
+        /// Where.
+        at: Address,
+        /// What is wrong.
+        source: NotDirectory,
+    },
+    /// The pool is smaller than what was handed out of it.
+    #[error("{next} pages of the pool are handed out, and it has {pages}; open all of it")]
+    TooSmall {
+        /// Pages handed out.
+        next: u32,
+        /// Pages there are.
+        pages: u32,
+    },
+}
+
+/// Sizes and alignments, for people.
+fn describe(parts: [TypePart; 2]) -> String {
+    let one = |part: TypePart| format!("{} bytes aligned to {}", part.size, part.align);
+    match parts {
+        [first, second] if second.align == 0 => one(first),
+        [first, second] => format!("{} and {}", one(first), one(second)),
+    }
+}
+
+/// Where the root with some name is, and the first free place.
+type Search = (Option<(usize, RootEntry)>, Option<usize>);
+
+/// The directory, open.
+#[derive(Debug)]
+pub struct Directory {
+    /// Pages that there are to hand out.
+    pages: u32,
+    latch: VersionLatch,
+}
+
+impl Directory {
+    /// Bytes at the front of the pool that are the directory's.
+    pub const BYTES: u64 = PAGE;
+
+    /// Opens the directory of an address space of `bytes`, or makes one where nothing was ever written.
+    ///
+    /// # Errors
+    /// [`RootError::Damaged`] when something else lies there, [`RootError::TooSmall`]; what the memory says.
+    pub fn open<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
+        let directory = Self::of(bytes)?;
+        let _section = memory.write_section()?;
+        if directory.stored_space(memory)?.is_none() {
+            directory.write_space(memory, &Space::new(directory.pages))?;
+        }
+        Ok(directory)
+    }
+    /// As [`Directory::open`], and writes nothing: where nothing was ever written, there are no roots.
+    ///
+    /// # Errors
+    /// As [`Directory::open`].
+    pub fn look<M: Memory>(memory: &mut M, bytes: u64) -> Result<Directory, RootError> {
+        let directory = Self::of(bytes)?;
+        directory.stored_space(memory)?;
+        Ok(directory)
+    }
+    fn of(bytes: u64) -> Result<Directory, RootError> {
+        let pages = u32::try_from(bytes / PAGE).unwrap_or(u32::MAX).min(1 << 28);
+        if pages == 0 {
+            return Err(RootError::NoSpace { pages: 1, free: 0 });
+        }
+        Ok(Directory { pages, latch: VersionLatch::default() })
+    }
+
+    fn subpage(index: usize) -> Address {
+        Address::from_linear((index * SUBPAGE_BYTES) as u64)
+    }
+    fn place(index: usize) -> Address {
+        Self::subpage(1 + index / PER_SUBPAGE).add((index % PER_SUBPAGE * ROOT_ENTRY_BYTES) as u64)
+    }
+
+    // ---- the address space ----
+
+    /// What the header says, with as many pages as there are now; none when nothing was ever written there.
+    fn stored_space<M: Memory>(&self, memory: &mut M) -> Result<Option<Space>, RootError> {
+        let mut bytes = zero_page();
+        memory.read_bytes(Self::subpage(0), &mut *bytes)?;
+        let damaged = |source| RootError::Damaged { at: Self::subpage(0), source };
+        let Some(mut space) = Space::decode(&bytes).map_err(damaged)? else { return Ok(None) };
+        if space.next > self.pages {
+            return Err(RootError::TooSmall { next: space.next, pages: self.pages });
+        }
+        space.pages = self.pages;
+        Ok(Some(space))
+    }
+    fn read_space<M: Memory>(&self, memory: &mut M) -> Result<Space, RootError> {
+        // A state from before the directory was made has none; nothing is handed out in it.
+        Ok(self.stored_space(memory)?.unwrap_or_else(|| Space::new(self.pages)))
+    }
+    fn write_space<M: Memory>(&self, memory: &mut M, space: &Space) -> Result<(), AccessError> {
+        memory.view_mut(Self::subpage(0), SUBPAGE_BYTES)?.copy_from(0, &*space.encode());
+        Ok(())
+    }
+
+    /// Hands out `bytes`, rounded up to pages of 64 KiB. What is in them is whatever lay there before.
+    ///
+    /// # Errors
+    /// [`RootError::NoSpace`], [`RootError::Damaged`]; what the memory says.
+    pub fn reserve<M: Memory>(&self, memory: &mut M, bytes: u64) -> Result<Region, RootError> {
+        let pages = bytes.div_ceil(PAGE).max(1);
+        let _section = memory.write_section()?;
+        let _held = self.latch.lock(memory)?;
+        let mut space = self.read_space(memory)?;
+        let taken = u32::try_from(pages).ok().and_then(|count| space.take(count));
+        let Some(PageRange { first, count }) = taken else {
+            return Err(RootError::NoSpace { pages, free: space.free_pages() });
+        };
+        self.write_space(memory, &space)?;
+        Ok(Region::new(Address::from_linear(u64::from(first) * PAGE), u64::from(count) * PAGE))
+    }
+
+    fn pages_of(region: Region) -> Option<PageRange> {
+        let whole = region.base.linear().is_multiple_of(PAGE) && region.bytes.is_multiple_of(PAGE);
+        let first = u32::try_from(region.base.linear() / PAGE).ok();
+        let range = first.zip(u32::try_from(region.bytes / PAGE).ok()).filter(|_| whole);
+        range.map(|(first, count)| PageRange { first, count })
+    }
+
+    /// Takes pages back. What lies in them is not touched.
+    ///
+    /// # Errors
+    /// [`RootError::NotHandedOut`], [`RootError::Damaged`]; what the memory says.
+    pub fn give_back<M: Memory>(&self, memory: &mut M, region: Region) -> Result<(), RootError> {
+        let not_handed_out = || RootError::NotHandedOut { at: region.base, bytes: region.bytes };
+        let range = Self::pages_of(region).ok_or_else(not_handed_out)?;
+        let _section = memory.write_section()?;
+        let _held = self.latch.lock(memory)?;
+        let mut space = self.read_space(memory)?;
+        if !space.give_back(range) {
+            return Err(not_handed_out());
+        }
+        Ok(self.write_space(memory, &space)?)
+    }
+
+    /// Whether these are whole pages, all of them handed out.
+    ///
+    /// # Errors
+    /// [`RootError::Damaged`]; what the memory says.
+    pub fn has_handed_out<M: Memory>(&self, memory: &mut M, region: Region) -> Result<bool, RootError> {
+        let space = self.read_whole(memory, |memory| self.read_space(memory))?;
+        Ok(Self::pages_of(region).is_some_and(|range| space.has_handed_out(range)))
+    }
+
+    /// What `look` sees in one state of the directory.
+    fn read_whole<M: Memory, T>(
+        &self,
+        memory: &mut M,
+        mut look: impl FnMut(&mut M) -> Result<T, RootError>,
+    ) -> Result<T, RootError> {
+        // What was seen half is looked at again, also when it seemed to be damaged.
+        optimistic::read(&self.latch, memory, |memory, _| match look(memory) {
+            Err(RootError::Access(error)) => Err(error),
+            other => Ok(other),
+        })?
+    }
+
+    // ---- roots ----
+
+    /// The entry at `index`.
+    fn entry<M: Memory>(memory: &mut M, index: usize) -> Result<Result<Option<RootEntry>, RootError>, AccessError> {
+        let mut bytes = [0; ROOT_ENTRY_BYTES];
+        let at = Self::place(index);
+        memory.view(at, ROOT_ENTRY_BYTES)?.copy_to(0, &mut bytes);
+        Ok(RootEntry::decode(&bytes).map_err(|source| RootError::Damaged { at, source }))
+    }
+    /// Where the root with this name is, and the first free place. A damaged entry is an error only where the name is not
+    /// found: it may have been its.
+    fn search<M: Memory>(memory: &mut M, name: &str) -> Result<Search, RootError> {
+        let (mut free, mut damaged) = (None, None);
+        for index in 0..ROOTS_MAX {
+            match Self::entry(memory, index)? {
+                Ok(Some(entry)) if entry.name == name => return Ok((Some((index, entry)), free)),
+                Ok(Some(_)) => {}
+                Ok(None) => free = free.or(Some(index)),
+                Err(error) => damaged = damaged.or(Some(error)),
+            }
+        }
+        damaged.map_or(Ok((None, free)), Err)
+    }
+
+    fn check_name(name: &str) -> Result<(), RootError> {
+        let fits = (1..=ROOT_NAME_MAX).contains(&name.len());
+        if fits { Ok(()) } else { Err(RootError::BadName { name: name.to_owned() }) }
+    }
+
+    /// What is known of the root with this name.
+    ///
+    /// # Errors
+    /// [`RootError::Unknown`], [`RootError::BadName`], [`RootError::Damaged`]; what the memory says.
+    pub fn find<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
+        Self::check_name(name)?;
+        let found = self.read_whole(memory, |memory| Self::search(memory, name))?;
+        found.0.map(|(_, entry)| entry).ok_or_else(|| RootError::Unknown { name: name.to_owned() })
+    }
+
+    /// As [`Directory::find`], and it must be of this type.
+    ///
+    /// # Errors
+    /// As [`Directory::find`], [`RootError::WrongType`], [`RootError::WrongLayout`].
+    pub fn find_as<M: Memory>(
+        &self,
+        memory: &mut M,
+        name: &str,
+        type_name: &str,
+        parts: [TypePart; 2],
+    ) -> Result<RootEntry, RootError> {
+        let entry = self.find(memory, name)?;
+        let name = name.to_owned();
+        if entry.type_name != type_name {
+            return Err(RootError::WrongType { name, wanted: type_name.to_owned(), found: entry.type_name });
+        }
+        if entry.parts != parts {
+            let (wanted, found) = (describe(parts), describe(entry.parts));
+            return Err(RootError::WrongLayout { name, type_name: entry.type_name, wanted, found });
+        }
+        let sound = entry.bytes <= (1 << 44) - entry.address.linear()
+            && entry.address.controller() == Address::FIRST_CONTROLLER
+            && entry.address.linear().is_multiple_of(PAGE)
+            && entry.bytes.is_multiple_of(PAGE)
+            && entry.bytes > 0;
+        if !sound {
+            return Err(RootError::Damaged { at: entry.address, source: NotDirectory::Malformed });
+        }
+        Ok(entry)
+    }
+
+    /// All roots, in no order. Damaged entries are left out.
+    ///
+    /// # Errors
+    /// What the memory says.
+    pub fn roots<M: Memory>(&self, memory: &mut M) -> Result<Vec<RootEntry>, RootError> {
+        self.read_whole(memory, |memory| {
+            let mut roots = Vec::new();
+            for index in 0..ROOTS_MAX {
+                roots.extend(Self::entry(memory, index)?.ok().flatten());
+            }
+            Ok(roots)
+        })
+    }
+
+    /// Whether a root of this name and type could be made.
+    pub(crate) fn is_free<M: Memory>(&self, memory: &mut M, name: &str, type_name: &str) -> Result<(), RootError> {
+        if !(1..=ROOT_TYPE_MAX).contains(&type_name.len()) {
+            return Err(RootError::BadTypeName { type_name: type_name.to_owned() });
+        }
+        match self.find(memory, name) {
+            Ok(_) => Err(RootError::Exists { name: name.to_owned() }),
+            Err(RootError::Unknown { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Adds a root that leads to what is there already.
+    ///
+    /// # Errors
+    /// [`RootError::Exists`], [`RootError::Full`], [`RootError::BadName`], [`RootError::BadTypeName`],
+    /// [`RootError::Damaged`]; what the memory says. Nothing was changed then.
+    pub fn add<M: Memory>(&self, memory: &mut M, entry: &RootEntry) -> Result<(), RootError> {
+        let _section = memory.write_section()?;
+        self.is_free(memory, &entry.name, &entry.type_name)?;
+        let _held = self.latch.lock(memory)?;
+        let name = || entry.name.clone();
+        match Self::search(memory, &entry.name)? {
+            (Some(_), _) => Err(RootError::Exists { name: name() }),
+            (None, None) => Err(RootError::Full { name: name() }),
+            (None, Some(index)) => {
+                memory.view_mut(Self::place(index), ROOT_ENTRY_BYTES)?.copy_from(0, &entry.encode());
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes a root and gives its pages back; returns what was known of it.
+    ///
+    /// # Errors
+    /// As [`Directory::find`]. Where the pages cannot be given back, the root is gone all the same, and their addresses lost.
+    pub fn remove<M: Memory>(&self, memory: &mut M, name: &str) -> Result<RootEntry, RootError> {
+        Self::check_name(name)?;
+        let _section = memory.write_section()?;
+        let entry = {
+            let _held = self.latch.lock(memory)?;
+            let (found, _) = Self::search(memory, name)?;
+            let (index, entry) = found.ok_or_else(|| RootError::Unknown { name: name.to_owned() })?;
+            memory.view_mut(Self::place(index), ROOT_ENTRY_BYTES)?.copy_from(0, &[0; ROOT_ENTRY_BYTES]);
+            entry
+        };
+        if entry.bytes.is_multiple_of(PAGE) && entry.address.linear().is_multiple_of(PAGE) {
+            self.give_back(memory, Region::new(entry.address, entry.bytes))?;
+        }
+        Ok(entry)
+    }
+
+    /// Where the value with this name lies.
+    ///
+    /// # Errors
+    /// As [`Directory::find_as`].
+    pub fn root<M: Memory, T: Stored>(&self, memory: &mut M, name: &str) -> Result<Ptr<T>, RootError> {
+        let entry = self.find_as(memory, name, &T::type_name(), [TypePart::of::<T>(), TypePart::default()])?;
+        Ok(Ptr::new(entry.address))
+    }
+
+    /// Makes a value with a name, in a page of its own.
+    ///
+    /// # Errors
+    /// As [`Directory::add`] and [`Directory::reserve`]; [`AccessError::Straddles`] when the type is larger than a subpage.
+    pub fn create_root<M: Memory, T: Stored>(&self, memory: &mut M, name: &str, value: T) -> Result<Ptr<T>, RootError> {
+        let _section = memory.write_section()?;
+        self.is_free(memory, name, &T::type_name())?;
+        let region = self.reserve(memory, size_of::<T>() as u64)?;
+        let at = Ptr::new(region.base);
+        let entry = RootEntry {
+            name: name.to_owned(),
+            type_name: T::type_name(),
+            parts: [TypePart::of::<T>(), TypePart::default()],
+            address: region.base,
+            bytes: region.bytes,
+        };
+        let made = memory.store(at, value).map_err(RootError::from).and_then(|()| self.add(memory, &entry));
+        if let Err(error) = made {
+            // What cannot be given back is lost, and nothing else.
+            let _ = self.give_back(memory, region);
+            return Err(error);
+        }
+        Ok(at)
+    }
+
+    /// After a roll back: looks whether the state has a directory that can be read, and lets whoever reads it now look again.
+    ///
+    /// # Errors
+    /// [`RootError::Damaged`], [`RootError::TooSmall`]; what the memory says.
+    pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), RootError> {
+        self.latch.disturb(false);
+        self.stored_space(memory).map(drop)
+    }
+}

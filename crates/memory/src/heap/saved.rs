@@ -1,0 +1,174 @@
+//! The heap's state in its header: saved at each sync, read by who opens the heap, and read again after a roll back.
+
+use std::sync::atomic::Ordering;
+
+use fulgurite_runtime::AccessError;
+
+use super::size_class::CLASSES;
+use super::state::{ClassRecord, ClassState, Header, RECORDS_FIRST};
+use super::{HEADER_BYTES, Heap, SUBPAGE, hold};
+use crate::{Memory, Ptr, Region, WriteSet};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"flgheap1");
+
+/// What a header says.
+struct Saved {
+    header: Header,
+    /// One for each class; none when the last user did not save.
+    classes: Vec<ClassRecord>,
+}
+
+impl Heap {
+    /// Opens the heap that `create` and `save` left in `region`.
+    ///
+    /// When the last user did not `save` (it crashed), everything that may have been handed out counts as in use: space
+    /// that was free is lost, nothing is handed out twice.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when there is no such heap; what the memory says.
+    pub fn open<M: Memory>(memory: &mut M, region: Region) -> Result<Heap, AccessError> {
+        if region.bytes < HEADER_BYTES + SUBPAGE {
+            return Err(AccessError::NoSpace { requested: HEADER_BYTES + SUBPAGE, free: region.bytes });
+        }
+        let heap = Heap::over(region, HEADER_BYTES, 0, false);
+        let saved = heap.read_saved(memory)?;
+        heap.install(saved);
+        Ok(heap)
+    }
+
+    /// Makes the state in DRAM that of the header again, after a roll back: what was handed out since then is free, what was
+    /// freed is in use. Nobody may allocate or free meanwhile.
+    ///
+    /// # Errors
+    /// [`AccessError::Corrupt`] when there is no heap any more: nothing can be allocated from this one then, nor freed. What
+    /// the memory says; the same holds then.
+    pub fn reload<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        match self.read_saved(memory) {
+            Ok(saved) => {
+                self.install(saved);
+                Ok(())
+            }
+            Err(error) => {
+                self.abandon();
+                Err(error)
+            }
+        }
+    }
+
+    /// The heap is no more: nothing can be allocated or freed.
+    pub(crate) fn abandon(&self) {
+        self.gone.store(true, Ordering::Release);
+        self.clean.store(true, Ordering::Release);
+        for class in &self.classes {
+            *hold(&class.state) = ClassState::default();
+        }
+        let mut supply = hold(&self.supply);
+        (supply.next, supply.mark, supply.unaccounted) = (self.region.bytes, self.region.bytes, 0);
+    }
+
+    /// What the header says.
+    fn read_saved<M: Memory>(&self, memory: &mut M) -> Result<Saved, AccessError> {
+        let region = self.region;
+        let corrupt = |expected, got| Err(AccessError::Corrupt { what: "heap header", at: region.base, expected, got });
+        let header = memory.load(Ptr::<Header>::new(region.base))?;
+        if header.magic != MAGIC {
+            return corrupt(MAGIC, header.magic);
+        }
+        if header.classes as usize != CLASSES {
+            return corrupt(CLASSES as u64, header.classes.into());
+        }
+        if header.region != region {
+            return corrupt(region.bytes, header.region.bytes);
+        }
+        if header.mark < HEADER_BYTES || header.mark > region.bytes || !header.mark.is_multiple_of(SUBPAGE) {
+            return corrupt(region.bytes, header.mark);
+        }
+        let mut saved = Saved { header, classes: Vec::new() };
+        if header.clean != 1 {
+            return Ok(saved);
+        }
+        for class in 0..CLASSES {
+            let record = memory.load(self.record(class))?;
+            let slab_ok = record.next == record.end
+                || (record.next.bits() < record.end.bits()
+                    && self.is_object(class, record.next)
+                    && region.contains(record.next, record.end.bits() - record.next.bits()));
+            if !slab_ok || record.listed > record.cut || record.head.is_null() != (record.listed == 0) {
+                let at = self.record(class).address();
+                return Err(AccessError::Corrupt { what: "heap class", at, expected: record.cut, got: record.listed });
+            }
+            saved.classes.push(record);
+        }
+        Ok(saved)
+    }
+
+    fn install(&self, saved: Saved) {
+        let clean = saved.header.clean == 1;
+        for (i, class) in self.classes.iter().enumerate() {
+            let mut state = hold(&class.state);
+            *state = ClassState::default();
+            if let Some(record) = saved.classes.get(i) {
+                (state.head, state.listed) = (record.head, record.listed);
+                (state.next, state.end, state.cut) = (record.next, record.end, record.cut);
+            }
+        }
+        let mut supply = hold(&self.supply);
+        let mark = saved.header.mark;
+        // Without the classes' records, all that may have been handed out counts as in use.
+        let unaccounted = if clean { saved.header.unaccounted } else { mark - HEADER_BYTES };
+        (supply.next, supply.mark, supply.unaccounted) = (mark, mark, unaccounted);
+        self.missed.store(false, Ordering::Relaxed);
+        self.clean.store(clean, Ordering::Release);
+    }
+
+    /// Writes all state to the header, so that `open` and `reload` continue from here; nothing, when nothing has changed since the
+    /// last time. Nobody may allocate or free meanwhile.
+    ///
+    /// # Errors
+    /// What the memory says; the heap is as before then, and the header still says that it was not saved.
+    pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
+        let _section = memory.write_section()?;
+        let unchanged = self.clean.load(Ordering::Acquire) && !self.missed.load(Ordering::Relaxed);
+        if unchanged || self.gone.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.note_change(memory)?;
+        for class in 0..CLASSES {
+            while !hold(&self.classes[class].state).cached.is_empty() {
+                self.spill(memory, class, 0)?;
+            }
+        }
+        let mut set = WriteSet::new();
+        for class in 0..CLASSES {
+            let state = hold(&self.classes[class].state);
+            let record = ClassRecord {
+                head: state.head,
+                listed: state.listed,
+                next: state.next,
+                end: state.end,
+                cut: state.cut,
+            };
+            set.store(self.record(class), record)?;
+        }
+        let (mark, unaccounted) = {
+            let supply = hold(&self.supply);
+            (supply.next, supply.unaccounted)
+        };
+        set.store(Ptr::new(self.region.base), self.header(1, mark, unaccounted))?;
+        set.commit(memory)?;
+        hold(&self.supply).mark = mark;
+        self.missed.store(false, Ordering::Relaxed);
+        self.clean.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(super) fn header(&self, clean: u32, mark: u64, unaccounted: u64) -> Header {
+        let (classes, region) = (CLASSES as u32, self.region);
+        Header { magic: MAGIC, classes, clean, region, mark, unaccounted, reserved: [0; 2] }
+    }
+    pub(super) fn record(&self, class: usize) -> Ptr<ClassRecord> {
+        let first = Ptr::<ClassRecord>::new(self.region.base.add(size_of::<Header>() as u64));
+        let second = Ptr::<ClassRecord>::new(self.region.base.add(SUBPAGE));
+        if class < RECORDS_FIRST { first.offset(class as u64) } else { second.offset((class - RECORDS_FIRST) as u64) }
+    }
+}

@@ -1,0 +1,68 @@
+//! Types whose values a later run of the program finds again: plain data with a name that outlives the program.
+
+use fulgurite_format::{Address, Plain};
+
+use crate::Ptr;
+
+/// Plain data that a root leads to, or that a container under a root holds.
+///
+/// The name is the type's identity in the pool: a root is opened only as the type that it was made as, by name, size and
+/// alignment. Choose one that says whose it is and which version, and change it when the meaning of the bytes changes:
+/// ```
+/// use fulgurite_memory::Stored;
+/// use zerocopy::{FromBytes, Immutable, IntoBytes};
+///
+/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+/// #[repr(C)]
+/// struct Order {
+///     number: u64,
+///     cents: u64,
+/// }
+/// impl Stored for Order {
+///     const TYPE: &'static str = "shop.Order/1";
+/// }
+/// ```
+pub trait Stored: Plain {
+    /// The type's name.
+    const TYPE: &'static str;
+    /// The name as roots keep it; of a type that is made of others, with theirs in it.
+    #[must_use]
+    fn type_name() -> String {
+        Self::TYPE.to_owned()
+    }
+}
+
+macro_rules! named_as_in_rust {
+    ($($number:ty)*) => { $(impl Stored for $number { const TYPE: &'static str = stringify!($number); })* };
+}
+named_as_in_rust!(u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64);
+
+impl Stored for Address {
+    const TYPE: &'static str = "address";
+}
+impl<T: Stored> Stored for Ptr<T> {
+    const TYPE: &'static str = "pointer";
+    fn type_name() -> String {
+        format!("pointer to {}", T::type_name())
+    }
+}
+impl<T: Stored, const N: usize> Stored for [T; N]
+where
+    [T; N]: Plain,
+{
+    const TYPE: &'static str = "array";
+    fn type_name() -> String {
+        format!("[{}; {N}]", T::type_name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_apart() {
+        assert_eq!(<[[u8; 3]; 2]>::type_name(), "[[u8; 3]; 2]");
+        assert_eq!(<[Ptr<f64>; 4]>::type_name(), "[pointer to f64; 4]");
+    }
+}

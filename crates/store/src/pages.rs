@@ -1,0 +1,164 @@
+//! Memory operations on whole pages, as NVMM names them: allocate, delete, set permissions.
+//!
+//! A page's status is part of its versions, so it rolls back with the data. A page that is written without having been allocated is
+//! created, readable, writable and permanent. A temporary page goes when the process that made it ends, however it ends: opening
+//! deletes those that the last state has, and so does a roll back to a state of an earlier process.
+//!
+//! This says what is allowed; whoever accesses memory asks ([`Pool::may`]). Nothing here looks at DRAM: frames of pages that were
+//! deleted or may no longer be touched are the runtime's to drop.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use fulgurite_format::Status;
+
+use crate::geometry::SUBPAGES_PER_PAGE;
+use crate::pool::{Pool, PoolError};
+use crate::state::State;
+use crate::store::{Store, WriteError};
+
+/// What may be done with a page, and how long it stays.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Permissions {
+    /// It may be read.
+    pub read: bool,
+    /// It may be written, and deleted.
+    pub write: bool,
+    /// It stays when the process that made it ends.
+    pub permanent: bool,
+}
+
+impl Permissions {
+    /// What a page has that was created by writing to it.
+    pub const DEFAULT: Permissions = Permissions { read: true, write: true, permanent: true };
+
+    fn status(self) -> Status {
+        let bit = |set, status| if set { status } else { Status::default() };
+        Status::ALLOCATED
+            .with(bit(self.read, Status::READ))
+            .with(bit(self.write, Status::WRITE))
+            .with(bit(self.permanent, Status::PERMANENT))
+    }
+    /// Those of a page; none when it is not allocated.
+    fn of(status: Status) -> Option<Permissions> {
+        (status.has(Status::ALLOCATED) && !status.has(Status::DELETED)).then(|| Permissions {
+            read: status.has(Status::READ),
+            write: status.has(Status::WRITE),
+            permanent: status.has(Status::PERMANENT),
+        })
+    }
+}
+
+/// What there is to know of the pages of a state at once.
+#[derive(Default, Debug)]
+pub(crate) struct Survey {
+    /// Some page may not be read, or not be written.
+    pub restricted: bool,
+    /// Temporary pages, ascending.
+    pub temporary: Vec<u32>,
+}
+
+impl Survey {
+    pub fn of(state: &State) -> Survey {
+        let mut survey = Survey::default();
+        for page in 0..state.geometry().pages() {
+            if let Some(permissions) = Permissions::of(state.status(page)) {
+                survey.restricted |= !(permissions.read && permissions.write);
+                if !permissions.permanent {
+                    survey.temporary.push(page);
+                }
+            }
+        }
+        survey
+    }
+}
+
+impl Store {
+    /// Deletes the temporary pages of the state, which are those of a process that has ended. Returns what there was.
+    pub(crate) fn drop_temporary(&mut self) -> Result<Survey, WriteError> {
+        let survey = Survey::of(self.state());
+        for &page in &survey.temporary {
+            self.set_status(page, Status::DELETED)?;
+        }
+        Ok(survey)
+    }
+}
+
+impl Pool {
+    fn check_pages(&self, pages: &Range<u32>) -> Result<(), PoolError> {
+        let there = self.geometry().pages();
+        if pages.start < pages.end && pages.end <= there {
+            return Ok(());
+        }
+        Err(PoolError::NoSuchPages { first: pages.start, end: pages.end, pages: there })
+    }
+
+    /// Allocates pages, or changes what may be done with those that are. What they hold stays.
+    ///
+    /// # Errors
+    /// When there are no such pages, or that cannot be recorded; some of them may have been changed then.
+    pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), PoolError> {
+        self.check_pages(&pages)?;
+        if !(permissions.read && permissions.write) {
+            // Before anything changes, so that nobody passes who should ask.
+            self.restricted.store(true, Ordering::Release);
+        }
+        for page in pages {
+            self.set_status(page, permissions.status())?;
+        }
+        Ok(())
+    }
+
+    /// Deletes pages: they read as zeros, and their data is dead as soon as no token sees it.
+    ///
+    /// # Errors
+    /// [`PoolError::NotPermitted`] when one of them may not be written, and none is deleted; when there are no such pages, or
+    /// that cannot be recorded.
+    pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
+        self.check_pages(&pages)?;
+        for page in pages.clone() {
+            if self.permissions(page).is_some_and(|permissions| !permissions.write) {
+                return Err(PoolError::NotPermitted { page });
+            }
+        }
+        for page in pages {
+            if self.permissions(page).is_some() {
+                self.set_status(page, Status::DELETED)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What may be done with a page; none when it is not allocated.
+    #[must_use]
+    pub fn permissions(&self, page: u32) -> Option<Permissions> {
+        Permissions::of(self.status(page))
+    }
+
+    /// Whether a subpage may be read, or written. One load, unless some page of the pool is restricted.
+    #[inline]
+    #[must_use]
+    pub fn may(&self, subpage: u32, write: bool) -> bool {
+        !self.restricted.load(Ordering::Acquire) || self.may_by_status(subpage, write)
+    }
+    #[cold]
+    fn may_by_status(&self, subpage: u32, write: bool) -> bool {
+        let permissions = self.permissions(subpage / SUBPAGES_PER_PAGE);
+        permissions.is_none_or(|permissions| if write { permissions.write } else { permissions.read })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_comes_back_from_its_status() {
+        for bits in 0..8 {
+            let permissions = Permissions { read: bits & 1 != 0, write: bits & 2 != 0, permanent: bits & 4 != 0 };
+            assert_eq!(Permissions::of(permissions.status()), Some(permissions));
+        }
+        assert_eq!(Permissions::of(Status::default()), None);
+        assert_eq!(Permissions::of(Permissions::DEFAULT.status().with(Status::DELETED)), None);
+    }
+}
