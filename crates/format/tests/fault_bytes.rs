@@ -92,7 +92,7 @@ fn no_bytes_make_a_decoder_panic() {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let samples = samples();
     let (mut executions, mut opened) = (0u64, 0u64);
-    let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary];
+    let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary, Kind::Member];
     while executions < wanted {
         // A payload: noise, sparse noise, or something sound with a few bytes changed or cut off.
         let mut payload = match random.below(4) {
