@@ -13,6 +13,7 @@ mod driver;
 mod extents;
 mod geometry;
 mod map;
+mod members;
 mod planted;
 mod pool;
 mod reclaim;
@@ -27,6 +28,7 @@ pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
 pub use map::{Located, Map};
+pub use members::{MemberError, Members, OpenMember, member_in};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use pool::{LivePage, Pool, PoolError};
