@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use fulgurite_flash::{Column, Flash, FlashError, OpenError, StripeLayout, StripedFlash};
 use fulgurite_format::{
-    BANDS_MAX, Band, Header, Kind, MEMBER_PAGES, MEMBERS_MAX, Malformed, Member, MemberName, NO_EXTENT, PageBuffer, PoolId,
-    SUBPAGE_BYTES, format_bytes, zero_page,
+    BANDS_MAX, Band, Header, Kind, MEMBER_PAGES, MEMBERS_MAX, Malformed, Member, MemberName, NO_EXTENT, PageBuffer,
+    PoolId, SUBPAGE_BYTES, format_bytes, zero_page,
 };
 
 use crate::driver::{Driver, DriverError};
@@ -249,7 +249,10 @@ pub struct Members {
 
 impl std::fmt::Debug for Members {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Members").field("generation", &self.generation).field("list", &self.list).finish_non_exhaustive()
+        f.debug_struct("Members")
+            .field("generation", &self.generation)
+            .field("list", &self.list)
+            .finish_non_exhaustive()
     }
 }
 
@@ -318,10 +321,8 @@ impl Members {
             if slots[position as usize].is_some() {
                 continue;
             }
-            let found = look_for(&first, position, &from).ok_or_else(|| MemberError::Missing {
-                position,
-                path: PathBuf::from(name_of(&first, position)),
-            })?;
+            let found = look_for(&first, position, &from)
+                .ok_or_else(|| MemberError::Missing { position, path: PathBuf::from(name_of(&first, position)) })?;
             if found.parent() != from.0.parent() && !same_file(from.0, &from.1) && peek(&from.1, pool, first.position) {
                 return Err(MemberError::Duplicate { path: from.0.into(), other: from.1 });
             }
@@ -338,8 +339,11 @@ impl Members {
     fn judge(pool: PoolId, opened: Vec<Opened>) -> Result<Members, MemberError> {
         let first_copies = opened.iter().filter_map(|o| o.head.copies[0].as_ref());
         let newest = first_copies.max_by_key(|(generation, _)| *generation);
-        let newest = newest.or_else(|| opened.iter().filter_map(|o| o.head.newest()).max_by_key(|(generation, _)| *generation));
-        let Some((generation, list)) = newest.cloned() else { unreachable!("each was found by a copy that can be used") };
+        let newest =
+            newest.or_else(|| opened.iter().filter_map(|o| o.head.newest()).max_by_key(|(generation, _)| *generation));
+        let Some((generation, list)) = newest.cloned() else {
+            unreachable!("each was found by a copy that can be used")
+        };
         let list = Member { position: 0, ..list };
         for (position, member) in (0..).zip(&opened) {
             if member.head.newest().is_none_or(|(reached, _)| *reached < generation) {
@@ -549,7 +553,8 @@ fn peek(path: &Path, pool: PoolId, position: u32) -> bool {
         page.copy_from_slice(&head[place as usize * SUBPAGE_BYTES..][..SUBPAGE_BYTES]);
         page
     };
-    let found = read.is_ok().then(|| Head::of([&page(MEMBER_PAGES[0]), &page(MEMBER_PAGES[1])]).ok().flatten()).flatten();
+    let found =
+        read.is_ok().then(|| Head::of([&page(MEMBER_PAGES[0]), &page(MEMBER_PAGES[1])]).ok().flatten()).flatten();
     found.is_some_and(|head| head.pool == pool && head.newest().is_some_and(|(_, member)| member.position == position))
 }
 
@@ -563,7 +568,8 @@ mod tests {
         Arc::new(MemoryFlash::new(pages).unwrap())
     }
     fn three() -> Members {
-        let members = [80, 80, 48].into_iter().zip(0u8..).map(|(pages, i)| (PathBuf::from(format!("/{i}")), memory(pages)));
+        let members =
+            [80, 80, 48].into_iter().zip(0u8..).map(|(pages, i)| (PathBuf::from(format!("/{i}")), memory(pages)));
         let ids = [1, 2, 3].map(|n| PoolId([n; 16]));
         Members::create(members.collect(), &ids, 8, PoolId([9; 16])).unwrap()
     }

@@ -59,6 +59,11 @@ Examples:
   fulgurite pool create data.pool --size 16G
   fulgurite pool create data.pool --size 16G --data 12G --extent 4M
   fulgurite pool create /dev/nvme1n1 --force             the whole device; what was on it is gone
+  fulgurite pool create a.pool b.pool --size 32G         16 GiB on each, extent by extent in turns
+  fulgurite pool create /dev/nvme1n1 /dev/nvme2n1 --force
+
+A pool that spans several files or devices is opened by any of them, and needs all of them: it keeps no copies. The others are found
+beside the one that is named, or where they were last.
 
 --force never takes what is mounted or in use, somebody else's file, a file with several names or a symbolic link.";
 
@@ -122,11 +127,21 @@ Byte 0 of the file becomes byte 0 of the data; the last subpage is filled up wit
 is one sync, at the end: until then a stop leaves the pool as it was, and the pool needs room for both. With --sync-every it
 needs less, and a stop leaves the part that was synced last.";
 
+/// Which pool.
+#[derive(Debug, Args)]
+pub struct PoolArgs {
+    /// The pool: a file or block device, or any of those that it spans.
+    pub path: PathBuf,
+    /// Where another file or device of the pool is, if it is neither beside PATH nor where it was last. May be given several times.
+    #[arg(long = "member", value_name = "PATH")]
+    pub members: Vec<PathBuf>,
+}
+
 /// A pool to look at.
 #[derive(Debug, Args)]
 pub struct LookArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
     pub json: Option<Output>,
@@ -135,9 +150,10 @@ pub struct LookArgs {
 /// `pool create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// The file to make, or with --force a file or block device that exists.
-    pub path: PathBuf,
-    /// Bytes of the pool, rounded down to whole extents [default: all of what exists; a new file needs it].
+    /// The file to make, or with --force a file or block device that exists. With several, the pool is striped over them.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Bytes of the pool, over all its files, rounded down to whole extents [default: all of what exists; a new file needs it].
     #[arg(long, value_name = "16G", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
@@ -154,8 +170,8 @@ pub struct CreateArgs {
 /// `pool check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// Rewrite a damaged copy of the superblock from the other one; nothing else is repaired.
     #[arg(long)]
     pub repair: bool,
@@ -167,8 +183,8 @@ pub struct CheckArgs {
 /// A token of a pool.
 #[derive(Debug, Args)]
 pub struct TokenArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
     pub token: u64,
 }
@@ -176,8 +192,8 @@ pub struct TokenArgs {
 /// `pool rollback`.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
     pub token: u64,
     /// Really do it: newer tokens are gone then.
@@ -188,8 +204,8 @@ pub struct RollbackArgs {
 /// `pool compact`.
 #[derive(Debug, Args)]
 pub struct CompactArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// Tokens to keep beside those that are pinned, the newest first.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
@@ -198,8 +214,8 @@ pub struct CompactArgs {
 /// `pool export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The file to make; it must not exist.
     pub file: PathBuf,
     /// The state of this token instead of the newest.
@@ -213,8 +229,8 @@ pub struct ExportArgs {
 /// `pool import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The file to read.
     pub file: PathBuf,
     /// Sync also whenever so much was written.

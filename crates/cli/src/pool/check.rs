@@ -13,7 +13,7 @@ use fulgurite_store::{Driver, Geometry, LivePage, Pool, ReadPages, RecoverError,
 
 use super::args::CheckArgs;
 use super::mover::Mover;
-use super::open::{self, Opened, name_of, pool_error};
+use super::open::{self, Medium, Opened, name_of, pool_error};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
 use crate::{pages, progress};
@@ -178,11 +178,11 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<String>> {
 
 /// `pool check`.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let (path, shown) = (&args.path, args.path.display());
+    let (path, shown) = (&args.pool.path, args.pool.path.display());
     if args.repair && !args.force {
         bad_input!("--repair writes to {shown}; add --force if that is meant");
     }
-    let medium = open::medium(path)?;
+    let Medium { flash: medium, .. } = open::medium(&args.pool)?;
     match superblock(&mut Driver::new(&*medium, 4)?) {
         Ok(_) => {}
         // A pool all the same, of which much is lost.
@@ -204,7 +204,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         }
     }
     drop(medium);
-    let opened = open::to_look_at(path, None)?;
+    let opened = open::to_look_at(&args.pool, None)?;
     let damage = damage(&opened, &interrupt)?;
     damage.iter().try_for_each(|sentence| say(sentence))?;
     let count = copies.len() + damage.len();

@@ -154,11 +154,11 @@ fn look(args: &LookArgs) -> Result<Opened> {
     if let Some(Output::File(path)) = &args.json {
         checks::writable("--json", path)?;
         // A slip in the order of the words would replace the pool by its description.
-        if path.exists() && path.canonicalize().ok() == args.path.canonicalize().ok() {
+        if path.exists() && path.canonicalize().ok() == args.pool.path.canonicalize().ok() {
             crate::bad_input::bad_input!("--json {} is the pool itself; name another file", path.display());
         }
     }
-    to_look_at(&args.path, None)
+    to_look_at(&args.pool, None)
 }
 
 /// `pool info`.
