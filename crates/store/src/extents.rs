@@ -91,6 +91,8 @@ pub struct Extents {
     filled_at: Vec<u64>,
     given: u64,
     free: VecDeque<u32>,
+    /// Extents from here on are not used again.
+    limit: u32,
     open: [Option<OpenExtent>; STREAMS],
     /// Full, with writes in flight.
     settling: Vec<OpenExtent>,
@@ -110,6 +112,7 @@ impl Extents {
             uses,
             given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
+            limit: geometry.extents,
             open: [const { None }; STREAMS],
             settling: Vec::new(),
             summaries: VecDeque::new(),
@@ -159,7 +162,34 @@ impl Extents {
     pub fn free_metadata(&mut self, extent: u32) {
         debug_assert_eq!(self.use_of(extent), Use::Metadata);
         self.uses[extent as usize] = Use::Free;
-        self.free.push_back(extent);
+        self.release(extent);
+    }
+
+    fn release(&mut self, extent: u32) {
+        if extent < self.limit {
+            self.free.push_back(extent);
+        }
+    }
+    /// Extents from `limit` on are not used again; those before it are used in order. What is open behind it is closed.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+        self.free = (FIRST_EXTENT..limit).filter(|extent| self.use_of(*extent) == Use::Free).collect();
+        for open in &mut self.open {
+            if open.as_ref().is_some_and(|open| open.extent >= limit) {
+                self.settling.extend(open.take());
+            }
+        }
+        self.settle();
+    }
+    /// From which extent on none is used again.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+    /// An extent of some to be reclaimed: the one with the fewest live flash pages, if that is at most so many.
+    pub fn victim_among(&mut self, range: std::ops::Range<u32>, most: u32, live: impl Fn(u32) -> u32) -> Option<u32> {
+        let closed = range.filter(|e| self.use_of(*e) == Use::Closed && live(*e) <= most).min_by_key(|e| live(*e))?;
+        self.uses[closed as usize] = Use::Reclaimed;
+        Some(closed)
     }
 
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
@@ -233,10 +263,10 @@ impl Extents {
     /// The journal is durable up to but not including this page: what waited for that is free. Returns how many extents.
     pub fn durable(&mut self, end: u64) -> u32 {
         let before = self.free();
-        for (extent, state) in self.uses.iter_mut().enumerate() {
-            if matches!(*state, Use::Emptied { until } if until < end) {
-                *state = Use::Free;
-                self.free.push_back(extent as u32);
+        for extent in 0..self.geometry.extents {
+            if matches!(self.use_of(extent), Use::Emptied { until } if until < end) {
+                self.uses[extent as usize] = Use::Free;
+                self.release(extent);
                 self.emptied -= 1;
             }
         }

@@ -9,8 +9,11 @@ use fulgurite_format::{PoolId, Status, format_bytes};
 use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
-use crate::recover::{RecoverError, RecoverReport, recover};
-use crate::store::{Durability, ExtentUses, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
+use crate::recover::{RecoverError, RecoverReport, recover, superblock};
+use crate::store::{
+    Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, StoreCounters, StoreInfo, WriteError,
+    superblock_pages, superblock_repairs,
+};
 use crate::tokens::Tokens;
 
 /// Requests of the store's own in flight.
@@ -47,6 +50,9 @@ pub enum PoolError {
     /// A change was refused.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// It cannot have another size.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
@@ -157,6 +163,11 @@ impl Pool {
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
         let mut driver = Driver::new(&*medium, DEPTH)?;
+        if !read_only {
+            // Copies differ when a change of size was cut off between them, or one is damaged.
+            let repairs = superblock_repairs(&mut driver);
+            driver.write_all(repairs)?;
+        }
         let (store, report) = recover(&mut driver, config)?;
         let pool = Pool {
             medium,
@@ -307,6 +318,59 @@ impl Pool {
         self.lock().store.commit();
         self.until(Store::is_quiet)?;
         Ok(true)
+    }
+    /// Gives the pool another size: of flash, of data, or of both. The medium must have it when it grows, and may lose what is behind
+    /// the end when it has shrunk. A crash leaves the old size or the new one. Afterwards the pool takes no more changes: open it again.
+    /// `go_on` is asked between the steps, and may stop it.
+    ///
+    /// # Errors
+    /// When what is live does not fit, or the flash fails; the pool has its old size then.
+    pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
+        let (found, needed) = (self.medium.subpages(), to.flash_pages());
+        if found < needed {
+            let bytes = |pages: u32| u64::from(pages) * 4096;
+            return Err(ResizeError::Medium { found: bytes(found), needed: bytes(needed) }.into());
+        }
+        if to.extents < self.geometry.extents || to.subpages < self.geometry.subpages {
+            self.lock_for_changes()?.store.may_shrink(to)?;
+            loop {
+                self.settled()?;
+                if !go_on() {
+                    return Ok(false);
+                }
+                if self.lock().store.shrink(to.extents.min(self.geometry.extents))? == Shrink::Done {
+                    break;
+                }
+            }
+        }
+        let mut inner = self.lock_for_changes()?;
+        inner.failed()?;
+        let (pool, _, block) = superblock(&mut inner.driver)?;
+        let pages = superblock_pages(pool, &to.superblock(block.made));
+        inner.read_only = true;
+        inner.driver.write_all(pages.to_vec())?;
+        Ok(true)
+    }
+    /// Goes on until nothing is under way; what waits for space that does not come is an error.
+    fn settled(&self) -> Result<(), PoolError> {
+        let mut idle = 0;
+        loop {
+            let mut inner = self.lock();
+            inner.turn();
+            inner.failed()?;
+            if inner.store.is_quiet() {
+                return Ok(());
+            }
+            if inner.driver.in_flight() > 0 {
+                idle = 0;
+                inner.driver.wait(Duration::from_millis(1));
+            } else {
+                idle += 1;
+                if idle > 1000 {
+                    return Err(ResizeError::NoRoom.into());
+                }
+            }
+        }
     }
     /// What its extents are used for.
     #[must_use]

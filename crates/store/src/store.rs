@@ -13,6 +13,9 @@
 
 mod commit;
 mod reclaim;
+mod resize;
+
+pub use resize::{ResizeError, Shrink, superblock_pages, superblock_repairs};
 
 use std::collections::{HashMap, VecDeque};
 
@@ -20,7 +23,7 @@ use foldhash::fast::FixedState;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{
     Anchor, Checksums, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId, Record, Status,
-    StreamPosition, Superblock,
+    StreamPosition,
 };
 use fulgurite_policy::Heat;
 
@@ -286,6 +289,9 @@ pub struct Store {
     poisoned: Option<FlashError>,
     uncommitted: u64,
     counters: StoreCounters,
+    /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
+    given_up: Option<u32>,
+    shrunk: bool,
     /// Kept for their memory.
     entries: Vec<PageEntry>,
     bytes: Vec<u8>,
@@ -303,14 +309,6 @@ impl Store {
     /// The pages that make a pool: written and flushed, they are an empty one.
     #[must_use]
     pub fn format(geometry: Geometry, pool: PoolId, made: u64) -> Vec<(u32, PageBuffer)> {
-        let superblock = Superblock {
-            extent_pages: geometry.extent_pages,
-            extents: geometry.extents,
-            subpages: geometry.subpages,
-            subpage_bytes: fulgurite_format::SUBPAGE_BYTES as u32,
-            made,
-            features: 0,
-        };
         let page = |kind, place, sequence, payload: &[u8]| {
             let header = Header {
                 kind,
@@ -325,17 +323,17 @@ impl Store {
             };
             (place, header.page(payload).0)
         };
-        let (mut block, mut anchor) = (Vec::new(), Vec::new());
-        superblock.encode(&mut block);
+        let mut anchor = Vec::new();
         let journal = StreamPosition { extent: FIRST_EXTENT, index: 0, sequence: 1, before: 0 };
         Anchor { epoch: 1, journal, journal_next: NO_EXTENT, journal_end: 1, ..Anchor::default() }.encode(&mut anchor);
         let place = geometry.first_of(ANCHOR_EXTENTS[0]);
+        let [first, second] = superblock_pages(pool, &geometry.superblock(made));
         vec![
             page(Kind::Anchor, place, 1, &anchor),
             page(Kind::Anchor, place + 1, 1, &anchor),
-            page(Kind::Superblock, 1, 0, &block),
+            second,
             // The first copy comes last: without it there is no pool.
-            page(Kind::Superblock, 0, 0, &block),
+            first,
         ]
     }
 
@@ -367,6 +365,8 @@ impl Store {
             poisoned: None,
             uncommitted: 0,
             counters: StoreCounters::default(),
+            given_up: None,
+            shrunk: false,
             entries: Vec::new(),
             bytes: Vec::with_capacity(Record::BYTES_MAX),
         }

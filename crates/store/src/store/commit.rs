@@ -116,7 +116,8 @@ impl Store {
             ..Anchor::default()
         };
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
-        for place in self.state.bad().to_vec() {
+        let end = self.extents.limit() * self.geometry().extent_pages;
+        for place in self.state.bad().iter().copied().filter(|place| *place < end).collect::<Vec<u32>>() {
             // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
             let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
         }
