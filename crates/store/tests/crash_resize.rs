@@ -141,11 +141,11 @@ fn every_moment(seed: u64) -> Result<u64, String> {
         let chosen: Vec<u64> = match (write, count) {
             (false, _) => vec![0],
             (true, ..=4) => (0..1 << (count - 1)).map(|others| others | 1 << (count - 1)).collect(),
-            _ => (0..6).map(|_| random.next() & ((1 << (count - 1).min(62)) - 1)).collect(),
+            _ => (0..6).map(|_| random.next()).collect(),
         };
         for chosen in chosen {
             images += 1;
-            let arrived = moment.cached.iter().enumerate().filter(|(i, _)| chosen >> i & 1 == 1);
+            let arrived = moment.cached.iter().enumerate().filter(|(i, _)| chosen >> (i % 64) & 1 == 1);
             let mut image = moment.image(arrived.map(|(_, w)| w.clone()));
             // The newest page may be torn.
             if let Some((place, Content::Metadata(page))) = moment.cached.last()
