@@ -383,6 +383,10 @@ impl Members {
     pub fn paths(&self) -> impl Iterator<Item = &Path> {
         self.members.iter().map(|(path, _)| path.as_path())
     }
+    /// Bytes that were opened of each.
+    pub fn bytes(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().map(|(_, flash)| u64::from(flash.subpages()) * SUBPAGE_BYTES as u64)
+    }
     /// The identity of each.
     pub fn ids(&self) -> impl Iterator<Item = PoolId> {
         self.list.members.iter().map(|member| member.id)

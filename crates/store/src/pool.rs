@@ -351,6 +351,13 @@ impl Pool {
         inner.driver.write_all(pages.to_vec())?;
         Ok(true)
     }
+    /// Whether the pool may become as small as that, as far as can be told before anything is moved.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn may_shrink(&self, to: Geometry) -> Result<(), PoolError> {
+        Ok(self.lock().store.may_shrink(to)?)
+    }
     /// Goes on until nothing is under way; what waits for space that does not come is an error.
     fn settled(&self) -> Result<(), PoolError> {
         let mut idle = 0;

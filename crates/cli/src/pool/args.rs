@@ -33,6 +33,9 @@ pub enum PoolCommand {
     /// Drop old tokens, gather what is live in as few extents as it takes, and write a checkpoint.
     #[command(after_help = COMPACT_EXAMPLES)]
     Compact(CompactArgs),
+    /// Make a pool larger or smaller. A crash leaves the old size or the new one.
+    #[command(after_help = RESIZE_EXAMPLES)]
+    Resize(ResizeArgs),
     /// Write the data of a pool to a new flat file. Writes nothing to the pool.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
@@ -109,6 +112,16 @@ Examples:
 Tokens that nobody pinned are dropped but for the newest --keep. Extents in which at least one flash page in 64 is dead are
 then emptied by copying what is live, fewest live first. The data does not change, and the file does not become smaller: what
 is freed is free inside the pool.";
+
+const RESIZE_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool resize data.pool --size 32G
+  fulgurite pool resize data.pool --size 8G              what is live moves to the first 8 GiB; the file is cut
+  fulgurite pool resize data.pool --data 6G              the same flash, less of it for programs
+
+To shrink, everything behind the new end is moved first. That is refused when data lies behind the new end of the data, or when what is
+live does not fit, older versions that tokens keep included: drop old tokens with `fulgurite pool compact`. A pool that spans several
+files grows on all of them.";
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
@@ -209,6 +222,19 @@ pub struct CompactArgs {
     /// Tokens to keep beside those that are pinned, the newest first.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
+}
+
+/// `pool resize`.
+#[derive(Debug, Args)]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// Bytes of the pool, over all its files, rounded down to whole extents [default: as now].
+    #[arg(long, value_name = "32G", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
+    #[arg(long, value_name = "24G", value_parser = values::bytes)]
+    pub data: Option<u64>,
 }
 
 /// `pool export`.

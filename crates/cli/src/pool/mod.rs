@@ -12,6 +12,7 @@ mod flat;
 mod info;
 pub mod mover;
 mod open;
+mod resize;
 
 use anyhow::Result;
 
@@ -28,6 +29,7 @@ pub fn run(command: &PoolCommand) -> Result<()> {
         PoolCommand::Unpin(args) => change::pin(args, false),
         PoolCommand::Rollback(args) => change::roll_back(args),
         PoolCommand::Compact(args) => change::compact(args),
+        PoolCommand::Resize(args) => resize::run(args),
         PoolCommand::Export(args) => flat::export(args),
         PoolCommand::Import(args) => flat::import(args),
     }
