@@ -35,6 +35,6 @@ pub use pool::{LivePage, Pool, PoolError};
 pub use recover::{ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
-pub use store::{ResizeError, Shrink, superblock_pages, superblock_repairs};
+pub use store::{LOST_MAGIC, ResizeError, Shrink, superblock_pages, superblock_repairs};
 pub use table::{Table, TableFull};
 pub use tokens::Tokens;

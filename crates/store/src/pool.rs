@@ -32,6 +32,8 @@ pub struct LivePage {
     pub checksum: u32,
     /// Whether this is what programs read.
     pub current: bool,
+    /// The epoch in which it was written: the token that ended it, or would.
+    pub epoch: u64,
 }
 
 /// Why a pool cannot be made or opened.
@@ -319,6 +321,16 @@ impl Pool {
         self.until(Store::is_quiet)?;
         Ok(true)
     }
+    /// Gives up what lies at a flash page of a subpage, because it cannot be read: reads of it go on failing until it is written again,
+    /// and its flash page is let go. Returns whether anybody needed it.
+    ///
+    /// # Errors
+    /// When there is no space, or the flash fails.
+    pub fn mark_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
+        let needed = self.lock_for_changes()?.store.mark_lost(subpage, place)?;
+        self.until(Store::is_quiet)?;
+        Ok(needed)
+    }
     /// Gives the pool another size: of flash, of data, or of both. The medium must have it when it grows, and may lose what is behind
     /// the end when it has shrunk. A crash leaves the old size or the new one. Afterwards the pool takes no more changes: open it again.
     /// `go_on` is asked between the steps, and may stop it.
@@ -396,7 +408,7 @@ impl Pool {
                 let subpage = page * SUBPAGES_PER_PAGE + h.subpage;
                 let current = self.map.get(subpage).is_some_and(|l| l.place == h.place);
                 if let Some(checksum) = state.checksum(page, h) {
-                    into.push(LivePage { subpage, place: h.place, checksum, current });
+                    into.push(LivePage { subpage, place: h.place, checksum, current, epoch: version.time });
                 }
             }
         }

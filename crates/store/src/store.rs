@@ -13,8 +13,10 @@
 
 mod commit;
 mod reclaim;
+mod repair;
 mod resize;
 
+pub use repair::LOST_MAGIC;
 pub use resize::{ResizeError, Shrink, superblock_pages, superblock_repairs};
 
 use std::collections::{HashMap, VecDeque};
@@ -142,6 +144,7 @@ enum Purpose {
     Summary,
     ReclaimRead,
     ReclaimCopy { from: u32, to: u32 },
+    Lost { subpage: u32, from: u32, to: u32 },
 }
 
 /// Nothing more can be written for now.
@@ -777,6 +780,7 @@ impl Store {
             // Without a summary an extent is reclaimed by a walk through the page table.
             (Purpose::Summary, _) => {}
             (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
+            (Purpose::Lost { subpage, from, to }, outcome) => self.marked_lost(subpage, from, to, &outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
         }
     }

@@ -79,12 +79,15 @@ Examples:
 const CHECK_EXAMPLES: &str = "\
 Examples:
   fulgurite pool check data.pool
+  fulgurite pool check data.pool --json
   fulgurite pool check data.pool --repair --force
 
 Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2 this is no pool.
 
---repair rewrites a damaged copy of the superblock from the other copy, and nothing else. Damaged data cannot be repaired: write
-it again, roll back to a token that it is not part of, or restore a copy.";
+--repair writes damaged copies of the superblock, of the members' lists and of anchors again from the other copy, and damaged
+summaries from the page table; it leaves damaged pages of the journal or of a checkpoint that the pool can be opened without behind
+a new checkpoint. Data that cannot be read is lost: it is given up, so that its flash page is used no more, and reads of it
+fail until it is written again. To have it back, roll back to a token that it is not part of, or restore a copy.";
 
 const TOKENS_EXAMPLES: &str = "\
 Examples:
@@ -185,12 +188,15 @@ pub struct CreateArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Rewrite a damaged copy of the superblock from the other one; nothing else is repaired.
+    /// Mend what can be mended, and give up what cannot be read; each thing is named.
     #[arg(long)]
     pub repair: bool,
     /// Really write to the pool (with --repair).
     #[arg(long, requires = "repair")]
     pub force: bool,
+    /// Write one JSON object instead; without FILE or with `-` to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    pub json: Option<Output>,
 }
 
 /// A token of a pool.

@@ -12,6 +12,7 @@ mod flat;
 mod info;
 pub mod mover;
 mod open;
+mod repair;
 mod resize;
 
 use anyhow::Result;
