@@ -14,7 +14,7 @@ pub enum PoolCommand {
     Create(CreateArgs),
     /// Show a pool: identity, size, space, tokens, DRAM that it needs. Writes nothing to it.
     #[command(after_help = INFO_EXAMPLES)]
-    Info(LookArgs),
+    Info(InfoArgs),
     /// Read everything in a pool that is needed, and name what is damaged. Writes nothing to it without --repair.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
@@ -74,7 +74,8 @@ const INFO_EXAMPLES: &str = "\
 Examples:
   fulgurite pool info data.pool
   fulgurite pool info data.pool --json
-  fulgurite pool info data.pool --json info.json";
+  fulgurite pool info data.pool --json info.json
+  fulgurite pool info data.pool --maps pool.svg          what its extents hold, as a picture";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -161,6 +162,16 @@ pub struct LookArgs {
     /// Write one JSON object instead; without FILE or with `-` to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
     pub json: Option<Output>,
+}
+
+/// `pool info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// Draw maps of the pool to a file that ends in .svg: use, live share, age and older versions of its extents.
+    #[arg(long, value_name = "FILE.svg")]
+    pub maps: Option<PathBuf>,
 }
 
 /// `pool create`.

@@ -170,7 +170,9 @@ fn metadata_pages(pool: &Pool, g: Geometry) -> Vec<(u32, Damage, String)> {
         pages.extend(anchors.map(|at| (at, Damage::Anchor, "an anchor, from which the pool is opened".to_owned())));
     }
     for extent in &uses.metadata {
-        pages.extend(whole(*extent).map(|at| (at, Damage::Journal, "a page of the journal or of a checkpoint".to_owned())));
+        pages.extend(
+            whole(*extent).map(|at| (at, Damage::Journal, "a page of the journal or of a checkpoint".to_owned())),
+        );
     }
     for extent in &uses.data {
         let summary = whole(*extent).skip(g.data_pages() as usize);

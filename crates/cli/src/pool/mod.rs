@@ -10,6 +10,7 @@ mod check;
 mod create;
 mod flat;
 mod info;
+mod maps;
 pub mod mover;
 mod open;
 mod repair;

@@ -76,7 +76,8 @@ pub fn repair(pool: &PoolArgs, found: &[Finding], interrupt: &Interrupt) -> Resu
     for place in places(Damage::Anchor) {
         let (page, from_twin) = anchor(&mut driver, &opened, place);
         driver.write_all(vec![(place, page)])?;
-        let how = if from_twin { "written again from its other copy" } else { "removed, with its other copy an older one" };
+        let how =
+            if from_twin { "written again from its other copy" } else { "removed, with its other copy an older one" };
         done.push(format!("repaired: the anchor on flash page {place}, {how}"));
     }
     // What cannot be read, before anything is copied.
@@ -86,14 +87,18 @@ pub fn repair(pool: &PoolArgs, found: &[Finding], interrupt: &Interrupt) -> Resu
         if opened.pool().mark_lost(subpage, place).map_err(error)? {
             let what = if finding.kind == Damage::Data { "subpage" } else { "an older version of subpage" };
             let first = finding.first_byte.unwrap_or(0);
-            done.push(format!("lost: {what} {subpage} (bytes {first} to {} of the data): reads of it fail", first + 4095));
+            done.push(format!(
+                "lost: {what} {subpage} (bytes {first} to {} of the data): reads of it fail",
+                first + 4095
+            ));
         }
     }
     // A new checkpoint, twice: then no anchor that counts leads to what was there before.
     for _ in 0..2 {
         opened.pool().checkpoint().map_err(error)?;
     }
-    let extents: BTreeSet<u32> = places(Damage::Summary).map(|place| opened.pool().geometry().extent_of(place)).collect();
+    let extents: BTreeSet<u32> =
+        places(Damage::Summary).map(|place| opened.pool().geometry().extent_of(place)).collect();
     let in_use: BTreeSet<u32> = opened.pool().uses().data.into_iter().collect();
     let extents: BTreeSet<u32> = extents.intersection(&in_use).copied().collect();
     driver.write_all(summaries(&opened, &extents))?;
@@ -107,6 +112,8 @@ pub fn repair(pool: &PoolArgs, found: &[Finding], interrupt: &Interrupt) -> Resu
         }
     })?;
     driver.write_all(broken.into_iter().map(|place| (place, zero_page())).collect())?;
-    done.extend(journal.iter().map(|place| format!("repaired: flash page {place} is behind a new checkpoint, and not needed")));
+    done.extend(
+        journal.iter().map(|place| format!("repaired: flash page {place} is behind a new checkpoint, and not needed")),
+    );
     Ok(done)
 }
