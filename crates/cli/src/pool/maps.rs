@@ -122,10 +122,10 @@ const BLUE: [u8; 3] = [0x1f, 0x5f, 0xa8];
 const GREEN: [u8; 3] = [0x0b, 0x6e, 0x53];
 const PURPLE: [u8; 3] = [0x84, 0x2c, 0x74];
 
-/// From pale to the hue. The pale end still differs from the ground.
+/// From pale to the hue. The pale end still differs from [`NOTHING`].
 fn shade(hue: [u8; 3], share: f64) -> String {
-    let pale = [0xe3u8, 0xe9, 0xee];
-    let share = share.clamp(0.0, 1.0);
+    let pale = [0xf2u8, 0xf5, 0xf8];
+    let share = 0.2 + 0.8 * share.clamp(0.0, 1.0);
     let mix = |i: usize| (f64::from(pale[i]) * (1.0 - share) + f64::from(hue[i]) * share).round() as u8;
     format!("#{:02x}{:02x}{:02x}", mix(0), mix(1), mix(2))
 }
@@ -167,7 +167,7 @@ impl Map {
             }
             Legend::Ramp { hue, low, high, unit } => {
                 canvas.text(x, y + 8.0, Anchor::Start, "label", low);
-                x += 8.0 + low.chars().count() as f64 * 6.8;
+                x += 14.0 + low.chars().count() as f64 * 6.8;
                 for step in 0..12 {
                     canvas.bar(x, y - 2.0, 11.0, 11.0, &shade(*hue, f64::from(step) / 11.0), unit);
                     x += 11.0;
@@ -201,7 +201,7 @@ fn version_bars(pool: &Pool) -> Bars {
     }
     Bars {
         title: "Versions of a page".into(),
-        subtitle: "pages of 64 KiB by how many states of them are kept: one, and one more for each older one that a token sees".into(),
+        subtitle: "pages of 64 KiB by how many states of them are kept".into(),
         unit: "pages".into(),
         groups,
         series: vec!["pages".into()],
@@ -222,7 +222,7 @@ fn fullness_bars(pool: &Pool) -> Bars {
     };
     Bars {
         title: "How full extents are".into(),
-        subtitle: "extents with data by the share of their flash pages that is live, in percent; reclaim likes those on the left".into(),
+        subtitle: "extents with data, by the share of their flash pages that is live, in percent".into(),
         unit: "extents".into(),
         groups: (0..10).map(|tenth| format!("{}-{}", tenth * 10, tenth * 10 + 10)).collect(),
         series: vec!["extents".into()],
@@ -318,7 +318,7 @@ mod tests {
 
     #[test]
     fn shades_go_from_pale_to_the_hue() {
-        assert_eq!(shade(BLUE, 0.0), "#e3e9ee");
+        assert_eq!(shade(BLUE, 0.0), "#c8d7e8");
         assert_eq!(shade(BLUE, 1.0), "#1f5fa8");
         assert_eq!(shade(BLUE, 7.0), shade(BLUE, 1.0));
     }
