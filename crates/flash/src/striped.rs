@@ -293,7 +293,11 @@ impl Queue for StripedQueue {
     }
     fn want_checksums(&mut self) -> bool {
         // Asked of all: those that make them for nothing do no harm.
-        self.queues.iter_mut().map(|queue| queue.want_checksums()).fold(true, |all, one| all && one)
+        let mut all = true;
+        for queue in &mut self.queues {
+            all &= queue.want_checksums();
+        }
+        all
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.queues.iter_mut().for_each(|queue| queue.use_frames(frames.clone()));
