@@ -2,8 +2,8 @@
 //! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million times in all.
 
 use fulgurite_format::{
-    Anchor, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, NO_EXTENT, Owner,
-    PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId, Reader, Record, Status, Superblock, zero_page,
+    Anchor, Band, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, Member, MemberName,
+    NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId, Reader, Record, Status, Superblock, zero_page,
 };
 
 struct Random(u64);
@@ -21,7 +21,7 @@ impl Random {
 
 /// What a sound payload of each kind looks like.
 fn samples() -> Vec<Vec<u8>> {
-    let mut all = vec![Vec::new(); 5];
+    let mut all = vec![Vec::new(); 6];
     let sizes = Superblock { extent_pages: 64, extents: 99, subpages: 1600, subpage_bytes: 4096, made: 1, features: 0 };
     sizes.encode(&mut all[0]);
     let tokens = (1..9).map(|epoch| KeptToken { epoch, pinned: epoch == 3 }).collect();
@@ -44,13 +44,20 @@ fn samples() -> Vec<Vec<u8>> {
     let entry = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b101, 3, status);
     History { page: 4, versions: vec![(entry, vec![1, 2]), (entry.at_time(2), vec![3, 4])] }.encode(&mut all[3]);
     (0..40).for_each(|i| Owner { subpage: i, checksum: i }.encode(&mut all[4]));
+    let name = |n: u8| MemberName { id: PoolId([n; 16]), path: b"/a/b".to_vec() };
+    let bands = vec![Band { rows: 7, members: 0b111 }, Band { rows: 2, members: 0b101 }];
+    let list = Member { position: 1, extent_pages: 8, members: (0..3).map(name).collect(), bands };
+    assert!(list.encode(&mut all[5]));
     all
 }
 
 /// All decoders of payloads; what they accept must be encoded again without a panic, too.
 fn decode(payload: &[u8]) -> u64 {
     let mut bytes = Vec::new();
-    let mut executions = 5;
+    let mut executions = 6;
+    if let Ok(member) = Member::decode(payload) {
+        assert!(member.encode(&mut bytes), "what was read fits");
+    }
     if let Ok(block) = Superblock::decode(payload) {
         block.encode(&mut bytes);
     }
@@ -115,7 +122,7 @@ fn no_bytes_make_a_decoder_panic() {
             let mut page: PageBuffer = zero_page();
             page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
             let header = Header {
-                kind: kinds[random.below(5)],
+                kind: kinds[random.below(6)],
                 used: payload.len().min(PAYLOAD_BYTES),
                 commit_offset: random.next() as u16,
                 pool: PoolId([7; 16]),
