@@ -4,7 +4,7 @@
 //! writing to a frame whenever it likes (its device would do so behind the compiler's back), so a medium is believed, and
 //! whoever makes one says with `unsafe` that it can be.
 
-use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash};
+use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, StripedFlash};
 
 /// A medium whose queues touch a frame only while it is theirs.
 ///
@@ -40,3 +40,7 @@ unsafe impl<F: Flash> FrameContract for FaultyFlash<F> {}
 // completed only when none that was passed on is in flight. What is completed without being passed on (a read of what was never
 // written) is filled before its completion is returned. The medium within keeps the contract itself.
 unsafe impl<L: Layer> FrameContract for Layered<L> {}
+
+// SAFETY: a request is passed on to one member, naming the same frame for the same operation, and completed when that one has; a
+// flush touches no frame. The members keep the contract themselves, and each holds the arena for as long as it must.
+unsafe impl FrameContract for StripedFlash {}

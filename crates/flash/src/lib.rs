@@ -8,6 +8,7 @@
 //! | [`FileFlash`] | a regular file or block device: io_uring, or a pool of threads where that is missing |
 //! | [`EmulatedFlash`] | a device that a thread on another core plays, with latencies and planes |
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
+//! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie, and checksums are checked |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
 //!
@@ -36,6 +37,7 @@ mod ring;
 #[cfg(loom)]
 pub mod ring;
 mod slots;
+mod striped;
 mod versions;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +53,7 @@ pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Place, Written};
 pub use memory::MemoryFlash;
+pub use striped::{Column, StripeLayout, StripedFlash};
 pub use versions::{VersionError, Versions};
 
 /// The most requests that one queue may have in flight.

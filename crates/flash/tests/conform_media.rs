@@ -249,6 +249,32 @@ fn faulty_media_without_faults_conform() {
     conform(&FaultyFlash::new(MemoryFlash::new(SUBPAGES).unwrap(), plan), seed());
 }
 
+/// Three members, the second smaller, in two bands; their own numbers do not begin at 0.
+fn striped<F: Flash + 'static>(mut member: impl FnMut(u32) -> F) -> StripedFlash {
+    let column = |member, first| Column { member, first };
+    let mut layout = StripeLayout::new(4);
+    layout.push(12, vec![column(0, 0), column(1, 1), column(2, 1)]);
+    layout.push(7, vec![column(0, 12), column(2, 13)]);
+    let members = (0..3).map(|i| Arc::new(member(layout.extents_of(i) * 4)) as Arc<dyn Flash>).collect();
+    StripedFlash::new(members, layout)
+}
+
+#[test]
+fn striped_media_conform() {
+    let seed = seed();
+    conform(&striped(|subpages| MemoryFlash::new(subpages).unwrap()), seed);
+    let plan = FaultPlan { seed, reorder: true, ..FaultPlan::default() };
+    conform(&striped(|subpages| FaultyFlash::new(MemoryFlash::new(subpages).unwrap(), plan.clone())), seed);
+    let directory = tempfile::tempdir().unwrap();
+    for (i, backend) in [FileBackend::Auto, FileBackend::Threads(2)].into_iter().enumerate() {
+        let file = |subpages| {
+            let path = directory.path().join(format!("{i}-{}", std::fs::read_dir(directory.path()).unwrap().count()));
+            FileFlash::open(&FileConfig { backend, ..FileConfig::create(path, u64::from(subpages) * 4096) }).unwrap()
+        };
+        conform(&striped(file), seed);
+    }
+}
+
 /// A lower bound alone is a matter of correctness; an upper one would be a matter of luck.
 #[test]
 fn an_emulated_device_is_never_early() {

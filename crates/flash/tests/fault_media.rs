@@ -73,6 +73,59 @@ fn a_failed_flush_poisons() {
     assert_eq!(flash.inner().counters().writes, 1);
 }
 
+/// Two members in extents of 4, of which the second misbehaves.
+fn striped(plan: FaultPlan) -> (StripedFlash, Arc<FaultyFlash<MemoryFlash>>) {
+    let bad = Arc::new(FaultyFlash::new(MemoryFlash::new(64).unwrap(), plan));
+    let mut layout = StripeLayout::new(4);
+    layout.push(8, vec![Column { member: 0, first: 0 }, Column { member: 1, first: 0 }]);
+    (StripedFlash::new(vec![Arc::new(MemoryFlash::new(64).unwrap()), bad.clone()], layout), bad)
+}
+
+#[test]
+fn a_failed_flush_of_one_member_poisons_all() {
+    let (flash, bad) = striped(FaultPlan::rule(Some(Op::Flush), When::Nth(2), Fault::Fails(EIO)));
+    let frames = arena(1);
+    let mut queue = Driver::new(&flash, &frames, 4);
+    // Extents 0 and 1: one on each.
+    for subpage in [0, 4] {
+        assert_eq!(queue.one(Op::Write, subpage, 0), Ok(()));
+    }
+    assert_eq!(queue.one(Op::Flush, 0, 0), Ok(()));
+    assert_eq!(queue.one(Op::Flush, 0, 0), Err(EIO));
+    let mut other = Driver::new(&flash, &frames, 4);
+    let before = flash.counters();
+    for queue in [&mut queue, &mut other] {
+        for subpage in [0, 4] {
+            assert_eq!(queue.one(Op::Write, subpage, 0), Err(FlashError::Poisoned), "subpage {subpage}");
+            assert_eq!(queue.one(Op::Read, subpage, 0), Ok(()), "subpage {subpage}");
+        }
+        assert_eq!(queue.one(Op::Flush, 0, 0), Err(FlashError::Poisoned));
+    }
+    assert_eq!(flash.counters().writes, before.writes, "a write reached a member after a failed flush");
+    assert_eq!(bad.inner().counters().writes, 1);
+}
+
+#[test]
+fn faults_of_one_member_are_told_of_its_requests_alone() {
+    let (flash, _) = striped(FaultPlan::rule(Some(Op::Read), When::Every(2), Fault::Fails(EIO)));
+    let frames = arena(1);
+    let mut queue = Driver::new(&flash, &frames, 4);
+    let results: Vec<_> = (0..16).map(|subpage| queue.one(Op::Read, subpage, 0).is_ok()).collect();
+    let expected: Vec<_> = (0..16).map(|subpage| (subpage / 4) % 2 == 0 || subpage % 2 == 0).collect();
+    assert_eq!(results, expected);
+    // A member that hangs keeps its own, and the others go on.
+    let (flash, _) = striped(FaultPlan::rule(Some(Op::Read), When::From(1), Fault::Hangs));
+    let mut queue = flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
+    queue.submit(request(1, Op::Read, 4, 0)).unwrap();
+    queue.submit(request(2, Op::Read, 0, 0)).unwrap();
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        queue.wait(Some(Duration::from_secs(1)));
+        queue.poll(&mut completions);
+    }
+    assert_eq!((completions[0].tag, queue.in_flight()), (2, 1));
+}
+
 #[test]
 fn a_device_that_hangs_can_be_left() {
     let flash = faulty(FaultPlan::rule(None, When::From(3), Fault::Hangs));

@@ -10,6 +10,7 @@ mod checksum;
 mod directory;
 mod entry;
 mod journal;
+mod member;
 mod metadata;
 mod size;
 mod superblock;
@@ -25,6 +26,7 @@ pub use entry::{
     place_positional, subpages_per_page,
 };
 pub use journal::{Checksums, History, Record, SUBPAGES_MAX};
+pub use member::{BANDS_MAX, Band, MEMBER_PAGES, MEMBERS_MAX, Member, MemberName};
 pub use metadata::{
     FORMAT_VERSION, HEADER_BYTES, Header, Kind, Malformed, NO_EXTENT, NotMetadata, PAYLOAD_BYTES, PageBuffer, PoolId,
     Reader, zero_page,

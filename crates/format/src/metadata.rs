@@ -49,7 +49,7 @@ pub struct PoolId(pub [u8; 16]);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Kind {
-    /// Geometry: written once.
+    /// Geometry: written when the pool is made, and when its size changes.
     Superblock = 1,
     /// Where checkpoint and journal begin.
     Anchor = 2,
@@ -59,6 +59,8 @@ pub enum Kind {
     Checkpoint = 4,
     /// Owners and checksums of an extent's flash pages.
     Summary = 5,
+    /// Which files or devices a pool spans.
+    Member = 6,
 }
 
 /// The header of a page of metadata.
@@ -173,6 +175,7 @@ impl Header {
             3 => Kind::Journal,
             4 => Kind::Checkpoint,
             5 => Kind::Summary,
+            6 => Kind::Member,
             _ => return Err(NotMetadata::Header),
         };
         let used = usize::from(u16::from_le_bytes(number(page, 12)));

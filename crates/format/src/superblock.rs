@@ -2,7 +2,7 @@
 
 use crate::metadata::{Malformed, PAYLOAD_BYTES, Reader};
 
-/// Geometry of a pool, written once when it is made, in the first two flash pages.
+/// Geometry of a pool, in the first two flash pages: written when it is made, and when its size changes.
 ///
 /// ```text
 /// offset  bytes

@@ -2,9 +2,9 @@
 //! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million times in all.
 
 use fulgurite_format::{
-    Anchor, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, NO_EXTENT, Owner,
-    PAYLOAD_BYTES, PageBuffer, PageEntry, PageRange, PoolId, ROOT_ENTRY_BYTES, Reader, Record, RootEntry,
-    SUBPAGE_BYTES, Space, Status, Superblock, TypePart, crc32c, zero_page,
+    Anchor, Band, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, Member, MemberName,
+    NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PageRange, PoolId, ROOT_ENTRY_BYTES, Reader, Record,
+    RootEntry, SUBPAGE_BYTES, Space, Status, Superblock, TypePart, crc32c, zero_page,
 };
 
 struct Random(u64);
@@ -22,7 +22,7 @@ impl Random {
 
 /// What a sound payload of each kind looks like.
 fn samples() -> Vec<Vec<u8>> {
-    let mut all = vec![Vec::new(); 5];
+    let mut all = vec![Vec::new(); 6];
     let sizes = Superblock { extent_pages: 64, extents: 99, subpages: 1600, subpage_bytes: 4096, made: 1, features: 0 };
     sizes.encode(&mut all[0]);
     let tokens = (1..9).map(|epoch| KeptToken { epoch, pinned: epoch == 3 }).collect();
@@ -47,13 +47,20 @@ fn samples() -> Vec<Vec<u8>> {
     let entry = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b101, 3, status);
     History { page: 4, versions: vec![(entry, vec![1, 2]), (entry.at_time(2), vec![3, 4])] }.encode(&mut all[3]);
     (0..40).for_each(|i| Owner { subpage: i, checksum: i }.encode(&mut all[4]));
+    let name = |n: u8| MemberName { id: PoolId([n; 16]), path: b"/a/b".to_vec() };
+    let bands = vec![Band { rows: 7, members: 0b111 }, Band { rows: 2, members: 0b101 }];
+    let list = Member { position: 1, extent_pages: 8, members: (0..3).map(name).collect(), bands };
+    assert!(list.encode(&mut all[5]));
     all
 }
 
 /// All decoders of payloads; what they accept must be encoded again without a panic, too.
 fn decode(payload: &[u8]) -> u64 {
     let mut bytes = Vec::new();
-    let mut executions = 5;
+    let mut executions = 6;
+    if let Ok(member) = Member::decode(payload) {
+        assert!(member.encode(&mut bytes), "what was read fits");
+    }
     if let Ok(block) = Superblock::decode(payload) {
         block.encode(&mut bytes);
     }
@@ -95,7 +102,7 @@ fn no_bytes_make_a_decoder_panic() {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let samples = samples();
     let (mut executions, mut opened) = (0u64, 0u64);
-    let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary];
+    let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary, Kind::Member];
     while executions < wanted {
         // A payload: noise, sparse noise, or something sound with a few bytes changed or cut off.
         let mut payload = match random.below(4) {
@@ -118,7 +125,7 @@ fn no_bytes_make_a_decoder_panic() {
             let mut page: PageBuffer = zero_page();
             page[HEADER_BYTES..HEADER_BYTES + payload.len()].copy_from_slice(&payload);
             let header = Header {
-                kind: kinds[random.below(5)],
+                kind: kinds[random.below(6)],
                 used: payload.len().min(PAYLOAD_BYTES),
                 commit_offset: random.next() as u16,
                 pool: PoolId([7; 16]),

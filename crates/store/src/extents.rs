@@ -97,6 +97,8 @@ pub struct Extents {
     filled_at: Vec<u64>,
     given: u64,
     free: VecDeque<u32>,
+    /// Extents from here on are not used again.
+    limit: u32,
     open: [Option<OpenExtent>; STREAMS],
     /// Full, with writes in flight.
     settling: Vec<OpenExtent>,
@@ -125,6 +127,7 @@ impl Extents {
             uses,
             given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
+            limit: geometry.extents,
             open: [const { None }; STREAMS],
             settling: Vec::new(),
             summaries: VecDeque::new(),
@@ -190,7 +193,7 @@ impl Extents {
             self.uses[extent as usize] = Use::Retired;
         } else {
             self.uses[extent as usize] = Use::Free;
-            self.free.push_back(extent);
+            self.release(extent);
         }
     }
     /// A flash page was found to be bad: if its extent has too many by now and is free, it is so no more.
@@ -231,7 +234,7 @@ impl Extents {
             return None;
         }
         self.levelled_at = self.given;
-        let closed = (FIRST_EXTENT..self.geometry.extents).filter(|e| self.use_of(*e) == Use::Closed);
+        let closed = (FIRST_EXTENT..self.limit).filter(|e| self.use_of(*e) == Use::Closed);
         let least = closed.min_by_key(|e| wear.fills(*e))?;
         let ahead = wear.summary().max.saturating_sub(wear.fills(least));
         if ahead <= spread {
@@ -239,6 +242,33 @@ impl Extents {
         }
         self.uses[least as usize] = Use::Reclaimed;
         Some(least)
+    }
+
+    fn release(&mut self, extent: u32) {
+        if extent < self.limit {
+            self.free.push_back(extent);
+        }
+    }
+    /// Extents from `limit` on are not used again; those before it are used in order. What is open behind it is closed.
+    pub fn set_limit(&mut self, limit: u32) {
+        self.limit = limit;
+        self.free = (FIRST_EXTENT..limit).filter(|extent| self.use_of(*extent) == Use::Free).collect();
+        for open in &mut self.open {
+            if open.as_ref().is_some_and(|open| open.extent >= limit) {
+                self.settling.extend(open.take());
+            }
+        }
+        self.settle();
+    }
+    /// From which extent on none is used again.
+    pub fn limit(&self) -> u32 {
+        self.limit
+    }
+    /// An extent of some to be reclaimed: the one with the fewest live flash pages, if that is at most so many.
+    pub fn victim_among(&mut self, range: std::ops::Range<u32>, most: u32, live: impl Fn(u32) -> u32) -> Option<u32> {
+        let closed = range.filter(|e| self.use_of(*e) == Use::Closed && live(*e) <= most).min_by_key(|e| live(*e))?;
+        self.uses[closed as usize] = Use::Reclaimed;
+        Some(closed)
     }
 
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {

@@ -100,6 +100,18 @@ impl Geometry {
         geometry.ok().filter(|g| g.subpages == superblock.subpages && g.subpages > 0).ok_or(GeometryError::Superblock)
     }
 
+    /// The superblock of a pool of this geometry.
+    #[must_use]
+    pub fn superblock(&self, made: u64) -> Superblock {
+        Superblock {
+            extent_pages: self.extent_pages,
+            extents: self.extents,
+            subpages: self.subpages,
+            subpage_bytes: SUBPAGE_BYTES as u32,
+            made,
+            features: 0,
+        }
+    }
     /// Flash pages of an extent that hold data; its summary takes the others.
     pub fn data_pages(&self) -> u32 {
         self.extent_pages - summary_pages(self.extent_pages)

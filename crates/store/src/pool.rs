@@ -11,8 +11,11 @@ use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
 use crate::pages::Survey;
-use crate::recover::{RecoverError, RecoverReport, recover};
-use crate::store::{Durability, ExtentUses, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
+use crate::recover::{RecoverError, RecoverReport, recover, superblock};
+use crate::store::{
+    Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, StoreCounters, StoreInfo, WriteError,
+    superblock_pages, superblock_repairs,
+};
 use crate::tokens::Tokens;
 use crate::view::Viewed;
 
@@ -32,6 +35,8 @@ pub struct LivePage {
     pub checksum: u32,
     /// Whether this is what programs read.
     pub current: bool,
+    /// The epoch in which it was written: the token that ended it, or would.
+    pub epoch: u64,
 }
 
 /// Why a pool cannot be made or opened.
@@ -50,6 +55,9 @@ pub enum PoolError {
     /// A change was refused.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// It cannot have another size.
+    #[error(transparent)]
+    Resize(#[from] ResizeError),
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
@@ -200,6 +208,11 @@ impl Pool {
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
         let mut driver = Driver::new(&*medium, DEPTH)?;
+        if !read_only {
+            // Copies differ when a change of size was cut off between them, or one is damaged.
+            let repairs = superblock_repairs(&mut driver);
+            driver.write_all(repairs)?;
+        }
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
         let (mut store, report) = recover(&mut driver, config)?;
@@ -411,6 +424,76 @@ impl Pool {
         self.until(Store::is_quiet)?;
         Ok(true)
     }
+    /// Gives up what lies at a flash page of a subpage, because it cannot be read: reads of it go on failing until it is written again,
+    /// and its flash page is let go. Returns whether anybody needed it.
+    ///
+    /// # Errors
+    /// When there is no space, or the flash fails.
+    pub fn mark_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
+        let needed = self.lock_for_changes()?.store.mark_lost(subpage, place)?;
+        self.until(Store::is_quiet)?;
+        Ok(needed)
+    }
+    /// Gives the pool another size: of flash, of data, or of both. The medium must have it when it grows, and may lose what is behind
+    /// the end when it has shrunk. A crash leaves the old size or the new one. Afterwards the pool takes no more changes: open it again.
+    /// `go_on` is asked between the steps, and may stop it.
+    ///
+    /// # Errors
+    /// When what is live does not fit, or the flash fails; the pool has its old size then.
+    pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
+        let (found, needed) = (self.medium.subpages(), to.flash_pages());
+        if found < needed {
+            let bytes = |pages: u32| u64::from(pages) * 4096;
+            return Err(ResizeError::Medium { found: bytes(found), needed: bytes(needed) }.into());
+        }
+        if to.extents < self.geometry.extents || to.subpages < self.geometry.subpages {
+            self.lock_for_changes()?.store.may_shrink(to)?;
+            loop {
+                self.settled()?;
+                if !go_on() {
+                    return Ok(false);
+                }
+                if self.lock().store.shrink(to.extents.min(self.geometry.extents))? == Shrink::Done {
+                    break;
+                }
+            }
+        }
+        let mut inner = self.lock_for_changes()?;
+        inner.failed()?;
+        let (pool, _, block) = superblock(&mut inner.driver)?;
+        let pages = superblock_pages(pool, &to.superblock(block.made));
+        inner.read_only = true;
+        inner.driver.write_all(pages.to_vec())?;
+        Ok(true)
+    }
+    /// Whether the pool may become as small as that, as far as can be told before anything is moved.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn may_shrink(&self, to: Geometry) -> Result<(), PoolError> {
+        Ok(self.lock().store.may_shrink(to)?)
+    }
+    /// Goes on until nothing is under way; what waits for space that does not come is an error.
+    fn settled(&self) -> Result<(), PoolError> {
+        let mut idle = 0;
+        loop {
+            let mut inner = self.lock();
+            inner.turn(&self.starved);
+            inner.failed()?;
+            if inner.store.is_quiet() {
+                return Ok(());
+            }
+            if inner.driver.in_flight() > 0 {
+                idle = 0;
+                inner.driver.wait(Duration::from_millis(1));
+            } else {
+                idle += 1;
+                if idle > 1000 {
+                    return Err(ResizeError::NoRoom.into());
+                }
+            }
+        }
+    }
     /// What its extents are used for.
     #[must_use]
     pub fn uses(&self) -> ExtentUses {
@@ -428,7 +511,7 @@ impl Pool {
                 let subpage = page * SUBPAGES_PER_PAGE + h.subpage;
                 let current = self.map.get(subpage).is_some_and(|l| l.place == h.place);
                 if let Some(checksum) = state.checksum(page, h) {
-                    into.push(LivePage { subpage, place: h.place, checksum, current });
+                    into.push(LivePage { subpage, place: h.place, checksum, current, epoch: version.time });
                 }
             }
         }
@@ -445,6 +528,7 @@ impl From<PoolError> for VersionError {
             PoolError::ReadOnly => FlashError::Io(EROFS).into(),
             PoolError::Recover(_)
             | PoolError::Driver(_)
+            | PoolError::Resize(_)
             | PoolError::NotPermitted { .. }
             | PoolError::NoSuchPages { .. } => FlashError::Closed.into(),
         }

@@ -14,8 +14,13 @@
 mod commit;
 mod failing;
 mod reclaim;
+mod repair;
+mod resize;
 mod retention;
 mod wear;
+
+pub use repair::LOST_MAGIC;
+pub use resize::{ResizeError, Shrink, superblock_pages, superblock_repairs};
 
 use std::collections::{HashMap, VecDeque};
 
@@ -23,7 +28,7 @@ use foldhash::fast::FixedState;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{
     Anchor, Checksums, Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PoolId, Record, Status,
-    StreamPosition, Superblock,
+    StreamPosition,
 };
 use fulgurite_policy::Heat;
 
@@ -167,6 +172,7 @@ enum Purpose {
     Summary { place: u32 },
     ReclaimRead,
     ReclaimCopy { from: u32, to: u32 },
+    Lost { subpage: u32, from: u32, to: u32 },
 }
 
 /// Nothing more can be written for now.
@@ -342,6 +348,9 @@ pub struct Store {
     placed: u64,
     clock: Clock,
     counters: StoreCounters,
+    /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
+    given_up: Option<u32>,
+    shrunk: bool,
     /// Kept for their memory.
     entries: Vec<PageEntry>,
     bytes: Vec<u8>,
@@ -359,14 +368,6 @@ impl Store {
     /// The pages that make a pool: written and flushed, they are an empty one.
     #[must_use]
     pub fn format(geometry: Geometry, pool: PoolId, made: u64) -> Vec<(u32, PageBuffer)> {
-        let superblock = Superblock {
-            extent_pages: geometry.extent_pages,
-            extents: geometry.extents,
-            subpages: geometry.subpages,
-            subpage_bytes: fulgurite_format::SUBPAGE_BYTES as u32,
-            made,
-            features: 0,
-        };
         let page = |kind, place, sequence, payload: &[u8]| {
             let header = Header {
                 kind,
@@ -381,17 +382,17 @@ impl Store {
             };
             (place, header.page(payload).0)
         };
-        let (mut block, mut anchor) = (Vec::new(), Vec::new());
-        superblock.encode(&mut block);
+        let mut anchor = Vec::new();
         let journal = StreamPosition { extent: FIRST_EXTENT, index: 0, sequence: 1, before: 0 };
         Anchor { epoch: 1, journal, journal_next: NO_EXTENT, journal_end: 1, ..Anchor::default() }.encode(&mut anchor);
         let place = geometry.first_of(ANCHOR_EXTENTS[0]);
+        let [first, second] = superblock_pages(pool, &geometry.superblock(made));
         vec![
             page(Kind::Anchor, place, 1, &anchor),
             page(Kind::Anchor, place + 1, 1, &anchor),
-            page(Kind::Superblock, 1, 0, &block),
+            second,
             // The first copy comes last: without it there is no pool.
-            page(Kind::Superblock, 0, 0, &block),
+            first,
         ]
     }
 
@@ -434,6 +435,8 @@ impl Store {
             placed: 0,
             clock,
             counters: StoreCounters::default(),
+            given_up: None,
+            shrunk: false,
             entries: Vec::new(),
             bytes: Vec::with_capacity(Record::BYTES_MAX),
         }
@@ -781,6 +784,7 @@ impl Store {
             (Purpose::Summary { place }, Outcome::Failed(e)) => self.suspect(place, e),
             (Purpose::Summary { .. }, _) => {}
             (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
+            (Purpose::Lost { subpage, from, to }, outcome) => self.marked_lost(subpage, from, to, &outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
         }
     }

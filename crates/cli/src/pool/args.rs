@@ -33,6 +33,9 @@ pub enum PoolCommand {
     /// Drop old tokens, gather what is live in as few extents as it takes, and write a checkpoint.
     #[command(after_help = COMPACT_EXAMPLES)]
     Compact(CompactArgs),
+    /// Make a pool larger or smaller. A crash leaves the old size or the new one.
+    #[command(after_help = RESIZE_EXAMPLES)]
+    Resize(ResizeArgs),
     /// Write the data of a pool to a new flat file. Writes nothing to the pool.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
@@ -59,6 +62,11 @@ Examples:
   fulgurite pool create data.pool --size 16G
   fulgurite pool create data.pool --size 16G --data 12G --extent 4M
   fulgurite pool create /dev/nvme1n1 --force             the whole device; what was on it is gone
+  fulgurite pool create a.pool b.pool --size 32G         16 GiB on each, extent by extent in turns
+  fulgurite pool create /dev/nvme1n1 /dev/nvme2n1 --force
+
+A pool that spans several files or devices is opened by any of them, and needs all of them: it keeps no copies. The others are found
+beside the one that is named, or where they were last.
 
 --force never takes what is mounted or in use, somebody else's file, a file with several names or a symbolic link.";
 
@@ -67,17 +75,21 @@ Examples:
   fulgurite pool info data.pool
   fulgurite pool info data.pool --json
   fulgurite pool info data.pool --json info.json
-  fulgurite pool info data.pool --endurance 3000         how long flash of 3000 cycles will last";
+  fulgurite pool info data.pool --endurance 3000         how long flash of 3000 cycles will last
+  fulgurite pool info data.pool --maps pool.svg          what its extents hold, as a picture";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
   fulgurite pool check data.pool
+  fulgurite pool check data.pool --json
   fulgurite pool check data.pool --repair --force
 
 Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2 this is no pool.
 
---repair rewrites a damaged copy of the superblock from the other copy, and nothing else. Damaged data cannot be repaired: write
-it again, roll back to a token that it is not part of, or restore a copy.
+--repair writes damaged copies of the superblock, of the members' lists and of anchors again from the other copy, and damaged
+summaries from the page table; it leaves damaged pages of the journal or of a checkpoint that the pool can be opened without behind
+a new checkpoint. Data that cannot be read is lost: it is given up, so that its flash page is used no more, and reads of it
+fail until it is written again. To have it back, roll back to a token that it is not part of, or restore a copy.
 
 A pool that has lost a token which it had promised is not opened for changes. --accept-loss makes the last state that can be read the
 pool's state; the tokens that are named are gone for good then. Export that state first:
@@ -113,6 +125,16 @@ Tokens that nobody pinned are dropped but for the newest --keep. Extents in whic
 then emptied by copying what is live, fewest live first. The data does not change, and the file does not become smaller: what
 is freed is free inside the pool.";
 
+const RESIZE_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool resize data.pool --size 32G
+  fulgurite pool resize data.pool --size 8G              what is live moves to the first 8 GiB; the file is cut
+  fulgurite pool resize data.pool --data 6G              the same flash, less of it for programs
+
+To shrink, everything behind the new end is moved first. That is refused when data lies behind the new end of the data, or when what is
+live does not fit, older versions that tokens keep included: drop old tokens with `fulgurite pool compact`. A pool that spans several
+files grows on all of them.";
+
 const EXPORT_EXAMPLES: &str = "\
 Examples:
   fulgurite pool export data.pool data.img
@@ -130,11 +152,21 @@ Byte 0 of the file becomes byte 0 of the data; the last subpage is filled up wit
 is one sync, at the end: until then a stop leaves the pool as it was, and the pool needs room for both. With --sync-every it
 needs less, and a stop leaves the part that was synced last.";
 
+/// Which pool.
+#[derive(Debug, Args)]
+pub struct PoolArgs {
+    /// The pool: a file or block device, or any of those that it spans.
+    pub path: PathBuf,
+    /// Where another file or device of the pool is, if it is neither beside PATH nor where it was last. May be given several times.
+    #[arg(long = "member", value_name = "PATH")]
+    pub members: Vec<PathBuf>,
+}
+
 /// A pool to look at.
 #[derive(Debug, Args)]
 pub struct LookArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
     pub json: Option<Output>,
@@ -149,14 +181,18 @@ pub struct InfoArgs {
     /// How often each flash page can be written before it fails: say how long the flash will last at the rate so far.
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     pub endurance: Option<u32>,
+    /// Draw maps of the pool to a file that ends in .svg: use, live share, age and older versions of its extents.
+    #[arg(long, value_name = "FILE.svg")]
+    pub maps: Option<PathBuf>,
 }
 
 /// `pool create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// The file to make, or with --force a file or block device that exists.
-    pub path: PathBuf,
-    /// Bytes of the pool, rounded down to whole extents [default: all of what exists; a new file needs it].
+    /// The file to make, or with --force a file or block device that exists. With several, the pool is striped over them.
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// Bytes of the pool, over all its files, rounded down to whole extents [default: all of what exists; a new file needs it].
     #[arg(long, value_name = "16G", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
@@ -173,9 +209,9 @@ pub struct CreateArgs {
 /// `pool check`.
 #[derive(Debug, Args)]
 pub struct CheckArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
-    /// Rewrite a damaged copy of the superblock from the other one; nothing else is repaired.
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// Mend what can be mended, and give up what cannot be read; each thing is named.
     #[arg(long)]
     pub repair: bool,
     /// Really write to the pool (with --repair).
@@ -184,13 +220,16 @@ pub struct CheckArgs {
     /// Give up what was promised and cannot be read any more: the last state that can be read becomes the pool's.
     #[arg(long, requires = "repair")]
     pub accept_loss: bool,
+    /// Write one JSON object instead; without FILE or with `-` to standard output.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    pub json: Option<Output>,
 }
 
 /// A token of a pool.
 #[derive(Debug, Args)]
 pub struct TokenArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
     pub token: u64,
 }
@@ -198,8 +237,8 @@ pub struct TokenArgs {
 /// `pool rollback`.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
     pub token: u64,
     /// Really do it: newer tokens are gone then.
@@ -210,18 +249,31 @@ pub struct RollbackArgs {
 /// `pool compact`.
 #[derive(Debug, Args)]
 pub struct CompactArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// Tokens to keep beside those that are pinned, the newest first.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: u32,
 }
 
+/// `pool resize`.
+#[derive(Debug, Args)]
+pub struct ResizeArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// Bytes of the pool, over all its files, rounded down to whole extents [default: as now].
+    #[arg(long, value_name = "32G", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
+    #[arg(long, value_name = "24G", value_parser = values::bytes)]
+    pub data: Option<u64>,
+}
+
 /// `pool export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The file to make; it must not exist.
     pub file: PathBuf,
     /// The state of this token instead of the newest.
@@ -235,8 +287,8 @@ pub struct ExportArgs {
 /// `pool import`.
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// The pool: a file or block device.
-    pub path: PathBuf,
+    #[command(flatten)]
+    pub pool: PoolArgs,
     /// The file to read.
     pub file: PathBuf,
     /// Sync also whenever so much was written.

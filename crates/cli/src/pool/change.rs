@@ -19,19 +19,19 @@ fn list(tokens: &[u64]) -> String {
 
 /// `pool pin` and `pool unpin`.
 pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
-    let opened = to_change(&args.path, config(None))?;
+    let opened = to_change(&args.pool, config(None))?;
     let (token, tokens) = (args.token, opened.pool().tokens());
     let word = if pinned { "pinned" } else { "not pinned" };
     if tokens.as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
         return say(&format!("token {token} is {word} already"));
     }
-    opened.pool().pin(token, pinned).map_err(|e| open::pool_error(&args.path, e))?;
+    opened.pool().pin(token, pinned).map_err(|e| open::pool_error(&args.pool.path, e))?;
     say(&format!("token {token} is {word}"))
 }
 
 /// `pool rollback`.
 pub fn roll_back(args: &RollbackArgs) -> Result<()> {
-    let opened = to_change(&args.path, config(None))?;
+    let opened = to_change(&args.pool, config(None))?;
     let (token, tokens) = (args.token, opened.pool().tokens());
     if tokens.newest() == Some(token) {
         return say(&format!("token {token} is the newest: its state is what the pool holds"));
@@ -50,14 +50,14 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
             bad_input!("a rollback to token {token} takes away the newer {}; add --yes if that is meant", list(&all));
         }
     }
-    opened.pool().roll_back(token).map_err(|e| open::pool_error(&args.path, e))?;
+    opened.pool().roll_back(token).map_err(|e| open::pool_error(&args.pool.path, e))?;
     say(&format!("the pool holds the state of token {token}"))
 }
 
 /// `pool compact`.
 pub fn compact(args: &CompactArgs) -> Result<()> {
-    let opened = to_change(&args.path, config(Some(args.keep)))?;
-    let error = |e| open::pool_error(&args.path, e);
+    let opened = to_change(&args.pool, config(Some(args.keep)))?;
+    let error = |e| open::pool_error(&args.pool.path, e);
     let pool = opened.pool();
     let interrupt = Interrupt::catch()?;
     let before = pool.info().free_extents;

@@ -1,22 +1,92 @@
 //! `pool check`: reads everything that is needed, and names what is damaged.
 //!
 //! Looked at are both copies of the superblock; what recovery reads (anchors, checkpoint, journal); the tables against each other;
-//! all metadata pages that were written; the current content of every subpage through the pool, and what only tokens keep past it.
-//! A page of metadata counts as damaged when it begins as one and its checksum does not match.
+//! all metadata pages that were written; the current content of every subpage through the pool, and what only tokens keep past it; what
+//! the members of a pool of several files say of each other. A page of metadata counts as damaged when it begins as one and its
+//! checksum does not match.
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use fulgurite_flash::{Flash, FlashError, Layer};
-use fulgurite_format::{Header, NotMetadata, PageBuffer, SUBPAGE_BYTES, crc32c, format_bytes, zero_page};
-use fulgurite_store::{Driver, Geometry, LivePage, Pool, ReadPages, RecoverError, superblock};
+use fulgurite_format::{Header, MEMBER_PAGES, NotMetadata, PageBuffer, SUBPAGE_BYTES, crc32c, format_bytes, zero_page};
+use fulgurite_store::{Driver, Geometry, LOST_MAGIC, LivePage, Pool, ReadPages, RecoverError, superblock};
+use serde::Serialize;
 
 use super::args::CheckArgs;
 use super::mover::Mover;
-use super::open::{self, Opened, name_of, pool_error};
+use super::open::{self, Medium, Opened, name_of, pool_error};
+use super::repair;
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
-use crate::{pages, progress};
+use crate::values::Output;
+use crate::{checks, pages, progress, report};
+
+/// What is damaged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Damage {
+    /// A token that was promised.
+    Lost,
+    /// A copy of the superblock.
+    Superblock,
+    /// A copy of what a member says of all members.
+    Member,
+    /// A copy of an anchor.
+    Anchor,
+    /// A page of the journal or of a checkpoint that the pool can be opened without.
+    Journal,
+    /// A summary of an extent.
+    Summary,
+    /// The tables against each other.
+    Tables,
+    /// What programs read.
+    Data,
+    /// What only tokens keep.
+    OlderData,
+    /// The pool cannot be opened.
+    Pool,
+}
+
+/// One thing that is damaged.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Finding {
+    /// What it is.
+    pub kind: Damage,
+    /// Where it lies; of a member's list, in the member.
+    pub flash_page: Option<u32>,
+    /// Of data: the subpage, and its first byte in the data.
+    pub subpage: Option<u32>,
+    pub first_byte: Option<u64>,
+    /// It was given up by a repair before.
+    pub given_up: bool,
+    /// In words.
+    pub sentence: String,
+}
+
+impl Finding {
+    fn at(kind: Damage, flash_page: u32, sentence: String) -> Finding {
+        Finding { kind, flash_page: Some(flash_page), subpage: None, first_byte: None, given_up: false, sentence }
+    }
+    fn of_all(kind: Damage, sentence: String) -> Finding {
+        Finding { flash_page: None, ..Finding::at(kind, 0, sentence) }
+    }
+    fn of_data(kind: Damage, place: u32, subpage: u32, given_up: bool, sentence: String) -> Finding {
+        let first_byte = Some(u64::from(subpage) * SUBPAGE_BYTES as u64);
+        Finding { subpage: Some(subpage), first_byte, given_up, ..Finding::at(kind, place, sentence) }
+    }
+}
+
+/// What a check found, in JSON.
+#[derive(Debug, Serialize)]
+struct Checked {
+    path: String,
+    id: Option<String>,
+    sound: bool,
+    live_bytes: Option<u64>,
+    damaged: Vec<Finding>,
+    repaired: Vec<String>,
+}
 
 /// The places of the two copies of the superblock.
 const COPIES: [u32; 2] = [0, 1];
@@ -61,7 +131,7 @@ fn superblock_damage(medium: &Arc<dyn Flash>) -> Result<Vec<(u32, PageBuffer, St
 }
 
 /// Reads flash pages past the pool; `each` is told of them.
-fn read_raw(
+pub fn read_raw(
     medium: &Arc<dyn Flash>,
     what: &str,
     places: &[u32],
@@ -81,41 +151,55 @@ fn read_raw(
 }
 
 /// Whether this was a page of metadata, and is none now.
-fn is_broken(content: &[u8]) -> bool {
+pub fn is_broken(content: &[u8]) -> bool {
     let mut page = zero_page();
     page.copy_from_slice(content);
     Header::open(&page) == Err(NotMetadata::Checksum)
 }
 
+/// Whether a page stands for what a repair gave up.
+fn is_lost(content: &[u8]) -> bool {
+    content.starts_with(&LOST_MAGIC)
+}
+
 /// The pages in which metadata may lie, each with what it would be.
-fn metadata_pages(pool: &Pool, g: Geometry) -> Vec<(u32, String)> {
+fn metadata_pages(pool: &Pool, g: Geometry) -> Vec<(u32, Damage, String)> {
     let uses = pool.uses();
     let mut pages = Vec::new();
     let whole = |extent: u32| g.first_of(extent)..g.first_of(extent) + g.extent_pages;
     for extent in &uses.fixed {
-        let anchors = whole(*extent).filter(|place| !COPIES.contains(place));
-        pages.extend(anchors.map(|place| (place, "an anchor, from which the pool is opened".to_owned())));
+        let anchors = whole(*extent).filter(|place| !COPIES.contains(place) && !MEMBER_PAGES.contains(place));
+        pages.extend(anchors.map(|at| (at, Damage::Anchor, "an anchor, from which the pool is opened".to_owned())));
     }
     for extent in &uses.metadata {
-        pages.extend(whole(*extent).map(|place| (place, "a page of the journal or of a checkpoint".to_owned())));
+        pages.extend(
+            whole(*extent).map(|at| (at, Damage::Journal, "a page of the journal or of a checkpoint".to_owned())),
+        );
     }
     for extent in &uses.data {
         let summary = whole(*extent).skip(g.data_pages() as usize);
         let what = format!("the summary of extent {extent}; no data is lost by it");
-        pages.extend(summary.map(|place| (place, what.clone())));
+        pages.extend(summary.map(|at| (at, Damage::Summary, what.clone())));
     }
+    pages.sort_unstable_by_key(|(at, ..)| *at);
     pages
 }
 
-/// Everything that is damaged, in sentences.
-fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<String>> {
+/// Everything that is damaged.
+fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<Finding>> {
     let (layer, medium) = (opened.flash.layer(), &opened.medium);
     let geometry = opened.pool().geometry();
-    let mut damage: Vec<String> =
-        opened.pool().audit().into_iter().map(|sentence| format!("damaged: the tables: {sentence}")).collect();
+    let tables = |sentence| Finding::of_all(Damage::Tables, format!("damaged: the tables: {sentence}"));
+    let mut damage: Vec<Finding> = opened.pool().audit().into_iter().map(tables).collect();
+    for (position, place) in opened.members.iter().flat_map(|members| members.damaged()) {
+        let path = opened.members.iter().flat_map(|members| members.paths()).nth(*position as usize);
+        let path = path.map_or_else(String::new, |path| path.display().to_string());
+        let sentence = format!("damaged: a copy of the list of members in {path}, on its flash page {place}");
+        damage.push(Finding::at(Damage::Member, *place, sentence));
+    }
     // Metadata.
     let metadata = metadata_pages(layer, geometry);
-    let places: Vec<u32> = metadata.iter().map(|(place, _)| *place).collect();
+    let places: Vec<u32> = metadata.iter().map(|(place, ..)| *place).collect();
     let mut broken = Vec::new();
     read_raw(medium, "reading metadata", &places, interrupt, |place, content| match content {
         Ok(content) if is_broken(content) => broken.push((place, "its checksum does not match its content".to_owned())),
@@ -124,8 +208,8 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<String>> {
     })?;
     broken.sort_unstable();
     for (place, why) in broken {
-        let what = metadata.iter().find(|(at, _)| *at == place).map_or("", |(_, what)| what.as_str());
-        damage.push(format!("damaged: metadata on flash page {place} ({what}): {why}"));
+        let (_, kind, what) = &metadata[metadata.binary_search_by_key(&place, |(at, ..)| *at).expect("one of them")];
+        damage.push(Finding::at(*kind, place, format!("damaged: metadata on flash page {place} ({what}): {why}")));
     }
     // What programs read.
     let written: Vec<u32> = (0..geometry.subpages).filter(|s| layer.locate(*s).is_some()).collect();
@@ -142,7 +226,16 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<String>> {
     })?;
     bar.finish_and_clear();
     bad.sort_unstable_by_key(|(subpage, _)| *subpage);
-    damage.extend(bad.into_iter().map(|(subpage, error)| damaged_subpage(layer, subpage, error)));
+    let mut driver = Driver::new(&**medium, 4)?;
+    for (subpage, error) in bad {
+        let place = layer.locate(subpage).map_or(0, |place| place.flash_page);
+        let given_up = driver.read(place, 0).is_ok_and(|page| is_lost(&page[..]));
+        let mut sentence = damaged_subpage(layer, subpage, error);
+        if given_up {
+            sentence += " (it was given up by a repair; write it again)";
+        }
+        damage.push(Finding::of_data(Damage::Data, place, subpage, given_up, sentence));
+    }
     // What tokens keep.
     let mut kept: Vec<LivePage> = Vec::new();
     for page in 0..geometry.pages() {
@@ -162,77 +255,142 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<String>> {
     let mut bad = Vec::new();
     read_raw(medium, "reading what tokens keep", &places, interrupt, |place, content| {
         let live = kept[kept.binary_search_by_key(&place, |live| live.place).expect("one of them")];
-        let why = match content {
+        let (why, given_up) = match content {
             Ok(content) if crc32c(content) == live.checksum => return,
-            Ok(_) => "its checksum does not match its content".to_owned(),
-            Err(error) => error.to_string(),
+            Ok(content) => ("its checksum does not match its content".to_owned(), is_lost(content)),
+            Err(error) => (error.to_string(), false),
         };
-        bad.push((live.subpage, live.place, why));
+        bad.push((live.subpage, live.place, given_up, why));
     })?;
     bad.sort_unstable();
-    damage.extend(bad.into_iter().map(|(subpage, place, why)| {
-        format!("damaged: an older version of subpage {subpage} that a token keeps, on flash page {place}: {why}")
+    damage.extend(bad.into_iter().map(|(subpage, place, given_up, why)| {
+        let what = format!("an older version of subpage {subpage} that a token keeps, on flash page {place}");
+        let more = if given_up { " (it was given up by a repair)" } else { "" };
+        Finding::of_data(Damage::OlderData, place, subpage, given_up, format!("damaged: {what}: {why}{more}"))
     }));
     Ok(damage)
 }
 
+/// Where sentences and JSON go.
+struct Said<'a> {
+    json: Option<&'a Output>,
+    repaired: Vec<String>,
+}
+
+impl Said<'_> {
+    fn say(&self, sentence: &str) -> Result<()> {
+        match self.json {
+            Some(_) => Ok(()),
+            None => pages::write_stdout(format!("{sentence}\n").as_bytes()),
+        }
+    }
+    fn repaired(&mut self, sentence: String) -> Result<()> {
+        self.say(&sentence)?;
+        self.repaired.push(sentence);
+        Ok(())
+    }
+}
+
+/// Mends the superblock, then all else; says what it does.
+fn mend(args: &CheckArgs, said: &mut Said<'_>, interrupt: &Interrupt) -> Result<()> {
+    let Medium { flash: medium, members } = open::medium(&args.pool)?;
+    let copies = superblock_damage(&medium)?;
+    if copies.is_empty() {
+        said.say("both copies of the superblock are whole: there is nothing to repair")?;
+    }
+    for (place, right, sentence) in copies {
+        said.say(&sentence)?;
+        Driver::new(&*medium, 4)?.write_all(vec![(place, right)])?;
+        said.repaired(format!("repaired: copy {place} of the superblock"))?;
+    }
+    drop((medium, members));
+    if args.accept_loss {
+        let mut config = open::config(None);
+        config.accept_loss = true;
+        match open::to_change(&args.pool, config)?.report.lost {
+            Some(loss) => said.repaired(format!("accepted: {loss}"))?,
+            None => said.say("nothing that was promised is lost: there is nothing to accept")?,
+        }
+    }
+    let found = damage(&open::to_look_at(&args.pool, None)?, interrupt)?;
+    let found: Vec<Finding> = found.into_iter().filter(|finding| !finding.given_up).collect();
+    found.iter().try_for_each(|finding| said.say(&finding.sentence))?;
+    if !found.is_empty() {
+        for sentence in repair::repair(&args.pool, &found, interrupt)? {
+            said.repaired(sentence)?;
+        }
+    }
+    Ok(())
+}
+
 /// `pool check`.
 pub fn run(args: &CheckArgs) -> Result<()> {
-    let (path, shown) = (&args.path, args.path.display());
+    let (path, shown) = (&args.pool.path, args.pool.path.display());
     if args.repair && !args.force {
         bad_input!("--repair writes to {shown}; add --force if that is meant");
     }
-    let medium = open::medium(path)?;
+    if let Some(Output::File(file)) = &args.json {
+        checks::writable("--json", file)?;
+        if file.exists() && file.canonicalize().ok() == path.canonicalize().ok() {
+            bad_input!("--json {} is the pool itself; name another file", file.display());
+        }
+    }
+    let Medium { flash: medium, members } = open::medium(&args.pool)?;
     match superblock(&mut Driver::new(&*medium, 4)?) {
         Ok(_) => {}
         // A pool all the same, of which much is lost.
         Err(e @ RecoverError::Truncated { .. }) => bail!("damaged: {}", pool_error(path, e.into())),
         Err(e) => return Err(pool_error(path, e.into())),
     }
+    drop((medium, members));
     let interrupt = Interrupt::catch()?;
-    let mut copies = superblock_damage(&medium)?;
-    for (.., sentence) in &copies {
-        say(sentence)?;
+    let mut said = Said { json: args.json.as_ref(), repaired: Vec::new() };
+    let mended = if args.repair { mend(args, &mut said, &interrupt) } else { Ok(()) };
+    // What was mended is looked at like anything else.
+    let (mut found, mut id, mut live_bytes, mut opens) = (Vec::new(), None, None, Ok(()));
+    {
+        let Medium { flash: medium, .. } = open::medium(&args.pool)?;
+        let copies = superblock_damage(&medium)?;
+        found.extend(copies.into_iter().map(|(at, _, sentence)| Finding::at(Damage::Superblock, at, sentence)));
     }
-    if args.repair {
-        if copies.is_empty() {
-            say("both copies of the superblock are whole: there is nothing to repair")?;
+    match open::to_look_at(&args.pool, None) {
+        Ok(opened) => {
+            found.extend(opened.report.lost.map(|loss| Finding::of_all(Damage::Lost, format!("lost: {loss}"))));
+            found.extend(damage(&opened, &interrupt)?);
+            if let Some(place) = opened.report.torn {
+                said.say(&format!(
+                    "note: the journal ends in part of a page, on flash page {place}: a crash came in the middle of a commit, or this page \
+                     was damaged before anything followed it; the state is that of token {}",
+                    opened.report.token
+                ))?;
+            }
+            id = Some(name_of(opened.pool().id()));
+            live_bytes = Some(opened.pool().info().live * SUBPAGE_BYTES as u64);
         }
-        for (place, right, _) in std::mem::take(&mut copies) {
-            Driver::new(&*medium, 4)?.write_all(vec![(place, right)])?;
-            say(&format!("repaired: copy {place} of the superblock"))?;
+        Err(error) => {
+            found.push(Finding::of_all(Damage::Pool, format!("damaged: {error:#}")));
+            opens = Err(error);
         }
     }
-    drop(medium);
-    if args.accept_loss {
-        let mut config = open::config(None);
-        config.accept_loss = true;
-        match open::to_change(path, config)?.report.lost {
-            Some(loss) => say(&format!("accepted: {loss}"))?,
-            None => say("nothing that was promised is lost: there is nothing to accept")?,
+    found.iter().filter(|finding| finding.kind != Damage::Pool).try_for_each(|finding| said.say(&finding.sentence))?;
+    let count = found.len();
+    if let Some(output) = &args.json {
+        let (repaired, sound) = (said.repaired, found.is_empty());
+        let checked = Checked { path: shown.to_string(), id: id.clone(), sound, live_bytes, damaged: found, repaired };
+        let json = serde_json::to_string_pretty(&checked)? + "\n";
+        match output {
+            Output::Stdout => pages::write_stdout(json.as_bytes())?,
+            Output::File(file) => report::write_file(file, json.as_bytes())?,
         }
     }
-    let opened = open::to_look_at(path, None)?;
-    let mut damage = damage(&opened, &interrupt)?;
-    if let Some(loss) = opened.report.lost {
-        damage.insert(0, format!("lost: {loss}"));
-    }
-    if let Some(place) = opened.report.torn {
-        let token = opened.report.token;
-        say(&format!(
-            "note: the journal ends in part of a page, on flash page {place}: a crash came in the middle of a commit, or this page was \
-             damaged before anything followed it; the state is that of token {token}"
-        ))?;
-    }
-    damage.iter().try_for_each(|sentence| say(sentence))?;
-    let count = copies.len() + damage.len();
+    opens?;
+    mended.context("not everything could be repaired")?;
     if count > 0 {
         bail!("{shown}: {count} damaged {}, named above", if count == 1 { "thing" } else { "things" });
     }
-    let live = format_bytes(opened.pool().info().live * SUBPAGE_BYTES as u64);
-    say(&format!("{shown} is whole: pool {}, {live} of data read", name_of(opened.pool().id())))
-}
-
-fn say(sentence: &str) -> Result<()> {
-    pages::write_stdout(format!("{sentence}\n").as_bytes())
+    if args.json.is_none() {
+        let (id, live) = (id.unwrap_or_default(), format_bytes(live_bytes.unwrap_or(0)));
+        pages::write_stdout(format!("{shown} is whole: pool {id}, {live} of data read\n").as_bytes())?;
+    }
+    Ok(())
 }

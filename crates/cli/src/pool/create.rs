@@ -4,17 +4,17 @@ use std::fs;
 use std::io::{self, Read};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, claim};
-use fulgurite_format::{PoolId, SUBPAGE_BYTES, format_bytes};
-use fulgurite_store::{Geometry, Pool};
+use fulgurite_format::{MEMBERS_MAX, PoolId, SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::{Geometry, Members, Pool};
 use fulgurite_sys::{Arena, Backed, DirectFile};
 
-use super::args::CreateArgs;
+use super::args::{CreateArgs, PoolArgs};
 use super::open::{self, head, looks_like, name_of, open_error, pool_in};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
@@ -55,9 +55,16 @@ fn geometry(args: &CreateArgs, bytes: u64) -> Result<Geometry> {
     }
 }
 
-/// What exists at the path, if it may be used up.
-fn existing(args: &CreateArgs) -> Result<Option<(DirectFile, u64)>> {
-    let (path, shown) = (&args.path, args.path.display());
+/// One of the paths, judged.
+struct Place {
+    path: PathBuf,
+    /// What exists there, and its bytes.
+    existing: Option<(DirectFile, u64)>,
+}
+
+/// What exists at a path, if it may be used up.
+fn existing(path: &Path, force: bool) -> Result<Option<(DirectFile, u64)>> {
+    let shown = path.display();
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => bad_input!("{shown} cannot be looked at: {e}"),
@@ -65,7 +72,7 @@ fn existing(args: &CreateArgs) -> Result<Option<(DirectFile, u64)>> {
     }
     let file = claim(path).map_err(open_error)?;
     let (bytes, head) = head(&file, path)?;
-    if args.force {
+    if force {
         return Ok(Some((file, bytes)));
     }
     match pool_in(&head) {
@@ -115,59 +122,138 @@ fn random_id() -> Result<PoolId> {
     Ok(id)
 }
 
-/// Makes a pool.
-pub fn run(args: &CreateArgs) -> Result<()> {
-    let (path, shown) = (&args.path, args.path.display());
-    let existing = existing(args)?;
-    let is_new = existing.is_none();
-    let Some(bytes) = args.size.or(existing.as_ref().map(|(_, bytes)| *bytes)) else {
-        bad_input!("a new pool needs --size; write for example --size 16G");
-    };
-    let geometry = geometry(args, bytes)?;
-    let bytes = u64::from(geometry.flash_pages()) * SUBPAGE_BYTES as u64;
-    if let Some((file, found)) = &existing {
-        let metadata = file.metadata().with_context(|| format!("{shown} cannot be looked at"))?;
-        if metadata.file_type().is_block_device() && *found < bytes {
-            bad_input!("{shown} has {}, less than --size; ask for less", format_bytes(*found));
-        }
-        if metadata.is_file() {
-            checks::space("--size", &checks::parent_of(path), bytes.saturating_sub(metadata.blocks() * 512))?;
-        }
-    } else {
+/// Whether so many bytes can be had at a path.
+fn check_room(place: &Place, bytes: u64) -> Result<()> {
+    let (path, shown) = (&place.path, place.path.display());
+    let Some((file, found)) = &place.existing else {
         let parent = checks::parent_of(path);
         if !parent.is_dir() {
             bad_input!("the directory {} does not exist; make it first", parent.display());
         }
+        return Ok(());
+    };
+    let metadata = file.metadata().with_context(|| format!("{shown} cannot be looked at"))?;
+    if metadata.file_type().is_block_device() && *found < bytes {
+        bad_input!("{shown} has {}, less than its part of --size; ask for less", format_bytes(*found));
     }
-    let id = random_id()?;
-    let interrupt = Interrupt::catch()?;
-    let config = if let Some((file, _)) = existing {
-        overwrite(&file, path, bytes, &interrupt)?;
+    if metadata.is_file() {
+        checks::space("--size", &checks::parent_of(path), bytes.saturating_sub(metadata.blocks() * 512))?;
+    }
+    Ok(())
+}
+
+/// Makes a file, or overwrites what exists; and opens it.
+fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
+    let path = &place.path;
+    let config = if let Some((file, _)) = place.existing {
+        overwrite(&file, path, bytes, interrupt)?;
         FileConfig { mode: FileMode::Existing { bytes: Some(bytes) }, ..FileConfig::existing(path) }
     } else {
         FileConfig::create(path, bytes)
     };
-    let bar = progress::share(&format!("writing {shown}"));
+    let bar = progress::share(&format!("writing {}", path.display()));
     let flash = FileFlash::open_with_progress(&config, &mut |done, all| {
         progress::set_share(&bar, done as f64 / all as f64);
         if interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     bar.finish_and_clear();
-    let medium: Arc<dyn Flash> = Arc::new(flash.map_err(open_error)?);
-    let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    if let Err(error) = Pool::format(&medium, geometry, id, made) {
-        drop(medium);
-        if is_new {
+    Ok(Arc::new(flash.map_err(open_error)?))
+}
+
+/// Files that were made, and are removed again if the pool is not.
+#[derive(Default)]
+struct Made(Vec<PathBuf>);
+impl Drop for Made {
+    fn drop(&mut self) {
+        for path in &self.0 {
             let _ = fs::remove_file(path);
         }
-        return Err(open::pool_error(path, error));
     }
+}
+
+/// Bytes of each place: what was asked for in equal parts, or all of what exists.
+fn shares(args: &CreateArgs, places: &[Place]) -> Result<Vec<u64>> {
+    let count = places.len() as u64;
+    if let Some(size) = args.size {
+        return Ok(vec![size / count / SUBPAGE_BYTES as u64 * SUBPAGE_BYTES as u64; places.len()]);
+    }
+    let found: Option<Vec<u64>> = places.iter().map(|place| place.existing.as_ref().map(|(_, bytes)| *bytes)).collect();
+    match found {
+        Some(found) => Ok(found),
+        None => bad_input!("a new pool needs --size; write for example --size 16G"),
+    }
+}
+
+/// Makes a pool.
+pub fn run(args: &CreateArgs) -> Result<()> {
+    if args.paths.len() > MEMBERS_MAX {
+        bad_input!("a pool spans at most {MEMBERS_MAX} files or devices; name fewer");
+    }
+    let places = args.paths.iter().map(|path| Ok(Place { path: path.clone(), existing: existing(path, args.force)? }));
+    let places = places.collect::<Result<Vec<Place>>>()?;
+    for (at, place) in places.iter().enumerate() {
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.into());
+        if places[..at].iter().any(|other| absolute(&other.path) == absolute(&place.path)) {
+            bad_input!("{} is named twice; name each file once", place.path.display());
+        }
+    }
+    let mut shares = shares(args, &places)?;
+    let alone = places.len() == 1;
+    let geometry = if alone {
+        geometry(args, shares[0])?
+    } else {
+        // The members' own pages take an extent each, but for the first.
+        let extent = args.extent.unwrap_or_else(|| default_extent(shares.iter().sum()));
+        if !extent.is_multiple_of(SUBPAGE_BYTES as u64) || extent == 0 {
+            bad_input!("--extent {extent} is no multiple of 4096; write for example 2M");
+        }
+        shares.iter_mut().for_each(|share| *share = *share / extent * extent);
+        if let Some(at) = shares.iter().position(|share| *share < 2 * extent) {
+            let needed = format_bytes(2 * extent);
+            bad_input!("{} gets less than {needed}, two extents; ask for more", places[at].path.display());
+        }
+        let all = shares.iter().sum::<u64>() - extent * (shares.len() as u64 - 1);
+        geometry(&CreateArgs { extent: Some(extent), paths: Vec::new(), ..*args }, all)?
+    };
+    let extent_bytes = u64::from(geometry.extent_pages) * SUBPAGE_BYTES as u64;
+    if alone {
+        shares[0] = u64::from(geometry.extents) * extent_bytes;
+    }
+    for (place, bytes) in places.iter().zip(&shares) {
+        check_room(place, *bytes)?;
+    }
+    let id = random_id()?;
+    let interrupt = Interrupt::catch()?;
+    let mut made = Made::default();
+    let mut media = Vec::new();
+    for (place, bytes) in places.into_iter().zip(&shares) {
+        let (path, is_new) = (place.path.clone(), place.existing.is_none());
+        let flash = written(place, *bytes, &interrupt)?;
+        if is_new {
+            made.0.push(path.clone());
+        }
+        media.push((std::path::absolute(&path).unwrap_or(path), flash));
+    }
+    let path = &args.paths[0];
+    let medium = if alone {
+        media.remove(0).1
+    } else {
+        let ids = media.iter().map(|_| random_id()).collect::<Result<Vec<PoolId>>>()?;
+        Members::create(media, &ids, geometry.extent_pages, id).map_err(open::member_error)?.flash()
+    };
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    Pool::format(&medium, geometry, id, since).map_err(|error| open::pool_error(path, error))?;
     drop(medium);
-    let opened = open::to_look_at(path, None)?;
-    let (size, data) = (format_bytes(bytes), format_bytes(opened.data_bytes()));
-    let extent = format_bytes(u64::from(geometry.extent_pages) * SUBPAGE_BYTES as u64);
+    made.0.clear();
+    let opened = open::to_look_at(&PoolArgs { path: path.clone(), members: Vec::new() }, None)?;
+    let (size, data) = (format_bytes(u64::from(geometry.extents) * extent_bytes), format_bytes(opened.data_bytes()));
+    let extent = format_bytes(extent_bytes);
     let name = name_of(opened.pool().id());
-    pages::write_stdout(format!("{shown} is pool {name}: {size} in extents of {extent}, {data} for data\n").as_bytes())
+    let shown: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
+    let (shown, are) = (shown.join(", "), if alone { "is" } else { "are" });
+    pages::write_stdout(
+        format!("{shown} {are} pool {name}: {size} in extents of {extent}, {data} for data\n").as_bytes(),
+    )
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
         bad_input!("{shown} exists and is not overwritten; name another file, or delete it");
     }
     checks::writable("FILE", &args.file)?;
-    let opened = to_look_at(&args.path, args.token)?;
+    let opened = to_look_at(&args.pool, args.token)?;
     let layer = opened.flash.layer();
     let subpages = opened.flash.subpages();
     let written: Vec<u32> = (0..subpages).filter(|s| layer.locate(*s).is_some()).collect();
@@ -64,7 +64,9 @@ pub fn export(args: &ExportArgs) -> Result<()> {
     file.as_file().sync_all().with_context(what)?;
     file.persist_noclobber(&args.file).map_err(|e| e.error).with_context(what)?;
     let exported = format_bytes(bytes - damaged.len() as u64 * SUBPAGE);
-    pages::write_stdout(format!("{shown} has the data of {}: {exported} written\n", args.path.display()).as_bytes())?;
+    pages::write_stdout(
+        format!("{shown} has the data of {}: {exported} written\n", args.pool.path.display()).as_bytes(),
+    )?;
     if !damaged.is_empty() {
         bail!("{} subpages are damaged; {shown} has holes in their places", damaged.len());
     }
@@ -87,7 +89,7 @@ fn source(args: &ImportArgs) -> Result<(File, u64)> {
     if metadata.len() == 0 {
         bad_input!("{shown} is empty; there is nothing to import");
     }
-    if fs::metadata(&args.path).is_ok_and(|pool| (pool.dev(), pool.ino()) == (metadata.dev(), metadata.ino())) {
+    if fs::metadata(&args.pool.path).is_ok_and(|pool| (pool.dev(), pool.ino()) == (metadata.dev(), metadata.ino())) {
         bad_input!("{shown} is the pool itself; name another file");
     }
     match File::open(&args.file) {
@@ -100,7 +102,7 @@ fn source(args: &ImportArgs) -> Result<(File, u64)> {
 pub fn import(args: &ImportArgs) -> Result<()> {
     let shown = args.file.display();
     let (file, bytes) = source(args)?;
-    let opened = to_change(&args.path, config(args.keep))?;
+    let opened = to_change(&args.pool, config(args.keep))?;
     let data_bytes = opened.data_bytes();
     if bytes > data_bytes {
         let (has, room) = (format_bytes(bytes), format_bytes(data_bytes));
@@ -135,7 +137,7 @@ pub fn import(args: &ImportArgs) -> Result<()> {
                 }
                 Ok(None)
             })?;
-            token = pool.sync().map_err(|e| pool_error(&args.path, e))?;
+            token = pool.sync().map_err(|e| pool_error(&args.pool.path, e))?;
             synced = next;
         }
         Ok(())
@@ -158,6 +160,6 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         }
         return Err(error);
     }
-    let (bytes, path) = (format_bytes(bytes), args.path.display());
+    let (bytes, path) = (format_bytes(bytes), args.pool.path.display());
     pages::write_stdout(format!("{bytes} of {shown} are in {path}, as token {token}\n").as_bytes())
 }

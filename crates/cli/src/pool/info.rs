@@ -6,7 +6,9 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use serde::Serialize;
 
 use super::args::{InfoArgs, LookArgs};
+use super::maps;
 use super::open::{Opened, name_of, to_look_at};
+use crate::bad_input::bad_input;
 use crate::report::table::{table, thousands};
 use crate::values::Output;
 use crate::{checks, pages, report};
@@ -19,11 +21,27 @@ struct Token {
     newest: bool,
 }
 
+/// One of the files or devices that a pool spans.
+#[derive(Debug, Serialize)]
+struct Member {
+    path: String,
+    id: String,
+    bytes: u64,
+}
+
+fn members_of(opened: &Opened) -> Vec<Member> {
+    let Some(members) = &opened.members else { return Vec::new() };
+    let all = members.paths().zip(members.ids()).zip(members.bytes());
+    all.map(|((path, id), bytes)| Member { path: path.display().to_string(), id: name_of(id), bytes }).collect()
+}
+
 /// A pool, in JSON.
 #[derive(Debug, Serialize)]
 struct Info {
     path: String,
     medium: String,
+    /// The files or devices that it spans, if there are several.
+    members: Vec<Member>,
     id: String,
     /// Seconds since 1970.
     made: u64,
@@ -94,6 +112,7 @@ fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
     Info {
         path: opened.path.display().to_string(),
         medium: opened.medium.describe(),
+        members: members_of(opened),
         id: name_of(pool.id()),
         made: opened.superblock.made,
         size_bytes: bytes(geometry.flash_pages().into()),
@@ -213,16 +232,29 @@ fn look(args: &LookArgs) -> Result<Opened> {
     if let Some(Output::File(path)) = &args.json {
         checks::writable("--json", path)?;
         // A slip in the order of the words would replace the pool by its description.
-        if path.exists() && path.canonicalize().ok() == args.path.canonicalize().ok() {
-            crate::bad_input::bad_input!("--json {} is the pool itself; name another file", path.display());
+        if path.exists() && path.canonicalize().ok() == args.pool.path.canonicalize().ok() {
+            bad_input!("--json {} is the pool itself; name another file", path.display());
         }
     }
-    to_look_at(&args.path, None)
+    to_look_at(&args.pool, None)
 }
 
 /// `pool info`.
 pub fn info(args: &InfoArgs) -> Result<()> {
-    let info = gather(&look(&args.look)?, args.endurance);
+    if let Some(path) = &args.maps {
+        if path.extension().is_none_or(|end| end != "svg") {
+            bad_input!("--maps {} does not end in .svg; SVG is what is drawn", path.display());
+        }
+        checks::writable("--maps", path)?;
+        if path.exists() && path.canonicalize().ok() == args.look.pool.path.canonicalize().ok() {
+            bad_input!("--maps {} is the pool itself; name another file", path.display());
+        }
+    }
+    let opened = look(&args.look)?;
+    if let Some(path) = &args.maps {
+        report::write_file(path, maps::draw(&opened).as_bytes())?;
+    }
+    let info = gather(&opened, args.endurance);
     write(args.look.json.as_ref(), &info, || text(&info))
 }
 

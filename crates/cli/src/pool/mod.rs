@@ -10,8 +10,11 @@ mod check;
 mod create;
 mod flat;
 mod info;
+mod maps;
 pub mod mover;
 mod open;
+mod repair;
+mod resize;
 
 use anyhow::Result;
 
@@ -28,6 +31,7 @@ pub fn run(command: &PoolCommand) -> Result<()> {
         PoolCommand::Unpin(args) => change::pin(args, false),
         PoolCommand::Rollback(args) => change::roll_back(args),
         PoolCommand::Compact(args) => change::compact(args),
+        PoolCommand::Resize(args) => resize::run(args),
         PoolCommand::Export(args) => flat::export(args),
         PoolCommand::Import(args) => flat::import(args),
     }

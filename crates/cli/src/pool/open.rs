@@ -6,9 +6,13 @@ use std::sync::Arc;
 use anyhow::{Context, Error, Result, anyhow};
 use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, Layered, OpenError, claim};
 use fulgurite_format::{Header, Kind, NotMetadata, PoolId, SUBPAGE_BYTES, Superblock, format_bytes};
-use fulgurite_store::{Driver, Pool, PoolError, RecoverError, RecoverReport, StoreConfig, Victims, superblock};
+use fulgurite_store::{
+    Driver, MemberError, Members, Pool, PoolError, RecoverError, RecoverReport, StoreConfig, Victims, member_in,
+    superblock,
+};
 use fulgurite_sys::{Arena, Backed, DirectFile};
 
+use super::args::PoolArgs;
 use crate::bad_input::{BadInput, bad_input};
 use crate::interrupt::Interrupted;
 
@@ -21,6 +25,8 @@ pub struct Opened {
     pub path: PathBuf,
     /// What it lies on.
     pub medium: Arc<dyn Flash>,
+    /// The files or devices that it spans, if there are several.
+    pub members: Option<Members>,
     /// Its data as a medium.
     pub flash: Layered<Pool>,
     /// What recovery read.
@@ -89,7 +95,8 @@ pub fn pool_in(head: &[u8]) -> Option<Result<PoolId, NotMetadata>> {
             Err(e) => found = found.or(Some(Err(e))),
         }
     }
-    found
+    // Of several files, only the first begins with a superblock.
+    found.or_else(|| member_in(head).map(Ok))
 }
 
 /// What a file that is no pool begins like.
@@ -177,8 +184,34 @@ pub fn pool_error(path: &Path, error: PoolError) -> Error {
     BadInput(said).into()
 }
 
-/// What a pool lies on: claimed, and found to begin like a pool.
-pub fn medium(path: &Path) -> Result<Arc<dyn Flash>> {
+/// Why the files of a pool cannot be put together, for people.
+pub fn member_error(error: MemberError) -> Error {
+    match error {
+        MemberError::Open(e) => open_error(e),
+        e @ (MemberError::Driver { .. } | MemberError::Flash { .. }) => e.into(),
+        e => BadInput(e.to_string()).into(),
+    }
+}
+
+/// What a pool lies on.
+pub struct Medium {
+    /// All of it.
+    pub flash: Arc<dyn Flash>,
+    /// The files or devices that it spans, if there are several.
+    pub members: Option<Members>,
+}
+
+/// Opens one file or device, all of it.
+fn whole(path: &Path, bytes: u64) -> Result<Arc<dyn Flash>, OpenError> {
+    // One that was cut anywhere is judged by its geometry.
+    let bytes = bytes - bytes % SUBPAGE_BYTES as u64;
+    let config = FileConfig { mode: FileMode::Existing { bytes: Some(bytes) }, ..FileConfig::existing(path) };
+    Ok(Arc::new(FileFlash::open(&config)?))
+}
+
+/// What a pool lies on: claimed, and found to begin like a pool; with all that it spans.
+pub fn medium(pool: &PoolArgs) -> Result<Medium> {
+    let path = &pool.path;
     let (bytes, head) = head(&claim(path).map_err(open_error)?, path)?;
     if pool_in(&head).is_none() {
         let shown = path.display();
@@ -187,35 +220,52 @@ pub fn medium(path: &Path) -> Result<Arc<dyn Flash>> {
             looks_like(&head, bytes)
         );
     }
-    // One that was cut anywhere is judged by its geometry.
-    let whole = bytes - bytes % SUBPAGE_BYTES as u64;
-    if whole == 0 {
+    if bytes < SUBPAGE_BYTES as u64 {
         bad_input!("{} is truncated: of a pool {bytes} bytes are there; restore it from a copy", path.display());
     }
-    let config = FileConfig { mode: FileMode::Existing { bytes: Some(whole) }, ..FileConfig::existing(path) };
-    Ok(Arc::new(FileFlash::open(&config).map_err(open_error)?))
+    let flash = whole(path, bytes).map_err(open_error)?;
+    let mut open = |path: &Path| {
+        let bytes =
+            claim(path)?.bytes().map_err(|source| OpenError::System { what: "find the size of a member", source })?;
+        whole(path, bytes)
+    };
+    let members = Members::find((path, &flash), &pool.members, &mut open).map_err(member_error)?;
+    Ok(Medium { flash: members.as_ref().map_or(flash, Members::flash), members })
 }
 
-fn opened(path: &Path, how: impl FnOnce(Arc<dyn Flash>) -> Result<(Pool, RecoverReport), PoolError>) -> Result<Opened> {
-    let medium = medium(path)?;
+fn opened(
+    pool: &PoolArgs,
+    changes: bool,
+    how: impl FnOnce(Arc<dyn Flash>) -> Result<(Pool, RecoverReport), PoolError>,
+) -> Result<Opened> {
+    let path = &pool.path;
+    let Medium { flash: medium, mut members } = medium(pool)?;
     let mut driver = Driver::new(&*medium, 4)?;
-    let (.., superblock) = superblock(&mut driver).map_err(|e| pool_error(path, e.into()))?;
+    let (id, _, superblock) = superblock(&mut driver).map_err(|e| pool_error(path, e.into()))?;
     drop(driver);
+    if let Some(members) = &mut members {
+        if members.pool() != id {
+            bad_input!("{} belongs to another pool than its first member says; restore it from a copy", path.display());
+        }
+        if changes {
+            members.begin_changes().map_err(member_error)?;
+        }
+    }
     let (pool, report) = how(medium.clone()).map_err(|e| pool_error(path, e))?;
     if let Some(loss) = report.lost {
         eprintln!("fulgurite: {}: {loss}", path.display());
     }
-    Ok(Opened { path: path.into(), medium, flash: pool.into_flash(), report, superblock })
+    Ok(Opened { path: path.clone(), medium, members, flash: pool.into_flash(), report, superblock })
 }
 
 /// Opens a pool to look at it, in its newest state or that of a token. Writes nothing.
-pub fn to_look_at(path: &Path, token: Option<u64>) -> Result<Opened> {
-    opened(path, |medium| Pool::inspect(medium, config(None), token))
+pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<Opened> {
+    opened(pool, false, |medium| Pool::inspect(medium, config(None), token))
 }
 
 /// Opens a pool for changes.
-pub fn to_change(path: &Path, config: StoreConfig) -> Result<Opened> {
-    opened(path, |medium| Pool::open(medium, config))
+pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<Opened> {
+    opened(pool, true, |medium| Pool::open(medium, config))
 }
 
 #[cfg(test)]

@@ -158,7 +158,8 @@ impl Store {
         self.checkpoint = Some(CheckpointWriter::new(stream, anchor));
         let _ = self.record_wear();
         let _ = self.record_times();
-        for place in self.state.wear().places().to_vec() {
+        let end = self.extents.limit() * self.geometry().extent_pages;
+        for place in self.state.wear().places().iter().copied().filter(|place| *place < end).collect::<Vec<u32>>() {
             // What does not belong to a page is not in the checkpoint but at the beginning of the journal behind it.
             let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
         }

@@ -1,0 +1,119 @@
+//! `pool check --repair --force`: mends what is there twice or can be made again, leaves behind what is not needed, and gives up what
+//! cannot be read. Nothing that can still be read is written over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use fulgurite_format::{Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, zero_page};
+use fulgurite_store::{Driver, ReadPages};
+
+use super::args::PoolArgs;
+use super::check::{Damage, Finding, is_broken, read_raw};
+use super::open::{self, Opened, config, to_change};
+use crate::interrupt::Interrupt;
+
+/// The pages of the summaries of these extents, made of the page table.
+fn summaries(opened: &Opened, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)> {
+    let (pool, g) = (opened.pool(), opened.pool().geometry());
+    let mut owners: BTreeMap<u32, Vec<Owner>> =
+        extents.iter().map(|extent| (*extent, vec![Owner::NONE; g.data_pages() as usize])).collect();
+    let mut live = Vec::new();
+    for page in 0..g.pages() {
+        live.clear();
+        pool.live_pages(page, &mut live);
+        for l in &live {
+            if let Some(owners) = owners.get_mut(&g.extent_of(l.place)) {
+                let index = (l.place - g.first_of(g.extent_of(l.place))) as usize;
+                owners[index] = Owner { subpage: l.subpage, checksum: l.checksum };
+            }
+        }
+    }
+    let mut pages = Vec::new();
+    for (extent, owners) in owners {
+        let first = g.first_of(extent) + g.data_pages();
+        for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
+            let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+            owners.iter().for_each(|owner| owner.encode(&mut payload));
+            let header = Header {
+                kind: Kind::Summary,
+                used: 0,
+                commit_offset: 0,
+                pool: pool.id(),
+                place,
+                next_extent: NO_EXTENT,
+                sequence: u64::from(place - first),
+                epoch: 0,
+                before: 0,
+            };
+            pages.push((place, header.page(&payload).0));
+        }
+    }
+    pages
+}
+
+/// A copy of an anchor from the one beside it; zeros where that cannot be used either: an anchor that does not count.
+fn anchor(driver: &mut Driver, opened: &Opened, place: u32) -> (PageBuffer, bool) {
+    let first = opened.pool().geometry().first_of(opened.pool().geometry().extent_of(place));
+    // The two copies of one lie at an even number and behind it.
+    let other = first + ((place - first) ^ 1);
+    let twin = driver.read(other, 0).ok().and_then(|page| {
+        let (header, _, payload) = Header::open(&page).ok()?;
+        let is_one = header.kind == Kind::Anchor && header.place == other && header.pool == opened.pool().id();
+        is_one.then(|| Header { place, ..header }.page(payload).0)
+    });
+    twin.map_or_else(|| (zero_page(), false), |page| (page, true))
+}
+
+/// Repairs what was found. Returns what was done, in sentences.
+pub fn repair(pool: &PoolArgs, found: &[Finding], interrupt: &Interrupt) -> Result<Vec<String>> {
+    // The lists of members are written by this.
+    let opened = to_change(pool, config(None))?;
+    let error = |e| open::pool_error(&pool.path, e);
+    let mut done = Vec::new();
+    let places = |kind: Damage| found.iter().filter(move |f| f.kind == kind).filter_map(|f| f.flash_page);
+    done.extend(places(Damage::Member).map(|place| format!("repaired: the list of members on flash page {place}")));
+    let mut driver = Driver::new(&*opened.medium, 4)?;
+    for place in places(Damage::Anchor) {
+        let (page, from_twin) = anchor(&mut driver, &opened, place);
+        driver.write_all(vec![(place, page)])?;
+        let how =
+            if from_twin { "written again from its other copy" } else { "removed, with its other copy an older one" };
+        done.push(format!("repaired: the anchor on flash page {place}, {how}"));
+    }
+    // What cannot be read, before anything is copied.
+    for finding in found.iter().filter(|f| matches!(f.kind, Damage::Data | Damage::OlderData)) {
+        interrupt.check()?;
+        let (Some(subpage), Some(place)) = (finding.subpage, finding.flash_page) else { continue };
+        if opened.pool().mark_lost(subpage, place).map_err(error)? {
+            let what = if finding.kind == Damage::Data { "subpage" } else { "an older version of subpage" };
+            let first = finding.first_byte.unwrap_or(0);
+            done.push(format!(
+                "lost: {what} {subpage} (bytes {first} to {} of the data): reads of it fail",
+                first + 4095
+            ));
+        }
+    }
+    // A new checkpoint, twice: then no anchor that counts leads to what was there before.
+    for _ in 0..2 {
+        opened.pool().checkpoint().map_err(error)?;
+    }
+    let extents: BTreeSet<u32> =
+        places(Damage::Summary).map(|place| opened.pool().geometry().extent_of(place)).collect();
+    let in_use: BTreeSet<u32> = opened.pool().uses().data.into_iter().collect();
+    let extents: BTreeSet<u32> = extents.intersection(&in_use).copied().collect();
+    driver.write_all(summaries(&opened, &extents))?;
+    done.extend(extents.iter().map(|extent| format!("repaired: the summary of extent {extent}")));
+    // What is still broken in the extents of the journal lies before its beginning.
+    let journal: Vec<u32> = places(Damage::Journal).collect();
+    let mut broken = Vec::new();
+    read_raw(&opened.medium, "reading metadata", &journal, interrupt, |place, content| {
+        if content.is_ok_and(is_broken) {
+            broken.push(place);
+        }
+    })?;
+    driver.write_all(broken.into_iter().map(|place| (place, zero_page())).collect())?;
+    done.extend(
+        journal.iter().map(|place| format!("repaired: flash page {place} is behind a new checkpoint, and not needed")),
+    );
+    Ok(done)
+}

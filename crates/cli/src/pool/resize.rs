@@ -1,0 +1,245 @@
+//! `pool resize`: the flash under a pool first, then the pool, when it grows; the other way round when it shrinks.
+//!
+//! At every moment the pool is whole in its old size or in its new one: what the flash has beyond the pool is nobody's. Interrupted, or
+//! failing, it has its old size, and a file that was made longer is cut again.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fulgurite_flash::claim;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::{Geometry, Members, PoolError, ResizeError};
+use fulgurite_sys::{Arena, Backed};
+
+use super::args::ResizeArgs;
+use super::open::{self, Medium, config, open_error, to_change, to_look_at};
+use crate::bad_input::bad_input;
+use crate::interrupt::Interrupt;
+use crate::{checks, pages, progress};
+
+/// Written at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
+
+/// What one file or device of the pool must have.
+#[derive(Debug)]
+struct Target {
+    path: PathBuf,
+    /// Bytes that it has now, and whether it is a file, which can have more.
+    found: u64,
+    is_file: bool,
+    /// Bytes that are needed.
+    needed: u64,
+}
+
+fn flash_pages(option: &str, bytes: u64) -> Result<u32> {
+    match u32::try_from(bytes / SUBPAGE) {
+        Ok(pages) => Ok(pages),
+        Err(_) => bad_input!("{option}: a pool has less than 16 TiB; choose less"),
+    }
+}
+
+/// The geometry that was asked for.
+fn geometry(args: &ResizeArgs, now: Geometry) -> Result<Geometry> {
+    let all = args.size.map_or(Ok(now.flash_pages()), |size| flash_pages("--size", size))?;
+    let data = args.data.map(|data| flash_pages("--data", data.next_multiple_of(SUBPAGE))).transpose()?;
+    match Geometry::new(all, now.extent_pages, data) {
+        Ok(geometry) => Ok(geometry),
+        Err(e) => bad_input!("{e}"),
+    }
+}
+
+/// What the flash must have for that, file by file.
+fn targets(path: &Path, medium: &Medium, to: Geometry) -> Result<Vec<Target>> {
+    let extent_bytes = u64::from(to.extent_pages) * SUBPAGE;
+    let look = |path: &Path| -> Result<(u64, bool)> {
+        let metadata = path.metadata().with_context(|| format!("{} cannot be looked at", path.display()))?;
+        // A device has no length of its own; what was opened of it is all of it.
+        Ok((metadata.len(), metadata.is_file()))
+    };
+    let Some(members) = &medium.members else {
+        let (length, is_file) = look(path)?;
+        let found = if is_file { length } else { u64::from(medium.flash.subpages()) * SUBPAGE };
+        return Ok(vec![Target { path: path.into(), found, is_file, needed: u64::from(to.extents) * extent_bytes }]);
+    };
+    let paths: Vec<PathBuf> = members.paths().map(PathBuf::from).collect();
+    let found: Vec<(u64, bool)> = paths
+        .iter()
+        .zip(members.bytes())
+        .map(|(path, opened)| look(path).map(|(length, is_file)| (if is_file { length } else { opened }, is_file)))
+        .collect::<Result<_>>()?;
+    let most: Vec<u32> = found
+        .iter()
+        .map(
+            |(found, is_file)| {
+                if *is_file { u32::MAX } else { u32::try_from(found / extent_bytes).unwrap_or(u32::MAX) }
+            },
+        )
+        .collect();
+    let missing = to.extents.saturating_sub(medium.flash.subpages() / to.extent_pages);
+    let Some(extents) = members.grown(missing, &most) else {
+        bad_input!("the devices of the pool have no room for that; ask for less");
+    };
+    let each = paths.into_iter().zip(found).zip(extents);
+    Ok(each
+        .map(|((path, (found, is_file)), extents)| Target {
+            path,
+            found,
+            is_file,
+            needed: u64::from(extents) * extent_bytes,
+        })
+        .collect())
+}
+
+/// Writes zeros behind the end of a file, so that later writes never have to find space.
+fn extend(target: &Target, interrupt: &Interrupt) -> Result<()> {
+    let shown = target.path.display();
+    let file = claim(&target.path).map_err(open_error)?;
+    let zeros = Arena::anonymous(CHUNK_BYTES, Backed::BasePages)?;
+    let what = || format!("{shown} cannot be made larger");
+    let bar = progress::share(&format!("extending {shown}"));
+    let from = target.found / SUBPAGE * SUBPAGE;
+    let mut done = from;
+    while done < target.needed {
+        interrupt.check()?;
+        match file.write_at(done, &zeros, 0, (target.needed - done).min(CHUNK_BYTES as u64) as usize) {
+            Ok(n) if n >= SUBPAGE_BYTES => done += (n - n % SUBPAGE_BYTES) as u64,
+            Ok(_) => return Err(io::Error::from(io::ErrorKind::WriteZero)).with_context(what),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e).with_context(what),
+        }
+        progress::set_share(&bar, (done - from) as f64 / (target.needed - from) as f64);
+    }
+    file.sync_all().with_context(what)?;
+    bar.finish_and_clear();
+    Ok(())
+}
+
+/// Makes a file so long.
+fn cut(path: &Path, bytes: u64) -> Result<()> {
+    let file = claim(path).map_err(open_error)?;
+    let what = || format!("{} cannot be cut to its new size; the pool has it all the same", path.display());
+    rustix::fs::ftruncate(&file, bytes).with_context(what)?;
+    file.sync_all().with_context(what)
+}
+
+/// Files that were made longer, and are cut again if the pool does not get its new size.
+#[derive(Default)]
+struct Extended(Vec<(PathBuf, u64)>);
+impl Drop for Extended {
+    fn drop(&mut self) {
+        for (path, bytes) in &self.0 {
+            if let Err(e) = cut(path, *bytes) {
+                eprintln!("fulgurite: {e:#}");
+            }
+        }
+    }
+}
+
+/// Whether this is something to be told as a bad input.
+fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
+    match error {
+        PoolError::Resize(e @ (ResizeError::Damaged(_) | ResizeError::NoRoom)) => {
+            anyhow::anyhow!(
+                "{}: {e} (`fulgurite pool check`, `fulgurite pool compact`); it has its old size",
+                path.display()
+            )
+        }
+        PoolError::Resize(e) => crate::bad_input::BadInput(format!("{}: {e}", path.display())).into(),
+        error => open::pool_error(path, error),
+    }
+}
+
+/// `pool resize`.
+pub fn run(args: &ResizeArgs) -> Result<()> {
+    let path = &args.pool.path;
+    if args.size.is_none() && args.data.is_none() {
+        bad_input!("say what the pool should have: --size, --data, or both");
+    }
+    // All that can be judged is judged before anything is touched.
+    let (now, to, targets) = {
+        let opened = to_look_at(&args.pool, None)?;
+        let now = opened.pool().geometry();
+        let to = geometry(args, now)?;
+        if to.extents < now.extents || to.subpages < now.subpages {
+            opened.pool().may_shrink(to).map_err(|e| resize_error(path, e))?;
+        }
+        let medium = Medium { flash: opened.medium, members: opened.members };
+        (now, to, targets(path, &medium, to)?)
+    };
+    let said = |geometry: Geometry| {
+        let (all, data) = (u64::from(geometry.flash_pages()) * SUBPAGE, u64::from(geometry.subpages) * SUBPAGE);
+        format!("{} in {} extents, {} for data", format_bytes(all), geometry.extents, format_bytes(data))
+    };
+    if to == now {
+        return pages::write_stdout(format!("{} has {} already\n", path.display(), said(now)).as_bytes());
+    }
+    for target in targets.iter().filter(|target| target.needed > target.found) {
+        let shown = target.path.display();
+        if !target.is_file {
+            bad_input!(
+                "{shown} has {}, and {} are needed; ask for less",
+                format_bytes(target.found),
+                format_bytes(target.needed)
+            );
+        }
+        checks::space("--size", &checks::parent_of(&target.path), target.needed - target.found)?;
+    }
+    let interrupt = Interrupt::catch()?;
+    let mut extended = Extended::default();
+    for target in targets.iter().filter(|target| target.needed > target.found) {
+        extended.0.push((target.path.clone(), target.found));
+        extend(target, &interrupt)?;
+    }
+    if to.extents > now.extents {
+        let Medium { members, .. } = open::medium(&args.pool)?;
+        if let Some(mut members) = members {
+            let extent_bytes = u64::from(to.extent_pages) * SUBPAGE;
+            let extents: Vec<u32> = targets.iter().map(|target| (target.needed / extent_bytes) as u32).collect();
+            // From here on the files are needed as long as they are.
+            let grown = members.grow(&extents).map_err(open::member_error);
+            if grown.is_ok() {
+                extended.0.clear();
+            }
+            grown?;
+        }
+    }
+    let mut opened = to_change(&args.pool, config(None))?;
+    let bar = progress::waiting("moving what is live");
+    let done = opened.pool().resize(to, &mut || !interrupt.asked());
+    bar.finish_and_clear();
+    if !done.map_err(|e| resize_error(path, e))? {
+        drop(opened);
+        return interrupt.check();
+    }
+    extended.0.clear();
+    if to.extents < now.extents {
+        give_back(&mut opened.members, path, to, &targets)?;
+    }
+    drop(opened);
+    if to.extents < now.extents && targets.len() == 1 && targets[0].is_file {
+        cut(path, targets[0].needed)?;
+    }
+    pages::write_stdout(format!("{} has {}; it had {}\n", path.display(), said(to), said(now)).as_bytes())
+}
+
+/// Forgets the bands behind the end of a pool of several files; what they need no more is cut off when the pool is closed.
+fn give_back(members: &mut Option<Members>, path: &Path, to: Geometry, targets: &[Target]) -> Result<()> {
+    let Some(members) = members else { return Ok(()) };
+    let extents = members.shrink(to.extents).map_err(open::member_error)?;
+    for (target, extents) in targets.iter().zip(extents).filter(|(target, _)| target.is_file) {
+        let bytes = u64::from(extents) * u64::from(to.extent_pages) * SUBPAGE;
+        // The pool has it open and locked: nobody else can be at it, and nothing is read behind the end.
+        let cut = std::fs::OpenOptions::new().write(true).open(&target.path);
+        let cut = cut.and_then(|file| file.set_len(bytes).and_then(|()| file.sync_all()));
+        cut.with_context(|| {
+            format!(
+                "{} cannot be cut to its new size; the pool {} has it all the same",
+                target.path.display(),
+                path.display()
+            )
+        })?;
+    }
+    Ok(())
+}

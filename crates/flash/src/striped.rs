@@ -1,0 +1,361 @@
+//! Several media as one: an extent lies on one of them, the next extent on the next.
+//!
+//! ```text
+//! band of 3 rows over A, B, C     extent 0 1 2 3 4 5 6 7 8      A: 0 3 6    B: 1 4 7    C: 2 5 8
+//! band of 2 rows over A, C               9 10 11 12             A: 9 11                 C: 10 12
+//! ```
+//!
+//! A band is never moved: a pool that grows gets another one behind it, so that what lies where does not change.
+//!
+//! Invariants: a request for a flash page is passed on to the member that has it, one to one; a flush is passed on to all of them and
+//! ends when the last of them has, with the first error; after a flush has failed on one of them no write and no flush reaches any
+//! of them any more.
+//!
+//! What this file does not do: it keeps no copies (a pool that loses one of its members is lost), and it does not know which file is
+//! which: whoever opens them checks that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fulgurite_format::SubpageIndex;
+use fulgurite_sys::{Arena, Notifier};
+
+use crate::slots::Slots;
+use crate::{
+    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth, frame_count,
+};
+
+/// How long one member is waited for while another may be first.
+const LOOK: Duration = Duration::from_micros(100);
+
+/// A member's part of a band.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Column {
+    /// Which member.
+    pub member: u32,
+    /// Its first extent there.
+    pub first: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Band {
+    /// The first extent of the whole.
+    first: u32,
+    rows: u32,
+    columns: Vec<Column>,
+}
+
+/// Where the extents of a striped medium lie.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StripeLayout {
+    extent_pages: u32,
+    bands: Vec<Band>,
+    extents: u32,
+}
+
+impl StripeLayout {
+    /// Of no extents yet.
+    ///
+    /// # Panics
+    /// When an extent has no flash pages.
+    #[must_use]
+    pub fn new(extent_pages: u32) -> StripeLayout {
+        assert!(extent_pages > 0, "an extent has flash pages");
+        StripeLayout { extent_pages, bands: Vec::new(), extents: 0 }
+    }
+    /// Appends `rows` extents on each of these.
+    ///
+    /// # Panics
+    /// When there are more than 2^32 - 1 flash pages then, or no columns.
+    pub fn push(&mut self, rows: u32, columns: Vec<Column>) {
+        assert!(!columns.is_empty(), "a band lies on something");
+        let extents = u64::from(self.extents) + u64::from(rows) * columns.len() as u64;
+        assert!(extents * u64::from(self.extent_pages) <= u64::from(u32::MAX), "{extents} extents are too many");
+        self.bands.push(Band { first: self.extents, rows, columns });
+        self.extents = extents as u32;
+    }
+    /// Extents in all.
+    #[must_use]
+    pub fn extents(&self) -> u32 {
+        self.extents
+    }
+    /// Flash pages of an extent.
+    #[must_use]
+    pub fn extent_pages(&self) -> u32 {
+        self.extent_pages
+    }
+    /// Extents that a member has, those before its first band included.
+    #[must_use]
+    pub fn extents_of(&self, member: u32) -> u32 {
+        let columns = self.bands.iter().flat_map(|b| b.columns.iter().map(|c| (c, b.rows)));
+        columns.filter(|(c, _)| c.member == member).map(|(c, rows)| c.first + rows).max().unwrap_or(0)
+    }
+    /// The member that has a flash page, and which of its own that is.
+    #[must_use]
+    pub fn find(&self, page: u32) -> Option<(u32, u32)> {
+        let (extent, index) = (page / self.extent_pages, page % self.extent_pages);
+        if extent >= self.extents {
+            return None;
+        }
+        let band = &self.bands[self.bands.partition_point(|band| band.first <= extent) - 1];
+        let (within, wide) = (extent - band.first, band.columns.len() as u32);
+        let column = band.columns[(within % wide) as usize];
+        Some((column.member, (column.first + within / wide) * self.extent_pages + index))
+    }
+}
+
+/// Several media as one.
+pub struct StripedFlash {
+    members: Vec<Arc<dyn Flash>>,
+    layout: Arc<StripeLayout>,
+    /// A flush has failed on one of them.
+    poisoned: Arc<AtomicBool>,
+}
+
+impl std::fmt::Debug for StripedFlash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StripedFlash").field("layout", &self.layout).finish_non_exhaustive()
+    }
+}
+
+impl StripedFlash {
+    /// Of these, in this order.
+    ///
+    /// # Panics
+    /// When there are none, or the layout names what they do not have.
+    #[must_use]
+    pub fn new(members: Vec<Arc<dyn Flash>>, layout: StripeLayout) -> StripedFlash {
+        assert!(!members.is_empty(), "a medium lies on something");
+        for column in layout.bands.iter().flat_map(|band| &band.columns) {
+            assert!((column.member as usize) < members.len(), "there is no member {}", column.member);
+        }
+        for (member, flash) in members.iter().enumerate() {
+            let needed = u64::from(layout.extents_of(member as u32)) * u64::from(layout.extent_pages);
+            assert!(needed <= u64::from(flash.subpages()), "member {member} has fewer than {needed} flash pages");
+        }
+        StripedFlash { members, layout: Arc::new(layout), poisoned: Arc::default() }
+    }
+    /// The members.
+    #[must_use]
+    pub fn members(&self) -> &[Arc<dyn Flash>] {
+        &self.members
+    }
+    /// Where its extents lie.
+    #[must_use]
+    pub fn layout(&self) -> &StripeLayout {
+        &self.layout
+    }
+    fn open(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: &Arc<Notifier>,
+        one: impl Fn(&dyn Flash, Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        check_depth(depth)?;
+        let queues: Result<Vec<_>, _> = self.members.iter().map(|flash| one(&**flash, wake.clone())).collect();
+        Ok(Box::new(StripedQueue {
+            queues: queues?,
+            layout: self.layout.clone(),
+            poisoned: self.poisoned.clone(),
+            frame_count: frame_count(&frames),
+            slots: Slots::new(depth),
+            pending: vec![Pending { op: Op::Flush, left: 0, result: Ok(()) }; depth].into(),
+            ended: Vec::with_capacity(depth),
+            arrived: Vec::with_capacity(depth),
+            turn: 0,
+        }))
+    }
+}
+
+impl Flash for StripedFlash {
+    fn subpages(&self) -> u32 {
+        self.layout.extents * self.layout.extent_pages
+    }
+    fn describe(&self) -> String {
+        let each: Vec<String> = self.members.iter().map(|flash| flash.describe()).collect();
+        format!("striped over {}: {}", each.len(), each.join("; "))
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        self.open(frames.clone(), depth, &wake, |flash, wake| flash.open_queue(frames.clone(), depth, wake))
+    }
+    fn open_queue_for_any_thread(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        let one = |flash: &dyn Flash, wake| flash.open_queue_for_any_thread(frames.clone(), depth, wake);
+        self.open(frames.clone(), depth, &wake, one)
+    }
+    fn dram_bytes(&self) -> usize {
+        self.members.iter().map(|flash| flash.dram_bytes()).sum()
+    }
+    /// Of all members; a flush of all of them counts once.
+    fn counters(&self) -> DeviceCounters {
+        self.members.iter().map(|flash| flash.counters()).fold(DeviceCounters::default(), |all, one| DeviceCounters {
+            reads: all.reads + one.reads,
+            writes: all.writes + one.writes,
+            write_requests: all.write_requests + one.write_requests,
+            flushes: all.flushes.max(one.flushes),
+            errors: all.errors + one.errors,
+            device_cpu_ns: all.device_cpu_ns + one.device_cpu_ns,
+            late: all.late + one.late,
+            lateness_ns_total: all.lateness_ns_total + one.lateness_ns_total,
+            lateness_ns_max: all.lateness_ns_max.max(one.lateness_ns_max),
+        })
+    }
+}
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Pending {
+    op: Op,
+    /// Members whose answer is still to come.
+    left: u32,
+    result: Result<(), FlashError>,
+}
+
+struct StripedQueue {
+    queues: Vec<Box<dyn Queue>>,
+    layout: Arc<StripeLayout>,
+    poisoned: Arc<AtomicBool>,
+    frame_count: u32,
+    /// The caller's tags; the members see slots.
+    slots: Slots,
+    pending: Box<[Pending]>,
+    /// Ended without a member's doing.
+    ended: Vec<(u32, FlashError)>,
+    arrived: Vec<Completion>,
+    /// The member that is waited for next.
+    turn: usize,
+}
+
+impl StripedQueue {
+    fn pass_on(&mut self, member: usize, request: Request) {
+        // As deep as this one, and each request here is at most one there.
+        self.queues[member].submit(request).expect("a member's queue has room for every request of the whole");
+    }
+}
+
+impl Queue for StripedQueue {
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
+        let Request { op, subpage, frame, .. } = request;
+        let request = Request { tag: slot.into(), ..request };
+        let pending = |left| Pending { op, left, result: Ok(()) };
+        if op != Op::Read && self.poisoned.load(Ordering::Acquire) {
+            self.ended.push((slot, FlashError::Poisoned));
+        } else if op == Op::Flush {
+            self.pending[slot as usize] = pending(self.queues.len() as u32);
+            for member in 0..self.queues.len() {
+                self.pass_on(member, Request { subpage: SubpageIndex(0), ..request });
+            }
+        } else if let Some((member, page)) = self.layout.find(subpage.0).filter(|_| frame.0 < self.frame_count) {
+            self.pending[slot as usize] = pending(1);
+            self.pass_on(member as usize, Request { subpage: SubpageIndex(page), ..request });
+        } else {
+            self.ended.push((slot, FlashError::OutOfRange));
+        }
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), FlashError> {
+        // All of them get theirs, whatever the first says.
+        self.queues.iter_mut().map(|queue| queue.flush()).fold(Ok(()), Result::and)
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        let before = completions.len();
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for queue in &mut self.queues {
+            queue.poll(&mut arrived);
+        }
+        for completion in arrived.drain(..) {
+            let slot = completion.tag as u32;
+            let pending = &mut self.pending[slot as usize];
+            if pending.op == Op::Flush && completion.result.is_err() {
+                self.poisoned.store(true, Ordering::Release);
+            }
+            pending.result = pending.result.and(completion.result);
+            pending.left -= 1;
+            if pending.left == 0 {
+                let (tag, result) = (self.slots.release(slot), pending.result);
+                completions.push(Completion { tag, result, checksum: completion.checksum });
+            }
+        }
+        self.arrived = arrived;
+        for (slot, error) in self.ended.drain(..) {
+            completions.push(Completion { tag: self.slots.release(slot), result: Err(error), checksum: 0 });
+        }
+        completions.len() - before
+    }
+    fn will_poll(&self) {
+        self.queues.iter().for_each(|queue| queue.will_poll());
+    }
+    fn want_checksums(&mut self) -> bool {
+        // Asked of all: those that make them for nothing do no harm.
+        let mut all = true;
+        for queue in &mut self.queues {
+            all &= queue.want_checksums();
+        }
+        all
+    }
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        self.queues.iter_mut().for_each(|queue| queue.use_frames(frames.clone()));
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let _ = self.flush();
+        if !self.ended.is_empty() {
+            return;
+        }
+        let busy: Vec<usize> = (0..self.queues.len()).filter(|i| self.queues[*i].in_flight() > 0).collect();
+        match busy[..] {
+            [] => self.queues[0].wait(timeout),
+            [only] => self.queues[only].wait(timeout),
+            // Nobody can say which of them is first, so each is looked at for a moment.
+            _ => {
+                self.turn = self.turn.wrapping_add(1);
+                let one = busy[self.turn % busy.len()];
+                self.queues[one].wait(Some(timeout.map_or(LOOK, |timeout| timeout.min(LOOK))));
+            }
+        }
+    }
+    fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+    fn depth(&self) -> usize {
+        self.slots.depth()
+    }
+    fn bytes(&self) -> usize {
+        let own = self.slots.bytes() + self.pending.len() * (size_of::<Pending>() + 32);
+        own + self.queues.iter().map(|queue| queue.bytes()).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(all: &[(u32, u32)]) -> Vec<Column> {
+        all.iter().map(|(member, first)| Column { member: *member, first: *first }).collect()
+    }
+    #[test]
+    fn every_flash_page_has_one_place() {
+        let mut layout = StripeLayout::new(4);
+        layout.push(3, columns(&[(0, 0), (1, 1), (2, 1)]));
+        layout.push(2, columns(&[(0, 3), (2, 4)]));
+        layout.push(0, columns(&[(1, 4)]));
+        layout.push(1, columns(&[(1, 4)]));
+        assert_eq!(layout.extents(), 14);
+        assert_eq!([0, 1, 2].map(|m| layout.extents_of(m)), [5, 5, 6]);
+        let mut seen = std::collections::HashSet::new();
+        for page in 0..14 * 4 {
+            let (member, own) = layout.find(page).unwrap();
+            assert!(own / 4 < layout.extents_of(member) && own % 4 == page % 4, "{page}");
+            assert!(seen.insert((member, own)), "{page} shares {own} of member {member}");
+        }
+        assert_eq!(layout.find(14 * 4), None);
+        assert_eq!([layout.find(0), layout.find(5), layout.find(12)], [Some((0, 0)), Some((1, 5)), Some((0, 4))]);
+        assert_eq!([layout.find(36), layout.find(40), layout.find(52)], [Some((0, 12)), Some((2, 16)), Some((1, 16))]);
+    }
+}

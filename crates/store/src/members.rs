@@ -1,0 +1,661 @@
+//! The files or devices that a pool spans: finding all of them by one, and refusing what does not belong together.
+//!
+//! Each member says which pool it belongs to, which of its members it is, who the others are and where they were last. Its page lies
+//! there twice, and the two copies are written in turns, all second copies before any first one: so when one first copy names a
+//! generation, all members have reached it, and a member that has not is an old copy of what it was.
+//!
+//! Invariants: every member is there once, at its own position; what an older list of bands said of a flash page holds in every newer
+//! one that has this flash page.
+//!
+//! What this file does not do: it keeps no redundancy, and it looks for a member only where it was, and beside the one that was named.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fulgurite_flash::{Column, Flash, FlashError, OpenError, StripeLayout, StripedFlash};
+use fulgurite_format::{
+    BANDS_MAX, Band, Header, Kind, MEMBER_PAGES, MEMBERS_MAX, Malformed, Member, MemberName, NO_EXTENT, PageBuffer,
+    PoolId, SUBPAGE_BYTES, format_bytes, zero_page,
+};
+
+use crate::driver::{Driver, DriverError};
+use crate::recover::ReadPages;
+
+/// Why the members of a pool cannot be put together. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemberError {
+    /// One of them cannot be opened.
+    #[error(transparent)]
+    Open(#[from] OpenError),
+    /// Frames or a queue to read it with.
+    #[error("{}: {source}", path.display())]
+    Driver {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: DriverError,
+    },
+    /// It cannot be read or written.
+    #[error("{}: {source}", path.display())]
+    Flash {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: FlashError,
+    },
+    /// One is not where it was, nor beside the one that was named.
+    #[error(
+        "member {} of the pool is missing: {} does not exist; bring it back, or say where it is with --member",
+        position + 1, path.display()
+    )]
+    Missing {
+        /// Which, from 0 on.
+        position: u32,
+        /// Where it was last.
+        path: PathBuf,
+    },
+    /// There is something else in its place.
+    #[error("{} is no member of the pool: {what}; bring member {} back, or say where it is with --member", path.display(), position + 1)]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+        /// Which member should be there, from 0 on.
+        position: u32,
+    },
+    /// Another member of the same pool is in its place.
+    #[error(
+        "{} is member {} of the pool, and member {} was expected there: were the two swapped? Give them back their names, or name all \
+         of them with --member", path.display(), found + 1, position + 1
+    )]
+    Swapped {
+        /// The path.
+        path: PathBuf,
+        /// Which it is.
+        found: u32,
+        /// Which should be there.
+        position: u32,
+    },
+    /// There are two of one.
+    #[error(
+        "{} and {} are the same member of the pool: one is a copy of the other; name only the members that belong together",
+        path.display(), other.display()
+    )]
+    Duplicate {
+        /// One.
+        path: PathBuf,
+        /// The other.
+        other: PathBuf,
+    },
+    /// It has not seen the last changes.
+    #[error(
+        "{} is an old copy of member {}: the other members were changed since it was made; bring the right one back, or old copies of \
+         all of them",
+        path.display(), position + 1
+    )]
+    Old {
+        /// The path.
+        path: PathBuf,
+        /// Which it is.
+        position: u32,
+    },
+    /// It is smaller than it was.
+    #[error(
+        "{} is truncated: member {} of the pool has {}, and {} are there; restore it from a copy",
+        path.display(), position + 1, format_bytes(*needed), format_bytes(*found)
+    )]
+    Truncated {
+        /// The path.
+        path: PathBuf,
+        /// Which it is.
+        position: u32,
+        /// Bytes it has.
+        needed: u64,
+        /// Bytes that are there.
+        found: u64,
+    },
+    /// What it says makes no sense.
+    #[error("what {} says of the pool's members makes no sense; restore it from a copy", path.display())]
+    Malformed {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It lies on one file, and others were named.
+    #[error("{} is a pool of one file; leave --member out", path.display())]
+    Alone {
+        /// The path.
+        path: PathBuf,
+    },
+    /// More than there can be.
+    #[error("a pool spans at most {MEMBERS_MAX} files or devices; name fewer")]
+    TooMany,
+    /// The paths do not fit in a flash page.
+    #[error("the paths of the members are too long together; use shorter ones")]
+    Paths,
+    /// It has grown too often.
+    #[error("the pool has grown {BANDS_MAX} times; export its data, and import it into a new one")]
+    Bands,
+}
+
+/// What a member says, in its two copies: the generation of each, and what it says there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Head {
+    pool: PoolId,
+    copies: [Option<(u64, Member)>; 2],
+}
+
+impl Head {
+    fn newest(&self) -> Option<&(u64, Member)> {
+        self.copies.iter().flatten().max_by_key(|(generation, _)| *generation)
+    }
+    /// Of two pages, none when neither is a member's.
+    fn of(pages: [&PageBuffer; 2]) -> Result<Option<Head>, Malformed> {
+        let mut head: Option<Head> = None;
+        for (copy, page) in pages.into_iter().enumerate() {
+            let Ok((header, _, payload)) = Header::open(page) else { continue };
+            if header.kind != Kind::Member || header.place != MEMBER_PAGES[copy] {
+                continue;
+            }
+            let member = Member::decode(payload)?;
+            let head = head.get_or_insert(Head { pool: header.pool, copies: [None, None] });
+            if head.pool == header.pool {
+                head.copies[copy] = Some((header.sequence, member));
+            }
+        }
+        Ok(head)
+    }
+}
+
+/// The pool that what begins like this is a member of; none when it is none.
+#[must_use]
+pub fn member_in(head: &[u8]) -> Option<PoolId> {
+    let page = |place: u32| {
+        let mut page = zero_page();
+        page.copy_from_slice(head.get(place as usize * SUBPAGE_BYTES..)?.get(..SUBPAGE_BYTES)?);
+        Some(page)
+    };
+    let pages = [page(MEMBER_PAGES[0])?, page(MEMBER_PAGES[1])?];
+    Head::of([&pages[0], &pages[1]]).ok().flatten().map(|head| head.pool)
+}
+
+/// A member that was opened.
+struct Opened {
+    path: PathBuf,
+    flash: Arc<dyn Flash>,
+    head: Head,
+}
+
+/// What opens a path.
+pub type OpenMember<'o> = &'o mut dyn FnMut(&Path) -> Result<Arc<dyn Flash>, OpenError>;
+
+fn driver(path: &Path, flash: &Arc<dyn Flash>) -> Result<Driver, MemberError> {
+    Driver::new(&**flash, 4).map_err(|source| MemberError::Driver { path: path.into(), source })
+}
+
+/// What something says of itself as a member; none when it says nothing.
+fn head_of(path: &Path, flash: &Arc<dyn Flash>) -> Result<Option<Head>, MemberError> {
+    if flash.subpages() <= MEMBER_PAGES[1] {
+        return Ok(None);
+    }
+    let mut driver = driver(path, flash)?;
+    // What cannot be read says nothing; the other copy may.
+    let pages = MEMBER_PAGES.map(|place| driver.read(place, 0).unwrap_or_else(|_| zero_page()));
+    Head::of([&pages[0], &pages[1]]).map_err(|_| MemberError::Malformed { path: path.into() })
+}
+
+/// Where the extents lie by a list of bands: what a member has before its first band is its own page, but for the first, whose own page
+/// lies in the pool's first extent.
+fn layout_of(member: &Member) -> StripeLayout {
+    let mut layout = StripeLayout::new(member.extent_pages);
+    let mut next: Vec<u32> = (0..member.members.len()).map(|position| u32::from(position > 0)).collect();
+    for band in &member.bands {
+        let mut columns = Vec::new();
+        for (position, next) in (0..).zip(&mut next).filter(|(position, _)| band.members & (1 << position) != 0) {
+            columns.push(Column { member: position, first: *next });
+            *next += band.rows;
+        }
+        layout.push(band.rows, columns);
+    }
+    layout
+}
+
+/// Bands that use all of what so many extents a member give, beginning behind those in `used`; each member at most to its number.
+fn bands_for(extents: &[u32], used: &[u32]) -> Vec<Band> {
+    let mut used = used.to_vec();
+    let mut bands = Vec::new();
+    loop {
+        let room: Vec<u32> = extents.iter().zip(&used).map(|(all, used)| all.saturating_sub(*used)).collect();
+        let Some(rows) = room.iter().copied().filter(|room| *room > 0).min() else { return bands };
+        let with_room = room.iter().enumerate().filter(|(_, room)| **room > 0);
+        let members = with_room.fold(0, |members, (position, _)| members | (1 << position));
+        bands.push(Band { rows, members });
+        (0..).zip(&mut used).filter(|(at, _)| members & (1u32 << at) != 0).for_each(|(_, used)| *used += rows);
+    }
+}
+
+/// The members of a pool, put together.
+pub struct Members {
+    pool: PoolId,
+    generation: u64,
+    /// As the member at position 0 would say it.
+    list: Member,
+    members: Vec<(PathBuf, Arc<dyn Flash>)>,
+    flash: Arc<StripedFlash>,
+    /// Copies that cannot be used.
+    damaged: Vec<(u32, u32)>,
+}
+
+impl std::fmt::Debug for Members {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Members")
+            .field("generation", &self.generation)
+            .field("list", &self.list)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Members {
+    /// Puts the members of a new pool together, and writes to each what it is. Whatever was on them is gone.
+    ///
+    /// `paths` are where they are, absolute; `ids` are random.
+    ///
+    /// # Errors
+    /// When there are too many, or one fails.
+    pub fn create(
+        members: Vec<(PathBuf, Arc<dyn Flash>)>,
+        ids: &[PoolId],
+        extent_pages: u32,
+        pool: PoolId,
+    ) -> Result<Members, MemberError> {
+        assert_eq!(members.len(), ids.len(), "each member has an identity");
+        if !(1..=MEMBERS_MAX).contains(&members.len()) {
+            return Err(MemberError::TooMany);
+        }
+        let extents: Vec<u32> = members.iter().map(|(_, flash)| flash.subpages() / extent_pages).collect();
+        let used: Vec<u32> = (0..members.len()).map(|position| u32::from(position > 0)).collect();
+        let name = |((path, _), id): (&(PathBuf, _), &PoolId)| MemberName { id: *id, path: bytes_of(path) };
+        let names = members.iter().zip(ids).map(name).collect();
+        let bands = bands_for(&extents, &used);
+        let list = Member { position: 0, extent_pages, members: names, bands };
+        let flash = striped(&members, &list);
+        let mut made = Members { pool, generation: 0, list, members, flash, damaged: Vec::new() };
+        made.write_generation()?;
+        Ok(made)
+    }
+
+    /// Finds all members of the pool that `path` belongs to. `others` are members that were named; those that are not are looked for
+    /// beside it, if they were there once, and where they were last. None: it is no member of anything.
+    ///
+    /// # Errors
+    /// When one is missing, or something else is there in its place.
+    pub fn find(
+        (path, flash): (&Path, &Arc<dyn Flash>),
+        others: &[PathBuf],
+        open: OpenMember<'_>,
+    ) -> Result<Option<Members>, MemberError> {
+        let Some(head) = head_of(path, flash)? else {
+            return if others.is_empty() { Ok(None) } else { Err(MemberError::Alone { path: path.into() }) };
+        };
+        let Some((_, first)) = head.newest().cloned() else { return Ok(None) };
+        let pool = head.pool;
+        let mut slots: Vec<Option<Opened>> = first.members.iter().map(|_| None).collect();
+        let named = Opened { path: path.into(), flash: flash.clone(), head };
+        place(&mut slots, &first, pool, named, first.position)?;
+        for other in others {
+            let free = slots.iter().position(Option::is_none).unwrap_or(0) as u32;
+            // The same file by the same name is itself, not a copy.
+            if slots.iter().flatten().any(|opened| same_file(&opened.path, other)) {
+                return Err(MemberError::Duplicate { path: other.clone(), other: path.into() });
+            }
+            let flash = open(other)?;
+            let head = head_of(other, &flash)?;
+            let what = "it is no part of any pool of several files";
+            let head = head.ok_or(MemberError::Foreign { path: other.clone(), what, position: free })?;
+            let position = head.newest().map_or(free, |(_, member)| member.position);
+            place(&mut slots, &first, pool, Opened { path: other.clone(), flash, head }, position)?;
+        }
+        let from = (path, PathBuf::from(name_of(&first, first.position)));
+        for position in 0..slots.len() as u32 {
+            if slots[position as usize].is_some() {
+                continue;
+            }
+            let found = look_for(&first, position, &from)
+                .ok_or_else(|| MemberError::Missing { position, path: PathBuf::from(name_of(&first, position)) })?;
+            if found.parent() != from.0.parent() && !same_file(from.0, &from.1) && peek(&from.1, pool, first.position) {
+                return Err(MemberError::Duplicate { path: from.0.into(), other: from.1 });
+            }
+            let flash = open(&found)?;
+            let what = "it is no part of any pool of several files";
+            let head = head_of(&found, &flash)?;
+            let head = head.ok_or(MemberError::Foreign { path: found.clone(), what, position })?;
+            place(&mut slots, &first, pool, Opened { path: found, flash, head }, position)?;
+        }
+        Self::judge(pool, slots.into_iter().flatten().collect()).map(Some)
+    }
+
+    /// All are there: are they of one time, and whole?
+    fn judge(pool: PoolId, opened: Vec<Opened>) -> Result<Members, MemberError> {
+        let first_copies = opened.iter().filter_map(|o| o.head.copies[0].as_ref());
+        let newest = first_copies.max_by_key(|(generation, _)| *generation);
+        let newest =
+            newest.or_else(|| opened.iter().filter_map(|o| o.head.newest()).max_by_key(|(generation, _)| *generation));
+        let Some((generation, list)) = newest.cloned() else {
+            unreachable!("each was found by a copy that can be used")
+        };
+        let list = Member { position: 0, ..list };
+        for (position, member) in (0..).zip(&opened) {
+            if member.head.newest().is_none_or(|(reached, _)| *reached < generation) {
+                return Err(MemberError::Old { path: member.path.clone(), position });
+            }
+        }
+        let layout = layout_of(&list);
+        for (position, member) in (0..).zip(&opened) {
+            let bytes = |extents: u64| extents * u64::from(list.extent_pages) * SUBPAGE_BYTES as u64;
+            let needed = bytes(layout.extents_of(position).into());
+            let found = u64::from(member.flash.subpages()) * SUBPAGE_BYTES as u64;
+            if found < needed {
+                return Err(MemberError::Truncated { path: member.path.clone(), position, needed, found });
+            }
+        }
+        let damaged = (0..).zip(&opened).flat_map(|(position, member)| {
+            let bad = MEMBER_PAGES.iter().zip(&member.head.copies).filter(|(_, copy)| copy.is_none());
+            bad.map(move |(place, _)| (position, *place))
+        });
+        let damaged = damaged.collect();
+        let members: Vec<_> = opened.into_iter().map(|o| (o.path, o.flash)).collect();
+        let flash = striped(&members, &list);
+        Ok(Members { pool, generation, list, members, flash, damaged })
+    }
+
+    /// The pool.
+    #[must_use]
+    pub fn pool(&self) -> PoolId {
+        self.pool
+    }
+    /// All of them as one medium.
+    #[must_use]
+    pub fn flash(&self) -> Arc<dyn Flash> {
+        self.flash.clone()
+    }
+    /// Their paths, in order.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.members.iter().map(|(path, _)| path.as_path())
+    }
+    /// Bytes that were opened of each.
+    pub fn bytes(&self) -> impl Iterator<Item = u64> {
+        self.members.iter().map(|(_, flash)| u64::from(flash.subpages()) * SUBPAGE_BYTES as u64)
+    }
+    /// The identity of each.
+    pub fn ids(&self) -> impl Iterator<Item = PoolId> {
+        self.list.members.iter().map(|member| member.id)
+    }
+    /// Extents that a member has, its own page's included.
+    #[must_use]
+    pub fn extents_of(&self, position: u32) -> u32 {
+        self.flash.layout().extents_of(position)
+    }
+    /// Which member a flash page of the pool lies on.
+    #[must_use]
+    pub fn member_of(&self, place: u32) -> Option<u32> {
+        self.flash.layout().find(place).map(|(member, _)| member)
+    }
+    /// Copies of what a member says that cannot be used: (member, flash page of it). Opening the pool for changes writes them again.
+    #[must_use]
+    pub fn damaged(&self) -> &[(u32, u32)] {
+        &self.damaged
+    }
+
+    /// Says on all members that the pool is changed from now on, so that a copy of one made earlier is known as old. Before any change.
+    ///
+    /// # Errors
+    /// When one fails; what was there can still be opened.
+    pub fn begin_changes(&mut self) -> Result<(), MemberError> {
+        for (name, (path, _)) in self.list.members.iter_mut().zip(&self.members) {
+            name.path = bytes_of(path);
+        }
+        self.write_generation()
+    }
+    /// What the members must have, each in extents, for the pool to have `extents` more: shared out evenly among those that may grow to
+    /// `most`. None when they cannot.
+    #[must_use]
+    pub fn grown(&self, extents: u32, most: &[u32]) -> Option<Vec<u32>> {
+        let mut now: Vec<u32> = (0..self.members.len() as u32).map(|position| self.extents_of(position)).collect();
+        for _ in 0..extents {
+            let least = (0..now.len()).filter(|at| now[*at] < most[*at]).min_by_key(|at| now[*at])?;
+            now[least] += 1;
+        }
+        Some(now)
+    }
+    /// The members were made larger: the pool goes on in the extents that are new, up to so many on each. What lies where does not
+    /// change.
+    ///
+    /// # Errors
+    /// When one fails; what was there can still be opened.
+    ///
+    /// # Panics
+    /// When one has less than that.
+    pub fn grow(&mut self, extents: &[u32]) -> Result<(), MemberError> {
+        let used: Vec<u32> = (0..self.members.len() as u32).map(|position| self.extents_of(position)).collect();
+        let used: Vec<u32> = used.iter().enumerate().map(|(at, used)| (*used).max(u32::from(at > 0))).collect();
+        let new = bands_for(extents, &used);
+        if self.list.bands.len() + new.len() > BANDS_MAX {
+            return Err(MemberError::Bands);
+        }
+        self.list.bands.extend(new);
+        self.begin_changes()
+    }
+    /// The pool has only its first so many extents any more: forgets where the others lay. Returns how many extents each member needs
+    /// from now on; there may be one or a few more than asked for.
+    ///
+    /// # Errors
+    /// When one fails; what was there can still be opened.
+    pub fn shrink(&mut self, extents: u32) -> Result<Vec<u32>, MemberError> {
+        let mut first = 0;
+        for band in &mut self.list.bands {
+            let wide = band.members.count_ones();
+            band.rows = band.rows.min(extents.saturating_sub(first).div_ceil(wide));
+            first += band.rows * wide;
+        }
+        self.list.bands.retain(|band| band.rows > 0);
+        self.begin_changes()?;
+        let layout = layout_of(&self.list);
+        Ok((0..self.members.len() as u32).map(|at| layout.extents_of(at).max(1)).collect())
+    }
+
+    fn page(&self, position: usize, copy: usize) -> Result<(u32, PageBuffer), MemberError> {
+        let mut payload = Vec::new();
+        if !(Member { position: position as u32, ..self.list.clone() }).encode(&mut payload) {
+            return Err(MemberError::Paths);
+        }
+        let place = MEMBER_PAGES[copy];
+        let header = Header {
+            kind: Kind::Member,
+            used: 0,
+            commit_offset: 0,
+            pool: self.pool,
+            place,
+            next_extent: NO_EXTENT,
+            sequence: self.generation,
+            epoch: 0,
+            before: 0,
+        };
+        Ok((place, header.page(&payload).0))
+    }
+    /// Writes the list as the next generation: all second copies, then all first ones, each flushed.
+    fn write_generation(&mut self) -> Result<(), MemberError> {
+        self.generation += 1;
+        for copy in [1, 0] {
+            for (position, (path, flash)) in self.members.iter().enumerate() {
+                let page = self.page(position, copy)?;
+                let written = driver(path, flash)?.write_all(vec![page]);
+                written.map_err(|source| MemberError::Flash { path: path.clone(), source })?;
+            }
+        }
+        self.damaged.clear();
+        Ok(())
+    }
+}
+
+fn striped(members: &[(PathBuf, Arc<dyn Flash>)], list: &Member) -> Arc<StripedFlash> {
+    Arc::new(StripedFlash::new(members.iter().map(|(_, flash)| flash.clone()).collect(), layout_of(list)))
+}
+
+fn bytes_of(path: &Path) -> Vec<u8> {
+    std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
+}
+/// Where a member was last.
+fn name_of(list: &Member, position: u32) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(&list.members[position as usize].path)
+}
+/// Whether two paths lead to the same.
+fn same_file(a: &Path, b: &Path) -> bool {
+    a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// Takes one in at its position.
+fn place(
+    slots: &mut [Option<Opened>],
+    list: &Member,
+    pool: PoolId,
+    opened: Opened,
+    position: u32,
+) -> Result<(), MemberError> {
+    let path = opened.path.clone();
+    let Some((_, says)) = opened.head.newest() else { return Err(MemberError::Malformed { path }) };
+    let found = says.position;
+    if opened.head.pool != pool {
+        return Err(MemberError::Foreign { path, what: "it belongs to another pool", position });
+    }
+    if found as usize >= slots.len() || says.members[found as usize].id != list.members[found as usize].id {
+        return Err(MemberError::Foreign { path, what: "it belongs to another pool of the same name", position });
+    }
+    if let Some(other) = &slots[found as usize] {
+        return Err(MemberError::Duplicate { path, other: other.path.clone() });
+    }
+    if found != position {
+        return Err(MemberError::Swapped { path, found, position });
+    }
+    slots[found as usize] = Some(opened);
+    Ok(())
+}
+
+/// Where a member may be: beside the one that was named, if both were side by side when it was written; else where it was.
+fn look_for(list: &Member, position: u32, (named, was): &(&Path, PathBuf)) -> Option<PathBuf> {
+    let last = PathBuf::from(name_of(list, position));
+    let beside = (last.parent() == was.parent()).then(|| named.with_file_name(last.file_name().unwrap_or_default()));
+    beside.into_iter().chain([last]).find(|path| path.symlink_metadata().is_ok())
+}
+
+/// Whether there is a member of this pool at a path: looked at without a lock.
+fn peek(path: &Path, pool: PoolId, position: u32) -> bool {
+    let mut head = vec![0; (MEMBER_PAGES[1] as usize + 1) * SUBPAGE_BYTES];
+    let read = std::fs::File::open(path).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut head));
+    let page = |place: u32| {
+        let mut page = zero_page();
+        page.copy_from_slice(&head[place as usize * SUBPAGE_BYTES..][..SUBPAGE_BYTES]);
+        page
+    };
+    let found =
+        read.is_ok().then(|| Head::of([&page(MEMBER_PAGES[0]), &page(MEMBER_PAGES[1])]).ok().flatten()).flatten();
+    found.is_some_and(|head| head.pool == pool && head.newest().is_some_and(|(_, member)| member.position == position))
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_flash::MemoryFlash;
+
+    use super::*;
+
+    fn memory(pages: u32) -> Arc<dyn Flash> {
+        Arc::new(MemoryFlash::new(pages).unwrap())
+    }
+    fn three() -> Members {
+        let members =
+            [80, 80, 48].into_iter().zip(0u8..).map(|(pages, i)| (PathBuf::from(format!("/{i}")), memory(pages)));
+        let ids = [1, 2, 3].map(|n| PoolId([n; 16]));
+        Members::create(members.collect(), &ids, 8, PoolId([9; 16])).unwrap()
+    }
+    fn found(members: &Members, order: &[usize]) -> Result<Members, MemberError> {
+        let all: Vec<_> = members.members.clone();
+        let others: Vec<PathBuf> = order[1..].iter().map(|at| all[*at].0.clone()).collect();
+        let (path, flash) = all[order[0]].clone();
+        let mut open = |path: &Path| Ok(all.iter().find(|(p, _)| p == path).unwrap().1.clone());
+        Members::find((&path, &flash), &others, &mut open).map(Option::unwrap)
+    }
+
+    #[test]
+    fn whatever_is_named_first_all_are_found() {
+        let mut made = three();
+        // 10 + 9 + 5 extents.
+        assert_eq!(made.flash().subpages(), 24 * 8);
+        for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+            let again = found(&made, &order).unwrap();
+            assert_eq!((again.generation, &again.list), (made.generation, &made.list));
+            assert_eq!(again.paths().collect::<Vec<_>>(), made.paths().collect::<Vec<_>>());
+            made.begin_changes().unwrap();
+        }
+        assert!(matches!(found(&made, &[0, 1]), Err(MemberError::Missing { position: 2, .. })));
+        assert!(matches!(found(&made, &[0, 1, 1]), Err(MemberError::Duplicate { .. })));
+    }
+    #[test]
+    fn a_list_is_in_effect_on_all_members_or_on_none() {
+        let made = three();
+        // The next generation, cut off after each of its six writes.
+        for cut in 0..=6usize {
+            let mut copy = three();
+            let mut next = three();
+            next.generation = made.generation + 1;
+            next.list.bands.truncate(1);
+            let order = [1, 0].into_iter().flat_map(|copy| (0..3).map(move |at| (at, copy)));
+            for (at, which) in order.take(cut) {
+                let page = next.page(at, which).unwrap();
+                driver(Path::new("/"), &copy.members[at].1).unwrap().write_all(vec![page]).unwrap();
+            }
+            let again = found(&copy, &[0, 1, 2]).unwrap();
+            let expected = if cut <= 3 { &made.list } else { &next.list };
+            assert_eq!(&again.list, expected, "after {cut} writes");
+            copy.begin_changes().unwrap();
+        }
+    }
+    #[test]
+    fn an_old_copy_of_a_member_is_refused() {
+        let mut made = three();
+        let old = memory(80);
+        let mut from = driver(Path::new("/1"), &made.members[1].1).unwrap();
+        let pages = MEMBER_PAGES.map(|place| (place, from.read(place, 0).unwrap()));
+        driver(Path::new("/1"), &old).unwrap().write_all(pages.to_vec()).unwrap();
+        made.begin_changes().unwrap();
+        made.members[1].1 = old;
+        assert!(matches!(found(&made, &[0, 1, 2]), Err(MemberError::Old { position: 1, .. })));
+        // Whichever is looked at first.
+        assert!(matches!(found(&made, &[1, 0, 2]), Err(MemberError::Old { position: 1, .. })));
+    }
+    #[test]
+    fn growth_moves_nothing() {
+        let mut made = three();
+        let before: Vec<_> = (0..made.flash().subpages()).map(|page| made.flash.layout().find(page)).collect();
+        for (_, flash) in &mut made.members {
+            let larger = memory(flash.subpages() + 40);
+            let mut from = Driver::new(&**flash, 4).unwrap();
+            let pages = MEMBER_PAGES.map(|place| (place, from.read(place, 0).unwrap()));
+            Driver::new(&*larger, 4).unwrap().write_all(pages.to_vec()).unwrap();
+            *flash = larger;
+        }
+        let mut made = found(&made, &[0, 1, 2]).unwrap();
+        assert_eq!(made.grown(2, &[15, 15, 11]), Some(vec![10, 10, 8]));
+        assert_eq!(made.grown(200, &[15, 15, 11]), None);
+        made.grow(&[15, 14, 11]).unwrap();
+        let mut again = found(&made, &[2, 1, 0]).unwrap();
+        assert_eq!(again.flash().subpages(), (15 + 13 + 10) * 8);
+        let after: Vec<_> = (0..before.len() as u32).map(|page| again.flash.layout().find(page)).collect();
+        assert_eq!(after, before);
+        let needed = again.shrink(20).unwrap();
+        let small = found(&again, &[0, 1, 2]).unwrap();
+        assert_eq!(needed, (0..3).map(|at| small.extents_of(at)).collect::<Vec<_>>());
+        assert!((20..=22).contains(&(small.flash().subpages() / 8)));
+        let after: Vec<_> = (0..20 * 8).map(|page| small.flash.layout().find(page)).collect();
+        assert_eq!(after, before[..20 * 8]);
+    }
+}

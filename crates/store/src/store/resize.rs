@@ -1,0 +1,186 @@
+//! A pool of another size: how much there is, and how much of it programs may fill.
+//!
+//! The size is what the superblock says, and nothing else depends on it but what lies where. So a pool grows by its superblock alone,
+//! once there is flash behind its end. To shrink, what lies behind the new end is moved first, as reclaim moves things, and the
+//! metadata goes on before it; then the superblock is written. It is there twice: the first copy says the new size when it is whole,
+//! and until then the second says the old one. Both are sizes of the same pool at that moment.
+//!
+//! Invariant: when the superblock of a smaller size is written, no extent behind its end is used, and neither the anchor in effect nor
+//! the journal behind it names one, nor a page behind the end of the data.
+
+use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, PoolId, Superblock, format_bytes};
+
+use super::Store;
+use crate::extents::Use;
+use crate::geometry::{FIRST_EXTENT, Geometry, GeometryError, RECLAIM_AHEAD, SUBPAGES_PER_PAGE};
+use crate::reclaim::Reclaim;
+use crate::recover::ReadPages;
+
+/// Why a pool cannot have another size. It is as it was, but for what lies where in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResizeError {
+    /// No pool has this size.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// The flash is smaller.
+    #[error("the flash has {}, and {} are needed; make it larger first", format_bytes(*.found), format_bytes(*.needed))]
+    Medium {
+        /// Bytes that are there.
+        found: u64,
+        /// Bytes that are needed.
+        needed: u64,
+    },
+    /// Something was written, or is kept by a token, behind the new end of the data.
+    #[error(
+        "the data reaches to byte {0}, older states that tokens keep included; delete what is behind, drop old tokens, or choose at \
+         least that for the data"
+    )]
+    Data(u64),
+    /// There is more than fits.
+    #[error(
+        "{} are live, older versions that tokens keep included, and a pool of this size holds {}; drop old tokens, or choose more",
+        format_bytes(*.live), format_bytes(*.most)
+    )]
+    Live {
+        /// Bytes that are live.
+        live: u64,
+        /// Bytes that would fit.
+        most: u64,
+    },
+    /// It does not go on.
+    #[error("what is live cannot be moved together any further; drop old tokens, or choose more")]
+    NoRoom,
+    /// Something in an extent cannot be moved.
+    #[error("extent {0} cannot be emptied, because something in it cannot be read; see what is damaged")]
+    Damaged(u32),
+}
+
+/// How far a pool is on its way to be smaller.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shrink {
+    /// Something was begun. Ask again when the store is quiet.
+    Working,
+    /// Nothing is left behind the new end: the superblock may be written.
+    Done,
+}
+
+impl Store {
+    /// Whether the pool may become as small as that, as far as can be told before anything is moved.
+    ///
+    /// # Errors
+    /// When it may not.
+    pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {
+        let used = (to.pages()..self.geometry().pages()).rev().find(|page| !self.state.versions_of(*page).is_empty());
+        if let Some(page) = used {
+            return Err(ResizeError::Data((u64::from(page) + 1) * u64::from(SUBPAGES_PER_PAGE) * 4096));
+        }
+        let most = Geometry::new(to.flash_pages(), to.extent_pages, None)?.subpages;
+        let live = self.state.live_total();
+        if to.extents < self.geometry().extents && live > u64::from(most) {
+            return Err(ResizeError::Live { live: live * 4096, most: u64::from(most) * 4096 });
+        }
+        Ok(())
+    }
+    /// Begins the next step on the way to so many extents. The store must be quiet, and only one may be at it.
+    ///
+    /// # Errors
+    /// When it does not go on; the store is used as before then.
+    pub fn shrink(&mut self, extents: u32) -> Result<Shrink, ResizeError> {
+        self.shrink_step(extents).inspect_err(|_| self.extents.set_limit(self.geometry().extents))
+    }
+    fn shrink_step(&mut self, to: u32) -> Result<Shrink, ResizeError> {
+        let all = self.geometry().extents;
+        if self.poisoned.is_some() || !(FIRST_EXTENT..=all).contains(&to) {
+            return Err(ResizeError::NoRoom);
+        }
+        let free = (FIRST_EXTENT..to).filter(|extent| self.extents.use_of(*extent) == Use::Free).count() as u32;
+        let enough = self.reserve() + RECLAIM_AHEAD + 1;
+        if to < all && free < enough {
+            // Room is made before the end, while there is still some behind it.
+            let worth = (self.geometry().data_pages() / 64).max(1);
+            let state = &self.state;
+            let victim =
+                self.extents.victim_among(FIRST_EXTENT..to, self.geometry().data_pages() - worth, |e| state.live(e));
+            let extent = victim.filter(|_| self.extents.free() > self.reserve()).ok_or(ResizeError::NoRoom)?;
+            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+            return Ok(Shrink::Working);
+        }
+        if self.extents.limit() != to {
+            self.extents.set_limit(to);
+            self.note_filled();
+        }
+        let used = |use_of: Use| (to..all).find(|extent| self.extents.use_of(*extent) == use_of);
+        if (to..all).any(|extent| matches!(self.extents.use_of(extent), Use::Emptied { .. })) {
+            self.commit_wanted = true;
+            return Ok(Shrink::Working);
+        }
+        if used(Use::Closed).is_some() {
+            let state = &self.state;
+            let extent = self.extents.victim_among(to..all, u32::MAX, |e| state.live(e)).expect("one was seen");
+            // One that could not be emptied last time was given up, and is the youngest.
+            if self.given_up == Some(extent) {
+                self.extents.give_up(extent);
+                return Err(ResizeError::Damaged(extent));
+            }
+            self.given_up = Some(extent);
+            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+            return Ok(Shrink::Working);
+        }
+        self.given_up = None;
+        let position = self.journal.stream.position();
+        let next = self.journal.stream.next_extent();
+        if position.extent >= to || (next != NO_EXTENT && next >= to) {
+            // The journal goes on where it said it would; so the rest of that is left empty.
+            for _ in 0..self.config.commit_after.max(1) {
+                self.seal();
+            }
+            self.commit_wanted = true;
+            return Ok(Shrink::Working);
+        }
+        if used(Use::Metadata).is_some() || !self.shrunk {
+            // What was recorded until now speaks of places behind the end: all of it goes into a checkpoint.
+            self.shrunk = used(Use::Metadata).is_none();
+            self.start_checkpoint();
+            return if self.checkpoint.is_some() { Ok(Shrink::Working) } else { Err(ResizeError::NoRoom) };
+        }
+        self.shrunk = false;
+        Ok(Shrink::Done)
+    }
+}
+
+/// Both copies of a superblock.
+#[must_use]
+pub fn superblock_pages(pool: PoolId, superblock: &Superblock) -> [(u32, PageBuffer); 2] {
+    let mut payload = Vec::new();
+    superblock.encode(&mut payload);
+    [0, 1].map(|place| {
+        let header = Header {
+            kind: Kind::Superblock,
+            used: 0,
+            commit_offset: 0,
+            pool,
+            place,
+            next_extent: NO_EXTENT,
+            sequence: 0,
+            epoch: 1,
+            before: 0,
+        };
+        (place, header.page(&payload).0)
+    })
+}
+
+/// What is to be written so that both copies of the superblock say what counts: what the first one says, or, where that cannot be used,
+/// the second. Nothing when both do, or none can be used.
+pub fn superblock_repairs(flash: &mut dyn ReadPages) -> Vec<(u32, PageBuffer)> {
+    let pages = [0, 1].map(|place| flash.read(place, 0));
+    let good = |place: u32| {
+        let page = pages[place as usize].as_ref().ok()?;
+        let (header, _, payload) = Header::open(page).ok()?;
+        let is_one = header.kind == Kind::Superblock && header.place == place;
+        is_one.then_some((header.pool, Superblock::decode(payload).ok()?))
+    };
+    let Some((pool, superblock)) = good(0).or_else(|| good(1)) else { return Vec::new() };
+    let right = superblock_pages(pool, &superblock);
+    right.into_iter().filter(|(place, page)| pages[*place as usize].as_ref().ok() != Some(page)).collect()
+}

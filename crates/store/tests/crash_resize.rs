@@ -1,0 +1,235 @@
+//! Goal: a pool that is made larger or smaller has its old size or its new one after a crash at any point, never anything between, and
+//! all that was synced; and it can be used, and resized, from there.
+//! Method: random pools, resized with a log of all writes; each moment of the log with subsets of what was under way, whole and torn;
+//! open each image, compare it with the model and its size with the two; go on from a sample of them. Then a pool over several media
+//! by the public interface.
+
+mod world;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use fulgurite_flash::{Column, Flash, MemoryFlash, StripeLayout, StripedFlash};
+use fulgurite_store::{
+    Geometry, Pool, PoolError, ResizeError, Shrink, StoreConfig, recover, superblock_pages, superblock_repairs,
+};
+use world::attacks::{config, first_seed, replay, runs};
+use world::images::{Image, Moment, open_whole};
+use world::{Content, ForgetfulFlash, POOL, Random, World, tiny};
+
+/// Does what `Pool::resize` does, over the flash that forgets.
+fn resize(world: &mut World, to: Geometry) -> Result<(), ResizeError> {
+    let from = world.store.geometry();
+    if to.extents < from.extents || to.subpages < from.subpages {
+        world.store.may_shrink(to)?;
+        let mut steps = 0;
+        loop {
+            world.settle();
+            if world.store.shrink(to.extents.min(from.extents))? == Shrink::Done {
+                break;
+            }
+            steps += 1;
+            assert!(steps < 10_000, "it never comes to an end: {:?}", world.store.info());
+        }
+    }
+    for (place, page) in superblock_pages(POOL, &to.superblock(0)) {
+        world.flash.write(place, Content::Metadata(Rc::new(page)));
+        world.flash.flush();
+    }
+    Ok(())
+}
+/// Opens the pool again, without a crash.
+fn reopen(world: &mut World) {
+    let mut flash = std::mem::take(&mut world.flash);
+    for (place, page) in superblock_repairs(&mut flash) {
+        flash.write(place, Content::Metadata(Rc::new(page)));
+        flash.flush();
+    }
+    let mut again = World::on(flash, world.config, world.random.next());
+    let token = again.store.durable_token();
+    (again.now, again.tokens) = (world.tokens[&token].clone(), world.tokens.clone());
+    *world = again;
+}
+
+fn sizes(random: &mut Random, seed: u64) -> (Geometry, Geometry) {
+    let small = tiny(16 * (2 + random.below(3)));
+    let pages = small.flash_pages() + 8 * (1 + random.below(40));
+    let more = Some(small.subpages + 16 * random.below(2));
+    let large = Geometry::new(pages, 8, more).or(Geometry::new(pages, 8, Some(small.subpages))).unwrap();
+    if seed.is_multiple_of(2) { (small, large) } else { (large, small) }
+}
+
+/// A random pool of one size that becomes one of the other, with a log from its beginning; and what it was at first.
+fn resized(seed: u64) -> Option<(World, Moment, [Geometry; 2])> {
+    let mut random = Random::new(seed + 77);
+    let (from, to) = sizes(&mut random, seed);
+    let mut world = World::new(from, config(None, seed), seed);
+    world.flash.pages = from.flash_pages().max(to.flash_pages());
+    let places = world.flash.places();
+    let durable = places.into_iter().map(|p| (p, world.flash.content(p).unwrap().clone())).collect();
+    let base = Moment { durable, pages: world.flash.pages, ..Moment::default() };
+    world.flash.log = Some(Vec::new());
+    let most = from.subpages.min(to.subpages);
+    for i in 0..random.below(60) {
+        let subpages: std::collections::BTreeSet<u32> = (0..1 + random.below(5)).map(|_| random.below(most)).collect();
+        world.write_these(&subpages.into_iter().collect::<Vec<u32>>());
+        if random.one_in(3) {
+            let _ = world.try_sync();
+        }
+        for _ in 0..random.below(7) {
+            world.turn();
+        }
+        if i % 20 == 19 {
+            world.store.begin_checkpoint();
+        }
+    }
+    match resize(&mut world, to) {
+        Ok(()) => {}
+        // What was not synced may be live, and too much.
+        Err(ResizeError::Live { .. } | ResizeError::NoRoom) => return None,
+        Err(e) => panic!("seed {seed}: {e}"),
+    }
+    Some((world, base, [from, to]))
+}
+
+/// Opens what a crash left, and looks at its size.
+fn look(image: &Image<'_>, world: &StoreConfig, moment: &Moment, sizes: [Geometry; 2]) -> Result<Geometry, String> {
+    open_whole(image, *world, &moment.promise)?;
+    let (store, _) = recover(&mut image.clone(), *world).map_err(|e| e.to_string())?;
+    let found = store.geometry();
+    if sizes.contains(&found) { Ok(found) } else { Err(format!("{found:?} is neither of {sizes:?}")) }
+}
+
+/// The pool goes on from an image: it is written, synced, resized, and crashes.
+fn go_on(image: &Image<'_>, config: StoreConfig, moment: &Moment, to: Geometry, seed: u64) {
+    let mut flash = ForgetfulFlash::default();
+    flash.pages = moment.pages;
+    image.places().into_iter().for_each(|place| flash.write(place, image.content(place).unwrap().clone()));
+    flash.flush();
+    let mut world = World::on(flash, config, seed);
+    world.tokens = moment.promise.tokens.iter().map(|(token, contents)| (*token, (**contents).clone())).collect();
+    reopen(&mut world);
+    for _ in 0..3 {
+        let subpages = world.store.geometry().subpages.min(to.subpages);
+        let subpage = world.random.below(subpages);
+        world.write_these(&[subpage]);
+        world.sync();
+        world.settle();
+    }
+    world.check();
+    if resize(&mut world, to).is_ok() {
+        reopen(&mut world);
+        assert_eq!(world.store.geometry(), to);
+        world.write_these(&[0, 1, 2]);
+        world.sync();
+        world.settle();
+        world.check();
+    }
+    world.crash().unwrap();
+    world.check();
+}
+
+fn every_moment(seed: u64) -> Result<u64, String> {
+    let Some((mut world, mut moment, sizes)) = resized(seed) else { return Ok(0) };
+    let (config, to) = (world.config, sizes[1]);
+    let mut random = Random::new(seed);
+    let mut images = 0;
+    let mut seen = [look(&moment.all(), &config, &moment, sizes)? == sizes[0], false];
+    for event in world.flash.log.take().unwrap() {
+        let write = moment.step(&event);
+        let count = moment.cached.len();
+        let chosen: Vec<u64> = match (write, count) {
+            (false, _) => vec![0],
+            (true, ..=4) => (0..1 << (count - 1)).map(|others| others | 1 << (count - 1)).collect(),
+            _ => (0..6).map(|_| random.next()).collect(),
+        };
+        for chosen in chosen {
+            images += 1;
+            let arrived = moment.cached.iter().enumerate().filter(|(i, _)| chosen >> (i % 64) & 1 == 1);
+            let mut image = moment.image(arrived.map(|(_, w)| w.clone()));
+            // The newest page may be torn.
+            if let Some((place, Content::Metadata(page))) = moment.cached.last()
+                && random.one_in(3)
+            {
+                let mut torn = moment.image([]).bytes(*place);
+                let cut = 512 * (1 + random.below(7) as usize);
+                torn[..cut].copy_from_slice(&page[..cut]);
+                image.over.insert(*place, Content::Metadata(Rc::new(torn)));
+            }
+            let found = look(&image, &config, &moment, sizes)?;
+            seen[usize::from(found == to)] = true;
+            if found == to && to.extents < sizes[0].extents {
+                // What is behind the end may be cut off.
+                let short = Moment { pages: to.flash_pages(), ..moment.clone() };
+                let over = image.over.clone();
+                look(&short.image(over), &config, &short, sizes)?;
+                images += 1;
+            }
+            if random.one_in(150) {
+                go_on(&image, config, &moment, to, random.next());
+            }
+        }
+    }
+    assert!(seen == [true, true], "seed {seed}: {seen:?}");
+    Ok(images)
+}
+
+#[test]
+fn a_crash_leaves_one_size_or_the_other() {
+    let seed = first_seed();
+    let images: u64 =
+        (seed..seed + runs(40)).map(|s| every_moment(s).unwrap_or_else(|e| panic!("{}", replay(s, &e)))).sum();
+    println!("resizes from seed {seed}: {images} images, 0 violations");
+    assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
+}
+
+/// Three media of so many extents of 8, the first extent of the others left out.
+fn striped(extents: u32) -> Arc<dyn Flash> {
+    let mut layout = StripeLayout::new(8);
+    layout.push(extents, (0..3).map(|member| Column { member, first: u32::from(member > 0) }).collect());
+    let member = || Arc::new(MemoryFlash::new((extents + 1) * 8).unwrap()) as Arc<dyn Flash>;
+    Arc::new(StripedFlash::new((0..3).map(|_| member()).collect(), layout))
+}
+
+#[test]
+fn sizes_by_the_public_interface() {
+    let medium = striped(100);
+    let geometry = |extents: u32, subpages| Geometry::new(extents * 8, 8, subpages).unwrap();
+    let mut tight = StoreConfig::default();
+    tight.keep_tokens = 1;
+    Pool::format(&medium, geometry(60, Some(64)), POOL, 7).unwrap();
+    let resize = |to: Geometry| -> Result<bool, PoolError> {
+        let (pool, _) = Pool::open(medium.clone(), tight)?;
+        let done = pool.resize(to, &mut || true)?;
+        if to != pool.geometry() {
+            assert!(matches!(pool.sync(), Err(PoolError::ReadOnly)), "the pool has another size now");
+        }
+        Ok(done)
+    };
+    let size = || Pool::inspect(medium.clone(), tight, None).unwrap().0.geometry();
+    for to in [geometry(300, Some(64)), geometry(300, None), geometry(120, Some(400)), geometry(60, Some(64))] {
+        assert!(resize(to).unwrap());
+        assert_eq!(size(), to);
+    }
+    let before = size();
+    let more = Geometry::new(301 * 8, 8, None).unwrap();
+    assert!(matches!(resize(more), Err(PoolError::Resize(ResizeError::Medium { .. }))));
+    {
+        let (pool, _) = Pool::open(medium.clone(), tight).unwrap();
+        pool.set_status(3, fulgurite_format::Status::ALLOCATED).unwrap();
+        pool.sync().unwrap();
+    }
+    let less = geometry(60, Some(48));
+    assert!(matches!(resize(less), Err(PoolError::Resize(ResizeError::Data(262_144)))));
+    assert_eq!(size(), before);
+    // Stopped before its end, it has its old size.
+    let (pool, _) = Pool::open(medium.clone(), tight).unwrap();
+    let mut left = 2;
+    let mut stop = || {
+        left -= 1;
+        left > 0
+    };
+    assert!(!pool.resize(geometry(50, Some(64)), &mut stop).unwrap());
+    drop(pool);
+    assert_eq!(size(), before);
+}
