@@ -364,14 +364,20 @@ pub struct StoreArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Size of the pool [default: 1G; --quick: 256M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub size: Option<u64>,
+    /// How long it takes to open a pool after a crash.
+    #[arg(long, conflicts_with = "sync")]
+    pub recovery: bool,
+    /// How long it takes until so many dirty bytes are written and synced, beside plain large writes to the same medium.
+    #[arg(long)]
+    pub sync: bool,
+    /// Size of the pool; with --recovery several, comma-separated [default: 1G, with --recovery 1G,4G,16G; --quick: 256M].
+    #[arg(long, alias = "data", value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
+    pub size: Vec<u64>,
     /// Which subpages are overwritten, comma-separated: uniform, zipf (exponent 0.99), sequential.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::pattern, default_value = "uniform,zipf,sequential")]
     pub pattern: Vec<Pattern>,
     /// How full the pool is, in percent, comma-separated [--quick: 80].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,80,90")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
     pub full: Vec<f64>,
     /// Which extent is reclaimed next, comma-separated: greedy, cost-benefit.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::victims, default_value = "cost-benefit")]
@@ -379,6 +385,23 @@ pub struct StoreArgs {
     /// A sync after so much was written, in percent of the data.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
     pub sync_every: f64,
+    /// Dirty data: with --recovery written since the last checkpoint [default: a quarter of the pool, 4G at most]; with --sync
+    /// before each sync, comma-separated [default: 4K,64K,1M,16M,64M,256M; --quick: 4K,64K,1M,4M].
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
+    pub dirty: Vec<u64>,
+    /// Rounds of what is timed [default: 9, with --recovery 5; --quick: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// What is timed is on `emulated`, `memory`, or the path of a file or block device, whose contents are lost [default:
+    /// emulated; with --recovery and --sync a file in --scratch that is removed at the end].
+    #[arg(long, value_name = "emulated|memory|FILE", value_parser = values::flash)]
+    pub flash: Option<FlashChoice>,
+    /// Create the file that --flash names, and remove it at the end.
+    #[arg(long, requires = "flash")]
+    pub create: bool,
+    /// Directory for the file of --recovery and --sync (default: the temporary directory).
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
 }
 
 /// `demo`.

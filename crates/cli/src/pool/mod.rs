@@ -11,7 +11,7 @@ mod create;
 mod flat;
 mod info;
 pub mod mover;
-mod open;
+pub mod open;
 
 use anyhow::Result;
 
