@@ -165,9 +165,24 @@ impl Extents {
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
         if self.geometry.extents < FEW_EXTENTS { writer as usize } else { degree }
     }
+    /// Whether a program's write would take of what reclaim has opened for its copies: where fewer extents are free than the
+    /// reserve, the room in open ones stands for those. Without it a reclaim may find no room, and never give any.
+    fn encroaches(&self, reserve: u32) -> bool {
+        let missing = reserve.saturating_sub(self.free());
+        // A small pool's reclaim keeps its own.
+        if missing == 0 || self.geometry.extents < FEW_EXTENTS {
+            return false;
+        }
+        let pages = self.geometry.data_pages();
+        let room: u32 = self.open.iter().flatten().map(|open| pages - open.next).sum();
+        room <= missing * pages
+    }
     /// A flash page for data of a degree of heat. It is in flight from now on. None where that would take another extent and no more
     /// than `reserve` are free.
     pub fn give(&mut self, writer: Writer, degree: usize, reserve: u32) -> Option<u32> {
+        if writer == Writer::Program && self.encroaches(reserve) {
+            return None;
+        }
         let mut stream = self.stream_of(writer, degree);
         if self.open[stream].is_none() {
             if self.free() > reserve {

@@ -44,6 +44,7 @@ impl Store {
         while let Some((subpage, from)) = reclaim.next_copy(&self.state) {
             let Some(to) = self.extents.give(Writer::Reclaim, self.heat.degree(subpage), reserve) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
+                reclaim.found_no_room();
                 break;
             };
             reclaim.begun();
