@@ -82,7 +82,7 @@ pub enum BenchCommand {
     /// Tail latency against load (Poisson arrivals, latency from arrival).
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArgs),
-    /// What the journaled store writes beside the data, and what it keeps in DRAM.
+    /// The journaled store: what it writes beside the data and keeps in DRAM, its speed, recovery and sync.
     #[command(after_help = STORE_EXAMPLES)]
     Store(StoreArgs),
     /// Miss ratios of all replacement policies on traces and workloads.
@@ -127,6 +127,9 @@ Examples:
   fulgurite bench live --workload tatp --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
   fulgurite bench live --flash /mnt/nvme/flash.img --create --miss-every 10us
   fulgurite bench live --workload masstree --workers 2 --config dram-only,resident
+  fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us --config fulgurite,pool,mmap,os-swap --flash FILE
+
+NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform unless --zipf is given, and no part of `all`.
 
 Configurations:
   dram-only        plain references in huge pages: the denominator
@@ -148,9 +151,16 @@ const STORE_EXAMPLES: &str = "\
 Examples:
   fulgurite bench store --json store.json
   fulgurite bench store --pattern zipf --full 50,80,90 --victims greedy,cost-benefit
+  fulgurite bench store --flash /mnt/nvme/flash.img --create
+  fulgurite bench store --recovery --scratch /mnt/nvme --json recovery.json --plot recovery.svg
+  fulgurite bench store --sync --dirty 4K,1M,256M --scratch /mnt/nvme
 
-Nothing is timed: the store decides as it does in a pool, over flash that answers at once and keeps only metadata. `full` is live data
-as a share of the pool less what the store keeps for reclaim, journal and checkpoints.";
+What the store writes and keeps is counted, not timed: it decides as it does in a pool, over flash that answers at once and keeps
+only metadata. `full` is live data as a share of the pool less what the store keeps for reclaim, journal and checkpoints. What it
+leaves of the speed of a medium is timed beside that medium (--flash), in turns.
+
+--recovery: from a crash to the first subpage read. --sync: from the first write of dirty data until a token names it for good,
+beside plain writes of 1 MiB and a flush. With these, --flash defaults to a file in --scratch.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:

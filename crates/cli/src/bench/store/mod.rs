@@ -1,13 +1,16 @@
 //! `bench store`: the journaled store by itself.
 //!
-//! Three benchmarks: what it writes and keeps beside programs' data ([`overwrites`]), how long a pool takes to open after a crash
-//! ([`recovery`]), and how long a sync takes ([`sync`]).
+//! Three benchmarks: what it writes and keeps beside programs' data ([`overwrites`]) and what it leaves of the medium's speed
+//! ([`device`]); how long a pool takes to open after a crash ([`recovery`]); how long a sync takes ([`sync`]).
 
 mod content;
+mod device;
+mod drive;
 mod medium;
 mod overwrites;
 mod recovery;
 mod simulate;
+mod sync;
 
 use anyhow::Result;
 
@@ -19,5 +22,9 @@ use crate::interrupt::Interrupt;
 pub fn run(args: &StoreArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
-    if args.recovery { recovery::run(args, &interrupt) } else { overwrites::run(args, &interrupt) }
+    match (args.recovery, args.sync) {
+        (true, _) => recovery::run(args, &interrupt),
+        (_, true) => sync::run(args, &interrupt),
+        _ => overwrites::run(args, &interrupt),
+    }
 }

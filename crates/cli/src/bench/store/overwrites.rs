@@ -1,9 +1,10 @@
 //! What the journaled store writes beside programs' data, and what it keeps in DRAM.
 //!
-//! Nothing is timed and no data moves: the store is a state machine, and its requests are answered at once. The real one decides;
-//! the simulation beside it is of its reclaim policy alone.
+//! For this nothing is timed and no data moves: the store is a state machine, and its requests are answered at once. The real one
+//! decides; the simulation beside it is of its reclaim policy alone. What is timed, beside the medium, is in [`super::device`].
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use fulgurite_flash::FlashError;
@@ -12,7 +13,8 @@ use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, Vict
 use fulgurite_workloads::{Random, ZipfKeys};
 use serde::Serialize;
 
-use super::simulate;
+use super::medium::{Judged, Otherwise};
+use super::{device, simulate};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
@@ -53,6 +55,14 @@ struct Row {
     dram_share_filled: f64,
     /// The same after the overwrites.
     dram_share: f64,
+}
+
+/// What was counted, and what was timed.
+#[derive(Serialize)]
+struct Both<'r> {
+    #[serde(flatten)]
+    report: Report<'r, Row>,
+    beside_medium: &'r [device::Row],
 }
 
 /// Flash of which only metadata is kept.
@@ -114,6 +124,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     };
     // The map and the page table, twice over, and a page of metadata for each extent and journal page.
     checks::memory(bytes / 64, bytes, &machine)?;
+    let beside = Judged::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
     let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };
     let count = args.pattern.len() * full.len() * args.victims.len();
     let bar = progress::steps("store", count as u64);
@@ -135,14 +146,31 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         }
     }
     bar.finish_and_clear();
+    let setting = device::Setting {
+        pool_bytes: bytes,
+        rounds: args.rounds.unwrap_or(if args.output.quick { 3 } else { 9 }),
+        sync_every: args.sync_every,
+        time: Duration::from_millis(if args.output.quick { 60 } else { 300 }),
+        seed: args.output.seed,
+    };
+    let beside = if interrupted { Ok(Vec::new()) } else { device::measure(beside, &setting, interrupt) };
+    let beside = match beside {
+        Err(e) if e.is::<Interrupted>() => {
+            interrupted = true;
+            Vec::new()
+        }
+        beside => beside?,
+    };
     report::print(&args.output, &machine.line())?;
     report::print(&args.output, &lines(&rows))?;
-    let setting = serde_json::json!({ "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": reserve(geometry) });
-    report::write_json(
-        &args.output,
-        &Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows },
-    )?;
-    report::write_plot(&args.output, || stack(&[bars(&rows).draw()]))?;
+    report::print(&args.output, &device::lines(&beside))?;
+    let setting = serde_json::json!({
+        "mode": "overwrites", "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": reserve(geometry),
+        "beside_full_percent": device::FULL,
+    });
+    let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows };
+    report::write_json(&args.output, &Both { report, beside_medium: &beside })?;
+    report::write_plot(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }
 

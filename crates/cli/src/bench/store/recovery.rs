@@ -57,6 +57,8 @@ struct Row {
     first_read_s: Spread,
     /// In all.
     total_s: Spread,
+    /// CPU time of this process meanwhile: what stays where others have the machine for a while.
+    cpu_s: Spread,
     /// DRAM of the store then.
     dram_bytes: u64,
 }
@@ -66,6 +68,7 @@ struct Opened {
     medium_s: f64,
     recover_s: f64,
     first_read_s: f64,
+    cpu_s: f64,
     report: RecoverReport,
     dram_bytes: u64,
 }
@@ -190,12 +193,20 @@ fn row(medium: &Medium, (number, size): (usize, u64), dirty: u32, rounds: u32, i
         recover_s: spread(|o| o.recover_s),
         first_read_s: spread(|o| o.first_read_s),
         total_s: spread(|o| o.medium_s + o.recover_s + o.first_read_s),
+        cpu_s: spread(|o| o.cpu_s),
         dram_bytes: first.dram_bytes,
     })
 }
 
+/// CPU time of this process so far.
+fn cpu_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Opens the pool, and reads one subpage.
 fn open(medium: &Medium, size: u64, subpage: u32, dirty: bool, token: u64) -> Result<Opened> {
+    let cpu = cpu_s();
     let begun = Instant::now();
     let flash = medium.open(size)?;
     let medium_s = begun.elapsed().as_secs_f64();
@@ -206,8 +217,9 @@ fn open(medium: &Medium, size: u64, subpage: u32, dirty: bool, token: u64) -> Re
     let flash: Arc<dyn Flash> = Arc::new(pool.into_flash());
     content::check(&flash, |_| dirty.into(), std::iter::once(subpage))?;
     let first_read_s = begun.elapsed().as_secs_f64();
+    let cpu_s = cpu_s() - cpu;
     ensure!(report.token == token, "the pool came back as of token {}, and {token} was synced", report.token);
-    Ok(Opened { medium_s, recover_s, first_read_s, report, dram_bytes: flash.dram_bytes() as u64 })
+    Ok(Opened { medium_s, recover_s, first_read_s, cpu_s, report, dram_bytes: flash.dram_bytes() as u64 })
 }
 
 /// What was synced is there, what was not is gone, and the tables agree.
@@ -225,8 +237,19 @@ fn judge(medium: &Medium, size: u64, (live, dirty, unsynced): (u32, u32, u32), o
 }
 
 fn lines(rows: &[Row]) -> String {
-    let heading =
-        ["pool", "live", "dirty subpages", "checkpoint", "journal", "records", "open", "first read", "in all", "DRAM"];
+    let heading = [
+        "pool",
+        "live",
+        "dirty subpages",
+        "checkpoint",
+        "journal",
+        "records",
+        "open",
+        "first read",
+        "CPU",
+        "in all",
+        "DRAM",
+    ];
     let seconds = |s: Spread| format!("{:.3} s", s.median);
     let body = rows.iter().map(|row| {
         vec![
@@ -238,6 +261,7 @@ fn lines(rows: &[Row]) -> String {
             table::thousands(row.records.cast_signed()),
             seconds(row.recover_s),
             format!("{:.2} ms", row.first_read_s.median * 1e3),
+            seconds(row.cpu_s),
             format!("{:.3} s ({:.3}-{:.3})", row.total_s.median, row.total_s.min, row.total_s.max),
             format_bytes(row.dram_bytes),
         ]
