@@ -491,7 +491,10 @@ impl Store {
             || self.commit_wanted
             || self.checkpoint.is_some()
             || match &self.reclaim {
-                Some(reclaim) => reclaim.is_moving(),
+                Some(reclaim) => {
+                    // Since it looked last, extents may have come free.
+                    reclaim.is_moving() || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents()
+                }
                 None => self.start_reclaim(),
             }
     }
