@@ -82,7 +82,7 @@ pub enum BenchCommand {
     /// Tail latency against load (Poisson arrivals, latency from arrival).
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArgs),
-    /// What the journaled store writes beside the data, and what it keeps in DRAM.
+    /// The journaled store: what it writes beside the data and keeps in DRAM, its speed, recovery and sync.
     #[command(after_help = STORE_EXAMPLES)]
     Store(StoreArgs),
     /// A long computation kept by `sync`, by writing what it changed to a file, by dumping its memory.
@@ -130,6 +130,9 @@ Examples:
   fulgurite bench live --workload tatp --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
   fulgurite bench live --flash /mnt/nvme/flash.img --create --miss-every 10us
   fulgurite bench live --workload masstree --workers 2 --config dram-only,resident
+  fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us --config fulgurite,pool,mmap,os-swap --flash FILE
+
+NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform unless --zipf is given, and no part of `all`.
 
 Configurations:
   dram-only        plain references in huge pages: the denominator
@@ -151,9 +154,16 @@ const STORE_EXAMPLES: &str = "\
 Examples:
   fulgurite bench store --json store.json
   fulgurite bench store --pattern zipf --full 50,80,90 --victims greedy,cost-benefit
+  fulgurite bench store --flash /mnt/nvme/flash.img --create
+  fulgurite bench store --recovery --scratch /mnt/nvme --json recovery.json --plot recovery.svg
+  fulgurite bench store --sync --dirty 4K,1M,256M --scratch /mnt/nvme
 
-Nothing is timed: the store decides as it does in a pool, over flash that answers at once and keeps only metadata. `full` is live data
-as a share of the pool less what the store keeps for reclaim, journal and checkpoints.";
+What the store writes and keeps is counted, not timed: it decides as it does in a pool, over flash that answers at once and keeps
+only metadata. `full` is live data as a share of the pool less what the store keeps for reclaim, journal and checkpoints. What it
+leaves of the speed of a medium is timed beside that medium (--flash), in turns.
+
+--recovery: from a crash to the first subpage read. --sync: from the first write of dirty data until a token names it for good,
+beside plain writes of 1 MiB and a flush. With these, --flash defaults to a file in --scratch.";
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:
@@ -377,14 +387,20 @@ pub struct StoreArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Size of the pool [default: 1G; --quick: 256M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub size: Option<u64>,
+    /// How long it takes to open a pool after a crash.
+    #[arg(long, conflicts_with = "sync")]
+    pub recovery: bool,
+    /// How long it takes until so many dirty bytes are written and synced, beside plain large writes to the same medium.
+    #[arg(long)]
+    pub sync: bool,
+    /// Size of the pool; with --recovery several, comma-separated [default: 1G, with --recovery 1G,4G,16G; --quick: 256M].
+    #[arg(long, alias = "data", value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
+    pub size: Vec<u64>,
     /// Which subpages are overwritten, comma-separated: uniform, zipf (exponent 0.99), sequential.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::pattern, default_value = "uniform,zipf,sequential")]
     pub pattern: Vec<Pattern>,
     /// How full the pool is, in percent, comma-separated [--quick: 80].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,80,90")]
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
     pub full: Vec<f64>,
     /// Which extent is reclaimed next, comma-separated: greedy, cost-benefit.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::victims, default_value = "cost-benefit")]
@@ -392,6 +408,23 @@ pub struct StoreArgs {
     /// A sync after so much was written, in percent of the data.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
     pub sync_every: f64,
+    /// Dirty data: with --recovery written since the last checkpoint [default: a quarter of the pool, 4G at most]; with --sync
+    /// before each sync, comma-separated [default: 4K,64K,1M,16M,64M,256M; --quick: 4K,64K,1M,4M].
+    #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
+    pub dirty: Vec<u64>,
+    /// Rounds of what is timed [default: 9, with --recovery 5; --quick: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+    /// What is timed is on `emulated`, `memory`, or the path of a file or block device, whose contents are lost [default:
+    /// emulated; with --recovery and --sync a file in --scratch that is removed at the end].
+    #[arg(long, value_name = "emulated|memory|FILE", value_parser = values::flash)]
+    pub flash: Option<FlashChoice>,
+    /// Create the file that --flash names, and remove it at the end.
+    #[arg(long, requires = "flash")]
+    pub create: bool,
+    /// Directory for the file of --recovery and --sync (default: the temporary directory).
+    #[arg(long, value_name = "DIR")]
+    pub scratch: Option<PathBuf>,
 }
 
 /// `bench checkpoint`.

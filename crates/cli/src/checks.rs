@@ -158,7 +158,7 @@ pub enum FlashPath {
 }
 
 /// The flash path can be used for `bytes` in `copies` files beside each other (a device: one after the other on it).
-fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
+pub fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -218,9 +218,14 @@ pub fn space(option: &str, directory: &Path, bytes: u64) -> Result<()> {
 
 /// Where swap files and mapped files lie.
 pub fn scratch(args: &FlashArgs) -> Result<PathBuf> {
-    let directory = match (&args.scratch, &args.flash) {
-        (Some(directory), _) => directory.clone(),
-        (None, FlashChoice::File(path)) if !path.starts_with("/dev") => parent_of(path),
+    scratch_directory(args.scratch.as_deref(), Some(&args.flash))
+}
+
+/// The same: the directory that was named, else that of the flash file, else the temporary one.
+pub fn scratch_directory(named: Option<&Path>, flash: Option<&FlashChoice>) -> Result<PathBuf> {
+    let directory = match (named, flash) {
+        (Some(directory), _) => directory.to_owned(),
+        (None, Some(FlashChoice::File(path))) if !path.starts_with("/dev") => parent_of(path),
         _ => std::env::temp_dir(),
     };
     if !directory.is_dir() {

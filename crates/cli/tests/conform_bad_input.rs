@@ -128,6 +128,35 @@ fn names() {
 }
 
 #[test]
+fn stores() {
+    let store = |words: &[&str], parts: &[&str]| refused(&[&["bench", "store", "--quick"], words].concat(), parts);
+    store(&["--recovery", "--sync"], &["--recovery", "cannot be used with", "--sync"]);
+    store(&["--size=1G,2G"], &["--size takes several sizes with --recovery only"]);
+    store(&["--sync", "--size=1G,2G"], &["--size takes several sizes with --recovery only"]);
+    store(&["--recovery", "--size=8K"], &["--size", "too little for a pool"]);
+    store(&["--recovery", "--size=64T"], &["more than a pool can have"]);
+    store(&["--recovery", "--dirty=1M,2M"], &["--dirty takes one size"]);
+    store(&["--recovery", "--size=64M", "--dirty=64M"], &["--dirty", "without reclaim", "larger --size"]);
+    store(&["--sync", "--size=64M", "--dirty=4K,60M"], &["--dirty", "too much for a pool", "larger --size"]);
+    store(&["--sync", "--dirty=0"], &["--dirty", "zero"]);
+    store(&["--rounds=0"], &["--rounds"]);
+    store(&["--create"], &["--create", "--flash"]);
+    store(&["--flash=memory", "--create"], &["--create needs --flash FILE"]);
+    for mode in ["--recovery", "--sync"] {
+        store(&[mode, "--scratch=nowhere"], &["--scratch", "not a directory"]);
+        store(&[mode, "--flash=./missing"], &["does not exist", "--create"]);
+        store(&[mode, "--flash=emulate"], &["did you mean \"emulated\""]);
+        store(&[mode, "--flash=memory", "--size=9T"], &["memory at once"]);
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("small"), vec![1; 1 << 20]).unwrap();
+        let words = ["bench", "store", "--quick", mode, "--flash=./small"];
+        refused_in(directory.path(), &words, &["small", "make it larger"]);
+        let words = ["bench", "store", "--quick", mode, "--flash=./small", "--create"];
+        refused_in(directory.path(), &words, &["exists and is not overwritten"]);
+    }
+}
+
+#[test]
 fn results() {
     refused(&["bench", "live", "--quick", "--json", "no/such/file.json"], &["--json", "does not exist"]);
     refused(&["bench", "live", "--quick", "--plot", "plot.png"], &[".svg"]);

@@ -273,22 +273,3 @@ fn demo() {
     }
     assert!(!report.replace("xmlns=\"http://www.w3.org/2000/svg\"", "").contains("http"), "an address in the report");
 }
-
-#[test]
-fn store() {
-    let directory = tempfile::tempdir().unwrap();
-    let (json, drawing) = bench(directory.path(), &["bench", "store", "--pattern", "uniform,sequential"]);
-    whole(&json, &drawing);
-    let rows = rows(&json, "rows");
-    assert_eq!(rows.len(), 2);
-    for row in rows {
-        for key in ["written", "simulated", "metadata_per_write", "bytes_per_byte", "dram_share_filled", "dram_share"] {
-            assert!(number(row, key) > 0.0, "{key}");
-        }
-        // Nothing of this is timed: what the store adds to its policy is the same on every machine.
-        assert!((0.9..1.1).contains(&number(row, "ratio")), "{row}");
-        let amplification = number(row, "amplification");
-        let in_order = row["pattern"] == "sequential";
-        assert!(if in_order { amplification < 1.001 } else { amplification > 1.5 }, "{row}");
-    }
-}

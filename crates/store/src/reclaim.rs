@@ -33,6 +33,8 @@ pub struct Reclaim {
     repeated: u32,
     /// Something in it cannot be read.
     pub unreadable: bool,
+    /// The next copy has found no room.
+    without_room: bool,
 }
 
 impl Reclaim {
@@ -49,6 +51,7 @@ impl Reclaim {
             copying: 0,
             repeated: 0,
             unreadable: false,
+            without_room: false,
         }
     }
     /// Which extent.
@@ -131,6 +134,15 @@ impl Reclaim {
     pub fn begun(&mut self) {
         self.under_way.extend(self.todo.pop_front());
         self.copying += 1;
+        self.without_room = false;
+    }
+    /// The next copy has found no room, and is tried again later.
+    pub fn found_no_room(&mut self) {
+        self.without_room = true;
+    }
+    /// Whether it goes on by itself: a request of its own ends, or there is room for the next.
+    pub fn is_moving(&self) -> bool {
+        !self.without_room || self.copying > 0
     }
     /// A copy has ended. Returns whose it was.
     pub fn copied(&mut self, from: u32) -> Option<u32> {

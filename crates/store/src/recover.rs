@@ -167,7 +167,7 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
         let mut invalid = 0;
         for index in 0..g.extent_pages {
             let place = g.first_of(extent) + index;
-            let page = flash.read(place, 0);
+            let page = flash.read(place, g.extent_pages - index - 1);
             let opened = page
                 .as_ref()
                 .ok()

@@ -47,21 +47,27 @@ pub fn held(entry: PageEntry) -> impl Iterator<Item = Held> {
 /// The entries that name these subpages (ascending) at these places: as few as the two placements allow.
 pub fn entries_of(subpages: &[Held], time: u32, status: Status, into: &mut Vec<PageEntry>) {
     let mut rest = subpages;
-    while let Some(first) = rest.first() {
-        // As the paper has it, where all keep their distance; one entry then holds any subset of them.
-        let offset = i64::from(first.place) - i64::from(first.subpage);
-        let same = rest.iter().take_while(|h| i64::from(h.place) - i64::from(h.subpage) == offset).count();
-        let side_by_side = rest.iter().zip(first.place..).take_while(|(h, place)| h.place == *place).count();
-        let (count, packed) = if side_by_side > same || offset < 0 { (side_by_side, true) } else { (same, false) };
-        let valid = rest[..count].iter().fold(0, |valid, h| valid | (1 << h.subpage));
-        let (start, status) = if packed {
-            (u64::from(first.place), status.with(Status::PACKED))
-        } else {
-            (offset as u64, status.without(Status::PACKED))
-        };
-        into.push(PageEntry::new(FlashPage(start), EntryIndex::NONE, valid, time, status));
+    while let Some((entry, count)) = one_entry(rest, time, status) {
+        into.push(entry);
         rest = &rest[count..];
     }
+}
+
+/// The entry that names the first of these subpages (ascending), and how many of them that is.
+fn one_entry(subpages: &[Held], time: u32, status: Status) -> Option<(PageEntry, usize)> {
+    let first = subpages.first()?;
+    // As the paper has it, where all keep their distance; one entry then holds any subset of them.
+    let offset = i64::from(first.place) - i64::from(first.subpage);
+    let same = subpages.iter().take_while(|h| i64::from(h.place) - i64::from(h.subpage) == offset).count();
+    let side_by_side = subpages.iter().zip(first.place..).take_while(|(h, place)| h.place == *place).count();
+    let (count, packed) = if side_by_side > same || offset < 0 { (side_by_side, true) } else { (same, false) };
+    let valid = subpages[..count].iter().fold(0, |valid, h| valid | (1 << h.subpage));
+    let (start, status) = if packed {
+        (u64::from(first.place), status.with(Status::PACKED))
+    } else {
+        (offset as u64, status.without(Status::PACKED))
+    };
+    Some((PageEntry::new(FlashPage(start), EntryIndex::NONE, valid, time, status), count))
 }
 
 /// Status of a page, without what an entry's status says of its placement.
@@ -331,13 +337,14 @@ impl State {
                     unseen += 1;
                 }
             }
-            let from = entries.len();
-            entries_of(&visible[..seen], version.time as u32, version.status, &mut entries);
-            if entries.len() - from > 1 {
-                entries.truncate(from);
-                let valid = visible[..seen].iter().fold(0, |valid, h| valid | (1 << h.subpage));
-                let status = version.status.with(Status::MAPPED);
-                entries.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, version.time as u32, status));
+            match one_entry(&visible[..seen], version.time as u32, version.status) {
+                Some((entry, all)) if all == seen => entries.push(entry),
+                Some(_) => {
+                    let valid = visible[..seen].iter().fold(0, |valid, h| valid | (1 << h.subpage));
+                    let status = version.status.with(Status::MAPPED);
+                    entries.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, version.time as u32, status));
+                }
+                None => {}
             }
             entries_of(&old[..unseen], version.time as u32, version.status, &mut entries);
             if seen + unseen == 0 {

@@ -562,10 +562,17 @@ impl Store {
         if self.extents.emptied() > 0 {
             self.commit_wanted = true;
         }
-        self.commit.is_some() || self.commit_wanted || self.reclaim.is_some() || self.start_reclaim() || {
-            // A checkpoint frees the journal before it.
-            self.checkpoint.is_some()
-        }
+        // A checkpoint frees the journal before it. A reclaim that waits for room itself brings none.
+        self.commit.is_some()
+            || self.commit_wanted
+            || self.checkpoint.is_some()
+            || match &self.reclaim {
+                Some(reclaim) => {
+                    // Since it looked last, extents may have come free.
+                    reclaim.is_moving() || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents()
+                }
+                None => self.start_reclaim(),
+            }
     }
 
     /// Subpages were written: (subpage, place, CRC32C of the content). From now on they are the current content.

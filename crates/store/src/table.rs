@@ -111,8 +111,13 @@ impl Table {
     /// Replaces all versions of a page, the newest first: that is the head, at the page's own index, and the others lie above all
     /// pages (the paper's update, whatever changes). Changes nothing when there is no room.
     pub fn replace(&mut self, page: u32, versions: &[PageEntry]) -> Result<(), TableFull> {
-        let mut indices: Vec<EntryIndex> = Vec::with_capacity(versions.len());
         let mut at = self.head(page).previous();
+        if at == EntryIndex::NONE && versions.len() <= 1 {
+            // Most pages: one version before, one afterwards.
+            self.entries[page as usize] = versions.first().map_or(EMPTY, |head| head.after(EntryIndex::NONE));
+            return Ok(());
+        }
+        let mut indices: Vec<EntryIndex> = Vec::with_capacity(versions.len());
         while at != EntryIndex::NONE {
             indices.push(at);
             at = self.entries[at.0 as usize].previous();

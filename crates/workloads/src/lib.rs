@@ -12,6 +12,7 @@ mod hash_table;
 mod header;
 mod keys;
 mod masstree;
+mod nvmm;
 mod optimistic;
 mod rbt;
 mod registry;
@@ -24,8 +25,9 @@ pub use array_swap::{ArraySwap, SwapRequest};
 pub use hash_table::{HashTable, KeyRequest};
 pub use keys::{Random, ZipfKeys, mix};
 pub use masstree::{MasstreeStore, StringRequest};
+pub use nvmm::{Gups, GupsRead, MmapBench, UpdateWord};
 pub use rbt::{Rbt, RbtRequest};
-pub use registry::{Listing, THE_SEVEN, UnknownWorkload, Visitor, all, dispatch, names};
+pub use registry::{Listing, THE_SEVEN, UNIFORM, UnknownWorkload, Visitor, all, dispatch, names};
 pub use search::{
     ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,
     NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word,

@@ -21,6 +21,9 @@ pub struct Listing {
 /// The seven workloads of AstriFlash's figure 9, in its order.
 pub const THE_SEVEN: [&str; 7] = ["array-swap", "rbt", "hash-table", "tatp", "tpcc", "silo", "masstree"];
 
+/// The workloads whose keys are uniform unless something else is asked for: those of NVMM.
+pub const UNIFORM: [&str; 3] = ["gups", "gups-read", "mmap-bench"];
+
 /// No workload has this name.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("there is no workload \"{name}\"; did you mean \"{nearest}\"? All of them: {}", names().join(", "))]
@@ -65,6 +68,9 @@ workloads! {
     "silo" crate::SiloYcsb<L>, false, "YCSB transactions under optimistic concurrency control";
     "silo-tpcc" crate::SiloTpcc<L>, false, "TPC-C's new order under optimistic concurrency control";
     "masstree" crate::MasstreeStore<L>, true, "gets, and one put in twenty, of string keys in a trie of B+-trees";
+    "gups" crate::Gups<L>, false, "reads a random word of a table and writes it back, changed (NVMM's GUPS)";
+    "gups-read" crate::GupsRead<L>, true, "reads a random word of a table";
+    "mmap-bench" crate::MmapBench<L>, true, "reads a file at random places (NVMM's MMAP)";
     "search" crate::Search<L>, true, "ranks the files that hold two or three words, and shows the best with snippets";
 }
 
@@ -114,7 +120,8 @@ mod tests {
     }
     #[test]
     fn the_seven_are_there() {
-        assert!(THE_SEVEN.iter().all(|name| names().contains(name)));
+        assert!(THE_SEVEN.iter().chain(&UNIFORM).all(|name| names().contains(name)));
+        assert!(UNIFORM.iter().all(|name| !THE_SEVEN.contains(name)));
     }
     #[test]
     fn a_slip_is_understood() {

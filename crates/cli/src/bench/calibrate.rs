@@ -107,7 +107,8 @@ pub fn calibrate(
     let dram_only = session.spawn(image, ways.0)?;
     let fulgurite = if misses_matter { Some(session.spawn(image, ways.1)?) } else { None };
     let mut bench = Bench { dram_only, fulgurite, seed: image.params.seed, next: FIRST, round_time, session };
-    let plan = bench.plan(work);
+    let uniform = fulgurite_workloads::UNIFORM.contains(&image.workload.as_str());
+    let plan = bench.plan(work, work.zipf.or(uniform.then_some(0.0)));
     let Bench { dram_only, fulgurite, .. } = bench;
     session.end(dram_only)?;
     if let Some(fulgurite) = fulgurite {
@@ -118,11 +119,12 @@ pub fn calibrate(
 }
 
 impl Bench<'_> {
-    fn plan(&mut self, work: &WorkArgs) -> Result<Plan> {
+    /// `zipf`: an exponent that stays as it is.
+    fn plan(&mut self, work: &WorkArgs, zipf: Option<f64>) -> Result<Plan> {
         // A million iterations take about a millisecond: long against the clock, short against an interruption.
         let iteration_ns = self.dram_only.child.time_work(1 << 20)? as f64 / f64::from(1 << 20);
         let target = work.miss_every.map(|t| t.as_nanos() as f64).filter(|_| self.fulgurite.is_some());
-        let (zipf, own_ns, misses) = match (target, work.zipf) {
+        let (zipf, own_ns, misses) = match (target, zipf) {
             (Some(target), None) => self.exponent(target)?,
             (_, fixed) => self.at(fixed.unwrap_or(EXPONENT_DEFAULT))?,
         };

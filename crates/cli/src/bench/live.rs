@@ -111,6 +111,18 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             )?;
         }
     }
+    for row in &rows {
+        for (over, paged) in [(row.over_os_swap, Config::OsSwap), (row.over_mmap, Config::Mmap)] {
+            if let Some(over) = over {
+                let (name, config) = (&row.workload, &row.config);
+                let by_round = format!("{:.2} to {:.2} by round", over.min, over.max);
+                report::print(
+                    &args.output,
+                    &format!("{name}, {config}: {:.2}x the best {paged} ({by_round})", over.median),
+                )?;
+            }
+        }
+    }
     for note in &session.notes {
         report::print(&args.output, note)?;
     }
@@ -216,19 +228,28 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
     let dram_only = contestants.iter().find(|c| c.way.config == Config::DramOnly && c.is_main(session.flash.workers));
     let median_rate = |c: &Contestant| Spread::of(&c.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
     let mut rows = Vec::new();
-    for config in Config::ALL {
-        let ways: Vec<&Contestant> = contestants
-            .iter()
-            .filter(|c| c.way.config == *config && c.is_main(session.flash.workers) && !c.outcomes.is_empty())
-            .collect();
-        // The best of those that ran to the end, else of all.
+    let ways_of = |config: Config| -> Vec<&Contestant> {
+        let main = |c: &&Contestant| c.way.config == config && c.is_main(session.flash.workers);
+        contestants.iter().filter(main).filter(|c| !c.outcomes.is_empty()).collect()
+    };
+    // The best of those that ran to the end, else of all.
+    let best_of = |ways: &[&Contestant]| -> Option<usize> {
         let ended = ways.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
-        let best =
-            ways.iter().filter(|c| c.outcomes.len() == ended).max_by(|a, b| median_rate(a).total_cmp(&median_rate(b)));
-        let Some(best) = best else { continue };
+        let all = (0..ways.len()).filter(|i| ways[*i].outcomes.len() == ended);
+        all.max_by(|a, b| median_rate(ways[*a]).total_cmp(&median_rate(ways[*b])))
+    };
+    for config in Config::ALL {
+        let ways = ways_of(*config);
+        let Some(best) = best_of(&ways).map(|i| ways[i]) else { continue };
         let mut row = row(session, workload, plan, best, dram_only);
         let alone = contestants.iter().find(|c| c.way.config == *config && !c.is_main(session.flash.workers));
         row.speedup_over_one_worker = Spread::of_any(&shares(best, alone));
+        let over = |paged| {
+            let others = ways_of(paged);
+            let other = best_of(&others).map(|i| others[i]);
+            Spread::of_any(&shares(best, other)).filter(|_| config.guarded())
+        };
+        (row.over_os_swap, row.over_mmap) = (over(Config::OsSwap), over(Config::Mmap));
         if ways.len() > 1 {
             row.variants = ways.iter().map(|c| variant(c, dram_only, median_rate(c))).collect();
         }
@@ -291,6 +312,8 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         share_of_device_limit_spread: of_device_limit,
         share_of_dram_only: Spread::of_any(&shares(one, dram_only)),
         speedup_over_one_worker: None,
+        over_os_swap: None,
+        over_mmap: None,
         misses_per_s: per(misses, elapsed_s),
         work_us_per_miss: per(dram_ns_per_op * requests / 1000.0, misses),
         accesses_per_miss: per(accesses, misses),

@@ -12,7 +12,7 @@ mod flat;
 mod info;
 mod maps;
 pub mod mover;
-mod open;
+pub mod open;
 mod repair;
 mod resize;
 

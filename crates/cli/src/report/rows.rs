@@ -93,6 +93,10 @@ pub struct LiveRow {
     pub share_of_dram_only: Option<Spread>,
     /// Throughput as a multiple of that of one worker in the same round, where there are several.
     pub speedup_over_one_worker: Option<Spread>,
+    /// Throughput of the guarded path as a multiple of the best of os-swap in the same round.
+    pub over_os_swap: Option<Spread>,
+    /// The same of mmap.
+    pub over_mmap: Option<Spread>,
     /// Misses a second (plain memory: major faults).
     pub misses_per_s: f64,
     /// Computing between misses: dram-only's time per request times requests per miss.

@@ -67,6 +67,7 @@ impl Store {
             let degree = self.heat.degree(subpage);
             let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.wear()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
+                reclaim.found_no_room();
                 break;
             };
             reclaim.begun();

@@ -1,0 +1,211 @@
+//! Keeps a medium busy: so many requests in flight for so long, the same loop for a pool and for what it lies on.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use fulgurite_flash::{Flash, Op, Queue, Request};
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_sys::{Arena, Backed, Clock, Notifier};
+use fulgurite_workloads::Random;
+
+/// Requests in flight.
+pub const DEPTH: usize = 64;
+/// How long the last completions are waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Reads at random.
+    RandomReads,
+    /// Writes one after the other.
+    OrderedWrites,
+    /// Writes at random.
+    RandomWrites,
+}
+
+impl Kind {
+    /// All, in the order of a round.
+    pub const ALL: [Kind; 3] = [Kind::RandomReads, Kind::OrderedWrites, Kind::RandomWrites];
+    /// Its name in results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::RandomReads => "random reads",
+            Kind::OrderedWrites => "sequential writes",
+            Kind::RandomWrites => "random writes",
+        }
+    }
+}
+
+/// What is asked of it, of which subpages, and for how long.
+#[derive(Clone, Debug)]
+pub struct Load {
+    /// What.
+    pub kind: Kind,
+    /// Of these.
+    pub subpages: Range<u32>,
+    /// A flush after so many writes, beside those that follow.
+    pub flush_every: u64,
+    /// Of what is drawn.
+    pub seed: u64,
+    /// How long.
+    pub time: Duration,
+}
+
+/// A queue and its frames.
+pub struct Driver {
+    queue: Box<dyn Queue>,
+    frames: Arc<Arena>,
+    /// Where it goes on writing in order.
+    next: u32,
+}
+
+impl Driver {
+    /// On a medium.
+    ///
+    /// # Errors
+    /// When there is no queue.
+    pub fn new(flash: &dyn Flash) -> Result<Driver> {
+        let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages)?);
+        frames.zero(0, frames.len());
+        let queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new()?))?;
+        Ok(Driver { queue, frames, next: 0 })
+    }
+    /// Writes these subpages, and waits until all are written.
+    ///
+    /// # Errors
+    /// When one fails.
+    pub fn write(&mut self, subpages: impl Iterator<Item = u32>) -> Result<()> {
+        self.all(Op::Write, subpages)
+    }
+    /// Makes durable what was written.
+    ///
+    /// # Errors
+    /// When that fails.
+    pub fn flush(&mut self) -> Result<()> {
+        self.all(Op::Flush, std::iter::once(0))
+    }
+    fn all(&mut self, op: Op, mut subpages: impl Iterator<Item = u32>) -> Result<()> {
+        let (mut free, mut completions) = ((0..DEPTH as u32).collect::<Vec<_>>(), Vec::with_capacity(DEPTH));
+        let mut more = true;
+        loop {
+            while more && let Some(frame) = free.pop() {
+                let Some(subpage) = subpages.next() else {
+                    more = false;
+                    break;
+                };
+                // The frames are as they are, but for a word.
+                self.frames.write(frame as usize * SUBPAGE_BYTES, &u64::from(subpage).to_le_bytes());
+                let (subpage, index) = (SubpageIndex(subpage), FrameIndex(frame));
+                self.queue.submit(Request { tag: frame.into(), op, subpage, frame: index })?;
+            }
+            if self.queue.in_flight() == 0 {
+                return Ok(());
+            }
+            self.queue.flush()?;
+            if self.queue.poll(&mut completions) == 0 {
+                self.queue.wait(Some(Duration::from_millis(10)));
+            }
+            for completion in completions.drain(..) {
+                free.push(completion.tag as u32);
+                completion.result?;
+            }
+        }
+    }
+    /// Requests a second.
+    ///
+    /// # Errors
+    /// When one fails, or does not end.
+    pub fn per_second(&mut self, load: &Load) -> Result<f64> {
+        let Load { kind, ref subpages, flush_every, seed, time } = *load;
+        let (clock, mut random) = (Clock::get(), Random::new(seed, 0));
+        let (start, count) = (clock.now_ns(), subpages.len() as u32);
+        let end = start + time.as_nanos() as u64;
+        let (mut done, mut written, mut completions) = (0u64, 0u64, Vec::with_capacity(DEPTH));
+        let mut free: Vec<u32> = (0..DEPTH as u32).collect();
+        let mut last = end + PATIENCE.as_nanos() as u64;
+        let mut failed = None;
+        loop {
+            let now = clock.now_ns();
+            let more = now < end && failed.is_none();
+            while more && let Some(frame) = free.pop() {
+                let flush = kind != Kind::RandomReads && written == flush_every;
+                let op = match kind {
+                    _ if flush => Op::Flush,
+                    Kind::RandomReads => Op::Read,
+                    Kind::OrderedWrites | Kind::RandomWrites => Op::Write,
+                };
+                let place = match kind {
+                    Kind::OrderedWrites => {
+                        self.next = (self.next + u32::from(!flush)) % count;
+                        self.next
+                    }
+                    Kind::RandomReads | Kind::RandomWrites => random.below(count.into()) as u32,
+                };
+                written = if flush { 0 } else { written + 1 };
+                if op == Op::Write {
+                    // No two writes alike, for devices that would notice.
+                    let word = random.next().to_le_bytes();
+                    self.frames.write(frame as usize * SUBPAGE_BYTES, &word);
+                }
+                let subpage = SubpageIndex(subpages.start + place);
+                self.queue.submit(Request { tag: frame.into(), op, subpage, frame: FrameIndex(frame) })?;
+            }
+            self.queue.flush()?;
+            if self.queue.poll(&mut completions) == 0 {
+                if !more && self.queue.in_flight() == 0 {
+                    break;
+                }
+                self.queue.wait(Some(Duration::from_millis(10)));
+            }
+            for completion in completions.drain(..) {
+                free.push(completion.tag as u32);
+                match completion.result {
+                    Ok(()) => done += 1,
+                    Err(error) => failed = failed.or(Some(error)),
+                }
+            }
+            if more {
+                last = now + PATIENCE.as_nanos() as u64;
+            } else if now > last {
+                bail!("{} requests did not end in {PATIENCE:?}", self.queue.in_flight());
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        // What was under way when the time was over has ended, too.
+        Ok(done as f64 * 1e9 / (clock.now_ns() - start) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_flash::MemoryFlash;
+
+    #[test]
+    fn it_does_what_it_is_asked_for() {
+        let flash = MemoryFlash::new(64).unwrap();
+        let mut driver = Driver::new(&flash).unwrap();
+        let mut before = flash.counters();
+        for kind in Kind::ALL {
+            let load = Load { kind, subpages: 32..64, flush_every: 10, seed: 1, time: Duration::from_millis(5) };
+            assert!(driver.per_second(&load).unwrap() > 0.0);
+            let after = flash.counters();
+            let (reads, writes) = (after.reads - before.reads, after.writes - before.writes);
+            assert_eq!((reads > 0, writes > 0), (kind == Kind::RandomReads, kind != Kind::RandomReads), "{kind:?}");
+            before = after;
+        }
+        let before = flash.counters();
+        driver.write(32..40).unwrap();
+        driver.flush().unwrap();
+        let after = flash.counters();
+        assert_eq!((after.writes - before.writes, after.flushes - before.flushes), (8, 1));
+        let mut front = vec![1; 32 * SUBPAGE_BYTES];
+        flash.storage().read(0, &mut front);
+        assert!(front.iter().all(|byte| *byte == 0), "it stays where it was told to");
+    }
+}

@@ -1,0 +1,360 @@
+//! What the journaled store writes beside programs' data, and what it keeps in DRAM.
+//!
+//! For this nothing is timed and no data moves: the store is a state machine, and its requests are answered at once. The real one
+//! decides; the simulation beside it is of its reclaim policy alone. What is timed, beside the medium, is in [`super::device`].
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use fulgurite_flash::FlashError;
+use fulgurite_format::{PageBuffer, PoolId, SUBPAGE_BYTES, format_bytes, zero_page};
+use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, Victims, recover};
+use fulgurite_workloads::{Random, ZipfKeys};
+use serde::Serialize;
+
+use super::medium::{Judged, Otherwise};
+use super::{device, simulate};
+use crate::args::StoreArgs;
+use crate::bad_input::bad_input;
+use crate::checks;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::machine::Machine;
+use crate::progress;
+use crate::report::charts::{Bar, Bars, stack};
+use crate::report::{self, Report, table};
+use crate::values::Pattern;
+
+/// One pattern of writes at one fill under one policy.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    pattern: &'static str,
+    /// Live data as a share of what is not reserve.
+    full: f64,
+    victims: &'static str,
+    /// Bytes of the pool.
+    pool_bytes: u64,
+    /// Bytes of live data.
+    live_bytes: u64,
+    /// A sync after so many bytes written.
+    sync_every_bytes: u64,
+    /// Subpages that programs wrote while it was counted.
+    written: u64,
+    /// Subpages that reclaim copied for them.
+    copied: u64,
+    /// (written + copied) / written.
+    amplification: f64,
+    /// The same of the policy alone.
+    simulated: f64,
+    ratio: f64,
+    /// Pages of metadata for each subpage written.
+    metadata_per_write: f64,
+    /// All that reached the flash for each byte that programs wrote.
+    bytes_per_byte: f64,
+    /// DRAM of the store as a share of the live data, with one version a page.
+    dram_share_filled: f64,
+    /// The same after the overwrites.
+    dram_share: f64,
+}
+
+/// What was counted, and what was timed.
+#[derive(Serialize)]
+struct Both<'r> {
+    #[serde(flatten)]
+    report: Report<'r, Row>,
+    beside_medium: &'r [device::Row],
+}
+
+/// Flash of which only metadata is kept.
+struct Metadata {
+    pages: HashMap<u32, PageBuffer>,
+    flash_pages: u32,
+}
+
+impl ReadPages for Metadata {
+    fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
+        Ok(self.pages.get(&place).cloned().unwrap_or_else(zero_page))
+    }
+    fn flash_pages(&self) -> u32 {
+        self.flash_pages
+    }
+}
+
+impl Metadata {
+    /// Answers all that the store asks for.
+    fn serve(&mut self, store: &mut Store) -> Result<()> {
+        while let Some((id, io)) = store.next_io() {
+            let outcome = match io {
+                Io::Write { place, page } => {
+                    self.pages.insert(place, page);
+                    Outcome::Done
+                }
+                Io::Read { place } => Outcome::Read(self.read(place, 0)?),
+                Io::Copy { .. } => Outcome::Copied(0),
+                Io::Flush => Outcome::Done,
+            };
+            store.done(id, outcome);
+        }
+        store.poisoned().map_or(Ok(()), |e| Err(e.into()))
+    }
+}
+
+/// Flash pages in an extent.
+const EXTENT_PAGES: u32 = 512;
+/// Subpages that a batch of write-backs has.
+const BATCH: usize = 64;
+/// How often the data is overwritten; counted is the second half.
+const OVERWRITES: u64 = 4;
+
+/// Runs it.
+pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
+    let machine = Machine::describe();
+    let bytes = match args.size[..] {
+        [] if args.output.quick => 256 << 20,
+        [] => 1 << 30,
+        [bytes] => bytes,
+        _ => bad_input!("--size takes several sizes with --recovery only; choose one"),
+    };
+    let Ok(flash_pages) = u32::try_from(bytes / SUBPAGE_BYTES as u64) else {
+        bad_input!("--size {} is more than a pool can have: 16 TiB", format_bytes(bytes));
+    };
+    let geometry = match Geometry::new(flash_pages, EXTENT_PAGES, None) {
+        Ok(geometry) => geometry,
+        Err(e) => bad_input!("--size {}: {e}", format_bytes(bytes)),
+    };
+    // The map and the page table, twice over, and a page of metadata for each extent and journal page.
+    checks::memory(bytes / 64, bytes, &machine)?;
+    let beside = Judged::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
+    let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };
+    let count = args.pattern.len() * full.len() * args.victims.len();
+    let bar = progress::steps("store", count as u64);
+    let (mut rows, mut interrupted) = (Vec::new(), false);
+    'all: for pattern in &args.pattern {
+        for full in full {
+            for victims in &args.victims {
+                bar.set_message(format!("{pattern} at {full}%, {victims}"));
+                match row(geometry, *pattern, *full, victims.policy(), args, interrupt) {
+                    Ok(row) => rows.push(row),
+                    Err(e) if e.is::<Interrupted>() => {
+                        interrupted = true;
+                        break 'all;
+                    }
+                    Err(e) => return Err(e),
+                }
+                bar.inc(1);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    let setting = device::Setting {
+        pool_bytes: bytes,
+        rounds: args.rounds.unwrap_or(if args.output.quick { 3 } else { 9 }),
+        sync_every: args.sync_every,
+        time: Duration::from_millis(if args.output.quick { 60 } else { 300 }),
+        seed: args.output.seed,
+    };
+    let beside = if interrupted { Ok(Vec::new()) } else { device::measure(beside, &setting, interrupt) };
+    let beside = match beside {
+        Err(e) if e.is::<Interrupted>() => {
+            interrupted = true;
+            Vec::new()
+        }
+        beside => beside?,
+    };
+    report::print(&args.output, &machine.line())?;
+    report::print(&args.output, &lines(&rows))?;
+    report::print(&args.output, &device::lines(&beside))?;
+    let setting = serde_json::json!({
+        "mode": "overwrites", "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": reserve(geometry),
+        "beside_full_percent": device::FULL,
+    });
+    let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows };
+    report::write_json(&args.output, &Both { report, beside_medium: &beside })?;
+    report::write_plot(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside).draw()]))?;
+    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// Flash writes for each write, beside the policy alone.
+fn bars(rows: &[Row]) -> Bars {
+    let bar = |value: f64, row: &Row, of: &str| {
+        let tip =
+            format!("{} at {}%, {}: {value:.3} flash writes for each write, {of}", row.pattern, row.full, row.victims);
+        Some(Bar { value, spread: None, tip })
+    };
+    Bars {
+        title: "Flash writes for each write".to_owned(),
+        subtitle: rows.first().map_or_else(String::new, |row| {
+            format!(
+                "a pool of {}, a sync after each {:.1}% of the data",
+                format_bytes(row.pool_bytes),
+                row.sync_every_bytes as f64 * 100.0 / row.live_bytes as f64
+            )
+        }),
+        unit: "flash writes".to_owned(),
+        groups: rows.iter().map(|row| format!("{} {}%", row.pattern, row.full)).collect(),
+        series: ["data", "policy alone", "with metadata"].map(str::to_owned).to_vec(),
+        bars: rows
+            .iter()
+            .map(|row| {
+                vec![
+                    bar(row.amplification, row, "data alone"),
+                    bar(row.simulated, row, "simulated without a store"),
+                    bar(row.bytes_per_byte, row, "metadata included"),
+                ]
+            })
+            .collect(),
+        mark: None,
+    }
+}
+
+/// Extents that the store keeps for reclaim, journal and checkpoint.
+fn reserve(geometry: Geometry) -> u32 {
+    geometry.reserved_extents()
+}
+
+/// Names subpages to write.
+enum Next {
+    InOrder(u32, u32),
+    Keys(ZipfKeys, Random),
+}
+
+impl Next {
+    fn new(pattern: Pattern, subpages: u32, seed: u64) -> Result<Next> {
+        let exponent = match pattern {
+            Pattern::Sequential => return Ok(Next::InOrder(0, subpages)),
+            Pattern::Uniform => 0.0,
+            Pattern::Zipf => 0.99,
+        };
+        let keys = ZipfKeys::new("store", subpages.into(), exponent).map_err(|e| anyhow!("{e}"))?;
+        Ok(Next::Keys(keys, Random::new(seed, 0)))
+    }
+    fn subpage(&mut self) -> u32 {
+        match self {
+            Next::InOrder(at, subpages) => {
+                *at = (*at + 1) % *subpages;
+                *at
+            }
+            Next::Keys(keys, random) => keys.sample(random) as u32,
+        }
+    }
+}
+
+fn row(
+    geometry: Geometry,
+    pattern: Pattern,
+    full: f64,
+    victims: Victims,
+    args: &StoreArgs,
+    interrupt: &Interrupt,
+) -> Result<Row> {
+    let reserve = reserve(geometry);
+    let extents = geometry.extents - geometry.fixed_extents();
+    let subpages = f64::from((extents - reserve) * geometry.data_pages()) * full / 100.0;
+    let subpages = (subpages as u32).min(geometry.subpages);
+    let mut metadata = Metadata { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
+    metadata.pages.extend(Store::format(geometry, PoolId(*b"a pool to count."), 0));
+    let mut config = StoreConfig::default();
+    config.victims = victims;
+    let (mut store, _) = recover(&mut metadata, config)?;
+    let sync_every = ((f64::from(subpages) * args.sync_every / 100.0) as u64).max(1);
+    let live_bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
+    let mut unsynced = 0;
+    let mut write = |store: &mut Store, batch: &mut Vec<u32>| -> Result<()> {
+        batch.sort_unstable();
+        batch.dedup();
+        let (mut rest, mut places) = (&batch[..], Vec::new());
+        while !rest.is_empty() {
+            places.clear();
+            store.place(rest, &mut places)?;
+            let mut written: Vec<_> = rest.iter().zip(&places).map(|(subpage, place)| (*subpage, *place, 0)).collect();
+            store.written(&mut written)?;
+            rest = &rest[places.len()..];
+            metadata.serve(store)?;
+        }
+        unsynced += batch.len() as u64;
+        if unsynced >= sync_every {
+            unsynced = 0;
+            store.sync()?;
+            metadata.serve(store)?;
+        }
+        batch.clear();
+        interrupt.check()
+    };
+    let mut batch = Vec::with_capacity(BATCH);
+    for subpage in 0..subpages {
+        batch.push(subpage);
+        if batch.len() == BATCH || subpage + 1 == subpages {
+            write(&mut store, &mut batch)?;
+        }
+    }
+    let dram_share = |store: &Store| store.info().dram_bytes as f64 / live_bytes as f64;
+    let dram_share_filled = dram_share(&store);
+    let mut next = Next::new(pattern, subpages, args.output.seed)?;
+    let writes = OVERWRITES * u64::from(subpages);
+    let mut before = store.counters();
+    for i in 0..writes {
+        if i == writes / 2 {
+            before = store.counters();
+        }
+        batch.push(next.subpage());
+        if batch.len() == BATCH {
+            write(&mut store, &mut batch)?;
+        }
+    }
+    let after = store.counters();
+    let (written, copied) = (after.written - before.written, after.copied - before.copied);
+    let pages = after.metadata - before.metadata;
+    let wrong = store.state().audit();
+    anyhow::ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
+    let setting = simulate::Setting { subpages, extents, extent_pages: geometry.data_pages(), reserve, victims };
+    let mut next = Next::new(pattern, subpages, args.output.seed + 1)?;
+    let simulated = simulate::amplification(setting, writes, || next.subpage());
+    let amplification = (written + copied) as f64 / written as f64;
+    Ok(Row {
+        pattern: pattern.name(),
+        full,
+        victims: if victims == Victims::Greedy { "greedy" } else { "cost-benefit" },
+        pool_bytes: u64::from(geometry.flash_pages()) * SUBPAGE_BYTES as u64,
+        live_bytes,
+        sync_every_bytes: sync_every * SUBPAGE_BYTES as u64,
+        written,
+        copied,
+        amplification,
+        simulated,
+        ratio: amplification / simulated,
+        metadata_per_write: pages as f64 / written as f64,
+        bytes_per_byte: (written + copied + pages) as f64 / written as f64,
+        dram_share_filled,
+        dram_share: dram_share(&store),
+    })
+}
+
+fn lines(rows: &[Row]) -> String {
+    let heading = [
+        "writes",
+        "full",
+        "victims",
+        "flash writes",
+        "policy alone",
+        "ratio",
+        "metadata",
+        "in all",
+        "DRAM, filled",
+        "DRAM",
+    ];
+    let body = rows.iter().map(|row| {
+        vec![
+            row.pattern.to_owned(),
+            format!("{}%", row.full),
+            row.victims.to_owned(),
+            format!("{:.3}", row.amplification),
+            format!("{:.3}", row.simulated),
+            format!("{:.3}", row.ratio),
+            format!("{:.3}", row.metadata_per_write),
+            format!("{:.3}", row.bytes_per_byte),
+            format!("{:.3}%", row.dram_share_filled * 100.0),
+            format!("{:.3}%", row.dram_share * 100.0),
+        ]
+    });
+    table::table(&heading, 3, body)
+}

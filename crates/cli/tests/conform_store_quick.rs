@@ -1,0 +1,169 @@
+//! Goal: the benchmarks of the store, and of NVMM's workloads on a pool, run at small sizes to their end, and what they write is
+//! whole: every key is there, every number is one that can be.
+//! Method: run each into files in an empty directory; read the JSON and the drawing. Only what does not depend on the machine's
+//! speed is compared with numbers.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs the program in a directory, and returns its JSON and its drawing.
+fn bench(directory: &Path, words: &[&str]) -> (Value, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(words)
+        .args(["--quick", "--json", "out.json", "--plot", "out.svg"])
+        .current_dir(directory)
+        .output()
+        .expect("the program starts");
+    let (told, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{words:?}: {told}{wrong}");
+    assert!(!told.trim().is_empty(), "{words:?} prints a table");
+    let json = std::fs::read_to_string(directory.join("out.json")).expect("the JSON was written");
+    let drawing = std::fs::read_to_string(directory.join("out.svg")).expect("the drawing was written");
+    assert!(drawing.starts_with("<svg") && drawing.trim_end().ends_with("</svg>"));
+    assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "a drawing without numbers");
+    let json: Value = serde_json::from_str(&json).expect("JSON");
+    assert!(number(&json["machine"], "cores") >= 1.0);
+    assert!(json["command"].as_str().is_some_and(|c| c.starts_with("fulgurite ")));
+    assert_eq!(json["interrupted"], Value::Bool(false));
+    (json, drawing)
+}
+
+fn number(of: &Value, key: &str) -> f64 {
+    let number = of[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {of}"));
+    assert!(number.is_finite(), "{key} is {number}");
+    number
+}
+
+fn rows<'v>(of: &'v Value, key: &str) -> &'v Vec<Value> {
+    of[key].as_array().unwrap_or_else(|| panic!("{key} is no list"))
+}
+
+/// A spread's parts are in order; its median.
+fn spread(of: &Value, key: &str) -> f64 {
+    let (min, median, max) = (number(&of[key], "min"), number(&of[key], "median"), number(&of[key], "max"));
+    assert!(min <= median && median <= max, "{key} of {of}");
+    median
+}
+
+/// Nothing but the results is left.
+fn tidy(directory: &Path) {
+    let left: Vec<_> = directory.read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "out.json" || name == "out.svg"), "{left:?}");
+}
+
+#[test]
+fn overwrites_and_the_medium() {
+    let directory = tempfile::tempdir().unwrap();
+    let (json, drawing) = bench(directory.path(), &["bench", "store", "--pattern", "uniform,sequential"]);
+    let counted = rows(&json, "rows");
+    assert_eq!(counted.len(), 2);
+    for row in counted {
+        for key in ["written", "simulated", "metadata_per_write", "bytes_per_byte", "dram_share_filled", "dram_share"] {
+            assert!(number(row, key) > 0.0, "{key}");
+        }
+        // Nothing of this is timed: what the store adds to its policy is the same on every machine.
+        assert!((0.9..1.1).contains(&number(row, "ratio")), "{row}");
+        let amplification = number(row, "amplification");
+        let in_order = row["pattern"] == "sequential";
+        assert!(if in_order { amplification < 1.001 } else { amplification > 1.5 }, "{row}");
+    }
+    let timed = rows(&json, "beside_medium");
+    let kinds: Vec<&str> = timed.iter().map(|row| row["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["random reads", "sequential writes", "random writes"]);
+    for row in timed {
+        let (raw, pool, ratio) = (spread(row, "raw_per_s"), spread(row, "pool_per_s"), spread(row, "ratio"));
+        assert!(raw > 0.0 && pool > 0.0 && ratio > 0.0, "{row}");
+        assert!(row["flash"].as_str().unwrap().starts_with("emulated"), "{row}");
+        let reads = row["kind"] == "random reads";
+        assert_eq!(row["device_writes_per_write"].is_null(), reads, "{row}");
+        // What was written reached the medium, the journal beside it.
+        assert!(reads || number(row, "device_writes_per_write") > 1.0, "{row}");
+        assert!(drawing.contains(row["kind"].as_str().unwrap()));
+    }
+    tidy(directory.path());
+}
+
+#[test]
+fn recovery() {
+    let directory = tempfile::tempdir().unwrap();
+    for flash in ["memory", "./pool.flash"] {
+        let mut words = vec!["bench", "store", "--recovery", "--size", "64M,128M", "--dirty", "8M", "--flash", flash];
+        if flash != "memory" {
+            words.push("--create");
+        }
+        let (json, drawing) = bench(directory.path(), &words);
+        assert_eq!(json["setting"]["mode"], "recovery");
+        let rows = rows(&json, "rows");
+        assert_eq!(rows.len(), 2, "{words:?}");
+        for (row, pool) in rows.iter().zip([64u64 << 20, 128 << 20]) {
+            assert_eq!(number(row, "pool_bytes"), pool as f64, "{row}");
+            assert_eq!(number(row, "dirty_subpages"), 2048.0, "{row}");
+            // All that was dirtied since the checkpoint is in the journal, at most a page of subpages in a record.
+            assert_eq!(number(row, "checkpoints_meanwhile"), 0.0, "{row}");
+            assert!(number(row, "records") >= 2048.0 / 16.0, "{row}");
+            assert!(number(row, "checkpoint_pages") >= 1.0 && number(row, "journal_pages") >= 1.0, "{row}");
+            let (recover, read, total) =
+                (spread(row, "recover_s"), spread(row, "first_read_s"), spread(row, "total_s"));
+            assert!(recover > 0.0 && read > 0.0 && total >= recover, "{row}");
+            assert!(number(row, "dram_bytes") > 0.0 && number(row, "rounds") == 3.0, "{row}");
+        }
+        assert!(drawing.contains("64.0 MiB, 2,048 dirty"), "{drawing}");
+        tidy(directory.path());
+    }
+}
+
+#[test]
+fn sync() {
+    let directory = tempfile::tempdir().unwrap();
+    for flash in ["emulated", "./pool.flash"] {
+        let mut words = vec!["bench", "store", "--sync", "--size", "64M", "--dirty", "4K,2M", "--flash", flash];
+        if flash != "emulated" {
+            words.push("--create");
+        }
+        let (json, _) = bench(directory.path(), &words);
+        assert_eq!(json["setting"]["mode"], "sync");
+        let rows = rows(&json, "rows");
+        let found: Vec<(&str, u64)> =
+            rows.iter().map(|r| (r["way"].as_str().unwrap(), number(r, "dirty_bytes") as u64)).collect();
+        let (small, large) = (4 << 10, 2 << 20);
+        assert_eq!(found, [("device", small), ("store", small), ("device", large), ("store", large)]);
+        for row in rows {
+            let (total, sync) = (spread(row, "total_ms"), spread(row, "sync_ms"));
+            assert!(total > 0.0 && sync >= 0.0 && sync <= number(&row["total_ms"], "max"), "{row}");
+            assert!(
+                number(row, "p99_ms") >= total && number(row, "p99_ms") <= number(&row["total_ms"], "max"),
+                "{row}"
+            );
+            assert_eq!(row["beyond_device_ms"].is_null(), row["way"] == "device", "{row}");
+            let rounds = if number(row, "dirty_bytes") as u64 == small { 30.0 } else { 3.0 };
+            assert_eq!(number(row, "rounds"), rounds, "{row}");
+        }
+        tidy(directory.path());
+    }
+}
+
+#[test]
+fn gups_and_mmap() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["bench", "live", "--workload", "gups,gups-read,mmap-bench", "--config", "fulgurite,pool"];
+    let (json, _) =
+        bench(directory.path(), &[&words[..], &["--data", "32M", "--dram", "8M", "--work", "1us"]].concat());
+    let rows = rows(&json, "rows");
+    assert_eq!(rows.len(), 9);
+    for rows in rows.chunks(3) {
+        let (dram_only, name) = (&rows[0], &rows[0]["workload"]);
+        assert_eq!(dram_only["config"], "dram-only");
+        for row in rows {
+            // The same requests, and data that came out the same.
+            assert_eq!(row["work_hash"], dram_only["work_hash"], "{row}");
+            assert_eq!(number(&row["calibration"], "zipf"), 0.0, "{name}: no place is popular");
+        }
+        for row in &rows[1..] {
+            assert!((0.5..1.1).contains(&number(row, "misses_per_op")), "{name}: {row}");
+            let writes = number(row, "device_writes");
+            assert_eq!(writes > 100.0, name == "gups", "{name}: {row}");
+        }
+    }
+}

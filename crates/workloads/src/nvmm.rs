@@ -1,0 +1,298 @@
+//! The two benchmarks by which NVMM's paper asks how far a memory tolerates slow flash (its "Latency Sensitivity"): GUPS and MMAP.
+//!
+//! * **GUPS** (giga-updates per second): a table larger than DRAM, whose words are updated at random: read, exclusive-or, write.
+//!   `gups-read` reads the same words and changes none.
+//! * **MMAP**: a file larger than DRAM in memory, read at random places; as a file is, with no regard for where a word begins.
+//!
+//! Places are uniform unless a Zipf exponent is asked for: no word of the table is more popular than another.
+//!
+//! Invariants, under any interleaving and after any error: a word of the table is the one that was built there, exclusive-or the
+//! updates that named it, whose order does not matter; the halves of an update are equal, so that the word of another place, or
+//! half of a write, is found (`check`); the file stays as it was built.
+
+use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
+
+use crate::keys::{Random, ZipfKeys, mix};
+use crate::{Params, Workload, WorkloadError, header};
+
+/// Latches, shared by hash, held while a word that is at hand is changed.
+const LATCH_COUNT: usize = 4096;
+/// Bytes that a read of the file takes.
+const READ_BYTES: usize = 8;
+
+/// The word that is built at a place.
+fn word_of(place: u64) -> u64 {
+    mix(place ^ 0x6775_7073 << 32)
+}
+
+/// An update whose halves are equal.
+fn update_of(random: u64) -> u64 {
+    let half = random >> 32;
+    half << 32 | half
+}
+
+/// The table, open.
+#[derive(Debug)]
+struct Table {
+    words: Array<u64>,
+    keys: ZipfKeys,
+}
+
+impl Table {
+    fn build<M: Memory>(
+        memory: &mut M,
+        name: &'static str,
+        (region, bytes): (Region, u64),
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), WorkloadError> {
+        let (at, data) = header::split(name, region, bytes, SUBPAGE_BYTES as u64)?;
+        let count = data.bytes / size_of::<u64>() as u64;
+        Array::create(memory, data, count, |place| {
+            if place.is_multiple_of(header::PROGRESS_EVERY) {
+                progress(place as f64 / count as f64);
+            }
+            word_of(place)
+        })?;
+        progress(1.0);
+        header::write(memory, name, at, count)
+    }
+    fn open<M: Memory>(
+        memory: &mut M,
+        name: &'static str,
+        region: Region,
+        params: &Params,
+    ) -> Result<Table, WorkloadError> {
+        let count: u64 = header::read(memory, name, region)?;
+        let words = Array::open(header::data(region), count)?;
+        Ok(Table { words, keys: ZipfKeys::new(name, count, params.zipf)? })
+    }
+    /// A number of all words; `is_one` says whether a word can be what became of the one that was built there.
+    fn check<M: Memory>(
+        &self,
+        memory: &mut M,
+        name: &'static str,
+        is_one: impl Fn(u64, u64) -> bool,
+    ) -> Result<u64, WorkloadError> {
+        let mut sum = 0u64;
+        for place in 0..self.keys.count() {
+            let word = self.words.get(memory, place)?;
+            if !is_one(word, word_of(place)) {
+                let what = format!("word {place} is {word:016x}, which no updates make of {:016x}", word_of(place));
+                return Err(WorkloadError::Inconsistent { workload: name, what });
+            }
+            sum = sum.wrapping_add(mix(word.wrapping_add(mix(place))));
+        }
+        Ok(sum)
+    }
+}
+
+/// GUPS, open.
+#[derive(Debug)]
+pub struct Gups<L> {
+    table: Table,
+    latches: LatchTable<L>,
+}
+
+/// An update of one word.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UpdateWord {
+    /// Which.
+    pub place: u64,
+    /// What it is combined with.
+    pub update: u64,
+}
+
+impl<L: Latch> Workload for Gups<L> {
+    const NAME: &'static str = "gups";
+    const PINS: u32 = 1;
+    type Request = UpdateWord;
+
+    fn build<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        params: &Params,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), WorkloadError> {
+        Table::build(memory, Self::NAME, (region, params.bytes), progress)
+    }
+    fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
+        let table = Table::open(memory, Self::NAME, region, params)?;
+        Ok(Gups { table, latches: LatchTable::new(LATCH_COUNT) })
+    }
+    #[inline]
+    fn request(&self, seed: u64, number: u64) -> UpdateWord {
+        let mut random = Random::new(seed, number);
+        UpdateWord { place: self.table.keys.sample(&mut random), update: update_of(random.next()) }
+    }
+    #[inline]
+    fn execute<M: Memory>(&self, memory: &mut M, request: &UpdateWord) -> Result<u64, AccessError> {
+        let word = self.table.words.ptr(request.place).ok_or(AccessError::OutOfRange { at: Address::NULL })?;
+        let at = word.address();
+        // The subpage first, the latch only then: nobody ever waits for flash while holding one.
+        let pin = memory.pin(at)?;
+        let _held = self.latches.of(request.place).lock(memory)?;
+        let view = pin.view_mut(at.subpage_offset(), size_of::<u64>());
+        let old: u64 = view.load(0);
+        view.store(0, old ^ request.update);
+        Ok(old)
+    }
+    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
+        self.table.check(memory, Self::NAME, |word, built| (word ^ built) >> 32 == (word ^ built) & u64::from(u32::MAX))
+    }
+    fn dram_bytes(&self) -> u64 {
+        self.latches.bytes() as u64
+    }
+}
+
+/// GUPS that only reads, open.
+#[derive(Debug)]
+pub struct GupsRead<L> {
+    table: Table,
+    latch: std::marker::PhantomData<fn() -> L>,
+}
+
+impl<L: Latch> Workload for GupsRead<L> {
+    const NAME: &'static str = "gups-read";
+    const PINS: u32 = 0;
+    type Request = u64;
+
+    fn build<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        params: &Params,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), WorkloadError> {
+        Table::build(memory, Self::NAME, (region, params.bytes), progress)
+    }
+    fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
+        let table = Table::open(memory, Self::NAME, region, params)?;
+        Ok(GupsRead { table, latch: std::marker::PhantomData })
+    }
+    #[inline]
+    fn request(&self, seed: u64, number: u64) -> u64 {
+        self.table.keys.sample(&mut Random::new(seed, number))
+    }
+    #[inline]
+    fn execute<M: Memory>(&self, memory: &mut M, place: &u64) -> Result<u64, AccessError> {
+        self.table.words.get(memory, *place)
+    }
+    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
+        self.table.check(memory, Self::NAME, |word, built| word == built)
+    }
+    fn dram_bytes(&self) -> u64 {
+        0
+    }
+}
+
+/// The file of MMAP, open. It is the bytes of a table's words.
+#[derive(Debug)]
+pub struct MmapBench<L> {
+    table: Table,
+    base: Address,
+    keys: ZipfKeys,
+    latch: std::marker::PhantomData<fn() -> L>,
+}
+
+impl<L: Latch> Workload for MmapBench<L> {
+    const NAME: &'static str = "mmap-bench";
+    const PINS: u32 = 0;
+    type Request = u64;
+
+    fn build<M: Memory>(
+        memory: &mut M,
+        region: Region,
+        params: &Params,
+        progress: &mut dyn FnMut(f64),
+    ) -> Result<(), WorkloadError> {
+        Table::build(memory, Self::NAME, (region, params.bytes), progress)
+    }
+    fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError> {
+        let table = Table::open(memory, Self::NAME, region, params)?;
+        // Wherever a read of so many bytes can begin.
+        let places = table.words.len() * size_of::<u64>() as u64 - READ_BYTES as u64 + 1;
+        let keys = ZipfKeys::new(Self::NAME, places, params.zipf)?;
+        Ok(MmapBench { table, base: header::data(region).base, keys, latch: std::marker::PhantomData })
+    }
+    #[inline]
+    fn request(&self, seed: u64, number: u64) -> u64 {
+        self.keys.sample(&mut Random::new(seed, number))
+    }
+    #[inline]
+    fn execute<M: Memory>(&self, memory: &mut M, offset: &u64) -> Result<u64, AccessError> {
+        let mut read = [0; READ_BYTES];
+        memory.read_bytes(self.base.add(*offset), &mut read)?;
+        Ok(u64::from_le_bytes(read))
+    }
+    fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
+        self.table.check(memory, Self::NAME, |word, built| word == built)
+    }
+    fn dram_bytes(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_memory::{NoLatch, PlainMemory};
+    use fulgurite_sys::Backed;
+
+    fn built<W: Workload>() -> (PlainMemory, W) {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let region = Region::new(Address::from_linear(0), 1 << 16);
+        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, input: None };
+        W::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        let workload = W::open(&mut memory, region, &params).unwrap();
+        (memory, workload)
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let (mut memory, gups) = built::<Gups<NoLatch>>();
+        let untouched = gups.check(&mut memory).unwrap();
+        for number in 0..1000 {
+            gups.execute(&mut memory, &gups.request(1, number)).unwrap();
+        }
+        assert_ne!(gups.check(&mut memory).unwrap(), untouched);
+        let words = gups.table.words;
+        let (one, other) = (words.get(&mut memory, 3).unwrap(), words.get(&mut memory, 4).unwrap());
+        for bad in [other, one ^ 1, one & u64::from(u32::MAX), one >> 8] {
+            words.set(&mut memory, 3, bad).unwrap();
+            assert!(matches!(gups.check(&mut memory), Err(WorkloadError::Inconsistent { .. })), "{bad:x}");
+        }
+        words.set(&mut memory, 3, one).unwrap();
+        gups.check(&mut memory).unwrap();
+    }
+    #[test]
+    fn an_update_twice_is_none() {
+        let (mut memory, gups) = built::<Gups<NoLatch>>();
+        let before = gups.check(&mut memory).unwrap();
+        for number in 0..2000 {
+            gups.execute(&mut memory, &gups.request(7, number)).unwrap();
+        }
+        assert_ne!(gups.check(&mut memory).unwrap(), before);
+        for number in (0..2000).rev() {
+            gups.execute(&mut memory, &gups.request(7, number)).unwrap();
+        }
+        assert_eq!(gups.check(&mut memory).unwrap(), before);
+    }
+    #[test]
+    fn what_is_read_is_what_lies_there() {
+        let (mut memory, reads) = built::<GupsRead<NoLatch>>();
+        let (mut file, bench) = built::<MmapBench<NoLatch>>();
+        let mut crossed = false;
+        for number in 0..20_000 {
+            let place = reads.request(1, number);
+            assert_eq!(reads.execute(&mut memory, &place), Ok(word_of(place)));
+            let offset = bench.request(1, number);
+            crossed |= offset % SUBPAGE_BYTES as u64 > (SUBPAGE_BYTES - READ_BYTES) as u64;
+            let (word, bits) = (offset / 8, (offset % 8) as u32 * 8);
+            let both = u128::from(word_of(word)) | u128::from(word_of(word + 1)) << 64;
+            assert_eq!(bench.execute(&mut file, &offset), Ok((both >> bits) as u64), "at {offset}");
+        }
+        assert!(crossed, "some reads cross from one subpage to the next");
+        reads.table.words.set(&mut memory, 9, 9).unwrap();
+        bench.table.words.set(&mut file, 9, 9).unwrap();
+        assert!(reads.check(&mut memory).is_err() && bench.check(&mut file).is_err());
+    }
+}
