@@ -22,7 +22,8 @@ impl Store {
     }
     /// Records all counts again: what is not about a page is not in a checkpoint, but at the beginning of the journal behind it.
     pub(super) fn record_wear(&mut self) -> Result<(), WriteError> {
-        let all = self.state.wear().all_fills().to_vec();
+        // A pool that becomes smaller has none behind its new end.
+        let all = self.state.wear().all_fills()[..self.extents.limit() as usize].to_vec();
         for (at, group) in all.chunks(SUBPAGES_MAX).enumerate() {
             if group.iter().any(|n| *n > 0) {
                 let mut fills = Checksums::EMPTY;
