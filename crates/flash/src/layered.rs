@@ -71,6 +71,15 @@ pub trait Layer: Send + Sync + 'static {
     fn unreadable(&self, flash_page: u32, error: FlashError);
     /// Does some of the layer's own work, if there is any and nobody else is at it. Never blocks. Returns whether there is more.
     fn work(&self) -> bool;
+    /// Whether [`Layer::may`] ever says no.
+    fn restricts(&self) -> bool {
+        false
+    }
+    /// Whether a subpage may be read, or written.
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        let _ = (subpage, write);
+        true
+    }
     /// Its states that have names, if it keeps any.
     fn versions(&self) -> Option<&dyn Versions> {
         None
@@ -137,6 +146,12 @@ impl<L: Layer> Flash for Layered<L> {
     }
     fn counters(&self) -> DeviceCounters {
         self.layer.medium().counters()
+    }
+    fn restricts(&self) -> bool {
+        self.layer.restricts()
+    }
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        self.layer.may(subpage, write)
     }
     fn versions(&self) -> Option<&dyn Versions> {
         self.layer.versions()

@@ -160,6 +160,15 @@ pub trait Flash: FrameContract + Send + Sync {
     fn dram_bytes(&self) -> usize {
         0
     }
+    /// Whether [`Flash::may`] ever says no.
+    fn restricts(&self) -> bool {
+        false
+    }
+    /// Whether a subpage may be read, or written. Asked at each miss where [`Flash::restricts`]; so it should be a load or two.
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        let _ = (subpage, write);
+        true
+    }
     /// Its states that have names, if it keeps any.
     fn versions(&self) -> Option<&dyn Versions> {
         None

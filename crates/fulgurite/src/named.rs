@@ -246,6 +246,7 @@ impl Named<'_> {
         let kept = self.memory.kept("a root")?;
         let (named, name, pool) = (kept.named.clone(), self.name.to_owned(), kept.pool.clone());
         let _turn = hold(&kept.named.turn);
+        let held = self.memory.runtime.hold_state()?;
         let removed = self.memory.runtime.run(move |m| {
             // Nobody finds it half removed: the root goes first, in a section with what follows.
             let _section = m.write_section()?;
@@ -260,7 +261,9 @@ impl Named<'_> {
         let root = removed?;
         // Its data is dead as soon as no token sees it.
         let region = Region { base: root.address, bytes: root.bytes };
-        Ok(pool.delete_pages(crate::pages::pages_of(region))?)
+        held.take_out(region.base, region.bytes, true)?;
+        pool.delete_pages(crate::pages::pages_of(region))?;
+        Ok(held.take_out(region.base, region.bytes, false)?)
     }
 }
 

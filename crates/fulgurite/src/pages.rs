@@ -27,6 +27,7 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`].
     pub fn alloc(&self, pages: u32, permissions: Permissions) -> Result<Region, Error> {
+        let _held = self.runtime.hold_state()?;
         self.on_pages("alloc", move |m, pool, directory| {
             let region = directory.reserve(m, u64::from(pages) * PAGE)?;
             if let Err(error) = pool.set_permissions(pages_of(region), permissions) {
@@ -45,11 +46,15 @@ impl Fulgurite {
     /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when one of them may not be
     /// written; [`Error::NoPool`]. Nothing is deleted then.
     pub fn delete(&self, region: Region) -> Result<(), Error> {
+        let held = self.runtime.hold_state()?;
+        // What is under way goes first, so that nothing of it is written when the pages are gone.
+        held.take_out(region.base, region.bytes, true)?;
         self.on_pages("delete", move |m, pool, directory| {
             check(m, directory, region)?;
             pool.delete_pages(pages_of(region))?;
             Ok(directory.give_back(m, region)?)
-        })
+        })?;
+        Ok(held.take_out(region.base, region.bytes, false)?)
     }
 
     /// Changes what may be done with pages, and how long they stay, as part of the state: it rolls back with the data.
@@ -58,10 +63,14 @@ impl Fulgurite {
     /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when it cannot be recorded;
     /// [`Error::NoPool`].
     pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
+        let held = self.runtime.hold_state()?;
+        held.take_out(region.base, region.bytes, true)?;
         self.on_pages("set_permissions", move |m, pool, directory| {
             check(m, directory, region)?;
             Ok(pool.set_permissions(pages_of(region), permissions)?)
-        })
+        })?;
+        // Who came in between found the old permissions.
+        Ok(held.take_out(region.base, region.bytes, true)?)
     }
 
     /// What may be done with the page of an address; none when it is not allocated.

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use fulgurite::{
     AccessError, Address, Array, BPlusTree, Context, Durability, Error, Fulgurite, HashMap, Heap, JobOptions, Masstree,
-    Medium, Memory, NoLatch, Permissions, PoolError, Ptr, RedBlackTree, Region, RootError, Rooted, VersionLatch,
+    Medium, Memory, NoLatch, Permissions, Pinned, PoolError, Ptr, RedBlackTree, Region, RootError, Rooted,
+    VersionLatch,
 };
 
 const KEYS: u64 = 4000;
@@ -441,6 +442,86 @@ fn pages_are_allocated_deleted_and_restricted_and_roll_back() {
     assert!(matches!(memory.delete(region), Err(Error::Root(RootError::NotHandedOut { .. }))));
     assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, region.base, "addresses are used again");
     assert!(matches!(memory.alloc(1 << 20, Permissions::DEFAULT), Err(Error::Root(RootError::NoSpace { .. }))));
+}
+
+#[test]
+fn accesses_heed_permissions() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    for workers in [1, 2] {
+        let _ = std::fs::remove_file(&path);
+        let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, workers);
+        let region = memory.alloc(2, Permissions::DEFAULT).unwrap();
+        let word = move |n: u64| Ptr::<u64>::new(region.base.add(n * 4096));
+        let write = |n: u64, value: u64| memory.run(move |m| m.store(word(n), value));
+        let read = |n: u64| memory.run(move |m| m.load(word(n)));
+        (0..32).for_each(|n| write(n, n + 1).unwrap());
+        let before = memory.sync().unwrap();
+        // What is dirty when a page becomes one that may only be read is not lost.
+        write(3, 33).unwrap();
+        let first = Region::new(region.base, fulgurite::PAGE_BYTES as u64);
+        memory.set_permissions(first, Permissions { write: false, ..Permissions::DEFAULT }).unwrap();
+        assert_eq!(read(3), Ok(33));
+        for n in [3, 5] {
+            let at = word(n).address();
+            assert_eq!(write(n, 0), Err(AccessError::NotPermitted { at, write: true }));
+        }
+        assert_eq!((read(3), read(5), write(20, 7)), (Ok(33), Ok(6), Ok(())), "and the other page is as it was");
+        let pinned = memory.run(move |m| Ok(Pinned::view(&m.pin(word(5).address())?, 0, 8).load::<u64>(0)));
+        assert_eq!(pinned, Ok(6), "a pin to read by");
+        let written = memory.submit(move |m| {
+            let pin = m.pin(word(5).address()).unwrap();
+            Pinned::view_mut(&pin, 0, 8).store(0, 0u64);
+        });
+        let error = written.unwrap().wait().unwrap_err().to_string();
+        assert!(error.contains("may not be written"), "{error}");
+        // Out of DRAM and in again.
+        memory
+            .run(move |m| (0..2048).try_for_each(|n| m.load(Ptr::<u64>::new(Address::from_linear(n * 4096))).map(drop)))
+            .unwrap();
+        assert_eq!(write(5, 0), Err(AccessError::NotPermitted { at: word(5).address(), write: true }));
+        let closed = memory.sync().unwrap();
+        memory.set_permissions(first, Permissions { read: false, write: false, ..Permissions::DEFAULT }).unwrap();
+        for n in [3, 5] {
+            let at = word(n).address();
+            assert_eq!(read(n), Err(AccessError::NotPermitted { at, write: false }));
+            assert_eq!(write(n, 0), Err(AccessError::NotPermitted { at, write: false }));
+        }
+        // Permissions roll back with the data.
+        memory.roll_back(closed).unwrap();
+        assert_eq!(read(3), Ok(33));
+        assert!(matches!(write(3, 0), Err(AccessError::NotPermitted { write: true, .. })));
+        memory.set_permissions(first, Permissions::DEFAULT).unwrap();
+        assert_eq!((write(3, 34), read(3), read(5)), (Ok(()), Ok(34), Ok(6)));
+        memory.roll_back(before).unwrap();
+        assert_eq!((read(3), write(3, 35)), (Ok(4), Ok(())));
+        // An old state can be read, and not be written to.
+        let reader = memory.open_token(before, 8 << 20).unwrap();
+        assert_eq!(reader.run(move |m| m.load(word(3))), Ok(4));
+        let refused = reader.run(move |m| m.store(word(3), 0));
+        assert_eq!(refused, Err(AccessError::NotPermitted { at: word(3).address(), write: true }));
+    }
+}
+
+#[test]
+fn what_is_deleted_does_not_come_back_out_of_dram() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, 2);
+    let region = memory.alloc(1, Permissions::DEFAULT).unwrap();
+    let word = move |n: u64| Ptr::<u64>::new(region.base.add(n * 4096));
+    memory.run(move |m| (0..16).try_for_each(|n| m.store(word(n), 7))).unwrap();
+    memory.sync().unwrap();
+    memory.run(move |m| (0..8).try_for_each(|n| m.store(word(n), 8))).unwrap();
+    memory.delete(region).unwrap();
+    let zeros = |memory: &Fulgurite| {
+        let sum = memory.run(move |m| (0..16).try_fold(0, |sum, n| Ok(sum + m.load(word(n))?)));
+        assert_eq!(sum, Ok(0));
+    };
+    zeros(&memory);
+    memory.sync().unwrap();
+    drop(memory);
+    zeros(&start(Medium::Pool { path }, 1));
 }
 
 #[test]

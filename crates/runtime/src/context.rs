@@ -20,7 +20,8 @@ use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use parking_lot::Mutex;
 
 use crate::AccessError;
-use crate::frames::{DIRTY, Marks, PINS_MAX};
+use crate::cut::Unsealed;
+use crate::frames::{DIRTY, Marks, PINS_MAX, READ_ONLY};
 use crate::job::Control;
 use crate::mailbox::Wake;
 use crate::miss::Step;
@@ -386,14 +387,16 @@ impl Context {
             let byte = access(self, at)?;
             let frame = self.frame_of(byte);
             let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE) as u32;
-            if self.with_worker(|worker| worker.unseal(subpage, frame)) {
-                // SAFETY: the access has just returned it, and nothing has switched since.
-                if unsafe { self.mark_dirty(byte) } {
-                    return Ok(byte);
+            match self.with_worker(|worker| worker.unseal(subpage, frame)) {
+                Unsealed::Yes => {
+                    // SAFETY: the access has just returned it, and nothing has switched since.
+                    if unsafe { self.mark_dirty(byte) } {
+                        return Ok(byte);
+                    }
                 }
-                continue;
+                Unsealed::Later => self.sleep(SEALED_WAIT)?,
+                Unsealed::Never => return Err(AccessError::NotPermitted { at, write: true }),
             }
-            self.sleep(SEALED_WAIT)?;
         }
     }
 
@@ -414,6 +417,9 @@ impl Context {
         }
         self.verdict()?;
         let subpage = subpage as u32;
+        if self.shared.permissions && !self.shared.flash.may(subpage, false) {
+            return Err(AccessError::NotPermitted { at, write: false });
+        }
         self.state.wanted.set(at.subpage_offset() as u32);
         loop {
             // SAFETY: below the limit, which is at most the table's length.
@@ -479,7 +485,8 @@ impl Context {
             return Err(AccessError::TooManyPins { limit });
         }
         let mut frame = self.frame_of(byte);
-        if self.shared.frames.marks(frame).dirty.load(Ordering::Acquire) > DIRTY {
+        let mark = self.shared.frames.marks(frame).dirty.load(Ordering::Acquire);
+        if mark > DIRTY && mark != READ_ONLY {
             // Whoever has the pin may write at any moment, and cannot wait then.
             frame = {
                 let byte = self.unsealed(at, access)?;
@@ -779,9 +786,14 @@ impl PinnedFrame {
         self.state.shared.frames.address(self.frame)
     }
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
+    ///
+    /// # Panics
+    /// When its page may not be written.
     #[inline]
     pub fn mark_dirty(&self) {
-        self.state.shared.frames.marks(self.frame).dirty.store(DIRTY, Ordering::Relaxed);
+        let dirty = &self.state.shared.frames.marks(self.frame).dirty;
+        assert!(dirty.load(Ordering::Relaxed) != READ_ONLY, "the page of {} may not be written", self.address);
+        dirty.store(DIRTY, Ordering::Relaxed);
     }
     /// Bytes in it.
     #[must_use]
@@ -822,6 +834,9 @@ impl OwnedFrame {
         self.0.base()
     }
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
+    ///
+    /// # Panics
+    /// When its page may not be written.
     #[inline]
     pub fn mark_dirty(&self) {
         self.0.mark_dirty();

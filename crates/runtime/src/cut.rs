@@ -30,7 +30,7 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_policy::Replacement;
 use parking_lot::{Condvar, Mutex};
 
-use crate::frames::{CLEAN, COPYING, DIRTY, SEALED, WRITING, index};
+use crate::frames::{CLEAN, COPYING, DIRTY, READ_ONLY, SEALED, WRITING, has_changes, index};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Purpose;
 use crate::residency::State;
@@ -180,6 +180,26 @@ pub(crate) enum Halted {
     Seal,
     /// To forget what lies in frames; the workers stay halted until they are released.
     Forget,
+}
+
+/// Whether a frame may be written to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Unsealed {
+    /// Now.
+    Yes,
+    /// In a moment: ask again.
+    Later,
+    /// Its page has no permission.
+    Never,
+}
+
+/// What of a range is still in DRAM, or on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct StillThere {
+    /// Frames, and writes under way.
+    pub count: u64,
+    /// Of the frames, those that are pinned.
+    pub pinned: u64,
 }
 
 /// What a worker did while it was halted.
@@ -387,24 +407,27 @@ impl Worker {
         }
     }
 
-    /// Makes a sealed frame one that may be written to. False: not now; ask again in a moment.
-    pub(crate) fn unseal(&mut self, subpage: u32, frame: u32) -> bool {
+    /// Makes a sealed frame one that may be written to.
+    pub(crate) fn unseal(&mut self, subpage: u32, frame: u32) -> Unsealed {
         let shared = self.shared.clone();
         let dirty = &shared.frames.marks(frame).dirty;
         let seen = dirty.load(Ordering::Acquire);
         if seen <= DIRTY {
-            return true;
+            return Unsealed::Yes;
+        }
+        if seen == READ_ONLY {
+            return Unsealed::Never;
         }
         if seen != SEALED || self.free.is_empty() || !self.has_room_to_write() {
-            return false;
+            return Unsealed::Later;
         }
         if dirty.compare_exchange(SEALED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.write_copy(subpage, frame);
             self.statistics.counts.copied += 1;
             dirty.store(DIRTY, Ordering::Release);
-            return true;
+            return Unsealed::Yes;
         }
-        false
+        Unsealed::Later
     }
 
     /// The write of a sealed frame from where it lies has ended.
@@ -464,7 +487,7 @@ impl Worker {
             let marks = shared.frames.marks(frame);
             if self.held[local as usize].linked {
                 let subpage = self.held[local as usize].subpage;
-                let empty = self.held[local as usize].fresh && marks.dirty.load(Ordering::Relaxed) == CLEAN;
+                let empty = self.held[local as usize].fresh && !has_changes(marks.dirty.load(Ordering::Relaxed));
                 self.replacement.removed(index(local));
                 shared.table.unlink(subpage, frame, self.id).expect("a linked frame holds its subpage");
                 shared.near.forget(subpage);
@@ -475,5 +498,36 @@ impl Worker {
             marks.dirty.store(CLEAN, Ordering::Relaxed);
             marks.pins.store(0, Ordering::Relaxed);
         }
+    }
+
+    // ---- a range leaves DRAM --------------------------------------------------------------------------------------------
+
+    /// Takes subpages of a range out of DRAM: what has changed is written back, or dropped. Returns what could not go yet. No sync is
+    /// under way.
+    pub(crate) fn take_out(&mut self, range: &std::ops::Range<u32>, write_back: bool) -> StillThere {
+        let mut still = StillThere::default();
+        for local in 0..self.held.len() as u32 {
+            let subpage = self.held[local as usize].subpage;
+            if !self.held[local as usize].linked || !range.contains(&subpage) {
+                continue;
+            }
+            let marks = self.shared.frames.marks(self.first_frame + local);
+            if marks.pins.load(Ordering::Relaxed) > 0 {
+                still.count += 1;
+                still.pinned += 1;
+                continue;
+            }
+            self.replacement.removed(index(local));
+            if let Some(victim) = self.unlink(local, subpage) {
+                let dirty = &self.shared.frames.marks(self.first_frame + local).dirty;
+                if !write_back && has_changes(dirty.load(Ordering::Relaxed)) {
+                    dirty.store(CLEAN, Ordering::Relaxed);
+                }
+                self.finish_batch(&[victim]);
+            }
+            still.count += u64::from(self.held[local as usize].linked);
+        }
+        still.count += self.writes_under_way(range);
+        still
     }
 }

@@ -29,6 +29,14 @@ pub enum AccessError {
         /// How many bytes.
         len: usize,
     },
+    /// The page may not be read, or not be written.
+    #[error("the page of {at} may not be {}; change its permissions first", if *.write { "written" } else { "read" })]
+    NotPermitted {
+        /// The address asked for.
+        at: Address,
+        /// What was tried.
+        write: bool,
+    },
     /// The region is owned by another worker, of this runtime or of another.
     #[error("address {at} is owned by worker {owner} of the runtime that reserved it; submit the job there")]
     NotOwner {

@@ -10,7 +10,7 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{FrameView, MissKind, Replacement};
 
-use crate::frames::{CLEAN, DIRTY, Frames, index};
+use crate::frames::{CLEAN, DIRTY, Frames, has_changes, index};
 use crate::mailbox::Wake;
 use crate::miss::Purpose;
 use crate::primitive::Ordering;
@@ -41,7 +41,7 @@ impl FrameView for View<'_> {
 
 /// An unlinked frame.
 #[derive(Clone, Copy, Default)]
-struct Victim {
+pub(crate) struct Victim {
     frame: u32,
     subpage: u32,
     touched: bool,
@@ -144,7 +144,7 @@ impl Worker {
     }
 
     /// Unlinks a frame that was just taken out of the policy. `None`: it was touched that moment, and is back.
-    fn unlink(&mut self, local: u32, subpage: u32) -> Option<Victim> {
+    pub(crate) fn unlink(&mut self, local: u32, subpage: u32) -> Option<Victim> {
         let frame = self.first_frame + local;
         debug_assert_eq!(self.held[local as usize].subpage, subpage, "the policy and the worker disagree on a frame");
         match self.shared.table.unlink(subpage, frame, self.id) {
@@ -161,7 +161,7 @@ impl Worker {
         }
     }
 
-    fn finish_batch(&mut self, batch: &[Victim]) {
+    pub(crate) fn finish_batch(&mut self, batch: &[Victim]) {
         if batch.is_empty() {
             return;
         }
@@ -177,7 +177,7 @@ impl Worker {
             let in_use =
                 !alone && self.used_elsewhere(frame) || self.shared.frames.pins(frame).load(Ordering::Acquire) > 0;
             let mark = self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed);
-            let dirty = mark != CLEAN;
+            let dirty = has_changes(mark);
             // What was written since a cut is not part of its token.
             let held_back = mark == DIRTY && self.shared.cut.holds_back();
             if in_use || held_back || dirty && !self.has_room_to_write() {
@@ -195,6 +195,10 @@ impl Worker {
                 self.begin_write_back(subpage, frame);
             } else {
                 self.statistics.counts.evicted_clean += 1;
+                if mark != CLEAN {
+                    // Who gets the frame next says whether that may be written to.
+                    self.shared.frames.marks(frame).dirty.store(CLEAN, Ordering::Relaxed);
+                }
                 let state = if self.held[local as usize].fresh { State::Fresh } else { State::Absent };
                 self.shared.table.finish(subpage, self.id, state);
                 self.release_frame(frame);
@@ -327,7 +331,8 @@ impl Worker {
     pub(crate) fn dirty(&self) -> impl Iterator<Item = u32> {
         (0..self.held.len() as u32).filter(|&local| {
             let frame = self.first_frame + local;
-            self.held[local as usize].linked && self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed) != CLEAN
+            self.held[local as usize].linked
+                && has_changes(self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed))
         })
     }
 

@@ -17,7 +17,7 @@ use fulgurite_sys::{Arena, ArenaError, Backed};
 pub(crate) struct Marks {
     /// Set by every hit; taken by the replacement policy.
     pub referenced: AtomicU8,
-    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`COPYING`].
+    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`READ_ONLY`].
     pub dirty: AtomicU8,
     /// How many pins and woken waiters hold the frame.
     pub pins: AtomicU16,
@@ -33,6 +33,15 @@ pub(crate) const SEALED: u8 = 2;
 pub(crate) const WRITING: u8 = 3;
 /// The same, and a worker is copying it.
 pub(crate) const COPYING: u8 = 4;
+
+/// Flash holds what the frame does, and the subpage must not be written to.
+pub(crate) const READ_ONLY: u8 = 5;
+
+/// Whether a frame holds what flash does not.
+#[inline]
+pub(crate) fn has_changes(mark: u8) -> bool {
+    mark != CLEAN && mark != READ_ONLY
+}
 
 /// The most pins that may hold one frame: short of what the count can hold by more than all workers could add at once.
 pub(crate) const PINS_MAX: u16 = u16::MAX - 1024;

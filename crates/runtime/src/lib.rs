@@ -46,7 +46,7 @@ pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;
 pub use stats::{Counts, Statistics, WorkerStatistics};
-pub use sync::{Durable, SyncError, Synced};
+pub use sync::{Durable, StateHeld, SyncError, Synced};
 
 /// A time in nanoseconds; what does not fit is 584 years.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {

@@ -8,7 +8,7 @@ use fulgurite_flash::FlashError;
 use fulgurite_policy::Waiter;
 use fulgurite_sys::Notifier;
 
-use crate::cut::Halt;
+use crate::cut::{Halt, StillThere};
 use crate::job::ErasedJob;
 use crate::service::ServiceFactory;
 use crate::stats::WorkerStatistics;
@@ -48,6 +48,8 @@ pub(crate) enum Message {
     OpenGate,
     /// Stand still with all other workers.
     Halt(Arc<Halt>),
+    /// Take a range of subpages out of DRAM, writing back what has changed or dropping it; tell what is still there.
+    TakeOut { range: std::ops::Range<u32>, write_back: bool, reply: std::sync::mpsc::Sender<StillThere> },
     /// A job of the runtime itself, for the fiber that is kept for these.
     OwnJob(Box<dyn ErasedJob>),
     /// Look around: something has changed.

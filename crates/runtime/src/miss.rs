@@ -9,7 +9,7 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
 use crate::context::WaitsFor;
-use crate::frames::{DIRTY, index};
+use crate::frames::{DIRTY, READ_ONLY, index};
 use crate::mailbox::{Message, Wake};
 use crate::primitive::Ordering;
 use crate::residency::{self, State};
@@ -255,6 +255,13 @@ impl Worker {
         slot
     }
 
+    /// Writes of a range that the medium has not completed.
+    pub(crate) fn writes_under_way(&self, range: &std::ops::Range<u32>) -> u64 {
+        let writes =
+            |r: &&Request| r.since_ns != 0 && !matches!(r.purpose, Purpose::Read | Purpose::Abandoned | Purpose::Flush);
+        self.requests.iter().filter(writes).filter(|r| range.contains(&r.subpage)).count() as u64
+    }
+
     /// Hands the batch to the medium.
     pub(crate) fn hand_over(&mut self) {
         if self.unflushed > 0 {
@@ -349,6 +356,9 @@ impl Worker {
         let local = (frame - self.first_frame) as usize;
         self.held[local] = Held { subpage, fresh, linked: true, out: false };
         self.shared.frames.take_referenced(frame);
+        if self.shared.permissions && !self.shared.flash.may(subpage, true) {
+            self.shared.frames.marks(frame).dirty.store(READ_ONLY, Ordering::Relaxed);
+        }
         self.replacement.inserted(index(local as u32), SubpageIndex(subpage));
         self.shared.table.finish(subpage, self.id, state);
     }

@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub mailboxes: Box<[Mailbox]>,
     pub injector: Injector,
     pub flash: Arc<dyn Flash>,
+    /// The medium may say that subpages must not be read, or not be written.
+    pub permissions: bool,
     pub clock: Clock,
     pub config: Builder,
     pub stopping: AtomicBool,
@@ -120,6 +122,7 @@ impl Shared {
             mailboxes,
             injector: Injector::default(),
             flash: config.flash.clone(),
+            permissions: config.flash.restricts(),
             clock: Clock::get(),
             config: config.clone(),
             stopping: AtomicBool::new(false),

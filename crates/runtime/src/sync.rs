@@ -5,8 +5,9 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fulgurite_flash::{FlashError, VersionError, Versions};
+use fulgurite_format::{Address, SUBPAGE_BYTES};
 
-use crate::cut::{Halt, HaltReport, Halted};
+use crate::cut::{Halt, HaltReport, Halted, StillThere};
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
 use crate::{AccessError, Context, JobError, Runtime};
@@ -67,7 +68,7 @@ pub enum SyncError {
         waited: Duration,
     },
     /// Jobs hold pins, and with them what would be forgotten.
-    #[error("jobs hold {pins} pins on what a roll back would take away; end them first")]
+    #[error("jobs hold {pins} pins on what would be taken away; end them first")]
     Busy {
         /// How many.
         pins: u64,
@@ -93,6 +94,56 @@ pub enum SyncError {
 impl From<FlashError> for SyncError {
     fn from(error: FlashError) -> SyncError {
         SyncError::Version(error.into())
+    }
+}
+
+/// While it lives, no sync and no roll back begins. See [`Runtime::hold_state`].
+pub struct StateHeld<'r> {
+    runtime: &'r Runtime,
+    _turn: parking_lot::MutexGuard<'r, ()>,
+}
+
+impl std::fmt::Debug for StateHeld<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StateHeld")
+    }
+}
+
+impl StateHeld<'_> {
+    /// Takes a range out of DRAM, whole subpages: what has changed goes to the medium first, or is dropped. The next access asks the medium
+    /// anew. Who accesses the range meanwhile may bring it in again.
+    ///
+    /// # Errors
+    /// [`SyncError::Busy`] when pins on it are not dropped in time.
+    ///
+    /// # Panics
+    /// Inside a job.
+    pub fn take_out(&self, at: Address, bytes: u64, write_back: bool) -> Result<(), SyncError> {
+        crate::worker::assert_foreign("take memory out of DRAM");
+        let shared = &self.runtime.shared;
+        let subpage = |linear: u64| u32::try_from(linear / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+        let range = subpage(at.linear())..subpage(at.linear().saturating_add(bytes));
+        let begun = Instant::now();
+        loop {
+            let replies: Vec<_> = shared
+                .mailboxes
+                .iter()
+                .map(|mailbox| {
+                    let (reply, answer) = mpsc::channel();
+                    mailbox.send(Message::TakeOut { range: range.clone(), write_back, reply });
+                    answer
+                })
+                .collect();
+            let still: Vec<StillThere> =
+                replies.into_iter().map(|answer| answer.recv().expect("workers outlive their runtime")).collect();
+            if still.iter().all(|s| s.count == 0) {
+                return Ok(());
+            }
+            if begun.elapsed() > shared.config.gate_timeout {
+                return Err(SyncError::Busy { pins: still.iter().map(|s| s.pinned).sum() });
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 }
 
@@ -181,6 +232,16 @@ impl Runtime {
         halt.release();
         result?;
         self.each_part("reloaded", |part, context| part.reload(context))
+    }
+
+    /// Keeps syncs and roll backs away until it is dropped: for changes of the medium that belong together with others.
+    ///
+    /// # Errors
+    /// When a sync that was given up is still being written.
+    pub fn hold_state(&self) -> Result<StateHeld<'_>, SyncError> {
+        let turn = self.shared.sync_turn.lock();
+        self.wait_for_cut()?;
+        Ok(StateHeld { runtime: self, _turn: turn })
     }
 
     /// The tokens that are kept, ascending; none where the medium keeps no versions.

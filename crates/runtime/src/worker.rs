@@ -477,6 +477,9 @@ impl Worker {
                 Message::Halt(halt) => self.halt(&halt),
                 Message::OwnJob(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
                 Message::OwnJob(job) => self.own_jobs.push_back(job),
+                Message::TakeOut { range, write_back, reply } => {
+                    let _ = reply.send(self.take_out(&range, write_back));
+                }
                 Message::Nudge => {}
                 Message::Cancelled => self.wake_cancelled(),
                 Message::WriteBack(reply) => self.write_back_requests.push(reply),

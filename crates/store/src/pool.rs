@@ -618,6 +618,12 @@ impl Layer for Pool {
         inner.failed()?;
         Ok(inner.store.sync()?)
     }
+    fn restricts(&self) -> bool {
+        true
+    }
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        Pool::may(self, subpage, write)
+    }
     fn versions(&self) -> Option<&dyn Versions> {
         if self.lock().read_only { None } else { Some(self) }
     }

@@ -95,6 +95,12 @@ impl Layer for View {
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.pool.locate_at(subpage, self.token)
     }
+    fn restricts(&self) -> bool {
+        true
+    }
+    fn may(&self, _: u32, write: bool) -> bool {
+        !write
+    }
     fn place(&self, _: &[u32], _: &mut Vec<u32>) -> Result<(), FlashError> {
         Err(FlashError::Io(EROFS))
     }
