@@ -217,7 +217,11 @@ impl Builder {
     /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
     /// cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
-        let opened = self.medium.open(self.durability, self.keep_tokens)?;
+        let opened = self.medium.open(medium::Keep {
+            durability: self.durability,
+            tokens: self.keep_tokens,
+            dram_bytes: self.dram_bytes,
+        })?;
         let mut builder = Runtime::builder(opened.flash.clone()).dram(self.dram_bytes);
         if opened.is_file {
             // A file's requests cost a system call a batch, and its completions are worth sleeping for.

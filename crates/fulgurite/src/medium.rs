@@ -57,6 +57,18 @@ pub enum Medium {
     },
 }
 
+/// What a pool is to keep.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Keep {
+    pub durability: Durability,
+    pub tokens: usize,
+    /// Of everything.
+    pub dram_bytes: u64,
+}
+
+/// The part of the DRAM budget that may hold what tokens remember.
+const HISTORY_SHARE: u64 = 16;
+
 /// A medium that was opened.
 pub(crate) struct Opened {
     pub flash: Arc<dyn Flash>,
@@ -66,7 +78,7 @@ pub(crate) struct Opened {
 }
 
 impl Medium {
-    pub(crate) fn open(&self, durability: Durability, keep_tokens: usize) -> Result<Opened, Error> {
+    pub(crate) fn open(&self, keep: Keep) -> Result<Opened, Error> {
         let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
         let flat = |flash: Arc<dyn Flash>, is_file| Ok(Opened { flash, pool: None, is_file });
         match self {
@@ -84,11 +96,9 @@ impl Medium {
                 let id = random_id()?;
                 let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?);
                 make(&file, geometry, id).inspect_err(|_| remove(path))?;
-                open_pool(path, file, durability, keep_tokens)
+                open_pool(path, file, keep)
             }
-            Medium::Pool { path } => {
-                open_pool(path, Arc::new(FileFlash::open(&FileConfig::existing(path))?), durability, keep_tokens)
-            }
+            Medium::Pool { path } => open_pool(path, Arc::new(FileFlash::open(&FileConfig::existing(path))?), keep),
         }
     }
 }
@@ -121,13 +131,15 @@ fn random_id() -> Result<PoolId, Error> {
     Ok(id)
 }
 
-fn open_pool(path: &Path, file: Arc<dyn Flash>, durability: Durability, keep_tokens: usize) -> Result<Opened, Error> {
+fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Error> {
     let mut config = StoreConfig::default();
-    config.durability = match durability {
+    config.durability = match keep.durability {
         Durability::Cache => fulgurite_store::Durability::Cache,
         Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
     };
-    config.keep_tokens = keep_tokens.max(1);
+    config.keep_tokens = keep.tokens.max(1);
+    // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the oldest go first.
+    config.history_bytes = usize::try_from(keep.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;
     let flash = pool.into_flash();
     let pool = flash.layer().clone();

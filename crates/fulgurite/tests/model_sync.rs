@@ -455,6 +455,45 @@ fn state_in_dram_is_saved_while_all_fibers_wait_at_the_gate() {
 }
 
 #[test]
+fn what_is_cold_is_written_while_there_is_nothing_to_do() {
+    for workers in [1, 2] {
+        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+        let (runtime, pool) = start(medium, workers, 120);
+        fill(&runtime);
+        runtime.sync().unwrap();
+        runtime.run(|m| (0..PAGES).try_for_each(|n| store(m, n, n + 5))).unwrap();
+        let begun = std::time::Instant::now();
+        let written_ahead = || runtime.statistics().total().counts.written_ahead;
+        while written_ahead() == 0 {
+            assert!(begun.elapsed() < Duration::from_secs(20), "nothing is ever written ahead");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let synced = runtime.sync().unwrap();
+        println!("{workers} workers: {} ahead, {} by the sync", written_ahead(), synced.subpages);
+        assert!(synced.subpages < PAGES, "a sync has less to write");
+        assert_eq!(state_of(&pool, synced.token), Vec::from_iter((0..PAGES).map(|n| n + 5)));
+        // Written to again while it may be on its way: what the token names is what was written last.
+        for round in 6..20 {
+            runtime.run(move |m| (0..PAGES).step_by(3).try_for_each(|n| store(m, n, n + round))).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+            runtime.run(move |m| (0..PAGES).step_by(2).try_for_each(|n| store(m, n, n + round + 1))).unwrap();
+        }
+        let expected = Vec::from_iter((0..PAGES).map(|n| {
+            n + if n % 2 == 0 {
+                20
+            } else if n % 3 == 0 {
+                19
+            } else {
+                5
+            }
+        }));
+        let token = runtime.sync().unwrap().token;
+        assert_eq!(state_of(&pool, token), expected);
+        assert_eq!(contents(&runtime), expected);
+    }
+}
+
+#[test]
 fn what_keeps_no_versions_says_so() {
     let runtime = Runtime::builder(Arc::new(MemoryFlash::new(1024).unwrap())).dram(8 << 20).build().unwrap();
     assert!(matches!(runtime.sync(), Err(SyncError::NoVersions { .. })));

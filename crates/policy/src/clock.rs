@@ -114,6 +114,15 @@ impl Replacement for Clock {
     }
 
     #[inline]
+    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
+        let present = |frame: &usize| {
+            let (word, bit) = Clock::place(FrameIndex(*frame as u32));
+            self.present[word] & bit != 0
+        };
+        let round = (self.hand..self.capacity).chain(0..self.hand.min(self.capacity));
+        round.filter(present).take(most).for_each(|frame| each(FrameIndex(frame as u32)));
+    }
+
     fn len(&self) -> usize {
         self.len
     }

@@ -49,6 +49,16 @@ impl List {
         self.len as usize
     }
 
+    /// From the back on.
+    pub(crate) fn from_back<'l>(&self, link: impl Fn(u32) -> Link + 'l) -> impl Iterator<Item = u32> + 'l {
+        let mut at = self.back;
+        std::iter::from_fn(move || {
+            let here = (at != END).then_some(at)?;
+            at = link(here).prev;
+            Some(here)
+        })
+    }
+
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<u32> {
         (self.front != END).then_some(self.front)

@@ -52,6 +52,8 @@ pub trait Replacement {
     /// # Panics
     /// If it is not in the policy.
     fn removed(&mut self, frame: FrameIndex);
+    /// Calls `each` for the `most` frames that will be looked at first for a victim, in that order. Changes nothing.
+    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex));
     /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if that is likely to be out of
     /// the caches: for a hint to them, ahead of time. Never followed.
     #[inline]
@@ -206,6 +208,9 @@ impl Replacement for AnyReplacement {
     #[inline]
     fn removed(&mut self, frame: FrameIndex) {
         each!(self, p => p.removed(frame));
+    }
+    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
+        each!(self, p => p.coldest(most, each));
     }
     #[inline]
     fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {

@@ -92,6 +92,11 @@ impl S3Fifo {
         }
     }
 
+    /// Whether the next victim is looked for among the small ones, and then in main; or the other way round.
+    #[inline]
+    fn small_first(&self) -> bool {
+        self.young.len() >= (self.len() / SMALL_SHARE).max(1)
+    }
     fn fresh_len(&self) -> usize {
         self.young.len() - self.small as usize
     }
@@ -213,7 +218,7 @@ impl Replacement for S3Fifo {
         while self.fresh_len() > self.small as usize + 1 {
             self.settle(view);
         }
-        let small_first = self.young.len() >= (self.len() / SMALL_SHARE).max(1);
+        let small_first = self.small_first();
         // Frames that small moves to main need main's look as well.
         let first = if small_first { None } else { self.victim_of_main(view) };
         first.or_else(|| self.victim_of_small(view)).or_else(|| self.victim_of_main(view))
@@ -249,6 +254,14 @@ impl Replacement for S3Fifo {
     }
 
     #[inline]
+    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
+        let young = (0..self.young.slots()).filter_map(|age| self.young.nth(age));
+        let main = (0..self.main.slots()).filter_map(|age| self.main.nth(age));
+        let in_order: &mut dyn Iterator<Item = Entry> =
+            if self.small_first() { &mut young.chain(main) } else { &mut main.chain(young) };
+        in_order.take(most).for_each(|entry| each(FrameIndex(entry.frame())));
+    }
+
     fn len(&self) -> usize {
         self.young.len() + self.main.len()
     }

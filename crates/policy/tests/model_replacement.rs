@@ -383,3 +383,57 @@ fn frames_in_use_hide_nobody() {
         }
     }
 }
+
+#[test]
+fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    for policy in ReplacementPolicy::ALL {
+        let mut random = seed;
+        let mut next = |limit: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % limit
+        };
+        for _ in 0..200 {
+            let capacity = 1 + next(90) as usize;
+            let mut replacement = AnyReplacement::new(policy, capacity);
+            let mut inside = vec![false; capacity];
+            let mut view = Frames { referenced: vec![false; capacity], pinned: vec![false; capacity] };
+            for _ in 0..next(400) {
+                let frame = FrameIndex(next(capacity as u64) as u32);
+                match next(4) {
+                    0 if inside[frame.index()] => replacement.removed(frame),
+                    1 => {
+                        if let Some(victim) = replacement.victim(&mut view) {
+                            inside[victim.index()] = false;
+                        }
+                        continue;
+                    }
+                    2 if inside[frame.index()] => {
+                        view.referenced[frame.index()] = true;
+                        continue;
+                    }
+                    _ if inside[frame.index()] => continue,
+                    _ => replacement.inserted(frame, SubpageIndex(next(1000) as u32)),
+                }
+                inside[frame.index()] ^= true;
+            }
+            view.referenced.fill(false);
+            let mut told = Vec::new();
+            replacement.coldest(usize::MAX, &mut |frame| told.push(frame));
+            assert_eq!(told.len(), replacement.len(), "{policy}, seed {seed}");
+            let mut sorted = told.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert!(sorted.len() == told.len() && sorted.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
+            let mut few = Vec::new();
+            replacement.coldest(3, &mut |frame| few.push(frame));
+            assert_eq!(few, told[..told.len().min(3)], "{policy}, seed {seed}");
+            // With no marks these two have no reason for another order; S3-FIFO remembers earlier looks.
+            if policy != ReplacementPolicy::S3Fifo {
+                let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));
+                assert_eq!(order, told, "{policy}, seed {seed}");
+            }
+        }
+    }
+}

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use fulgurite_flash::{FlashError, Op};
+use fulgurite_format::FrameIndex;
 use fulgurite_policy::Replacement;
 use parking_lot::{Condvar, Mutex};
 
@@ -35,6 +36,11 @@ use crate::mailbox::{Message, Wake};
 use crate::miss::Purpose;
 use crate::residency::State;
 use crate::worker::Worker;
+
+/// Frames that are written ahead of eviction at a time.
+const AHEAD: usize = 16;
+/// One in how many frames is cold: what is written more often than it is evicted is written in vain.
+const COLD_SHARE: usize = 4;
 
 /// Most writes of sealed frames that a worker has under way, so that reads do not wait long behind them.
 const PUMP_DEPTH: usize = 64;
@@ -329,6 +335,10 @@ impl Worker {
         for local in self.dirty() {
             let frame = self.first_frame + local;
             let marks = self.shared.frames.marks(frame);
+            if marks.dirty.load(Ordering::Relaxed) == WRITING {
+                // On its way already, and counted with what is.
+                continue;
+            }
             if marks.pins.load(Ordering::Relaxed) == 0 {
                 marks.dirty.store(SEALED, Ordering::Relaxed);
                 sealed += 1;
@@ -433,6 +443,11 @@ impl Worker {
     /// The write of a sealed frame from where it lies has ended.
     pub(crate) fn sealed_written(&mut self, frame: u32, result: Result<(), FlashError>) {
         self.pumped -= 1;
+        self.written_from_place(frame, result);
+    }
+
+    /// The write of a frame that nobody could write to meanwhile has ended.
+    pub(crate) fn written_from_place(&mut self, frame: u32, result: Result<(), FlashError>) {
         self.writing -= 1;
         self.shared.unpin(frame);
         self.statistics.counts.write_errors += u64::from(result.is_err());
@@ -453,6 +468,61 @@ impl Worker {
         if self.shared.cut.holds_back() {
             self.shared.cut.one_ended(result);
         }
+    }
+
+    // ---- ahead of eviction ----------------------------------------------------------------------------------------------
+
+    /// Writes back what will be evicted next and has changed, from where it lies: the worker has nothing to do, and the medium nothing
+    /// of it. Then an eviction finds it clean, and a sync has less to write. Returns whether anything was begun.
+    pub(crate) fn write_ahead(&mut self) -> bool {
+        if self.shared.cut.holds_back() || self.stopping() || !self.has_room_to_write() {
+            return false;
+        }
+        let now = self.shared.clock.now_ns();
+        if now < self.retry_ns {
+            return false;
+        }
+        let (first, shared) = (self.first_frame, self.shared.clone());
+        let mut chosen: Vec<u32> = Vec::with_capacity(AHEAD);
+        let mut look = |frame: FrameIndex| {
+            let marks = shared.frames.marks(first + frame.0);
+            let idle = marks.dirty.load(Ordering::Relaxed) == DIRTY
+                && marks.pins.load(Ordering::Relaxed) == 0
+                && marks.referenced.load(Ordering::Relaxed) == 0;
+            if idle && chosen.len() < AHEAD {
+                chosen.push(frame.0);
+            }
+        };
+        self.replacement.coldest(self.frame_limit as usize / COLD_SHARE, &mut look);
+        chosen.retain(|&local| {
+            let dirty = &shared.frames.marks(first + local).dirty;
+            self.held[local as usize].linked
+                && dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        });
+        if chosen.is_empty() {
+            return false;
+        }
+        if !shared.alone() {
+            // Another worker may have looked at the mark just before: then its slot names the frame.
+            self.statistics.counts.barriers += 1;
+            fulgurite_sys::barrier::expedited();
+        }
+        let mut begun = false;
+        for &local in &chosen {
+            let frame = first + local;
+            let marks = shared.frames.marks(frame);
+            let used = !shared.alone() && self.used_elsewhere(frame) || marks.pins.load(Ordering::Acquire) > 0;
+            if used || !self.has_room_to_write() {
+                marks.dirty.store(DIRTY, Ordering::Release);
+                continue;
+            }
+            shared.pin(frame);
+            self.writing += 1;
+            self.statistics.counts.written_ahead += 1;
+            self.submit(Op::Write, self.held[local as usize].subpage, frame, Purpose::Ahead, now);
+            begun = true;
+        }
+        begun
     }
 
     // ---- roll back ------------------------------------------------------------------------------------------------------

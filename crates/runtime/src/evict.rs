@@ -207,7 +207,7 @@ impl Worker {
     }
 
     /// Whether a fiber that runs on another worker may hold an unpinned reference into the frame.
-    fn used_elsewhere(&self, frame: u32) -> bool {
+    pub(crate) fn used_elsewhere(&self, frame: u32) -> bool {
         let others = self.shared.slots.iter().enumerate().filter(|(worker, _)| *worker != self.id as usize);
         others.into_iter().any(|(_, slot)| residency::protects(slot.load(Ordering::Acquire), frame))
     }

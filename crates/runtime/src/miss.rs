@@ -70,6 +70,8 @@ pub(crate) enum Purpose {
     Sealed,
     /// The contents of a sealed frame, from a copy.
     Copied,
+    /// The contents of a frame that will be evicted soon, from where they lie.
+    Ahead,
     /// A flush of the medium.
     Flush,
 }
@@ -295,7 +297,7 @@ impl Worker {
         assert!(since_ns != 0, "the medium completed a request twice");
         self.requests_free.push(slot);
         self.late -= usize::from(late);
-        if matches!(purpose, Purpose::WriteBack | Purpose::WriteInPlace | Purpose::Sealed | Purpose::Copied) {
+        if !matches!(purpose, Purpose::Read | Purpose::Abandoned | Purpose::Flush) {
             self.count_for_cut(completion.result);
         }
         match purpose {
@@ -306,6 +308,12 @@ impl Worker {
             Purpose::WriteInPlace => self.written_in_place(frame, completion.result),
             Purpose::Sealed => self.sealed_written(frame, completion.result),
             Purpose::Copied => self.copy_written(frame, completion.result),
+            Purpose::Ahead => {
+                if completion.result.is_err() {
+                    self.retry_ns = now_ns + RETRY_NS;
+                }
+                self.written_from_place(frame, completion.result);
+            }
         }
     }
 
@@ -436,7 +444,7 @@ impl Worker {
                     self.flushed(subpage, Err(FlashError::TimedOut));
                 }
                 // Its frame is pinned until an answer comes.
-                Purpose::WriteInPlace | Purpose::Sealed => self.requests[slot].since_ns = now_ns,
+                Purpose::WriteInPlace | Purpose::Sealed | Purpose::Ahead => self.requests[slot].since_ns = now_ns,
                 // A frame of nobody's.
                 Purpose::Copied => self.requests[slot].since_ns = now_ns,
                 Purpose::Abandoned => {}

@@ -54,6 +54,8 @@ counts! {
     evicted_clean, "counter";
     /// Frames written back.
     evicted_dirty, "counter";
+    /// Frames written back ahead of eviction, while there was nothing else to do.
+    written_ahead, "counter";
     /// Victims that turned out to be in use.
     evict_in_use, "counter";
     /// Expedited barriers.

@@ -645,6 +645,9 @@ impl Worker {
         if self.scheduler.has_runnable() {
             return Point::Idle;
         }
+        if self.in_flight() == 0 && self.write_ahead() {
+            return Point::Idle;
+        }
         let mut timeout = wanted.saturating_sub(now);
         if self.in_flight() > 0 || self.stopping() || self.beyond > 0 {
             timeout = timeout.min(CHECK_NS);

@@ -311,6 +311,11 @@ impl Pool {
         self.lock().store.state().audit()
     }
 
+    /// How often each extent was filled.
+    #[must_use]
+    pub fn fills(&self) -> Vec<u32> {
+        self.lock().store.state().wear().all_fills().to_vec()
+    }
     /// Says what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]); in any unit, by any clock.
     pub fn tick(&self, clock: u64) {
         self.lock().store.tick(clock);

@@ -1,5 +1,5 @@
-//! Maps of a pool: one cell an extent (or some), coloured by what it is used for, how much of it is live, how old that is, and how much of
-//! it only tokens still see; beside them, how many pages have how many versions, and how many extents are how full.
+//! Maps of a pool: one cell an extent (or some), coloured by what it is used for, how much of it is live, how old that is, how much of
+//! it only tokens still see, how often it was filled; beside them, how many pages have how many versions, and how many extents are how full.
 //!
 //! A map more is a [`Map`] more in [`draw`]: a colour and a sentence for each extent, and a legend.
 
@@ -59,6 +59,8 @@ struct Extent {
     older: u64,
     /// Syncs since each of them was written, in sum.
     age: u64,
+    /// How often it was filled.
+    fills: u64,
 }
 
 /// A pool, as the maps show it.
@@ -72,11 +74,12 @@ struct Pool {
 
 fn gather(opened: &Opened) -> Pool {
     let (pool, g) = (opened.pool(), opened.pool().geometry());
-    let mut extents = vec![Extent { used_for: Use::Free, live: 0, older: 0, age: 0 }; g.extents as usize];
+    let mut extents = vec![Extent { used_for: Use::Free, live: 0, older: 0, age: 0, fills: 0 }; g.extents as usize];
     let uses = pool.uses();
     for (all, used_for) in [(&uses.fixed, Use::Fixed), (&uses.metadata, Use::Metadata), (&uses.data, Use::Data)] {
         all.iter().for_each(|extent| extents[*extent as usize].used_for = used_for);
     }
+    extents.iter_mut().zip(pool.fills()).for_each(|(extent, fills)| extent.fills = fills.into());
     let now = pool.tokens().newest().unwrap_or(0);
     let mut versions = Vec::new();
     let mut live = Vec::new();
@@ -120,6 +123,7 @@ enum Legend {
 
 const BLUE: [u8; 3] = [0x1f, 0x5f, 0xa8];
 const GREEN: [u8; 3] = [0x0b, 0x6e, 0x53];
+const BROWN: [u8; 3] = [0x8a, 0x4b, 0x08];
 const PURPLE: [u8; 3] = [0x84, 0x2c, 0x74];
 
 /// From pale to the hue. The pale end still differs from [`NOTHING`].
@@ -261,6 +265,13 @@ pub fn draw(opened: &Opened) -> String {
         let count = |used_for: Use| all.iter().filter(|extent| extent.used_for == used_for).count();
         Use::ALL.into_iter().max_by_key(|used_for| count(*used_for)).unwrap_or(Use::Free)
     };
+    let mean_fills = |all: &[Extent]| sum(all, |e| e.fills) as f64 / all.len().max(1) as f64;
+    let most_filled = cells.iter().map(|(_, all)| mean_fills(all)).fold(0.0, f64::max);
+    let worn = |(first, all): &(usize, &[Extent])| {
+        let fills = mean_fills(all);
+        let colour = if fills == 0.0 { NOTHING.to_owned() } else { shade(BROWN, fills / most_filled) };
+        (colour, format!("{}: filled {fills:.1} times", name(*first, all)))
+    };
     let room = |all: &[Extent]| all.len() as u64 * pool.data_pages;
     let legend = |hue, low: &str, high: String, unit| Legend::Ramp { hue, low: low.to_owned(), high, unit };
     let maps = [
@@ -304,6 +315,14 @@ pub fn draw(opened: &Opened) -> String {
             cells: ramp(&|all| sum(all, |e| e.older) as f64 / sum(all, |e| e.live).max(1) as f64, PURPLE, &|all| {
                 format!("{} of what is live", percent(sum(all, |e| e.older), sum(all, |e| e.live)))
             }),
+            per_cell,
+        },
+        Map {
+            title: "Wear",
+            subtitle: "how often an extent was filled since the pool was made; flash fails after some thousand times"
+                .into(),
+            legend: legend(BROWN, "0", format!("{most_filled:.0}"), "times"),
+            cells: cells.iter().map(worn).collect(),
             per_cell,
         },
     ];
