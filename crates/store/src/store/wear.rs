@@ -20,9 +20,10 @@ impl Store {
         record.encode(&mut bytes);
         self.record_bytes(&record, &bytes)
     }
-    /// Records all counts again: what is not about a page is not in a checkpoint, but at the beginning of the journal behind it.
+    /// Records all counts again: what is not about a page is not in a checkpoint, but at the beginning of the journal behind it. In a
+    /// pool that becomes smaller those of the extents that stay: it is read with its new size.
     pub(super) fn record_wear(&mut self) -> Result<(), WriteError> {
-        let all = self.state.wear().all_fills().to_vec();
+        let all = self.state.wear().all_fills()[..self.extents.limit() as usize].to_vec();
         for (at, group) in all.chunks(SUBPAGES_MAX).enumerate() {
             if group.iter().any(|n| *n > 0) {
                 let mut fills = Checksums::EMPTY;
