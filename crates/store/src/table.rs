@@ -74,6 +74,18 @@ impl Table {
     pub fn head(&self, page: u32) -> PageEntry {
         self.entries[page as usize]
     }
+    /// Starts loading the newest version of a page.
+    #[inline]
+    pub fn prefetch(&self, page: u32) {
+        if let Some(entry) = self.entries.get(page as usize) {
+            fulgurite_sys::arch::prefetch(std::ptr::from_ref(entry).cast());
+        }
+    }
+    /// Changes the newest version of a page, which has one, and leaves the older ones.
+    pub fn set_head(&mut self, page: u32, entry: PageEntry) {
+        let head = &mut self.entries[page as usize];
+        *head = entry.after(head.previous());
+    }
     /// All versions of a page, newest first; none when it is empty.
     pub fn chain(&self, page: u32) -> impl Iterator<Item = PageEntry> {
         let head = self.head(page);
