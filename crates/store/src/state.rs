@@ -25,6 +25,9 @@ const N: u32 = SUBPAGES_PER_PAGE;
 /// What the table of old checksums takes for a bucket (hashbrown: two words of 32 bits and a byte of control).
 pub const OLD_BUCKET_BYTES: usize = 9;
 
+/// Pages of which the tables begin to be loaded before they are pruned.
+const PRUNED_AHEAD: u32 = 8;
+
 /// A subpage of a version: which, and where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
@@ -56,6 +59,11 @@ pub fn entries_of(subpages: &[Held], time: u32, status: Status, into: &mut Vec<P
 /// The entry that names the first of these subpages (ascending), and how many of them that is.
 fn one_entry(subpages: &[Held], time: u32, status: Status) -> Option<(PageEntry, usize)> {
     let first = subpages.first()?;
+    if subpages.len() == 1 && first.place >= first.subpage {
+        let start = FlashPage((first.place - first.subpage).into());
+        let status = status.without(Status::PACKED);
+        return Some((PageEntry::new(start, EntryIndex::NONE, 1 << first.subpage, time, status), 1));
+    }
     // As the paper has it, where all keep their distance; one entry then holds any subset of them.
     let offset = i64::from(first.place) - i64::from(first.subpage);
     let same = subpages.iter().take_while(|h| i64::from(h.place) - i64::from(h.subpage) == offset).count();
@@ -281,6 +289,14 @@ impl State {
         self.map.prefetch(subpage);
         self.table.prefetch(subpage / N);
     }
+    /// Starts loading what a write of a subpage changes: with tokens, mostly more than one entry of the page.
+    pub fn prefetch_for_write(&self, subpage: u32) {
+        if self.tokens.newest().is_some() {
+            self.prefetch_page(subpage / N);
+        } else {
+            self.prefetch(subpage);
+        }
+    }
     fn is_visible(&self, page: u32, held: Held) -> bool {
         self.map.get(page * N + held.subpage).is_some_and(|l| l.place == held.place)
     }
@@ -303,6 +319,12 @@ impl State {
             }
         }
         None
+    }
+    /// The same for all of a page.
+    fn prefetch_page(&self, page: u32) {
+        self.table.prefetch(page);
+        // The words of a page are two lines, or lie in three.
+        [0, N / 2, N - 1].into_iter().for_each(|subpage| self.map.prefetch(page * N + subpage));
     }
     fn expand(&self, page: u32, versions: &mut Vec<Version>) {
         versions.clear();
@@ -618,8 +640,15 @@ impl State {
     }
 
     fn prune_all(&mut self, seen: &impl Seen) -> Result<(), TableFull> {
-        let mut from = 0;
+        let (mut from, mut loaded) = (0, 0);
         while let Some(page) = self.history.next(from) {
+            // Ahead of the one that is pruned, as most of it lies in no cache.
+            for _ in 0..if from == 0 { PRUNED_AHEAD } else { 1 } {
+                if let Some(later) = self.history.next(loaded) {
+                    self.prefetch_page(later);
+                    loaded = later + 1;
+                }
+            }
             if !seen.contains(page) {
                 self.prune(page)?;
             }

@@ -584,7 +584,7 @@ impl Store {
     pub fn written(&mut self, writes: &mut [(u32, u32, u32)]) -> Result<(), WriteError> {
         self.placed = self.placed.saturating_sub(writes.len() as u64);
         self.check()?;
-        writes.iter().for_each(|(subpage, ..)| self.state.prefetch(*subpage));
+        writes.iter().for_each(|(subpage, ..)| self.state.prefetch_for_write(*subpage));
         writes.sort_unstable_by_key(|w| w.0);
         let mut result = Ok(());
         for same_page in writes.chunk_by(|a, b| a.0 / N == b.0 / N) {
