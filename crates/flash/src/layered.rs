@@ -50,6 +50,8 @@ pub trait Layer: Send + Sync + 'static {
     /// Where a subpage lies now; none when it was never written, and so reads as zeros. Called for each read, before it and after
     /// it: when both answers agree, nothing else was written to that place in between.
     fn locate(&self, subpage: u32) -> Option<Place>;
+    /// Says that this will soon be asked of a subpage, so that it can be loaded meanwhile. Changes nothing.
+    fn will_locate(&self, _subpage: u32) {}
     /// Gives places to ascending subpages that are about to be written: one for each of the first so many. For the others it is
     /// asked again later.
     ///
@@ -326,7 +328,10 @@ impl<L: Layer> Queue for LayeredQueue<L> {
                 Err(error) => self.ended.push((slot, Err(error))),
             },
             _ if !inside => self.ended.push((slot, Err(FlashError::OutOfRange))),
-            Op::Read => self.reads.push(slot),
+            Op::Read => {
+                self.layer.will_locate(request.subpage.0);
+                self.reads.push(slot);
+            }
             Op::Write => self.writes.push(slot),
         }
         Ok(())
@@ -347,6 +352,10 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         let before = completions.len();
         let mut arrived = std::mem::take(&mut self.arrived);
         self.inner.poll(&mut arrived);
+        // Whoever ends is looked up, to be checked or recorded.
+        for completion in &arrived {
+            self.layer.will_locate(self.requests[completion.tag as usize].subpage);
+        }
         for completion in arrived.drain(..) {
             let slot = completion.tag as u32;
             let Pending { op, subpage, place, .. } = self.requests[slot as usize];

@@ -155,10 +155,13 @@ impl Record {
         };
         match self {
             Record::Write { page, start, valid, status, checksums } => {
-                into.extend_from_slice(&[1, status.bits()]);
-                into.extend_from_slice(&valid.to_le_bytes());
-                into.extend_from_slice(&page.to_le_bytes());
-                put_place(into, *start);
+                // In one piece, for this is what a journal is full of.
+                let mut fixed = [0; 15];
+                (fixed[0], fixed[1]) = (1, status.bits());
+                fixed[2..6].copy_from_slice(&valid.to_le_bytes());
+                fixed[6..10].copy_from_slice(&page.to_le_bytes());
+                fixed[10..].copy_from_slice(&start.0.to_le_bytes()[..5]);
+                into.extend_from_slice(&fixed);
                 checksums.as_slice().iter().for_each(|c| into.extend_from_slice(&c.to_le_bytes()));
             }
             Record::Status { page, status } => {
@@ -166,11 +169,13 @@ impl Record {
                 into.extend_from_slice(&page.to_le_bytes());
             }
             Record::Move { page, subpages, from, to } => {
-                into.push(3);
-                into.extend_from_slice(&subpages.to_le_bytes());
-                into.extend_from_slice(&page.to_le_bytes());
-                put_place(into, *from);
-                put_place(into, *to);
+                let mut all = [0; 19];
+                all[0] = 3;
+                all[1..5].copy_from_slice(&subpages.to_le_bytes());
+                all[5..9].copy_from_slice(&page.to_le_bytes());
+                all[9..14].copy_from_slice(&from.0.to_le_bytes()[..5]);
+                all[14..].copy_from_slice(&to.0.to_le_bytes()[..5]);
+                into.extend_from_slice(&all);
             }
             Record::Token { epoch } => epoch_record(into, 4, *epoch),
             Record::Drop { epoch } => epoch_record(into, 5, *epoch),

@@ -34,6 +34,15 @@ impl Heat {
     pub fn bytes(&self) -> usize {
         self.counters.len()
     }
+    /// Where the counter of a thing is, for whoever loads it ahead of [`Heat::degree`].
+    ///
+    /// # Panics
+    /// When there is no such thing.
+    #[inline]
+    #[must_use]
+    pub fn lies_at(&self, thing: u32) -> &u8 {
+        &self.counters[thing as usize / 2]
+    }
     fn counter(&self, thing: u32) -> u8 {
         (self.counters[thing as usize / 2] >> (thing % 2 * 4)) & MOST
     }

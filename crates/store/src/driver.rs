@@ -138,6 +138,10 @@ impl Driver {
                     self.submit(Op::Write, place, frame);
                 }
             }
+            // Mostly: a turn comes with every batch of programs' writes.
+            if self.queue.in_flight() == 0 {
+                return Ok(ended);
+            }
             self.queue.flush()?;
             let mut completions = std::mem::take(&mut self.completions);
             completions.clear();

@@ -379,23 +379,25 @@ impl Extents {
     /// The next extent to reclaim; none when all closed ones are full of live data. Where there is room, one that is to be used no
     /// more comes first, however full it is.
     pub fn victim(&mut self, policy: Victims, room: bool, wear: &Wear, live: impl Fn(u32) -> u32) -> Option<u32> {
+        let room = room && !wear.places().is_empty();
         let condemned = |extent: u32| room && wear.is_retired(extent);
         let pages = self.geometry.data_pages();
-        let benefit = |extent: &u32| {
-            let live = live(*extent);
-            match policy {
-                Victims::Greedy => u64::from(pages - live),
-                Victims::CostBenefit => {
-                    let age = self.given - self.filled_at[*extent as usize] + 1;
-                    // In 1/1024, so that integers do.
-                    (u64::from(pages - live) * 1024 / u64::from(live + 1)).saturating_mul(age)
-                }
+        let benefit = |extent: u32, live: u32| match policy {
+            Victims::Greedy => u64::from(pages - live),
+            Victims::CostBenefit => {
+                let age = self.given - self.filled_at[extent as usize] + 1;
+                // In 1/1024, so that integers do: 65,536 flash pages at the most.
+                u64::from((pages - live) * 1024 / (live + 1)).saturating_mul(age)
             }
         };
-        let closed = (FIRST_EXTENT..self.geometry.extents)
-            .filter(|e| self.use_of(*e) == Use::Closed && (live(*e) == 0 || self.stuck[*e as usize] != live(*e)))
-            .filter(|e| live(*e) < pages || condemned(*e))
-            .max_by_key(|e| (condemned(*e), benefit(e)))?;
+        let judged = (FIRST_EXTENT..self.geometry.extents).filter_map(|e| {
+            let live = if self.use_of(e) == Use::Closed { live(e) } else { return None };
+            let stuck = live > 0 && self.stuck[e as usize] == live;
+            let condemned = condemned(e);
+            (!stuck && (live < pages || condemned)).then(|| ((condemned, benefit(e, live)), e))
+        });
+        // Of equals the last.
+        let (_, closed) = judged.max_by_key(|(judged, _)| *judged)?;
         self.uses[closed as usize] = Use::Reclaimed;
         Some(closed)
     }

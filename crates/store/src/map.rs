@@ -40,6 +40,13 @@ impl Map {
         let word = self.0[subpage as usize].load(Ordering::Acquire);
         (word != 0).then_some(Located { place: (word >> 32) as u32, checksum: word as u32 })
     }
+    /// Starts loading what says where it lies.
+    #[inline]
+    pub fn prefetch(&self, subpage: u32) {
+        if let Some(word) = self.0.get(subpage as usize) {
+            fulgurite_sys::arch::prefetch(std::ptr::from_ref(word).cast());
+        }
+    }
     /// Changes where it lies. Only one thread at a time changes the map.
     pub fn set(&self, subpage: u32, located: Option<Located>) {
         let word = located.map_or(0, |l| (u64::from(l.place) << 32) | u64::from(l.checksum));

@@ -580,6 +580,9 @@ impl Layer for Pool {
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.map.get(subpage).map(|Located { place, checksum }| Place { flash_page: place, checksum })
     }
+    fn will_locate(&self, subpage: u32) {
+        self.map.prefetch(subpage);
+    }
     fn place(&self, subpages: &[u32], places: &mut Vec<u32>) -> Result<(), FlashError> {
         let mut inner = self.lock();
         inner.failed()?;

@@ -4,6 +4,8 @@
 use std::collections::VecDeque;
 
 use fulgurite_format::{Header, Kind, Owner, PageBuffer, PoolId};
+use fulgurite_policy::Heat;
+use fulgurite_sys::arch::prefetch;
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::state::{Held, State, Version};
@@ -11,6 +13,8 @@ use crate::state::{Held, State, Version};
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Flash pages that are copied at a time.
 const DEPTH: usize = 16;
+/// Flash pages whose tables begin to be loaded ahead of the look at them: some 10 ns each, and 100 for what no cache has.
+const AHEAD: usize = 10;
 /// Copies of an extent that are begun again, to another place, before it is given up for this time: by then it is the device that
 /// fails, and not a flash page.
 const REPEATED_MAX: u32 = 16;
@@ -118,11 +122,15 @@ impl Reclaim {
         true
     }
     /// The next subpage to copy, and its flash page: one that is still live. It stays the next until [`Reclaim::begun`].
-    pub fn next_copy(&mut self, state: &State) -> Option<(u32, u32)> {
+    pub fn next_copy(&mut self, state: &State, heat: &Heat) -> Option<(u32, u32)> {
         if self.copying == DEPTH {
             return None;
         }
         while let Some((subpage, place)) = self.todo.front().copied() {
+            if let Some((later, _)) = self.todo.get(AHEAD) {
+                state.prefetch(*later);
+                prefetch(std::ptr::from_ref(heat.lies_at(*later)));
+            }
             if state.is_live(subpage / N, Held { subpage: subpage % N, place }) {
                 return Some((subpage, place));
             }

@@ -25,6 +25,9 @@ const N: u32 = SUBPAGES_PER_PAGE;
 /// What the table of old checksums takes for a bucket (hashbrown: two words of 32 bits and a byte of control).
 pub const OLD_BUCKET_BYTES: usize = 9;
 
+/// Pages of which the tables begin to be loaded before they are pruned.
+const PRUNED_AHEAD: u32 = 8;
+
 /// A subpage of a version: which, and where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Held {
@@ -56,6 +59,11 @@ pub fn entries_of(subpages: &[Held], time: u32, status: Status, into: &mut Vec<P
 /// The entry that names the first of these subpages (ascending), and how many of them that is.
 fn one_entry(subpages: &[Held], time: u32, status: Status) -> Option<(PageEntry, usize)> {
     let first = subpages.first()?;
+    if subpages.len() == 1 && first.place >= first.subpage {
+        let start = FlashPage((first.place - first.subpage).into());
+        let status = status.without(Status::PACKED);
+        return Some((PageEntry::new(start, EntryIndex::NONE, 1 << first.subpage, time, status), 1));
+    }
     // As the paper has it, where all keep their distance; one entry then holds any subset of them.
     let offset = i64::from(first.place) - i64::from(first.subpage);
     let same = subpages.iter().take_while(|h| i64::from(h.place) - i64::from(h.subpage) == offset).count();
@@ -270,7 +278,24 @@ impl State {
     }
     /// Whether a version of a page that is needed holds this subpage at this place.
     pub fn is_live(&self, page: u32, held: Held) -> bool {
-        self.is_visible(page, held) || self.versions_of(page).iter().any(|v| v.held().any(|h| h == held))
+        // Entries whose places are in the map hold nothing but what is visible.
+        let names =
+            |e: PageEntry| e.place(held.subpage, N).is_some_and(|place| place == FlashPage(u64::from(held.place)));
+        let named = |e: PageEntry| !e.status().has(Status::MAPPED) && names(e);
+        self.is_visible(page, held) || self.table.chain(page).any(named)
+    }
+    /// Starts loading what says where a subpage lies.
+    pub fn prefetch(&self, subpage: u32) {
+        self.map.prefetch(subpage);
+        self.table.prefetch(subpage / N);
+    }
+    /// Starts loading what a write of a subpage changes: with tokens, mostly more than one entry of the page.
+    pub fn prefetch_for_write(&self, subpage: u32) {
+        if self.tokens.newest().is_some() {
+            self.prefetch_page(subpage / N);
+        } else {
+            self.prefetch(subpage);
+        }
     }
     fn is_visible(&self, page: u32, held: Held) -> bool {
         self.map.get(page * N + held.subpage).is_some_and(|l| l.place == held.place)
@@ -294,6 +319,12 @@ impl State {
             }
         }
         None
+    }
+    /// The same for all of a page.
+    fn prefetch_page(&self, page: u32) {
+        self.table.prefetch(page);
+        // The words of a page are two lines, or lie in three.
+        [0, N / 2, N - 1].into_iter().for_each(|subpage| self.map.prefetch(page * N + subpage));
     }
     fn expand(&self, page: u32, versions: &mut Vec<Version>) {
         versions.clear();
@@ -425,6 +456,9 @@ impl State {
             return Err(TableFull);
         }
         let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.epoch as u32, status);
+        if self.rewrite(page, entry, sums) {
+            return Ok(());
+        }
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         let mut version = Version::new(self.epoch, status_of(entry));
@@ -444,6 +478,33 @@ impl State {
         let result = self.settle(page, &mut versions);
         self.versions = versions;
         result
+    }
+
+    /// The same where the map alone changes and the newest version stays one: no kept token tells it from the new one, and what lies
+    /// below is hidden as it was. So are most overwrites. Returns false, and changes nothing, where more has to be done.
+    fn rewrite(&mut self, page: u32, entry: PageEntry, sums: &Checksums) -> bool {
+        let (head, subpages) = (self.table.head(page), entry.subpages(N));
+        let alone = head.previous() == EntryIndex::NONE || subpages & !head.valid() == 0;
+        let mapped = head.status().has(Status::MAPPED);
+        let deletes = head.status().with(entry.status()).has(Status::DELETED);
+        if !mapped || deletes || !alone || self.tokens.any_in(self.time(head), self.epoch) {
+            return false;
+        }
+        let (mut before, mut replaced) = ([0; N as usize], 0);
+        for (h, checksum) in held(entry).zip(sums.as_slice()) {
+            let subpage = page * N + h.subpage;
+            if let Some(located) = self.map.get(subpage) {
+                before[replaced] = located.place;
+                replaced += 1;
+            }
+            self.map.set(subpage, Some(Located { place: h.place, checksum: *checksum }));
+            self.gain(h.place);
+        }
+        // Behind all gains, so that no extent seems empty in between.
+        before[..replaced].iter().for_each(|place| self.lose(*place));
+        let (valid, status) = (head.valid() | subpages, status_of(entry).with(Status::MAPPED));
+        self.table.set_head(page, PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, self.epoch as u32, status));
+        true
     }
 
     fn set_status(&mut self, page: u32, status: Status) -> Result<(), TableFull> {
@@ -467,10 +528,13 @@ impl State {
     }
 
     fn relocate(&mut self, page: u32, moved: u32, from: FlashPage, to: FlashPage) -> Result<(), TableFull> {
+        let one = Held { subpage: moved.trailing_zeros().min(N - 1), place: from.0 as u32 };
+        if moved == 1 << one.subpage && self.move_mapped(page, one, to.0 as u32) {
+            return Ok(());
+        }
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
-        let first = Held { subpage: moved.trailing_zeros().min(N - 1), place: from.0 as u32 };
-        if let Some(version) = versions.iter_mut().find(|v| v.held().any(|h| h == first)) {
+        if let Some(version) = versions.iter_mut().find(|v| v.held().any(|h| h == one)) {
             for subpage in bits(moved & version.valid) {
                 let place = to.0 as u32 + (moved & ((1 << subpage) - 1)).count_ones();
                 let old = version.places[subpage as usize];
@@ -491,6 +555,22 @@ impl State {
         let result = self.compress(page, &versions);
         self.versions = versions;
         result
+    }
+
+    /// Moves what is visible and whose place no entry names. Returns false, and changes nothing, where it is not so.
+    fn move_mapped(&mut self, page: u32, held: Held, to: u32) -> bool {
+        let subpage = page * N + held.subpage;
+        let Some(located) = self.map.get(subpage).filter(|l| l.place == held.place) else { return false };
+        // The newest entry with the subpage is that of the version which is visible.
+        let holder = self.table.chain(page).find(|entry| entry.subpages(N) & (1 << held.subpage) != 0);
+        let mapped = holder.is_some_and(|entry| entry.status().has(Status::MAPPED));
+        if !mapped || self.planted.is_some() {
+            return false;
+        }
+        self.map.set(subpage, Some(Located { place: to, ..located }));
+        self.gain(to);
+        self.lose(held.place);
+        true
     }
 
     /// Drops what nobody needs any more from the versions of a page, joins what no token tells apart, and makes the rest the page's.
@@ -560,8 +640,15 @@ impl State {
     }
 
     fn prune_all(&mut self, seen: &impl Seen) -> Result<(), TableFull> {
-        let mut from = 0;
+        let (mut from, mut loaded) = (0, 0);
         while let Some(page) = self.history.next(from) {
+            // Ahead of the one that is pruned, as most of it lies in no cache.
+            for _ in 0..if from == 0 { PRUNED_AHEAD } else { 1 } {
+                if let Some(later) = self.history.next(loaded) {
+                    self.prefetch_page(later);
+                    loaded = later + 1;
+                }
+            }
             if !seen.contains(page) {
                 self.prune(page)?;
             }

@@ -31,6 +31,7 @@ use fulgurite_format::{
     StreamPosition,
 };
 use fulgurite_policy::Heat;
+use fulgurite_sys::arch::prefetch;
 
 use crate::checkpoint::CheckpointWriter;
 use crate::extents::{Extents, Filled, Use, Victims, Writer};
@@ -541,6 +542,7 @@ impl Store {
         }
         let before = places.len();
         let reserve = self.reserve();
+        subpages.iter().for_each(|subpage| prefetch(std::ptr::from_ref(self.heat.lies_at(*subpage))));
         // Each place takes one flash page, also where it opens an extent.
         for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
             let degree = self.heat.degree(*subpage);
@@ -582,6 +584,7 @@ impl Store {
     pub fn written(&mut self, writes: &mut [(u32, u32, u32)]) -> Result<(), WriteError> {
         self.placed = self.placed.saturating_sub(writes.len() as u64);
         self.check()?;
+        writes.iter().for_each(|(subpage, ..)| self.state.prefetch_for_write(*subpage));
         writes.sort_unstable_by_key(|w| w.0);
         let mut result = Ok(());
         for same_page in writes.chunk_by(|a, b| a.0 / N == b.0 / N) {

@@ -37,6 +37,8 @@ pub struct Table {
     used: u32,
     /// Entries that the writers of new versions may bring the table to.
     limit: u32,
+    /// Kept for its memory.
+    indices: Vec<EntryIndex>,
 }
 
 impl Table {
@@ -44,7 +46,14 @@ impl Table {
     /// the 2^30 - 1 that the index has room for.
     pub fn new(pages: u32, limit: u32) -> Table {
         assert!(pages < INDICES, "{pages} pages do not fit in a table of {INDICES} entries");
-        Table { entries: vec![EMPTY; pages as usize], pages, free: EntryIndex::NONE, used: 0, limit }
+        Table {
+            entries: vec![EMPTY; pages as usize],
+            pages,
+            free: EntryIndex::NONE,
+            used: 0,
+            limit,
+            indices: Vec::new(),
+        }
     }
     /// Changes the limit.
     pub fn set_limit(&mut self, limit: u32) {
@@ -73,6 +82,18 @@ impl Table {
     /// The newest version of a page.
     pub fn head(&self, page: u32) -> PageEntry {
         self.entries[page as usize]
+    }
+    /// Starts loading the newest version of a page.
+    #[inline]
+    pub fn prefetch(&self, page: u32) {
+        if let Some(entry) = self.entries.get(page as usize) {
+            fulgurite_sys::arch::prefetch(std::ptr::from_ref(entry).cast());
+        }
+    }
+    /// Changes the newest version of a page, which has one, and leaves the older ones.
+    pub fn set_head(&mut self, page: u32, entry: PageEntry) {
+        let head = &mut self.entries[page as usize];
+        *head = entry.after(head.previous());
     }
     /// All versions of a page, newest first; none when it is empty.
     pub fn chain(&self, page: u32) -> impl Iterator<Item = PageEntry> {
@@ -111,13 +132,25 @@ impl Table {
     /// Replaces all versions of a page, the newest first: that is the head, at the page's own index, and the others lie above all
     /// pages (the paper's update, whatever changes). Changes nothing when there is no room.
     pub fn replace(&mut self, page: u32, versions: &[PageEntry]) -> Result<(), TableFull> {
-        let mut at = self.head(page).previous();
+        let at = self.head(page).previous();
         if at == EntryIndex::NONE && versions.len() <= 1 {
             // Most pages: one version before, one afterwards.
             self.entries[page as usize] = versions.first().map_or(EMPTY, |head| head.after(EntryIndex::NONE));
             return Ok(());
         }
-        let mut indices: Vec<EntryIndex> = Vec::with_capacity(versions.len());
+        let mut indices = std::mem::take(&mut self.indices);
+        indices.clear();
+        let result = self.replace_chain(page, at, versions, &mut indices);
+        self.indices = indices;
+        result
+    }
+    fn replace_chain(
+        &mut self,
+        page: u32,
+        mut at: EntryIndex,
+        versions: &[PageEntry],
+        indices: &mut Vec<EntryIndex>,
+    ) -> Result<(), TableFull> {
         while at != EntryIndex::NONE {
             indices.push(at);
             at = self.entries[at.0 as usize].previous();

@@ -63,7 +63,7 @@ impl Store {
         let waiting =
             self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;
         self.commit_wanted |= waiting;
-        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state) {
+        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state, &self.heat) {
             let degree = self.heat.degree(subpage);
             let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.wear()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;

@@ -20,7 +20,8 @@ impl Store {
         record.encode(&mut bytes);
         self.record_bytes(&record, &bytes)
     }
-    /// Records all counts again: what is not about a page is not in a checkpoint, but at the beginning of the journal behind it.
+    /// Records all counts again: what is not about a page is not in a checkpoint, but at the beginning of the journal behind it. In a
+    /// pool that becomes smaller those of the extents that stay: it is read with its new size.
     pub(super) fn record_wear(&mut self) -> Result<(), WriteError> {
         // A pool that becomes smaller has none behind its new end.
         let all = self.state.wear().all_fills()[..self.extents.limit() as usize].to_vec();
