@@ -390,7 +390,8 @@ pub struct StoreArgs {
     /// How long it takes to open a pool after a crash.
     #[arg(long, conflicts_with = "sync")]
     pub recovery: bool,
-    /// How long it takes until so many dirty bytes are written and synced, beside plain large writes to the same medium.
+    /// How long it takes until so many dirty bytes are written and synced, beside plain large writes to the same medium; also of a
+    /// running program, and how long its writers wait at the gate and its readers at all.
     #[arg(long)]
     pub sync: bool,
     /// Size of the pool; with --recovery several, comma-separated [default: 1G, with --recovery 1G,4G,16G; --quick: 256M].

@@ -125,18 +125,41 @@ fn sync() {
         let (json, _) = bench(directory.path(), &words);
         assert_eq!(json["setting"]["mode"], "sync");
         let rows = rows(&json, "rows");
-        let found: Vec<(&str, u64)> =
-            rows.iter().map(|r| (r["way"].as_str().unwrap(), number(r, "dirty_bytes") as u64)).collect();
+        // The medium, the store, and for each number of workers a program by itself and under load.
+        let workers = json["setting"]["workers"].as_array().expect("a list").len();
         let (small, large) = (4 << 10, 2 << 20);
-        assert_eq!(found, [("device", small), ("store", small), ("device", large), ("store", large)]);
-        for row in rows {
+        assert_eq!(rows.len(), 2 * (2 + 2 * workers));
+        for (number_of, row) in rows.iter().enumerate() {
+            let (of_size, way) = (number_of % (2 + 2 * workers), row["way"].as_str().unwrap());
+            let dirty = number(row, "dirty_bytes") as u64;
+            assert_eq!(dirty, if number_of < 2 + 2 * workers { small } else { large });
+            match of_size {
+                0 => assert_eq!(way, "device"),
+                1 => assert_eq!(way, "store"),
+                _ => assert_eq!((&way[..6], way.ends_with(", load")), ("sync, ", of_size % 2 == 1), "{way}"),
+            }
             let (total, sync) = (spread(row, "total_ms"), spread(row, "sync_ms"));
             assert!(total > 0.0 && sync >= 0.0 && sync <= number(&row["total_ms"], "max"), "{row}");
             assert!(
                 number(row, "p99_ms") >= total && number(row, "p99_ms") <= number(&row["total_ms"], "max"),
                 "{row}"
             );
-            assert_eq!(row["beyond_device_ms"].is_null(), row["way"] == "device", "{row}");
+            assert_eq!(row["beyond_device_ms"].is_null(), way == "device", "{row}");
+            for key in ["gate_ms", "drain_ms", "halt_ms", "copied", "gate_waits"] {
+                assert_eq!(row[key].is_null(), of_size < 2, "{key} of {row}");
+            }
+            if of_size >= 2 {
+                // Nobody runs between the gate's closing and its opening but who ends what is open, and the halt.
+                let (gate, drain) = (spread(row, "gate_ms"), spread(row, "drain_ms"));
+                assert!(drain <= gate && gate <= number(&row["total_ms"], "max"), "{row}");
+                assert!(spread(row, "halt_ms") > 0.0, "{row}");
+            }
+            for key in ["longest_gate_wait_ms", "longest_read_ms"] {
+                assert_eq!(row[key].is_null(), of_size < 2 || of_size % 2 == 0, "{key} of {row}");
+            }
+            if of_size == 1 && dirty == large && flash != "emulated" {
+                assert!(number(row, "request_bytes") > 4096.0, "neighbours go out together: {row}");
+            }
             let rounds = if number(row, "dirty_bytes") as u64 == small { 30.0 } else { 3.0 };
             assert_eq!(number(row, "rounds"), rounds, "{row}");
         }

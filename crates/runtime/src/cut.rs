@@ -42,8 +42,12 @@ const AHEAD: usize = 16;
 /// One in how many frames is cold: what is written more often than it is evicted is written in vain.
 const COLD_SHARE: usize = 4;
 
-/// Most writes of sealed frames that a worker has under way, so that reads do not wait long behind them.
-const PUMP_DEPTH: usize = 64;
+/// Most writes of sealed frames that a worker has under way: three requests of 256 KiB, as a medium makes one of neighbours.
+const PUMP_DEPTH: usize = 192;
+/// The same while somebody waits for a read, which then is not behind many of them.
+const PUMP_DEPTH_BESIDE_READS: usize = 96;
+/// Writes that are begun together, so that they go out as large requests while others keep the medium busy.
+const PUMP_BATCH: usize = 64;
 
 /// One worker's gate. Only its thread touches it; atomics because its fibers share it.
 #[derive(Default)]
@@ -392,14 +396,20 @@ impl Worker {
         self.submit(Op::Write, subpage, copy, Purpose::Copied, self.shared.clock.now_ns());
     }
 
-    /// Starts writes of sealed frames.
+    /// Starts writes of sealed frames, a batch at a time. Three quarters of the requests are theirs, half of those while somebody
+    /// reads: sealed frames cannot be given away before, and a few requests stay for copies ([`Worker::has_room_to_copy`]).
     fn pump(&mut self) {
         let end = self.held.len() as u32;
         if self.pump_at >= end {
             return;
         }
-        let depth = PUMP_DEPTH.min(self.requests.len() / 4).max(1);
-        while self.pump_at < end && self.pumped < depth && self.has_room_to_write() {
+        let reading = self.in_flight() > self.writing;
+        let (most, share) = if reading { (PUMP_DEPTH_BESIDE_READS, 3) } else { (PUMP_DEPTH, 6) };
+        let depth = most.min(self.requests.len() * share / 8).max(1);
+        if depth.saturating_sub(self.pumped) < PUMP_BATCH.min(depth / 2).max(1) {
+            return;
+        }
+        while self.pump_at < end && self.pumped < depth && self.has_room_to_copy() {
             let local = self.pump_at;
             self.pump_at += 1;
             let frame = self.first_frame + local;
@@ -428,7 +438,7 @@ impl Worker {
         if seen == READ_ONLY {
             return Unsealed::Never;
         }
-        if seen != SEALED || self.free.is_empty() || !self.has_room_to_write() {
+        if seen != SEALED || self.free.is_empty() || !self.has_room_to_copy() {
             return Unsealed::Later;
         }
         if dirty.compare_exchange(SEALED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

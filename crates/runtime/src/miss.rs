@@ -188,6 +188,12 @@ impl Worker {
         self.has_room() && self.writing < (self.requests.len() / 2).max(1)
     }
 
+    /// The same for writes that a sync waits for: they may take more, and what jobs write to meanwhile is not held up by those that
+    /// are under way. An eighth is left for reads.
+    pub(crate) fn has_room_to_copy(&self) -> bool {
+        self.has_room() && self.writing < (self.requests.len() * 7 / 8).max(1)
+    }
+
     /// A frame for a miss, if there is one and a request may be begun.
     fn take_frame(&mut self) -> Option<u32> {
         if !self.has_room() {

@@ -1,7 +1,7 @@
 //! A pool as a medium: the store behind the requests of programs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
@@ -127,6 +127,8 @@ pub struct Pool {
     /// Tokens before this epoch are of processes that have ended.
     opened_at: u64,
     inner: Mutex<Inner>,
+    /// How many threads wait for that lock.
+    waiting: AtomicUsize,
     /// Some page may be one that may not be read, or not be written.
     pub(crate) restricted: AtomicBool,
     /// Temporary pages of earlier processes that were deleted, and of which nobody was told yet.
@@ -232,6 +234,7 @@ impl Pool {
             id: store.pool(),
             durability: config.durability,
             starved: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
             inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
@@ -255,7 +258,16 @@ impl Pool {
         Some(Place { flash_page: located.place, checksum: located.checksum })
     }
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                inner
+            }
+        }
     }
     /// The same, for changes.
     fn lock_for_changes(&self) -> Result<MutexGuard<'_, Inner>, PoolError> {
@@ -276,7 +288,10 @@ impl Pool {
                     inner.driver.wait(Duration::from_micros(50));
                 }
             }
-            std::thread::yield_now();
+            // Only to those who want the lock: on a busy machine it is for milliseconds.
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
+            }
         }
     }
 

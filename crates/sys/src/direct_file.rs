@@ -16,7 +16,7 @@ use crate::Arena;
 const F_SETSIG: libc::c_int = 10;
 
 /// Pieces of a gathered write: their list lies on the stack.
-pub const GATHERED_MAX: usize = 32;
+pub const GATHERED_MAX: usize = 64;
 
 /// An open file or block device.
 #[derive(Debug)]

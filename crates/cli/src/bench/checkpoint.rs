@@ -192,7 +192,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     let job = Job { seed: args.output.seed, pages, dirty_pages: dirty_bytes / page, updates, checkpoints, iterations };
 
     let preparing = progress::waiting("a file for the pool");
-    let config = FileConfig::create(&files.path().join("pool"), pool_bytes);
+    let config = FileConfig::create(files.path().join("pool"), pool_bytes);
     let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&config)?);
     preparing.finish_and_clear();
     let bar = progress::steps("checkpoint", (rounds * Way::ALL.len()) as u64);

@@ -68,9 +68,16 @@ impl Driver {
     /// # Errors
     /// When there is no queue.
     pub fn new(flash: &dyn Flash) -> Result<Driver> {
-        let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages)?);
+        Self::with_depth(flash, DEPTH)
+    }
+    /// The same, with so many requests in flight at most.
+    ///
+    /// # Errors
+    /// When there is no queue.
+    pub fn with_depth(flash: &dyn Flash, depth: usize) -> Result<Driver> {
+        let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
         frames.zero(0, frames.len());
-        let queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new()?))?;
+        let queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         Ok(Driver { queue, frames, next: 0 })
     }
     /// Writes these subpages, and waits until all are written.
@@ -88,10 +95,16 @@ impl Driver {
         self.all(Op::Flush, std::iter::once(0))
     }
     fn all(&mut self, op: Op, mut subpages: impl Iterator<Item = u32>) -> Result<()> {
-        let (mut free, mut completions) = ((0..DEPTH as u32).collect::<Vec<_>>(), Vec::with_capacity(DEPTH));
+        let depth = self.queue.depth();
+        let (mut free, mut completions) = ((0..depth as u32).collect::<Vec<_>>(), Vec::with_capacity(depth));
         let mut more = true;
         loop {
-            while more && let Some(frame) = free.pop() {
+            // Half of them at a time: what is handed over together goes out as large requests.
+            let batch = free.len() >= depth / 2;
+            while more
+                && batch
+                && let Some(frame) = free.pop()
+            {
                 let Some(subpage) = subpages.next() else {
                     more = false;
                     break;

@@ -1,13 +1,15 @@
 //! `bench store`: the journaled store by itself.
 //!
 //! Three benchmarks: what it writes and keeps beside programs' data ([`overwrites`]) and what it leaves of the medium's speed
-//! ([`device`]); how long a pool takes to open after a crash ([`recovery`]); how long a sync takes ([`sync`]).
+//! ([`device`]); how long a pool takes to open after a crash ([`recovery`]); how long a sync takes ([`sync`]), also
+//! that of a running program ([`programs`]).
 
 mod content;
 mod device;
 mod drive;
 mod medium;
 mod overwrites;
+mod programs;
 mod recovery;
 mod simulate;
 mod sync;
