@@ -59,7 +59,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     if survives {
         checks::writable("--scratch", &scratch.join("fulgurite-demo.pool"))?;
         // The pool, and a copy of the text.
-        checks::space("--scratch", &scratch, survive::POOL_BYTES + survive::text_bytes(quick))?;
+        checks::space("--scratch", &scratch, survive::POOL_BYTES + survive::copy_bytes(quick))?;
     }
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);

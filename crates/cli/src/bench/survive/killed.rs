@@ -33,12 +33,14 @@ pub struct Expected {
 }
 
 /// A state that the program said is saved.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Saved {
     /// Its token.
     pub token: u64,
     /// Pieces that are in it for certain.
     pub pieces: u64,
+    /// How long it took, as far as can be heard.
+    pub took_ms: f64,
 }
 
 /// What was heard of the program.
@@ -47,7 +49,7 @@ pub struct Heard {
     counted: Vec<u64>,
     begun: Vec<u64>,
     /// What had been counted when it began to save, while it does.
-    saving: Option<Vec<u64>>,
+    saving: Option<(Instant, Vec<u64>)>,
     /// The last state that it said is saved.
     acknowledged: Expected,
     /// All that it said are saved.
@@ -68,10 +70,11 @@ impl Heard {
             Line::Opened | Line::Failed(_) => {}
             Line::Begun(piece) => count(&mut self.begun, *piece),
             Line::Counted(piece) => count(&mut self.counted, *piece),
-            Line::Saving => self.saving = Some(self.counted.clone()),
+            Line::Saving => self.saving = Some((Instant::now(), self.counted.clone())),
             Line::Saved(token) => {
-                let least = self.saving.take().unwrap_or_else(|| self.counted.clone());
-                self.saved.push(Saved { token: *token, pieces: least.iter().sum() });
+                let (since, least) = self.saving.take().unwrap_or_else(|| (Instant::now(), self.counted.clone()));
+                let took_ms = since.elapsed().as_secs_f64() * 1e3;
+                self.saved.push(Saved { token: *token, pieces: least.iter().sum(), took_ms });
                 self.acknowledged = Expected { token: *token, least, most: self.begun.clone() };
             }
         }
@@ -93,7 +96,7 @@ impl Heard {
         let last = self.acknowledged.token;
         let expected = match &self.saving {
             _ if token == last => self.acknowledged.clone(),
-            Some(counted) if token > last => Expected { token, least: counted.clone(), most: self.begun.clone() },
+            Some((_, counted)) if token > last => Expected { token, least: counted.clone(), most: self.begun.clone() },
             _ if token > last => {
                 return Err(format!("state {token} is there, which nobody was saving; the last one was {last}"));
             }
@@ -124,11 +127,13 @@ pub struct Life {
     pub lived: Duration,
 }
 
-/// When to kill: so long after it has said so often that a state is saved.
+/// When to kill: so long after it has said so often that a state is saved, or that it is about to save the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     /// States that are saved.
     pub saved: usize,
+    /// Whether the next one must have begun to be saved.
+    pub saving: bool,
     /// And then so long.
     pub delay: Duration,
 }
@@ -166,7 +171,7 @@ pub fn life(task: &Task, mut heard: Heard, moment: Moment, interrupt: &Interrupt
     let lines = listen(process.0.stdout.take().context("it has no output")?)?;
     let (mut opened, mut kill_at, mut spoke) = (false, None, Instant::now());
     loop {
-        if kill_at.is_none() && opened && heard.saved.len() >= moment.saved {
+        if kill_at.is_none() && opened && heard.saved.len() >= moment.saved && (heard.was_saving() || !moment.saving) {
             kill_at = Some(Instant::now() + moment.delay);
         }
         interrupt.check()?;
@@ -240,7 +245,7 @@ mod tests {
         }
         assert!(heard.agrees(7, &found([1, 0, 0])).unwrap_err().contains("newest one there is 7"));
         assert!(heard.agrees(9, &found([1, 1, 0])).unwrap_err().contains("nobody was saving"));
-        assert_eq!(heard.saved, [Saved { token: 8, pieces: 2 }]);
+        assert_eq!((heard.saved[0].token, heard.saved[0].pieces), (8, 2));
     }
     #[test]
     fn what_was_being_saved_may_be_there_whole() {

@@ -41,6 +41,11 @@ const DRAM_BYTES: u64 = POOL_BYTES / 25 & !4095;
 /// Different words at most: their table, and what changes of it between states, fit the pool.
 const DISTINCT_MAX: usize = 120_000;
 
+/// DRAM for an old state that is read beside the newest one.
+const READER_DRAM_BYTES: u64 = 4 << 20;
+/// To save a state takes about so long; a kill within it meets the program while it saves, mostly.
+const SAVING_ABOUT: Duration = Duration::from_millis(20);
+
 /// How much of everything.
 struct Size {
     text_bytes: u64,
@@ -53,7 +58,7 @@ struct Size {
 /// What is done at full length, and with `--quick`.
 const fn size(quick: bool) -> Size {
     if quick {
-        Size { text_bytes: 4 << 20, kills: 3, save_every: Duration::from_millis(60), saved_max: 2 }
+        Size { text_bytes: 8 << 20, kills: 3, save_every: Duration::from_millis(60), saved_max: 2 }
     } else {
         Size { text_bytes: 16 << 20, kills: 6, save_every: Duration::from_millis(200), saved_max: 4 }
     }
@@ -61,7 +66,12 @@ const fn size(quick: bool) -> Size {
 
 /// Bytes of text to look for, when nothing else needs any.
 pub const fn text_bytes(quick: bool) -> u64 {
-    2 * size(quick).text_bytes
+    8 * size(quick).text_bytes
+}
+
+/// Bytes of the copy of the text that is counted.
+pub const fn copy_bytes(quick: bool) -> u64 {
+    size(quick).text_bytes + 1
 }
 
 /// A kill, and what was there afterwards.
@@ -215,8 +225,11 @@ fn play(
     for kill in 0..size.kills {
         // The first time, something other than the empty table must have been saved; later even nothing may have been.
         let saved = if kill == 0 { 2 + random.below(size.saved_max) } else { random.below(size.saved_max + 1) };
-        let delay = Duration::from_micros(random.below(2 * survived.save_every_ms * 1000));
-        let moment = Moment { saved: saved as usize, delay };
+        // Every second time, about, while it is saving.
+        let saving = random.below(2) == 0;
+        let longest = if saving { SAVING_ABOUT } else { 2 * size.save_every };
+        let delay = Duration::from_micros(random.below(longest.as_micros() as u64));
+        let moment = Moment { saved: saved as usize, saving, delay };
         let waiting = progress::waiting("counting words into flash, until it is killed");
         let life = killed::life(&task, Heard::from(state.0, &state.1.times), moment, interrupt);
         waiting.finish_and_clear();
@@ -284,7 +297,7 @@ fn look_back(path: &Path, mut older: Older, then: &Contents, newest: &Contents, 
         Ok(())
     };
     let mut pool = Reopened::open(path, DRAM_BYTES, pieces)?;
-    same(&pool.contents_of(token, DRAM_BYTES)?, "read beside newer ones")?;
+    same(&pool.contents_of(token, READER_DRAM_BYTES)?, "read beside newer ones")?;
     if pool.contents()? != *newest {
         bail!("while state {token} was read, the newest one changed");
     }
