@@ -97,7 +97,7 @@ impl Reopened {
         self.token = token;
         Ok(start.elapsed())
     }
-    /// Closes it; the state that is the newest then.
+    /// Closes it, unless it was rolled back; the state that is the newest then.
     pub fn close(self) -> u64 {
         self.token + 1
     }
