@@ -5,7 +5,8 @@ TOOLS := scripts/with-tools
 .PHONY: help demo test bench soak fmt clean
 
 help:
-	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM"
+	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
+	@echo "             then kill a program again and again, and find all that it saved"
 	@echo "make test    everything that must hold: format, lints, tests, models, sanitizer, documents, quick benchmarks"
 	@echo "make bench   the figures, into docs/results/ (about two hours; root for the comparison with swap)"
 	@echo "make soak    the randomised tests with ever new seeds, for MINUTES (60)"

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::pool::args::PoolCommand;
 use crate::values::{
-    self, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size, VictimChoice,
+    self, Act, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size, VictimChoice,
     WorkloadName, non_zero_duration,
 };
 
@@ -38,7 +38,8 @@ Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want root; 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Index the text of this machine into flash memory and serve it with 3-5% of the index in DRAM.
+    /// Index the text of this machine into flash memory and serve it with 3-5% of the index in DRAM; then kill a program again and
+    /// again, and find all that it saved.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Measure.
@@ -65,6 +66,9 @@ pub enum Command {
     /// One configuration under measurement: driven by the parent over stdin and stdout.
     #[command(name = "__child", hide = true)]
     Child,
+    /// Counts words into a pool until it is killed: the program of the demonstration's act.
+    #[command(name = "__counter", hide = true)]
+    Counter,
     /// Sets up swap and cgroups, and removes them when stdin closes.
     #[command(name = "__privileged", hide = true)]
     Privileged,
@@ -99,6 +103,7 @@ Examples:
   fulgurite demo --quick --input /usr/share/doc --report doc.html
   fulgurite demo --dram 5% --flash /mnt/nvme/flash.img --create
   fulgurite demo --config fulgurite,os-swap --scratch /mnt/nvme --json demo.json --plot demo.svg
+  fulgurite demo --act survive --seed 7            only the kills, at other moments
 
 The table: DRAM it may use is the budget of the guarded path, all of the data for dram-only, and the whole cgroup, budget and
 64 MiB, for what the kernel pages. Peak is the highest use of a configuration's cgroup while it served; that takes root.";
@@ -475,6 +480,9 @@ pub struct DemoArgs {
         default_value = "dram-only,fulgurite,flash-sync,os-swap"
     )]
     pub config: Vec<Config>,
+    /// What is shown, comma-separated: search (an index larger than DRAM), survive (memory that a kill -9 does not harm).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::act, default_value = "search,survive")]
+    pub act: Vec<Act>,
     /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB of text].
     #[arg(long, value_name = "DIR")]
     pub input: Option<PathBuf>,

@@ -33,6 +33,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.command {
         Command::Child => return child::run(),
+        Command::Counter => return bench::survive::counter::run(),
         Command::Privileged => return privileged::run(),
         Command::Completions { shell } => pages::completions(shell),
         Command::Man { directory } => pages::manual(&directory),

@@ -249,6 +249,16 @@ named! {
 }
 
 named! {
+    /// What `demo` shows.
+    Act, "act", act {
+        /// An index larger than DRAM, searched.
+        Search = "search",
+        /// Memory that survives kills.
+        Survive = "survive",
+    }
+}
+
+named! {
     /// In which order `bench store` writes.
     Pattern, "pattern of writes", pattern {
         /// All subpages alike.

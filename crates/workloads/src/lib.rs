@@ -30,7 +30,7 @@ pub use rbt::{Rbt, RbtRequest};
 pub use registry::{Listing, THE_SEVEN, UNIFORM, UnknownWorkload, Visitor, all, dispatch, names};
 pub use search::{
     ANSWER_WORDS, Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Hit, IndexSummary,
-    NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word,
+    NUMBER_BYTES_MAX, Query, Search, Skipped, WORD_BYTES_MAX, Word, for_each_word,
 };
 pub use silo::{SiloTpcc, SiloYcsb};
 pub use tatp::{Tatp, TatpMix, TatpRequest, UpdateRequest};

@@ -1,4 +1,5 @@
-//! `demo`: index the text of this machine into flash memory and search it, with a few percent of the index in DRAM.
+//! `demo`: index the text of this machine into flash memory and search it, with a few percent of the index in DRAM; then the act
+//! in which memory survives ([`super::survive`]). Here is the search, and the report over both.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use fulgurite_workloads::{Corpus, IndexSummary, Params};
 use super::image::Image;
 use super::live::{Measure, latency_curves, measure, share_bars};
 use super::session::{CGROUP_ALLOWANCE_BYTES, Session, Way, swap_bytes};
+use super::survive::{self, Survived};
 use crate::args::{DemoArgs, WorkArgs};
 use crate::bad_input::{BadInput, bad_input};
 use crate::checks;
@@ -20,7 +22,7 @@ use crate::progress;
 use crate::report::html::Page;
 use crate::report::rows::LiveRow;
 use crate::report::{self, Report, table};
-use crate::values::{Config, Size};
+use crate::values::{Act, Config, Size};
 
 /// DRAM of a fiber: its stack, guard and context.
 const STACK_BYTES: u64 = 38 << 10;
@@ -44,14 +46,24 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let start = Instant::now();
     let quick = args.output.quick;
     let machine = Machine::describe();
-    // dram-only is the denominator, whether it was named or not.
-    let mut configs = vec![Config::DramOnly];
-    configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
-    let ways = |clusters: &'static [u32]| move |config| Way::all(config, args.flash.workers, clusters, quick);
-    let on_flash = configs.iter().filter(|c| c.guarded()).flat_map(|c| ways(&[0])(*c)).count() as u64;
-    checks::before_data(&args.flash, on_flash, &machine)?;
+    let (searches, survives) = (args.act.contains(&Act::Search), args.act.contains(&Act::Survive));
+    let scratch = checks::scratch(&args.flash)?;
+    if !searches && args.output.plot.is_some() {
+        bad_input!("--plot draws the search; leave it out, or add search to --act");
+    }
+    if searches {
+        let ways = |config| Way::all(config, args.flash.workers, &[0], quick);
+        let on_flash = configs(args).into_iter().filter(|c| c.guarded()).flat_map(ways).count() as u64;
+        checks::before_data(&args.flash, on_flash, &machine)?;
+    }
+    if survives {
+        checks::writable("--scratch", &scratch.join("fulgurite-demo.pool"))?;
+        // The pool, and a copy of the text.
+        checks::space("--scratch", &scratch, survive::POOL_BYTES + survive::copy_bytes(quick))?;
+    }
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
-    let limit = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
+    let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
+    let limit = if searches { most } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
     let scan_time = start.elapsed();
     let text = format!(
@@ -60,8 +72,89 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         table::thousands(corpus.files().len() as i64),
         corpus.dir().display()
     );
-    report::print(&args.output, &format!("{}\nIndexing {text}", machine.line()))?;
-    let left_out = left_out(&corpus, limit);
+    report::print(&args.output, &machine.line())?;
+    let found = Found { corpus: &corpus, text: &text, limit, scan_time, start };
+    let searched = if searches { Some(search(args, &found, &interrupt)?) } else { None };
+    let interrupted = searched.as_ref().is_some_and(|s| s.interrupted);
+    let survived = (survives && !interrupted).then(|| survive::run(&args.output, &scratch, &corpus, &interrupt));
+    if let Some(survived) = &survived {
+        report::print(&args.output, &survive::ending(survived))?;
+    }
+
+    let interrupted = interrupted || survived.as_ref().is_some_and(|s| s.interrupted);
+    let rows = searched.as_ref().map_or(&[][..], |s| &s.rows);
+    let command = report::command_line();
+    let mut setting = searched.as_ref().map_or_else(|| serde_json::json!({}), |s| s.setting.clone());
+    setting["text_bytes"] = corpus.text_bytes().into();
+    let acts = Acts { report: Report { machine: &machine, command, setting, interrupted, rows }, survive: survived };
+    report::write_json(&args.output, &acts)?;
+    if searches {
+        report::write_plot(&args.output, || super::live::plot(rows))?;
+    }
+    report::write_file(&args.report, page(&machine, &text, searched.as_ref(), acts.survive.as_ref()).as_bytes())?;
+    report::print(
+        &args.output,
+        &format!("The report is in {}; {:.0} s in all", args.report.display(), start.elapsed().as_secs_f64()),
+    )?;
+    if interrupted {
+        return Err(Interrupted.into());
+    }
+    let mut failed = searched.as_ref().map_or_else(Vec::new, |s| s.failed.clone());
+    failed.extend(acts.survive.and_then(|s| s.failure));
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    Ok(())
+}
+
+/// What is written as JSON.
+#[derive(serde::Serialize)]
+struct Acts<'r> {
+    #[serde(flatten)]
+    report: Report<'r, LiveRow>,
+    /// None when it was not played.
+    survive: Option<Survived>,
+}
+
+/// Configurations of the search: dram-only is the denominator, whether it was named or not.
+fn configs(args: &DemoArgs) -> Vec<Config> {
+    let mut configs = vec![Config::DramOnly];
+    configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
+    configs
+}
+
+/// The text that was found.
+struct Found<'f> {
+    corpus: &'f Arc<Corpus>,
+    /// It, in words.
+    text: &'f str,
+    /// Bytes that were looked for, at most.
+    limit: u64,
+    /// How long that took.
+    scan_time: Duration,
+    /// When all began.
+    start: Instant,
+}
+
+/// The search, measured.
+struct Searched {
+    session: Session,
+    summary: IndexSummary,
+    rows: Vec<LiveRow>,
+    lines: Vec<Vec<String>>,
+    notes: Vec<String>,
+    setting: serde_json::Value,
+    failed: Vec<String>,
+    interrupted: bool,
+}
+
+/// Indexes the text, searches it in all configurations, and prints what came out.
+fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<Searched> {
+    let (corpus, quick) = (found.corpus, args.output.quick);
+    let mut configs = configs(args);
+    let ways = |clusters: &'static [u32]| move |config| Way::all(config, args.flash.workers, clusters, quick);
+    report::print(&args.output, &format!("Indexing {}", found.text))?;
+    let left_out = left_out(corpus, found.limit);
     if let Some(sentence) = &left_out {
         report::print(&args.output, sentence)?;
     }
@@ -98,11 +191,11 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     }
     // An index takes about 1.2 times its text (from above); what it really took decides about DRAM below.
     let data_bytes = corpus.text_bytes() / 5 * 6;
-    let (clusters, one_cluster) = clusters(args, data_bytes, scan_time)?;
-    let mut session = Session::start_in_ways(&flash, data_bytes, &mut configs, &ways(clusters), &interrupt)?;
+    let (clusters, one_cluster) = clusters(args, data_bytes, found.scan_time)?;
+    let mut session = Session::start_in_ways(&flash, data_bytes, &mut configs, &ways(clusters), interrupt)?;
     notes.extend(one_cluster.filter(|_| configs.contains(&Config::OsSwap)));
     let params = Params { bytes: 0, zipf: 0.99, seed: args.output.seed, input: args.input.clone() };
-    let (mut image, summary) = Image::index(&corpus, &params, &interrupt)?;
+    let (mut image, summary) = Image::index(corpus, &params, interrupt)?;
     session.data_bytes = image.region_bytes;
     session.dram_bytes = flash.dram.of(image.region_bytes);
     if matches!(args.flash.dram, Size::Percent(_)) {
@@ -117,7 +210,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
             table::thousands(summary.postings.cast_signed()),
             format_bytes(session.dram_bytes),
             session.dram_bytes as f64 / summary.index_bytes as f64 * 100.0,
-            start.elapsed().as_secs_f64(),
+            found.start.elapsed().as_secs_f64(),
         ),
     )?;
     let work = WorkArgs { miss_every: None, work: None, zipf: None };
@@ -131,27 +224,11 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         report::print(&args.output, note)?;
     }
     let mut setting = session.setting();
-    setting["text_bytes"] = corpus.text_bytes().into();
     setting["index_bytes"] = summary.index_bytes.into();
     setting["documents"] = summary.documents.into();
     setting["dollars_per_gb"] = serde_json::json!({ "dram": DRAM_DOLLARS_PER_GB, "flash": FLASH_DOLLARS_PER_GB });
-    let command = report::command_line();
-    let (machine, interrupted) = (&session.machine, ran.interrupted);
-    report::write_json(&args.output, &Report { machine, command, setting, interrupted, rows: &rows })?;
-    report::write_plot(&args.output, || super::live::plot(&rows))?;
-    let page = page(&session, &text, &summary, &rows, &lines, &notes);
-    report::write_file(&args.report, page.as_bytes())?;
-    report::print(
-        &args.output,
-        &format!("The report is in {}; {:.0} s in all", args.report.display(), start.elapsed().as_secs_f64()),
-    )?;
-    if interrupted {
-        return Err(Interrupted.into());
-    }
-    if !ran.failed.is_empty() {
-        bail!("{}", ran.failed.join("; "));
-    }
-    Ok(())
+    let (failed, interrupted) = (ran.failed, ran.interrupted);
+    Ok(Searched { session, summary, rows, lines, notes, setting, failed, interrupted })
 }
 
 /// Looking for text may take so long for os-swap to run with both values of `vm.page-cluster`: the second costs about half a
@@ -283,15 +360,32 @@ fn line(row: &LiveRow) -> Vec<String> {
 }
 
 /// The report.
-fn page(
-    session: &Session,
-    text: &str,
-    summary: &IndexSummary,
-    rows: &[LiveRow],
-    lines: &[Vec<String>],
-    notes: &[String],
-) -> String {
-    let mut page = Page::new("Fulgurite: search from flash at DRAM speed");
+fn page(machine: &Machine, text: &str, searched: Option<&Searched>, survived: Option<&Survived>) -> String {
+    let title = if searched.is_some() { "Fulgurite: search from flash at DRAM speed" } else { "Fulgurite" };
+    let mut page = Page::new(title);
+    if let Some(searched) = searched {
+        search_page(&mut page, text, searched);
+    }
+    if let Some(survived) = survived {
+        survive::page(&mut page, survived);
+    }
+    page.heading("How it was measured");
+    page.paragraph(&machine.line());
+    if let Some(searched) = searched {
+        if let Some(ours) = searched.rows.iter().find(|r| r.config == Config::Fulgurite.name()) {
+            page.paragraph(&format!("Flash: {}. Worker on core {:?}.", ours.flash, ours.cores));
+        }
+        for note in &searched.notes {
+            page.paragraph(note);
+        }
+    }
+    page.paragraph(&format!("Command: {}", report::command_line()));
+    page.finish()
+}
+
+/// The search's part of it.
+fn search_page(page: &mut Page, text: &str, searched: &Searched) {
+    let Searched { session, summary, rows, lines, .. } = searched;
     page.paragraph(&format!(
         "An index over {text} lies in flash: {}. The DRAM in front of it may hold {:.1}% of that ({}). Each query looks two or \
          three words up, ranks the files that hold them all and reads snippets of the best.",
@@ -348,16 +442,6 @@ fn page(
     page.drawing(&share_bars(rows).draw().finish());
     page.heading("Latency");
     page.drawing(&latency_curves(rows, "search").draw().finish());
-    page.heading("How it was measured");
-    page.paragraph(&session.machine.line());
-    if let Some(ours) = of(Config::Fulgurite) {
-        page.paragraph(&format!("Flash: {}. Worker on core {:?}.", ours.flash, ours.cores));
-    }
-    for note in notes {
-        page.paragraph(note);
-    }
-    page.paragraph(&format!("Command: {}", report::command_line()));
-    page.finish()
 }
 
 #[cfg(test)]

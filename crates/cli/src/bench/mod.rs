@@ -13,4 +13,5 @@ pub mod policies;
 mod rounds;
 mod session;
 pub mod store;
+pub mod survive;
 pub mod tail;

@@ -30,12 +30,12 @@ use self::index::{Index, corrupt};
 use self::layout::{Header, MAGIC, PART_MAX, WEIGHT_ONE};
 use self::query::SNIPPET_BYTES;
 use self::sample::{PASSAGES_MAX, Passage};
-use self::word::{for_each_word, mix};
+use self::word::mix;
 use crate::{Params, Workload, WorkloadError};
 
 pub use self::corpus::{Corpus, CorpusError, CorpusFile, ENOUGH_TEXT_BYTES, FILE_BYTES_MAX, Skipped};
 pub use self::sample::Query;
-pub use self::word::{NUMBER_BYTES_MAX, WORD_BYTES_MAX, Word};
+pub use self::word::{NUMBER_BYTES_MAX, WORD_BYTES_MAX, Word, for_each_word};
 
 /// Words that [`Search::answer`] looks for at most.
 pub const ANSWER_WORDS: usize = 8;

@@ -93,7 +93,7 @@ const FOLD: [u8; 128] = {
 };
 
 /// Calls `each` with every word of `text` and the byte at which it starts, in order.
-pub(super) fn for_each_word(text: &str, mut each: impl FnMut(&Word, usize)) {
+pub fn for_each_word(text: &str, mut each: impl FnMut(&Word, usize)) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while at < bytes.len() {

@@ -1,0 +1,111 @@
+//! The pool as this process opens it after a kill: what is in its newest state and in older ones.
+//!
+//! Who closes a pool in good order saves its state once more: after each look there is a state with the next number and the same
+//! contents.
+
+use std::collections::HashMap as Counts;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use fulgurite::{AccessError, Context, Fulgurite, HashMap, Latch, Medium, NoLatch, Reader};
+
+use super::counter::{PIECES, Table, WORDS, open};
+use super::text::{Contents, Key};
+
+/// An open pool.
+pub struct Reopened {
+    memory: Fulgurite,
+    /// Its newest state.
+    pub token: u64,
+    /// How long it took until it was open.
+    pub took: Duration,
+    pieces: usize,
+}
+
+/// Reads all of both tables, and checks them on the way.
+fn read<L: Latch>(
+    m: &mut Context,
+    words: &HashMap<Key, u64, L>,
+    noted: &HashMap<u64, u64, L>,
+    pieces: usize,
+) -> Result<Contents, AccessError> {
+    let mut contents = Contents { words: Counts::new(), times: vec![0; pieces] };
+    words.check(m)?;
+    noted.check(m)?;
+    words.for_each(m, |word, count| contents.words.extend([(*word, *count)]))?;
+    noted.for_each(m, |piece, count| {
+        // A piece that the text does not have makes the table of words wrong, too.
+        contents.times.get_mut(*piece as usize).into_iter().for_each(|times| *times = *count);
+    })?;
+    Ok(contents)
+}
+
+impl Reopened {
+    /// Opens the pool in a file, whose text has so many pieces.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or has no state.
+    pub fn open(path: &Path, dram_bytes: u64, pieces: usize) -> Result<Reopened> {
+        let start = Instant::now();
+        let memory = open(Medium::Pool { path: path.into() }, dram_bytes)?;
+        let took = start.elapsed();
+        let Some(token) = memory.tokens()?.last().copied() else { bail!("the pool is open, and no state is in it") };
+        Ok(Reopened { memory, token, took, pieces })
+    }
+    /// What its newest state holds.
+    ///
+    /// # Errors
+    /// When the tables are not there or damaged.
+    pub fn contents(&self) -> Result<Contents> {
+        let roots = self.memory.roots()?;
+        for name in [WORDS, PIECES] {
+            if !roots.iter().any(|root| root.name == name) {
+                bail!("nothing with the name \"{name}\" is in state {}", self.token);
+            }
+        }
+        let (words, noted): (Table<Key>, Table<u64>) =
+            (self.memory.named(WORDS).hash_map(1)?, self.memory.named(PIECES).hash_map(1)?);
+        let pieces = self.pieces;
+        Ok(self.memory.run(move |m| read(m, &**words, &**noted, pieces))?)
+    }
+    /// Keeps a state for good.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn pin(&self, token: u64) -> Result<()> {
+        Ok(self.memory.pin_token(token, true)?)
+    }
+    /// What an older state holds, read beside the newest one.
+    ///
+    /// # Errors
+    /// When it is not there, or its tables are not.
+    pub fn contents_of(&self, token: u64, dram_bytes: u64) -> Result<Contents> {
+        let reader: Reader = self.memory.open_token(token, dram_bytes)?;
+        let words = reader.container::<HashMap<Key, u64, NoLatch>>(WORDS)?;
+        let noted = reader.container::<HashMap<u64, u64, NoLatch>>(PIECES)?;
+        let pieces = self.pieces;
+        Ok(reader.run(move |m| read(m, &**words, &**noted, pieces))?)
+    }
+    /// Makes an older state the newest again; how long that took.
+    ///
+    /// # Errors
+    /// When it is not there, or the file fails.
+    pub fn roll_back(&mut self, token: u64) -> Result<Duration> {
+        let start = Instant::now();
+        self.memory.roll_back(token)?;
+        self.token = token;
+        Ok(start.elapsed())
+    }
+    /// Closes it, unless it was rolled back; the state that is the newest then.
+    pub fn close(self) -> u64 {
+        self.token + 1
+    }
+    /// The states that are there, oldest first.
+    ///
+    /// # Errors
+    /// When they cannot be told.
+    pub fn tokens(&self) -> Result<Vec<u64>> {
+        Ok(self.memory.tokens()?)
+    }
+}
