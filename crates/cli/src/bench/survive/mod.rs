@@ -37,7 +37,7 @@ pub use told::{ending, page};
 /// Bytes of the pool.
 pub const POOL_BYTES: u64 = 64 << 20;
 /// DRAM in front of it: 4% of it.
-const DRAM_BYTES: u64 = POOL_BYTES / 25 & !4095;
+const DRAM_BYTES: u64 = (POOL_BYTES / 25) & !4095;
 /// Different words at most: their table, and what changes of it between states, fit the pool.
 const DISTINCT_MAX: usize = 120_000;
 
