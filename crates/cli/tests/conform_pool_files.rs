@@ -261,8 +261,13 @@ fn a_kill_leaves_one_size_or_the_other() {
         killed += usize::from(!child.wait().unwrap().success());
         let after = sizes();
         holds(path, "c", &content);
-        ends(path, 0, &["check", "a"], &["is whole"]);
+        // Between the two copies of the superblock, one says the old size; whoever opens the pool for changes makes them equal.
+        let check = command(path, &["check", "a"]).output().unwrap();
+        let told = String::from_utf8_lossy(&check.stdout).into_owned() + &String::from_utf8_lossy(&check.stderr);
+        let half_way = told.contains("copy 1 of the superblock") && told.contains("1 damaged thing");
+        assert!(check.status.success() || half_way, "{told}");
         well(path, &["resize", "c", "--size", to]);
+        ends(path, 0, &["check", "a"], &["is whole"]);
         assert!([before, sizes()].contains(&after), "{before} became {after} on the way to {}", sizes());
         holds(path, "a", &content);
     }
