@@ -50,7 +50,7 @@ impl List {
     }
 
     /// From the back on.
-    pub(crate) fn from_back<'l>(&self, link: impl Fn(u32) -> Link + 'l) -> impl Iterator<Item = u32> + 'l {
+    pub(crate) fn back_to_front<'l>(&self, link: impl Fn(u32) -> Link + 'l) -> impl Iterator<Item = u32> + 'l {
         let mut at = self.back;
         std::iter::from_fn(move || {
             let here = (at != END).then_some(at)?;

@@ -67,7 +67,7 @@ impl Replacement for Lru {
 
     #[inline]
     fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
-        self.list.from_back(|at| self.links[at as usize]).take(most).for_each(|at| each(FrameIndex(at)));
+        self.list.back_to_front(|at| self.links[at as usize]).take(most).for_each(|at| each(FrameIndex(at)));
     }
 
     fn len(&self) -> usize {
