@@ -107,6 +107,8 @@ impl Bars {
                 }
                 let above = one.spread.map_or(y, |(_, max)| scale.at(max).min(y));
                 if bar > 15.0 || one.value < highest * 0.3 {
+                    // What is small beside the others is not nothing.
+                    let decimals = if one.value > 0.0 && one.value < 1.0 { 2 } else { decimals };
                     let text = format!("{:.decimals$}", one.value);
                     canvas.text(x + bar / 2.0, above - 4.0, Anchor::Middle, "value", &text);
                 }
