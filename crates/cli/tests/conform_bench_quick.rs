@@ -273,3 +273,26 @@ fn demo() {
     }
     assert!(!report.replace("xmlns=\"http://www.w3.org/2000/svg\"", "").contains("http"), "an address in the report");
 }
+
+#[test]
+fn checkpoint() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["bench", "checkpoint", "--dir", ".", "--data", "16M", "--interval", "20ms", "--dram", "8M"];
+    let (json, drawing) = bench(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    let ways: Vec<&str> = rows.iter().map(|row| row["way"].as_str().expect("a way has a name")).collect();
+    assert_eq!(ways, ["plain", "file", "dump", "fulgurite", "sync"]);
+    for row in rows {
+        assert_eq!(number(row, "updates"), 3.0 * 2000.0, "an update takes 10 µs");
+        assert!(number(&row["seconds"], "min") > 0.0 && number(row, "cpu_us_per_update") > 0.0);
+        let keeps = ["file", "dump", "sync"].contains(&row["way"].as_str().unwrap());
+        assert_eq!(number(row, "checkpoints"), if keeps { 3.0 } else { 0.0 });
+        assert_eq!(row["checkpoint_ms"].is_object(), keeps);
+        assert_eq!(row["stopped_ms"].is_object(), keeps);
+    }
+    let written = |way: usize| number(&rows[way], "written_bytes_per_checkpoint");
+    assert_eq!(written(2), 16.0 * 1024.0 * 1024.0, "a dump writes all");
+    assert!(written(1) <= 1024.0 * 1024.0 && written(4) > 0.0, "what was changed: a sixteenth");
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "nothing stays but the results");
+}
