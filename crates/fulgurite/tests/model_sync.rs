@@ -15,7 +15,7 @@ use std::time::Duration;
 use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Runtime, SUBPAGE_BYTES, SyncError, VersionError};
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
 use fulgurite_format::PoolId;
-use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_store::{Geometry, Permissions, Pool, StoreConfig};
 
 const ACCOUNTS: u64 = 96;
 const EACH: u64 = 1000;
@@ -362,6 +362,25 @@ fn a_sync_whose_writes_fail_makes_no_token_and_loses_nothing() {
             }
         }
     }
+}
+
+/// What a page was given while it might be written is not lost when it may not be any more, and its write-back fails.
+#[test]
+fn a_write_back_that_fails_loses_nothing_where_the_permission_has_gone() {
+    let seed = seed("a_write_back_that_fails_loses_nothing_where_the_permission_has_gone");
+    let medium = Arc::new(FaultyFlash::new(MemoryFlash::new(4096).unwrap(), well(seed)));
+    let (runtime, pool) = start(medium.clone(), 1, 200);
+    fill(&runtime);
+    runtime.sync().unwrap();
+    runtime.run(|m| store(m, 3, 77)).unwrap();
+    pool.set_permissions(0..1, Permissions { write: false, ..Permissions::DEFAULT }).unwrap();
+    let rule = |n| FaultPlan::rule(Some(Op::Write), When::Nth(n), Fault::Fails(FlashError::Io(5))).rules[0];
+    // A write-back is tried at several places: all of the first one's fail, and some of the next.
+    medium.set_plan(FaultPlan { seed, rules: (1..=6).map(rule).collect(), ..FaultPlan::default() });
+    runtime.hold_state().unwrap().take_out(page(0), 16 * SUBPAGE_BYTES as u64, true).unwrap();
+    assert!(runtime.statistics().total().counts.write_errors > 0, "none of the write-backs has failed");
+    assert_eq!(contents(&runtime)[3], 77);
+    assert!(matches!(runtime.run(|m| store(m, 3, 78)), Err(AccessError::NotPermitted { write: true, .. })));
 }
 
 #[test]

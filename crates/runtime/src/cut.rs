@@ -27,7 +27,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use fulgurite_flash::{FlashError, Op};
-use fulgurite_format::FrameIndex;
 use fulgurite_policy::Replacement;
 use parking_lot::{Condvar, Mutex};
 
@@ -36,11 +35,6 @@ use crate::mailbox::{Message, Wake};
 use crate::miss::Purpose;
 use crate::residency::State;
 use crate::worker::Worker;
-
-/// Frames that are written ahead of eviction at a time.
-const AHEAD: usize = 16;
-/// One in how many frames is cold: what is written more often than it is evicted is written in vain.
-const COLD_SHARE: usize = 4;
 
 /// Most writes of sealed frames that a worker has under way: three requests of 256 KiB, as a medium makes one of neighbours.
 const PUMP_DEPTH: usize = 192;
@@ -201,15 +195,6 @@ pub(crate) enum Unsealed {
     Later,
     /// Its page has no permission.
     Never,
-}
-
-/// What of a range is still in DRAM, or on its way.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct StillThere {
-    /// Frames, and writes under way.
-    pub count: u64,
-    /// Of the frames, those that are pinned.
-    pub pinned: u64,
 }
 
 /// What a worker did while it was halted.
@@ -480,61 +465,6 @@ impl Worker {
         }
     }
 
-    // ---- ahead of eviction ----------------------------------------------------------------------------------------------
-
-    /// Writes back what will be evicted next and has changed, from where it lies: the worker has nothing to do, and the medium nothing
-    /// of it. Then an eviction finds it clean, and a sync has less to write. Returns whether anything was begun.
-    pub(crate) fn write_ahead(&mut self) -> bool {
-        if self.shared.cut.holds_back() || self.stopping() || !self.has_room_to_write() {
-            return false;
-        }
-        let now = self.shared.clock.now_ns();
-        if now < self.retry_ns {
-            return false;
-        }
-        let (first, shared) = (self.first_frame, self.shared.clone());
-        let mut chosen: Vec<u32> = Vec::with_capacity(AHEAD);
-        let mut look = |frame: FrameIndex| {
-            let marks = shared.frames.marks(first + frame.0);
-            let idle = marks.dirty.load(Ordering::Relaxed) == DIRTY
-                && marks.pins.load(Ordering::Relaxed) == 0
-                && marks.referenced.load(Ordering::Relaxed) == 0;
-            if idle && chosen.len() < AHEAD {
-                chosen.push(frame.0);
-            }
-        };
-        self.replacement.coldest(self.frame_limit as usize / COLD_SHARE, &mut look);
-        chosen.retain(|&local| {
-            let dirty = &shared.frames.marks(first + local).dirty;
-            self.held[local as usize].linked
-                && dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        });
-        if chosen.is_empty() {
-            return false;
-        }
-        if !shared.alone() {
-            // Another worker may have looked at the mark just before: then its slot names the frame.
-            self.statistics.counts.barriers += 1;
-            fulgurite_sys::barrier::expedited();
-        }
-        let mut begun = false;
-        for &local in &chosen {
-            let frame = first + local;
-            let marks = shared.frames.marks(frame);
-            let used = !shared.alone() && self.used_elsewhere(frame) || marks.pins.load(Ordering::Acquire) > 0;
-            if used || !self.has_room_to_write() {
-                marks.dirty.store(DIRTY, Ordering::Release);
-                continue;
-            }
-            shared.pin(frame);
-            self.writing += 1;
-            self.statistics.counts.written_ahead += 1;
-            self.submit(Op::Write, self.held[local as usize].subpage, frame, Purpose::Ahead, now);
-            begun = true;
-        }
-        begun
-    }
-
     // ---- roll back ------------------------------------------------------------------------------------------------------
 
     /// Waits until nothing is under way.
@@ -578,36 +508,5 @@ impl Worker {
             marks.dirty.store(CLEAN, Ordering::Relaxed);
             marks.pins.store(0, Ordering::Relaxed);
         }
-    }
-
-    // ---- a range leaves DRAM --------------------------------------------------------------------------------------------
-
-    /// Takes subpages of a range out of DRAM: what has changed is written back, or dropped. Returns what could not go yet. No sync is
-    /// under way.
-    pub(crate) fn take_out(&mut self, range: &std::ops::Range<u32>, write_back: bool) -> StillThere {
-        let mut still = StillThere::default();
-        for local in 0..self.held.len() as u32 {
-            let subpage = self.held[local as usize].subpage;
-            if !self.held[local as usize].linked || !range.contains(&subpage) {
-                continue;
-            }
-            let marks = self.shared.frames.marks(self.first_frame + local);
-            if marks.pins.load(Ordering::Relaxed) > 0 {
-                still.count += 1;
-                still.pinned += 1;
-                continue;
-            }
-            self.replacement.removed(index(local));
-            if let Some(victim) = self.unlink(local, subpage) {
-                let dirty = &self.shared.frames.marks(self.first_frame + local).dirty;
-                if !write_back && has_changes(dirty.load(Ordering::Relaxed)) {
-                    dirty.store(CLEAN, Ordering::Relaxed);
-                }
-                self.finish_batch(&[victim]);
-            }
-            still.count += u64::from(self.held[local as usize].linked);
-        }
-        still.count += self.writes_under_way(range);
-        still
     }
 }

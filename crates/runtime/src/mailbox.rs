@@ -8,7 +8,8 @@ use fulgurite_flash::FlashError;
 use fulgurite_policy::Waiter;
 use fulgurite_sys::Notifier;
 
-use crate::cut::{Halt, StillThere};
+use crate::cut::Halt;
+use crate::evict::StillThere;
 use crate::job::ErasedJob;
 use crate::service::ServiceFactory;
 use crate::stats::WorkerStatistics;

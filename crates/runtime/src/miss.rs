@@ -9,7 +9,7 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
 use crate::context::WaitsFor;
-use crate::frames::{DIRTY, READ_ONLY, index};
+use crate::frames::{DIRTY, READ_ONLY, has_changes, index};
 use crate::mailbox::{Message, Wake};
 use crate::primitive::Ordering;
 use crate::residency::{self, State};
@@ -371,7 +371,11 @@ impl Worker {
         self.held[local] = Held { subpage, fresh, linked: true, out: false };
         self.shared.frames.take_referenced(frame);
         if self.shared.permissions && !self.shared.flash.may(subpage, true) {
-            self.shared.frames.marks(frame).dirty.store(READ_ONLY, Ordering::Relaxed);
+            // What could not be written back was written while it might be, and is not to be lost.
+            let dirty = &self.shared.frames.marks(frame).dirty;
+            if !has_changes(dirty.load(Ordering::Relaxed)) {
+                dirty.store(READ_ONLY, Ordering::Relaxed);
+            }
         }
         self.replacement.inserted(index(local as u32), SubpageIndex(subpage));
         self.shared.table.finish(subpage, self.id, state);
@@ -449,10 +453,10 @@ impl Worker {
                     self.requests[slot].since_ns = now_ns;
                     self.flushed(subpage, Err(FlashError::TimedOut));
                 }
-                // Its frame is pinned until an answer comes.
-                Purpose::WriteInPlace | Purpose::Sealed | Purpose::Ahead => self.requests[slot].since_ns = now_ns,
-                // A frame of nobody's.
-                Purpose::Copied => self.requests[slot].since_ns = now_ns,
+                // Its frame is pinned until an answer comes, or nobody's.
+                Purpose::WriteInPlace | Purpose::Sealed | Purpose::Ahead | Purpose::Copied => {
+                    self.requests[slot].since_ns = now_ns;
+                }
                 Purpose::Abandoned => {}
             }
         }

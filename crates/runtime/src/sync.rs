@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use fulgurite_flash::{FlashError, VersionError, Versions};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
-use crate::cut::{Halt, HaltReport, Halted, StillThere};
+use crate::cut::{Halt, HaltReport, Halted};
+use crate::evict::StillThere;
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
 use crate::{AccessError, Context, JobError, Runtime};
