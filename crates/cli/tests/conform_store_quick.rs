@@ -4,40 +4,18 @@
 //! speed is compared with numbers.
 
 use std::path::Path;
-use std::process::Command;
 
+use quick::{bench_and_table, number, rows, whole};
 use serde_json::Value;
 
-/// Runs the program in a directory, and returns its JSON and its drawing.
+#[path = "common/quick.rs"]
+mod quick;
+
+/// Runs the program in a directory, and returns its JSON and its drawing, which are whole.
 fn bench(directory: &Path, words: &[&str]) -> (Value, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
-        .args(words)
-        .args(["--quick", "--json", "out.json", "--plot", "out.svg"])
-        .current_dir(directory)
-        .output()
-        .expect("the program starts");
-    let (told, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{words:?}: {told}{wrong}");
-    assert!(!told.trim().is_empty(), "{words:?} prints a table");
-    let json = std::fs::read_to_string(directory.join("out.json")).expect("the JSON was written");
-    let drawing = std::fs::read_to_string(directory.join("out.svg")).expect("the drawing was written");
-    assert!(drawing.starts_with("<svg") && drawing.trim_end().ends_with("</svg>"));
-    assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "a drawing without numbers");
-    let json: Value = serde_json::from_str(&json).expect("JSON");
-    assert!(number(&json["machine"], "cores") >= 1.0);
-    assert!(json["command"].as_str().is_some_and(|c| c.starts_with("fulgurite ")));
-    assert_eq!(json["interrupted"], Value::Bool(false));
+    let (json, drawing, _) = bench_and_table(directory, words);
+    whole(&json, &drawing);
     (json, drawing)
-}
-
-fn number(of: &Value, key: &str) -> f64 {
-    let number = of[key].as_f64().unwrap_or_else(|| panic!("{key} is no number in {of}"));
-    assert!(number.is_finite(), "{key} is {number}");
-    number
-}
-
-fn rows<'v>(of: &'v Value, key: &str) -> &'v Vec<Value> {
-    of[key].as_array().unwrap_or_else(|| panic!("{key} is no list"))
 }
 
 /// A spread's parts are in order; its median.
