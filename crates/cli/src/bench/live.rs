@@ -76,10 +76,11 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             format!("{} ({} to {} by round)", show(of.median), show(of.min), show(of.max))
         };
         if let (Some(limit), Some(share)) = (row.device_limit_spread, row.share_of_device_limit_spread) {
+            let more = if share.median > 1.0 { "; more than 100%: neither yardstick found its ceiling" } else { "" };
             report::print(
                 &args.output,
                 &format!(
-                    "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself",
+                    "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself{more}",
                     row.workload,
                     row.config,
                     spread(share, table::percent),
@@ -122,6 +123,12 @@ pub fn run(args: &LiveArgs) -> Result<()> {
                 )?;
             }
         }
+    }
+    for row in rows.iter().filter(|row| suspect(row)) {
+        session.note(format!(
+            "{}, {}: faster than plain memory, which cannot be: something disturbed the run; repeat it.",
+            row.workload, row.config
+        ));
     }
     for note in &session.notes {
         report::print(&args.output, note)?;
@@ -200,9 +207,9 @@ fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
     one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
 }
 
-/// Requests a second of its device in a round.
+/// Requests a second of its device in a round. Where neighbouring subpages went out together they are one.
 fn device_rate(outcome: &Outcome) -> f64 {
-    (outcome.device_reads + outcome.device_writes) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
+    (outcome.device_reads + outcome.write_requests()) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
 }
 
 /// Reads and writes a second, round by round, as a share of what fio got right after.
@@ -211,11 +218,16 @@ fn shares_of_fio(one: &Contestant) -> Vec<f64> {
     rounds.filter_map(|(outcome, limit)| Some(device_rate(outcome) / limit.fio_per_s?)).collect()
 }
 
+/// What a device allows, by the yardstick that got more out of it.
+fn allowed(limit: &Limit) -> Option<f64> {
+    limit.device_per_s.into_iter().chain(limit.fio_per_s).max_by(f64::total_cmp)
+}
+
 /// Throughput, round by round, as a share of what the device allowed right after: its requests, at the pace of the device; no
 /// faster than dram-only.
 fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
     let share = |round: usize, outcome: &Outcome| {
-        let of_device = device_rate(outcome) / one.limits.get(round)?.device_per_s?;
+        let of_device = device_rate(outcome) / allowed(one.limits.get(round)?)?;
         let of_dram = dram_only.and_then(|d| Some(rate(outcome) / rate(d.outcomes.get(round)?)));
         // A share of the lesser of two is the larger of the shares of both.
         Some(of_device.max(of_dram.unwrap_or(0.0)))
@@ -285,7 +297,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     let guarded = one.way.config.guarded();
     let ops_per_s = Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
     let limits = |of: fn(&Limit) -> Option<f64>| one.limits.iter().filter_map(of).collect::<Vec<f64>>();
-    let device_limit = Spread::of_any(&limits(|l| l.device_per_s));
+    let device_limit = Spread::of_any(&limits(allowed));
     let fio = Spread::of_any(&limits(|l| l.fio_per_s));
     let of_device_limit = Spread::of_any(&shares_of_device_limit(one, dram_only));
     let of_fio = Spread::of_any(&shares_of_fio(one));
@@ -315,9 +327,9 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         over_os_swap: None,
         over_mmap: None,
         misses_per_s: per(misses, elapsed_s),
-        work_us_per_miss: per(dram_ns_per_op * requests / 1000.0, misses),
-        accesses_per_miss: per(accesses, misses),
-        miss_ratio: per(misses, accesses),
+        work_us_per_miss: (misses > 0.0).then(|| dram_ns_per_op * requests / 1000.0 / misses),
+        accesses_per_miss: (guarded && misses > 0.0).then(|| accesses / misses),
+        miss_ratio: (accesses > 0.0).then(|| misses / accesses),
         misses_per_op: per(misses, requests),
         p50_us: latency.us(50.0),
         p99_us: latency.us(99.0),
@@ -342,6 +354,15 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         variants: Vec::new(),
         curve: latency.curve(),
     }
+}
+
+/// By more than this, no configuration with less DRAM outdoes plain memory.
+const NOISE: f64 = 1.03;
+
+/// Whether a row cannot be true.
+fn suspect(row: &LiveRow) -> bool {
+    Config::ALL.iter().any(|c| c.name() == row.config && c.capped())
+        && row.share_of_dram_only.is_some_and(|share| share.median > NOISE)
 }
 
 /// Averages over the workloads.

@@ -77,7 +77,7 @@ pub fn live(rows: &[LiveRow]) -> String {
         // A workload is named once.
         let workload = if row.workload == last { String::new() } else { row.workload.clone() };
         last.clone_from(&row.workload);
-        let per_miss = |value: f64| if value > 0.0 { number(value) } else { "-".to_owned() };
+        let per_miss = |value: Option<f64>| value.map_or("-".to_owned(), number);
         let config = match (row.variants.is_empty(), row.page_cluster) {
             (true, _) => row.config.clone(),
             (false, None) => format!("{} x{}", row.config, row.fibers_or_threads),
