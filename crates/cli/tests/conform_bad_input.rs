@@ -74,6 +74,27 @@ fn counts_and_times() {
     refused(&["bench", "tail", "--loads=0"], &["above 0%"]);
 }
 
+/// As they are written without much thought: after a space.
+#[test]
+fn values_below_zero() {
+    for (option, value, part) in [
+        ("--data", "-5", "\"-5\" is negative"),
+        ("--dram", "-3%", "above 0%"),
+        ("--dram", "-64M", "negative"),
+        ("--zipf", "-1", "0 (uniform) to 4"),
+        ("--miss-every", "-1us", "negative"),
+        ("--workers", "-1", "1..=4096"),
+        ("--seed", "-1", "invalid digit"),
+    ] {
+        refused(&["bench", "live", "--quick", option, value], &[option, value, part]);
+    }
+    refused(&["demo", "--dram", "-3%"], &["above 0%"]);
+    refused(&["pool", "create", "a.pool", "--size", "-1G"], &["--size", "negative"]);
+    // A value that is missing is missing, whatever follows.
+    refused(&["bench", "live", "--data", "--dram", "1G"], &["a value is required for '--data <SIZE>'"]);
+    refused(&["bench", "live", "--quick", "-5"], &["unexpected argument '-5'"]);
+}
+
 #[test]
 fn machine() {
     refused(&["bench", "live", "--quick", "--dram=9000T"], &["more than this machine has"]);
