@@ -22,7 +22,7 @@ use crate::progress;
 use crate::report::html::Page;
 use crate::report::rows::LiveRow;
 use crate::report::{self, Report, table};
-use crate::values::{Act, Config, Size};
+use crate::values::{Act, Config, FlashChoice, Size};
 
 /// DRAM of a fiber: its stack, guard and context.
 const STACK_BYTES: u64 = 38 << 10;
@@ -30,6 +30,8 @@ const STACK_BYTES: u64 = 38 << 10;
 const TEXT_BYTES_MAX: u64 = 512 << 20;
 /// The same with `--quick`.
 const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
+/// Flash with less room than this is not worth an index: the frames, tables and stacks in DRAM would take more.
+const FLASH_BYTES_MIN: u64 = 4 << 20;
 
 /// Prices of a gigabyte, in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters to the comparison.
 const DRAM_DOLLARS_PER_GB: f64 = 3.0;
@@ -47,7 +49,6 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let quick = args.output.quick;
     let machine = Machine::describe();
     let (searches, survives) = (args.act.contains(&Act::Search), args.act.contains(&Act::Survive));
-    let scratch = checks::scratch(&args.flash)?;
     if !searches && args.output.plot.is_some() {
         bad_input!("--plot draws the search; leave it out, or add search to --act");
     }
@@ -56,6 +57,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         let on_flash = configs(args).into_iter().filter(|c| c.guarded()).flat_map(ways).count() as u64;
         checks::before_data(&args.flash, on_flash, &machine)?;
     }
+    let scratch = checks::scratch(&args.flash)?;
     if survives {
         checks::writable("--scratch", &scratch.join("fulgurite-demo.pool"))?;
         // The pool, and a copy of the text.
@@ -63,7 +65,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     }
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
-    let limit = if searches { most } else { most.min(survive::text_bytes(quick)) };
+    let limit = if searches { on_flash(args, most)? } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
     let scan_time = start.elapsed();
     let text = format!(
@@ -73,6 +75,10 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         corpus.dir().display()
     );
     report::print(&args.output, &machine.line())?;
+    if searches && limit < most && !corpus.is_complete() {
+        let flash = &args.flash.flash;
+        report::print(&args.output, &format!("--flash {flash} has room for the index of no more text than this."))?;
+    }
     let found = Found { corpus: &corpus, text: &text, limit, scan_time, start };
     let searched = if searches { Some(search(args, &found, &interrupt)?) } else { None };
     let interrupted = searched.as_ref().is_some_and(|s| s.interrupted);
@@ -121,6 +127,25 @@ fn configs(args: &DemoArgs) -> Vec<Config> {
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     configs
+}
+
+/// Bytes of text to look for: `most`, or as many as the file or device that --flash names has room for.
+fn on_flash(args: &DemoArgs, most: u64) -> Result<u64> {
+    let (Some(bytes), FlashChoice::File(path)) = (checks::flash_bytes(&args.flash)?, &args.flash.flash) else {
+        return Ok(most);
+    };
+    // A pool has half as much again for what it writes beside the data.
+    let room = if args.config.contains(&Config::Pool) { bytes / 3 * 2 } else { bytes };
+    if room < FLASH_BYTES_MIN {
+        bad_input!(
+            "--flash {} has {}, too little for an index (at least {}); make it larger, or name a new file and add --create",
+            path.display(),
+            format_bytes(bytes),
+            format_bytes(FLASH_BYTES_MIN)
+        );
+    }
+    // An image may take up to 1.3 times its text.
+    Ok(most.min(room / 13 * 10))
 }
 
 /// The text that was found.
