@@ -1,9 +1,12 @@
-//! The values that options take: their types, and how each is read from text. Slips get the nearest name suggested.
+//! The values that options take: their types, and how each is read from text. Slips get the nearest name suggested; a shell's
+//! completion gets the names that there are ([`Names`]).
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use fulgurite_format::{ParseUnitError, format_bytes, parse_bytes, parse_duration};
 
 /// Where JSON goes.
@@ -179,6 +182,30 @@ fn unknown<'a>(kind: &str, text: &str, known: impl Iterator<Item = &'a str> + Cl
     format!("there is no {kind} \"{text}\"; {guess}All of them: {all}")
 }
 
+/// Reads one of several names, and says which there are, for completion. What is no name of them is refused by `read`, whose
+/// sentence suggests the nearest.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<T> {
+    read: fn(&str) -> Result<T, String>,
+    names: fn() -> Vec<&'static str>,
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Names<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::error::Error> {
+        TypedValueParser::parse_ref(&self.read, command, arg, value)
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
+    }
+}
+
 /// A set of named values.
 macro_rules! named {
     ($(#[$doc:meta])* $kind:ident, $what:literal, $read:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }) => {
@@ -192,6 +219,10 @@ macro_rules! named {
             /// Its name on the command line and in results.
             pub const fn name(self) -> &'static str {
                 match self { $($kind::$variant => $name,)* }
+            }
+            /// Reads it, for the command line.
+            pub const fn parser() -> Names<$kind> {
+                Names { read: $read, names: || $kind::ALL.iter().map(|k| k.name()).collect() }
             }
         }
         impl fmt::Display for $kind {
@@ -336,6 +367,11 @@ pub fn prefetch(text: &str) -> Result<Prefetch, String> {
     }
 }
 
+/// Reads it, for the command line.
+pub const fn prefetch_parser() -> Names<Prefetch> {
+    Names { read: prefetch, names: || vec!["off", "adaptive"] }
+}
+
 /// A workload that exists, all of the seven, or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkloadName {
@@ -347,8 +383,12 @@ pub enum WorkloadName {
     One(&'static str),
 }
 
+fn known_workloads(extra: &'static [&'static str]) -> impl Iterator<Item = &'static str> + Clone {
+    extra.iter().copied().chain(fulgurite_workloads::names().iter().copied())
+}
+
 fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<WorkloadName, String> {
-    let known = || extra.iter().copied().chain(fulgurite_workloads::names().iter().copied());
+    let known = || known_workloads(extra);
     match known().find(|name| *name == text) {
         Some("all") => Ok(WorkloadName::All),
         Some("none") => Ok(WorkloadName::None),
@@ -361,15 +401,27 @@ fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<Workload
 pub fn workload(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &["all"])
 }
+/// The same, for the command line.
+pub const fn workload_parser() -> Names<WorkloadName> {
+    Names { read: workload, names: || known_workloads(&["all"]).collect() }
+}
 
 /// Reads a workload, `all` or `none`.
 pub fn workload_or_none(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &["all", "none"])
 }
+/// The same, for the command line.
+pub const fn workload_or_none_parser() -> Names<WorkloadName> {
+    Names { read: workload_or_none, names: || known_workloads(&["all", "none"]).collect() }
+}
 
 /// Reads one workload.
 pub fn one_workload(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &[])
+}
+/// The same, for the command line.
+pub const fn one_workload_parser() -> Names<WorkloadName> {
+    Names { read: one_workload, names: || known_workloads(&[]).collect() }
 }
 
 /// The workloads that a list names, each once, in the list's order.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
 use crate::values::{self, Output};
 
@@ -156,9 +156,10 @@ needs less, and a stop leaves the part that was synced last.";
 #[derive(Debug, Args)]
 pub struct PoolArgs {
     /// The pool: a file or block device, or any of those that it spans.
+    #[arg(value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
     /// Where another file or device of the pool is, if it is neither beside PATH nor where it was last. May be given several times.
-    #[arg(long = "member", value_name = "PATH")]
+    #[arg(long = "member", value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub members: Vec<PathBuf>,
 }
 
@@ -168,7 +169,7 @@ pub struct LookArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output, value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
 }
 
@@ -182,7 +183,7 @@ pub struct InfoArgs {
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     pub endurance: Option<u32>,
     /// Draw maps of the pool to a file that ends in .svg: use, live share, age and older versions of its extents.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub maps: Option<PathBuf>,
 }
 
@@ -190,7 +191,7 @@ pub struct InfoArgs {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// The file to make, or with --force a file or block device that exists. With several, the pool is striped over them.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub paths: Vec<PathBuf>,
     /// Bytes of the pool, over all its files, rounded down to whole extents [default: all of what exists; a new file needs it].
     #[arg(long, value_name = "16G", value_parser = values::bytes)]
@@ -221,7 +222,7 @@ pub struct CheckArgs {
     #[arg(long, requires = "repair")]
     pub accept_loss: bool,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output, value_hint = ValueHint::FilePath)]
     pub json: Option<Output>,
 }
 
@@ -275,6 +276,7 @@ pub struct ExportArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The file to make; it must not exist.
+    #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// The state of this token instead of the newest.
     #[arg(long, value_name = "TOKEN")]
@@ -290,6 +292,7 @@ pub struct ImportArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The file to read.
+    #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// Sync also whenever so much was written.
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
