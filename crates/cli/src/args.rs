@@ -25,15 +25,23 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  fulgurite demo                                   index and search this machine's text, 3% of the index in DRAM
-  fulgurite bench micro                            what a switch, a hit and a miss cost
-  fulgurite bench live --quick                     seven workloads beside DRAM, swap and mmap, in under a minute
-  fulgurite bench live --workload tatp,silo --miss-every 5us --json results.json --plot results.svg
-  fulgurite bench tail --workload tatp             load against tail latency, open loop
-  fulgurite bench policies                         miss ratios of the replacement policies
-  fulgurite pool create data.pool --size 16G       memory that survives: a journaled pool in a file
+  # index and search this machine's text, 3% of the index in DRAM
+  fulgurite demo
+  # what a switch, a hit and a miss cost
+  fulgurite bench micro
+  # seven workloads beside DRAM, swap and mmap, in under a minute
+  fulgurite bench live --quick
+  fulgurite bench live --workload tatp,silo --miss-every 5us \\
+    --json results.json --plot results.svg
+  # load against tail latency, open loop
+  fulgurite bench tail --workload tatp
+  # miss ratios of the replacement policies
+  fulgurite bench policies
+  # memory that survives: a journaled pool in a file
+  fulgurite pool create data.pool --size 16G
 
-Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want root; without it they are skipped.";
+Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want
+root; without it they are skipped.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -100,30 +108,36 @@ pub enum BenchCommand {
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
-  fulgurite demo                                   this machine's text, 3% of the index in DRAM
+  # this machine's text, 3% of the index in DRAM
+  fulgurite demo
   fulgurite demo --quick --input /usr/share/doc --report doc.html
   fulgurite demo --dram 5% --flash /mnt/nvme/flash.img --create
-  fulgurite demo --config fulgurite,os-swap --scratch /mnt/nvme --json demo.json --plot demo.svg
-  fulgurite demo --act survive --seed 7            only the kills, at other moments
+  fulgurite demo --config fulgurite,os-swap --scratch /mnt/nvme \\
+    --json demo.json --plot demo.svg
+  fulgurite demo --act survive --seed 7   # only the kills, at other moments
 
-The table: DRAM it may use is the budget of the guarded path, all of the data for dram-only, and the whole cgroup, budget and
-64 MiB, for what the kernel pages. Peak is the highest use of a configuration's cgroup while it served; that takes root.";
+The table: DRAM it may use is the budget of the guarded path, all of the data
+for dram-only, and the whole cgroup, budget and 64 MiB, for what the kernel
+pages. Peak is the highest use of a configuration's cgroup while it served;
+that takes root.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
   fulgurite bench micro --quick
-  fulgurite bench live --workload tatp,silo --miss-every 10us --json results.json
+  fulgurite bench live --workload tatp,silo --miss-every 10us \\
+    --json results.json
   fulgurite bench tail --workload tatp --plot tail.svg
   fulgurite bench policies --workload none --traces DIR";
 
 const CLEANUP_EXAMPLES: &str = "\
 Examples:
-  fulgurite cleanup                                as the user whose run was killed
-  sudo fulgurite cleanup                           what root's runs have left: swap files, cgroups";
+  fulgurite cleanup        # as the user whose run was killed
+  sudo fulgurite cleanup   # what root's runs have left: swap files, cgroups";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
-  fulgurite completions bash > ~/.local/share/bash-completion/completions/fulgurite
+  fulgurite completions bash \\
+    > ~/.local/share/bash-completion/completions/fulgurite
   fulgurite completions zsh > ~/.zfunc/_fulgurite";
 
 const MAN_EXAMPLES: &str = "\
@@ -132,24 +146,32 @@ Examples:
 
 const LIVE_EXAMPLES: &str = "\
 Examples:
-  fulgurite bench live --workload all --flash emulated --miss-every 10us --json live.json --plot live.svg
-  fulgurite bench live --workload tatp --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
+  fulgurite bench live --workload all --flash emulated --miss-every 10us \\
+    --json live.json --plot live.svg
+  fulgurite bench live --workload tatp \\
+    --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
   fulgurite bench live --flash /mnt/nvme/flash.img --create --miss-every 10us
-  fulgurite bench live --workload masstree --workers 2 --config dram-only,resident
-  fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us --config fulgurite,pool,mmap,os-swap --flash FILE
+  fulgurite bench live --workload masstree --workers 2 \\
+    --config dram-only,resident
+  fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us \\
+    --config fulgurite,pool,mmap,os-swap --flash FILE
 
-NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform unless --zipf is given, and no part of `all`.
+NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform
+unless --zipf is given, and no part of `all`.
 
 Configurations:
   dram-only        plain references in huge pages: the denominator
   resident         guarded, all data in frames: what hits cost
-  fulgurite        guarded, fibers switch on a miss, arrived fibers first by age
-  pool             the same over a journaled pool that the data fills to 80%: versions, checksums, reclaim
-  priority-aging   the same with AstriFlash's scheduling: new jobs first, with aging
+  fulgurite        guarded, fibers switch on a miss, arrived ones first by age
+  pool             the same over a journaled pool that the data fills to 80%:
+                   versions, checksums, reclaim
+  priority-aging   the same as AstriFlash does it: new jobs first, with aging
   fifo             the same, first come first served
   flash-sync       guarded, waits for every miss
-  os-swap          plain memory in a cgroup with a swap file: best of 1, 8, 32 threads
-  mmap             plain memory mapped from a file in a cgroup: best of 1, 8, 32 threads";
+  os-swap          plain memory, a swap file: best of 1, 8, 32 threads
+  mmap             plain memory, a mapped file: best of 1, 8, 32 threads
+
+os-swap and mmap need a memory cgroup.";
 
 const MICRO_EXAMPLES: &str = "\
 Examples:
@@ -159,32 +181,40 @@ Examples:
 const STORE_EXAMPLES: &str = "\
 Examples:
   fulgurite bench store --json store.json
-  fulgurite bench store --pattern zipf --full 50,80,90 --victims greedy,cost-benefit
+  fulgurite bench store --pattern zipf --full 50,80,90 \\
+    --victims greedy,cost-benefit
   fulgurite bench store --flash /mnt/nvme/flash.img --create
-  fulgurite bench store --recovery --scratch /mnt/nvme --json recovery.json --plot recovery.svg
+  fulgurite bench store --recovery --scratch /mnt/nvme --json recovery.json \\
+    --plot recovery.svg
   fulgurite bench store --sync --dirty 4K,1M,256M --scratch /mnt/nvme
 
-What the store writes and keeps is counted, not timed: it decides as it does in a pool, over flash that answers at once and keeps
-only metadata. `full` is live data as a share of the pool less what the store keeps for reclaim, journal and checkpoints. What it
-leaves of the speed of a medium is timed beside that medium (--flash), in turns.
+What the store writes and keeps is counted, not timed: it decides as it does
+in a pool, over flash that answers at once and keeps only metadata. `full` is
+live data as a share of the pool less what the store keeps for reclaim,
+journal and checkpoints. What it leaves of the speed of a medium is timed
+beside that medium (--flash), in turns.
 
---recovery: from a crash to the first subpage read. --sync: from the first write of dirty data until a token names it for good,
-beside plain writes of 1 MiB and a flush. With these, --flash defaults to a file in --scratch.";
+--recovery: from a crash to the first subpage read. --sync: from the first
+write of dirty data until a token names it for good, beside plain writes of 1
+MiB and a flush. With these, --flash defaults to a file in --scratch.";
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:
   fulgurite bench checkpoint --dir /mnt/nvme --plot checkpoint.svg
-  fulgurite bench checkpoint --data 2G --dirty 16M --interval 1s --checkpoints 10 --json checkpoint.json
+  fulgurite bench checkpoint --data 2G --dirty 16M --interval 1s \\
+    --checkpoints 10 --json checkpoint.json
   fulgurite bench checkpoint --quick
 
-Ways: plain (memory, nothing is kept), file (changed pages written in place, then fsync: a crash in the middle spoils it), dump (all memory
-to a new file), fulgurite (a pool behind --dram, nothing is kept), sync (the same, and a token for each checkpoint). Each is read
-back in the end.";
+Ways: plain (memory, nothing is kept), file (changed pages written in place,
+then fsync: a crash in the middle spoils it), dump (all memory to a new file),
+fulgurite (a pool behind --dram, nothing is kept), sync (the same, and a token
+for each checkpoint). Each is read back in the end.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:
   fulgurite bench policies --traces DIR --plot policies.svg
-  fulgurite bench policies --workload tatp,silo --dram 1,3,10 --zipf 0.99 --json policies.json
+  fulgurite bench policies --workload tatp,silo --dram 1,3,10 --zipf 0.99 \\
+    --json policies.json
   fulgurite bench policies --workload none --traces DIR --config s3-fifo,lru";
 
 const TAIL_EXAMPLES: &str = "\
@@ -192,9 +222,10 @@ Examples:
   fulgurite bench tail --workload tatp --flash emulated --plot tail.svg
   fulgurite bench tail --quick --loads 30,60,90
 
-Rows of the JSON have the keys of `bench live`. share_of_dram_only compares throughputs at the same load, so it is below 1 only
-where arrivals were not kept up with; max_share compares the highest throughputs. work_hash is of the requests at that load.
-work_us_per_miss is null without misses.";
+Rows of the JSON have the keys of `bench live`. share_of_dram_only compares
+throughputs at the same load, so it is below 1 only where arrivals were not
+kept up with; max_share compares the highest throughputs. work_hash is of the
+requests at that load. work_us_per_miss is null without misses.";
 
 /// Where results go.
 #[derive(Clone, Debug, Args)]
@@ -490,4 +521,58 @@ pub struct DemoArgs {
     /// The report to write.
     #[arg(long, value_name = "FILE.html", default_value = "fulgurite-demo.html", value_hint = ValueHint::FilePath)]
     pub report: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// What stands below the options of each command.
+    fn all_after_help(command: &clap::Command, all: &mut Vec<(String, String)>) {
+        let shown = command.get_after_help().map_or_else(String::new, ToString::to_string);
+        all.push((command.get_name().to_owned(), shown));
+        command.get_subcommands().for_each(|inner| all_after_help(inner, all));
+    }
+
+    #[test]
+    fn examples_can_be_pasted_from_a_terminal_of_80_columns() {
+        let mut all = Vec::new();
+        all_after_help(&Cli::command(), &mut all);
+        let mut parsed = 0;
+        for (name, text) in &all {
+            for line in text.lines() {
+                let columns = line.chars().count();
+                assert!(columns <= 78, "{name}: {columns} columns wrap in the middle of a command: {line}");
+                assert!(!line.ends_with(' '), "{name}: a space after the end: {line}");
+            }
+            let joined = text.replace(" \\\n    ", " ");
+            let examples = joined.lines().skip_while(|line| *line != "Examples:").skip(1);
+            for line in examples.filter(|line| line.starts_with("  fulgurite ") || line.starts_with("  sudo ")) {
+                // A table of names is no example.
+                if line.starts_with("  fulgurite  ") {
+                    continue;
+                }
+                let command = line.split(['#', '>']).next().unwrap_or_default();
+                let words = command.split_whitespace().filter(|word| *word != "sudo");
+                if let Err(e) = Cli::try_parse_from(words) {
+                    panic!("{name}: an example that is refused: {line}: {e}");
+                }
+                parsed += 1;
+            }
+        }
+        assert!(parsed > 50, "{parsed} examples");
+    }
+    #[test]
+    fn lists_of_names_are_read_and_slips_are_understood() {
+        let read = |words: &str| Cli::try_parse_from(words.split(' '));
+        let Ok(Cli { command: Command::Demo(args) }) = read("fulgurite demo --config fulgurite,os-swap") else {
+            panic!("a list of two");
+        };
+        assert_eq!(args.config, [Config::Fulgurite, Config::OsSwap]);
+        let refused = read("fulgurite demo --config os-swap,fulgurit").unwrap_err().to_string();
+        assert!(refused.contains("did you mean \"fulgurite\"?"), "{refused}");
+        assert!(read("fulgurite bench live --prefetch 4").is_ok());
+    }
 }
