@@ -231,7 +231,14 @@ requests at that load. work_us_per_miss is null without misses.";
 #[derive(Clone, Debug, Args)]
 pub struct OutputArgs {
     /// Write the results as one JSON object; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output, value_hint = ValueHint::FilePath)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_parser = values::output,
+        value_hint = ValueHint::FilePath
+    )]
     pub json: Option<Output>,
     /// Draw the results.
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
@@ -248,7 +255,13 @@ pub struct OutputArgs {
 #[derive(Clone, Debug, Args)]
 pub struct FlashArgs {
     /// `emulated` (a device thread on another core), `memory`, or the path of a file or block device.
-    #[arg(long, value_name = "emulated|memory|FILE", default_value = "emulated", value_parser = values::flash, value_hint = ValueHint::FilePath)]
+    #[arg(
+        long,
+        value_name = "emulated|memory|FILE",
+        default_value = "emulated",
+        value_parser = values::flash,
+        value_hint = ValueHint::FilePath
+    )]
     pub flash: FlashChoice,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long)]
@@ -272,10 +285,22 @@ pub struct FlashArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
     /// Which subpage leaves DRAM: clock, s3-fifo or lru.
-    #[arg(long, value_name = "POLICY", default_value = "s3-fifo", value_parser = Replacement::parser(), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "s3-fifo",
+        value_parser = Replacement::parser(),
+        hide_possible_values = true
+    )]
     pub replacement: Replacement,
     /// Sequential prefetch: off, adaptive, or a window of 1 to 16 subpages.
-    #[arg(long, value_name = "off|adaptive|N", default_value = "adaptive", value_parser = values::prefetch_parser(), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "off|adaptive|N",
+        default_value = "adaptive",
+        value_parser = values::prefetch_parser(),
+        hide_possible_values = true
+    )]
     pub prefetch: Prefetch,
     /// Directory for swap files and mapped files (default: that of the --flash file, else the temporary directory).
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
@@ -289,7 +314,14 @@ pub struct MicroArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     /// What is measured, comma-separated: switch, hit, miss (with what it is made of).
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Measure::parser(), hide_possible_values = true, default_value = "switch,hit,miss")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Measure::parser(),
+        hide_possible_values = true,
+        default_value = "switch,hit,miss"
+    )]
     pub config: Vec<Measure>,
     /// Rounds; the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -323,14 +355,22 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub work: WorkArgs,
     /// Workloads, comma-separated; `all` are the seven of AstriFlash's figure 9.
-    #[arg(long, value_name = "all|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload_parser(), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "all|LIST",
+        default_value = "all",
+        value_delimiter = ',',
+        value_parser = values::workload_parser(),
+        hide_possible_values = true
+    )]
     pub workload: Vec<WorkloadName>,
     /// Configurations, comma-separated (below). dram-only always runs: it is the denominator.
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        value_parser = Config::parser(), hide_possible_values = true,
+        value_parser = Config::parser(),
+        hide_possible_values = true,
         default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap"
     )]
     pub config: Vec<Config>,
@@ -364,14 +404,21 @@ pub struct TailArgs {
     #[arg(long, value_name = "TIME", default_value = "10us", value_parser = values::duration)]
     pub request_time: Duration,
     /// Workload.
-    #[arg(long, value_name = "NAME", default_value = "tatp", value_parser = values::one_workload_parser(), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "tatp",
+        value_parser = values::one_workload_parser(),
+        hide_possible_values = true
+    )]
     pub workload: WorkloadName,
     /// Configurations, comma-separated.
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        value_parser = Config::parser(), hide_possible_values = true,
+        value_parser = Config::parser(),
+        hide_possible_values = true,
         default_value = "dram-only,fulgurite,priority-aging,fifo,flash-sync"
     )]
     pub config: Vec<Config>,
@@ -399,13 +446,34 @@ pub struct PoliciesArgs {
     #[arg(long, value_name = "DIR", default_value = "traces", value_parser = values::traces, value_hint = ValueHint::DirPath)]
     pub traces: CacheTraces,
     /// Workloads whose accesses are recorded and replayed, comma-separated; `all`, or `none`.
-    #[arg(long, value_name = "all|none|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload_or_none_parser(), hide_possible_values = true)]
+    #[arg(
+        long,
+        value_name = "all|none|LIST",
+        default_value = "all",
+        value_delimiter = ',',
+        value_parser = values::workload_or_none_parser(),
+        hide_possible_values = true
+    )]
     pub workload: Vec<WorkloadName>,
     /// Replacement policies, comma-separated: clock, s3-fifo, lru.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Replacement::parser(), hide_possible_values = true, default_value = "clock,s3-fifo,lru")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Replacement::parser(),
+        hide_possible_values = true,
+        default_value = "clock,s3-fifo,lru"
+    )]
     pub config: Vec<Replacement>,
     /// DRAM, as shares of the distinct subpages touched, comma-separated percentages.
-    #[arg(long = "dram", alias = "shares", value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "1,2,3,5,10,20")]
+    #[arg(
+        long = "dram",
+        alias = "shares",
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = values::percent,
+        default_value = "1,2,3,5,10,20"
+    )]
     pub shares: Vec<f64>,
     /// Bytes of data of the recorded workloads [default: 256M; --quick: 32M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
@@ -435,13 +503,27 @@ pub struct StoreArgs {
     #[arg(long, alias = "data", value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
     pub size: Vec<u64>,
     /// Which subpages are overwritten, comma-separated: uniform, zipf (exponent 0.99), sequential.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Pattern::parser(), hide_possible_values = true, default_value = "uniform,zipf,sequential")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Pattern::parser(),
+        hide_possible_values = true,
+        default_value = "uniform,zipf,sequential"
+    )]
     pub pattern: Vec<Pattern>,
     /// How full the pool is, in percent, comma-separated [--quick: 80].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
     pub full: Vec<f64>,
     /// Which extent is reclaimed next, comma-separated: greedy, cost-benefit.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = VictimChoice::parser(), hide_possible_values = true, default_value = "cost-benefit")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = VictimChoice::parser(),
+        hide_possible_values = true,
+        default_value = "cost-benefit"
+    )]
     pub victims: Vec<VictimChoice>,
     /// A sync after so much was written, in percent of the data.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
@@ -508,12 +590,20 @@ pub struct DemoArgs {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        value_parser = Config::parser(), hide_possible_values = true,
+        value_parser = Config::parser(),
+        hide_possible_values = true,
         default_value = "dram-only,fulgurite,flash-sync,os-swap"
     )]
     pub config: Vec<Config>,
     /// What is shown, comma-separated: search (an index larger than DRAM), survive (memory that a kill -9 does not harm).
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = Act::parser(), hide_possible_values = true, default_value = "search,survive")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Act::parser(),
+        hide_possible_values = true,
+        default_value = "search,survive"
+    )]
     pub act: Vec<Act>,
     /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB of text].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]

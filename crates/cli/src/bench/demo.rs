@@ -65,7 +65,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     }
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
-    let limit = if searches { on_flash(args, most)? } else { most.min(survive::text_bytes(quick)) };
+    let limit = if searches { text_that_fits(args, most)? } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
     let scan_time = start.elapsed();
     let text = format!(
@@ -130,7 +130,7 @@ fn configs(args: &DemoArgs) -> Vec<Config> {
 }
 
 /// Bytes of text to look for: `most`, or as many as the file or device that --flash names has room for.
-fn on_flash(args: &DemoArgs, most: u64) -> Result<u64> {
+fn text_that_fits(args: &DemoArgs, most: u64) -> Result<u64> {
     let (Some(bytes), FlashChoice::File(path)) = (checks::flash_bytes(&args.flash)?, &args.flash.flash) else {
         return Ok(most);
     };

@@ -192,7 +192,14 @@ pub struct LookArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output, value_hint = ValueHint::FilePath)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_parser = values::output,
+        value_hint = ValueHint::FilePath
+    )]
     pub json: Option<Output>,
 }
 
@@ -245,7 +252,14 @@ pub struct CheckArgs {
     #[arg(long, requires = "repair")]
     pub accept_loss: bool,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output, value_hint = ValueHint::FilePath)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_parser = values::output,
+        value_hint = ValueHint::FilePath
+    )]
     pub json: Option<Output>,
 }
 
