@@ -2,9 +2,9 @@
 //! child process that sees the memory as it was when it was forked (as Redis' BGSAVE does).
 //!
 //! Invariants: under its name there is a whole image at any time, or none yet. Between `fork` and `_exit` the child makes system
-//! calls and nothing else: the process may have other threads, whose locks (the allocator's, say) nobody opens in the child. All
-//! that it needs was allocated before. Signals are blocked in it, so that no handler of the program runs twice. It does not
-//! outlive its [`ImageChild`], but may outlive a process that is killed: it then ends with its image.
+//! calls and copies memory, and nothing else: the process may have other threads, whose locks (the allocator's, say) nobody opens
+//! in the child. All else that it needs was there before. Signals are blocked in it, so that no handler of the program runs twice.
+//! It does not outlive its [`ImageChild`], but may outlive a process that is killed: it then ends with its image.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -18,6 +18,8 @@ use crate::Arena;
 
 /// Bytes of one write: large enough that a device is busy, small enough that a short one is made up for soon.
 const WRITE_BYTES: usize = 8 << 20;
+/// The same from a child's buffer, which is filled before each: what it holds stays in the processor's caches until it is written.
+const COPY_BYTES: usize = 2 << 20;
 
 /// Where an image goes.
 #[derive(Debug)]
@@ -53,7 +55,7 @@ impl ImageFile {
     /// When the range is not inside the arena, or `len` is no multiple of 4096.
     pub fn write(&self, arena: &Arena, len: usize) -> io::Result<()> {
         assert!(len.is_multiple_of(4096), "{len} bytes are no whole pages");
-        self.write_range(arena.range(0, len).as_ptr(), len)
+        self.write_range(arena.range(0, len).as_ptr(), len, std::ptr::null_mut())
     }
 
     /// The same, in a child process: of the bytes as they are now. The caller goes on as soon as its page tables are copied, and its
@@ -63,13 +65,14 @@ impl ImageFile {
     /// The kernel's, when there is no child (`EAGAIN`, `ENOMEM`).
     ///
     /// # Panics
-    /// As [`ImageFile::write`].
+    /// As [`ImageFile::write`], and when the arena is shared: a child would see what is written later.
     pub fn write_in_child(&self, arena: &Arena, len: usize) -> io::Result<ImageChild> {
         assert!(len.is_multiple_of(4096), "{len} bytes are no whole pages");
+        assert!(arena.file().is_none(), "memory that is shared is not copied when somebody writes to it");
         let base = arena.range(0, len).as_ptr();
         // SAFETY: the two sets are initialised by `sigfillset` and `pthread_sigmask` before they are read, and both outlive the calls.
-        // What runs in the child is `write_range` and `_exit`: system calls on descriptors, strings and memory that were there
-        // before, and none of them panics, allocates or takes a lock.
+        // What runs in the child is `buffer`, `write_range` and `_exit`: system calls on descriptors, strings and memory that were
+        // there before, or of its own; nothing there panics, asks the allocator or takes a lock.
         let (pid, error) = unsafe {
             let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed::<libc::sigset_t>());
             libc::sigfillset(&raw mut all);
@@ -77,7 +80,8 @@ impl ImageFile {
             let pid = libc::fork();
             if pid == 0 {
                 // An error's number fits an exit status.
-                let status = self.write_range(base, len).map_or_else(|e| e.raw_os_error().unwrap_or(libc::EIO), |()| 0);
+                let written = Self::buffer().and_then(|buffer| self.write_range(base, len, buffer));
+                let status = written.map_or_else(|e| e.raw_os_error().unwrap_or(libc::EIO), |()| 0);
                 libc::_exit(status);
             }
             let error = io::Error::last_os_error();
@@ -87,8 +91,19 @@ impl ImageFile {
         if pid < 0 { Err(error) } else { Ok(ImageChild { pid: Some(pid) }) }
     }
 
-    /// System calls only, and no allocation: this runs in a child of a process with threads. `base..base + len` is mapped.
-    fn write_range(&self, base: *const u8, len: usize) -> io::Result<()> {
+    /// A child's buffer: memory of its own. A device that reads from pages which are shared with the parent must not see what that
+    /// writes, so the kernel copies each of them first, one base page after the other, at several times the price of this copy.
+    fn buffer() -> io::Result<*mut u8> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's memory. It goes with the child.
+        let buffer = unsafe { libc::mmap(std::ptr::null_mut(), COPY_BYTES, access, flags, -1, 0) };
+        if buffer == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(buffer.cast()) }
+    }
+
+    /// System calls only, and no allocation: this runs in a child of a process with threads. `base..base + len` is mapped; `buffer` is
+    /// null, or a mapping of [`COPY_BYTES`] that nobody else knows.
+    fn write_range(&self, base: *const u8, len: usize, buffer: *mut u8) -> io::Result<()> {
         let directory = self.directory.as_raw_fd();
         let open = |flags: libc::c_int| {
             let flags = flags | libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOFOLLOW;
@@ -102,7 +117,7 @@ impl ImageFile {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        let written = Self::write_all(fd, base, len);
+        let written = Self::write_all(fd, base, len, buffer);
         // SAFETY: the descriptor was opened above and is closed once, here.
         unsafe { libc::close(fd) };
         written?;
@@ -116,15 +131,23 @@ impl ImageFile {
     }
 
     /// As [`ImageFile::write_range`]: system calls only.
-    fn write_all(fd: libc::c_int, base: *const u8, len: usize) -> io::Result<()> {
+    fn write_all(fd: libc::c_int, base: *const u8, len: usize, buffer: *mut u8) -> io::Result<()> {
         // Room in one piece where the file system can; where not, the writes make it.
         // SAFETY: takes numbers only.
         unsafe { libc::fallocate(fd, 0, 0, len as libc::off_t) };
         let mut done = 0;
         while done < len {
-            let piece = WRITE_BYTES.min(len - done);
-            // SAFETY: the piece lies inside the range, which is mapped (the caller's contract); the kernel only reads it.
-            let n = unsafe { libc::pwrite(fd, base.add(done).cast(), piece, done as libc::off_t) };
+            let piece = (if buffer.is_null() { WRITE_BYTES } else { COPY_BYTES }).min(len - done);
+            // SAFETY: the piece lies inside the range, which is mapped (the caller's contract).
+            let mut from = unsafe { base.add(done) };
+            if !buffer.is_null() {
+                // SAFETY: the buffer is as long as that and nobody else's; the range is another mapping, which in a child nobody else
+                // writes to.
+                unsafe { std::ptr::copy_nonoverlapping(from, buffer, piece) };
+                from = buffer;
+            }
+            // SAFETY: that many bytes are mapped there; the kernel only reads them.
+            let n = unsafe { libc::pwrite(fd, from.cast(), piece, done as libc::off_t) };
             match usize::try_from(n) {
                 Ok(0) => return Err(io::Error::from_raw_os_error(libc::ENOSPC)),
                 Ok(n) => done += n,

@@ -83,6 +83,36 @@ impl Durable for Noted {
     }
 }
 
+/// Takes a checkpoint whenever one falls due, until the computation has ended. Returns them and the last one's token.
+fn sync_when_due(
+    runtime: &Runtime,
+    medium: &Arc<dyn Flash>,
+    noted: &Noted,
+    job: &Job,
+    fell_due: &mpsc::Receiver<()>,
+    ended: impl Fn() -> bool,
+) -> Result<(Vec<Made>, u64)> {
+    let (mut made, mut token) = (Vec::new(), 0);
+    loop {
+        match fell_due.recv_timeout(LOOK) {
+            Ok(()) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) if !ended() => continue,
+            Err(_) => return Ok((made, token)),
+        }
+        // Those that fell due during the last one are one.
+        while fell_due.try_recv().is_ok() {}
+        if !made.is_empty() && noted.progress.state().updates == job.all_updates() {
+            return Ok((made, token));
+        }
+        let writes = medium.counters().writes;
+        let synced = runtime.sync()?;
+        token = synced.token;
+        let written = (medium.counters().writes - writes) * SUBPAGE_BYTES as u64;
+        made.push(Made { state: noted.saved.state(), held: synced.gate, durable: synced.took, written });
+        ensure!(noted.saves.load(Ordering::Relaxed) == made.len() as u64, "a sync did not ask the program");
+    }
+}
+
 /// Runs it over a new pool on this medium.
 pub fn run(
     medium: &Arc<dyn Flash>,
@@ -134,24 +164,9 @@ pub fn run(
                 ended: ended.clone(),
             })
         });
-        while with_sync {
-            match fell_due.recv_timeout(LOOK) {
-                Ok(()) => {}
-                Err(mpsc::RecvTimeoutError::Timeout) if !serving.is_finished() => continue,
-                Err(_) => break,
-            }
-            // Those that fell due during the last one are one.
-            while fell_due.try_recv().is_ok() {}
-            if !made.is_empty() && progress.state().updates == job.all_updates() {
-                break;
-            }
-            let writes = medium.counters().writes;
-            let synced = runtime.sync()?;
-            token = synced.token;
-            let written = (medium.counters().writes - writes) * SUBPAGE_BYTES as u64;
-            let state = noted.saved.state();
-            made.push(Made { state, held: synced.gate, durable: synced.took, written });
-            ensure!(noted.saves.load(Ordering::Relaxed) == made.len() as u64, "a sync did not ask the program");
+        if with_sync {
+            let ended = || serving.is_finished();
+            (made, token) = sync_when_due(&runtime, medium, &noted, job, &fell_due, ended)?;
         }
         serving.join().map_err(|_| anyhow!("the thread that serves died"))??;
         Ok(())

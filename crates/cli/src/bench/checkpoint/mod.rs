@@ -89,7 +89,7 @@ impl Way {
     fn survives(self) -> &'static str {
         match self {
             Way::Plain | Way::Fulgurite => "nothing",
-            Way::File => "unless the crash comes while it writes",
+            Way::File => "but not while it writes",
             Way::Dump | Way::Fork | Way::Behind | Way::Sync => "always",
         }
     }
@@ -129,6 +129,7 @@ struct Row {
     survives_a_crash: &'static str,
     rounds: usize,
     data_bytes: u64,
+    /// Of the memory; not what a fork doubles, or a copy.
     dram_bytes: u64,
     dirty_bytes: u64,
     /// Made in a round; as many fell due as `setting` says.

@@ -13,8 +13,10 @@ pub fn lines(rows: &[Row]) -> String {
     let heading = [
         "way",
         "survives a crash",
+        "DRAM",
         "of plain",
         "(lowest-highest)",
+        "of unkept",
         "longest gap",
         "highest",
         "p99.9",
@@ -31,8 +33,10 @@ pub fn lines(rows: &[Row]) -> String {
         vec![
             row.way.to_owned(),
             row.survives_a_crash.to_owned(),
+            format_bytes(row.dram_bytes),
             format!("{:.1}%", row.share_of_plain.median * 100.0),
             format!("({:.1}%-{:.1}%)", row.share_of_plain.min * 100.0, row.share_of_plain.max * 100.0),
+            format!("{:.1}%", row.share_of_unkept.median * 100.0),
             ms(row.longest_gap_ms.median),
             ms(row.longest_gap_ms.max),
             format!("{} µs", table::number(row.gap_us.p999)),
@@ -44,8 +48,10 @@ pub fn lines(rows: &[Row]) -> String {
             format!("{:.2}", row.cpu_us.children + row.cpu_us.kernel_threads.unwrap_or(0.0)),
         ]
     });
-    let note = "longest gap: the longest time without an update in what lies between two checkpoints, median and highest; p99.9: of the \
-                times between two updates. elsewhere: of the CPU, that of child processes and of the kernel's threads.";
+    let note = "\
+of unkept: of the same memory without checkpoints. longest gap: the longest time without an update in what lies between two
+checkpoints, median and highest; p99.9: of all times between two updates. call or gate: what of it the program called, or the closed
+gate. elsewhere: of the CPU, that of child processes and of the kernel's threads.";
     format!("{}\n{note}", table::table(&heading, 2, body))
 }
 
