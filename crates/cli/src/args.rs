@@ -205,10 +205,23 @@ Examples:
     --checkpoints 10 --json checkpoint.json
   fulgurite bench checkpoint --quick
 
-Ways: plain (memory, nothing is kept), file (changed pages written in place,
-then fsync: a crash in the middle spoils it), dump (all memory to a new file),
-fulgurite (a pool behind --dram, nothing is kept), sync (the same, and a token
-for each checkpoint). Each is read back in the end.";
+Ways, of one computation on one core; whoever else works for it may use the
+others:
+  plain      memory in huge pages, nothing is kept: the denominator
+  file       the simplest: the thread that computes writes changed pages in
+             place, then fsync; a crash in the middle spoils it
+  dump       the simplest that a crash cannot spoil: it writes all memory to a
+             new file, then fsync and rename
+  fork       a forked child dumps the memory as it was, as Redis' BGSAVE does;
+             pages are copied as they are written to meanwhile
+  behind     it copies changed pages, and another thread appends them to a log,
+             then fsync; nobody folds the log into the image
+  fulgurite  a pool behind --dram, nothing is kept
+  sync       the same, and a token for each checkpoint
+
+A checkpoint that falls due while one is being made is put off. After the last
+there is one more interval. Each way's last checkpoint is read back and must be
+the memory as it was when that was cut.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:
@@ -553,7 +566,7 @@ pub struct CheckpointArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Directory for the pool and the files; twice the data and some more are needed [default: the temporary directory].
+    /// Directory for the pool and the files; four times the data and some more are needed [default: the temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Bytes of data [default: 512M; --quick: 64M].
@@ -565,7 +578,7 @@ pub struct CheckpointArgs {
     /// DRAM before the pool: a size, or a share of the data.
     #[arg(long, value_name = "64M|25%", default_value = "25%", value_parser = values::size)]
     pub dram: Size,
-    /// Computing between two checkpoints [default: 500ms; --quick: 50ms].
+    /// Computing between two checkpoints, and after the last one [default: 500ms; --quick: 50ms].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub interval: Option<Duration>,
     /// Checkpoints of a run [default: 6; --quick: 3].
