@@ -360,12 +360,7 @@ impl Context {
     unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) -> bool {
         let frame = self.frame_of(byte);
         // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as frames.
-        let dirty = &unsafe { self.marks.add(frame as usize).as_ref() }.dirty;
-        if dirty.load(Ordering::Acquire) > DIRTY {
-            return false;
-        }
-        dirty.store(DIRTY, Ordering::Relaxed);
-        true
+        unsafe { self.marks.add(frame as usize).as_ref() }.mark_dirty()
     }
 
     /// The frame that a byte lies in.

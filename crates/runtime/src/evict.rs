@@ -10,7 +10,7 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{FrameView, MissKind, Replacement};
 
-use crate::frames::{CLEAN, DIRTY, Frames, WRITING, has_changes, index};
+use crate::frames::{CLEAN, DIRTY, Frames, has_changes, index};
 use crate::mailbox::Wake;
 use crate::miss::Purpose;
 use crate::primitive::Ordering;
@@ -315,11 +315,7 @@ impl Worker {
             }
         };
         self.replacement.coldest(self.frame_limit as usize / COLD_SHARE, &mut look);
-        chosen.retain(|&local| {
-            let dirty = &shared.frames.marks(first + local).dirty;
-            self.held[local as usize].linked
-                && dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        });
+        chosen.retain(|&local| self.held[local as usize].linked && shared.frames.marks(first + local).begin_write());
         if chosen.is_empty() {
             return false;
         }
@@ -333,6 +329,11 @@ impl Worker {
             let frame = first + local;
             let marks = shared.frames.marks(frame);
             let used = !shared.alone() && self.used_elsewhere(frame) || marks.pins.load(Ordering::Acquire) > 0;
+            // The slots and the pins first: somebody who had looked at the mark before it changed may have stored its own over it
+            // since, and let go of the frame. Then it is as dirty as before, and writes to it do not wait for this one.
+            if !marks.still_writing() {
+                continue;
+            }
             if used || !self.has_room_to_write() {
                 marks.dirty.store(DIRTY, Ordering::Release);
                 continue;

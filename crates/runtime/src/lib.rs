@@ -23,6 +23,10 @@ mod evict;
 mod frames;
 mod job;
 mod mailbox;
+#[cfg(not(loom))]
+mod marks;
+#[cfg(loom)]
+pub mod marks;
 mod miss;
 mod near;
 mod primitive;
