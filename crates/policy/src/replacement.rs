@@ -12,6 +12,7 @@
 //! Not here: what is in a frame, whether it is dirty, and how it gets written back.
 
 use core::fmt;
+use core::ops::ControlFlow;
 use core::str::FromStr;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
@@ -27,6 +28,15 @@ pub trait FrameView {
     fn take_referenced(&mut self, frame: FrameIndex) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
     fn evictable(&mut self, frame: FrameIndex) -> bool;
+}
+
+/// Where [`Replacement::coldest`] goes on. What it says is for the policy that has made it alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ColdCursor(pub(crate) u32);
+
+impl ColdCursor {
+    /// At what will be looked at first.
+    pub const START: ColdCursor = ColdCursor(u32::MAX);
 }
 
 /// A replacement policy. See the module for when each call is allowed.
@@ -52,8 +62,13 @@ pub trait Replacement {
     /// # Panics
     /// If it is not in the policy.
     fn removed(&mut self, frame: FrameIndex);
-    /// Calls `each` for the `most` frames that will be looked at first for a victim, in that order. Changes nothing.
-    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex));
+    /// Calls `each` for frames in the order in which they will be looked at for a victim, from `from` on, until it says stop;
+    /// takes `most` steps at the most, of which each tells of one frame or finds a place empty. Returns where to go on;
+    /// [`ColdCursor::START`] after the last frame. Changes nothing.
+    ///
+    /// A cursor holds while the policy changes: then some frames are told of twice or not at all, or all from the start.
+    fn coldest(&self, from: ColdCursor, most: usize, each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>)
+    -> ColdCursor;
     /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if that is likely to be out of
     /// the caches: for a hint to them, ahead of time. Never followed.
     #[inline]
@@ -209,8 +224,13 @@ impl Replacement for AnyReplacement {
     fn removed(&mut self, frame: FrameIndex) {
         each!(self, p => p.removed(frame));
     }
-    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
-        each!(self, p => p.coldest(most, each));
+    fn coldest(
+        &self,
+        from: ColdCursor,
+        most: usize,
+        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+    ) -> ColdCursor {
+        each!(self, p => p.coldest(from, most, each))
     }
     #[inline]
     fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {

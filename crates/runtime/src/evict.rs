@@ -6,9 +6,11 @@
 //! own evict buffer) and are free when the medium says so. An access to a subpage that is being written back waits, and
 //! gets the frame back without a read.
 
+use std::ops::ControlFlow;
+
 use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
-use fulgurite_policy::{FrameView, MissKind, Replacement};
+use fulgurite_policy::{ColdCursor, FrameView, MissKind, Replacement};
 
 use crate::frames::{CLEAN, DIRTY, Frames, has_changes, index};
 use crate::mailbox::Wake;
@@ -26,6 +28,40 @@ const BATCH_ALONE: usize = 16;
 const AHEAD: usize = 16;
 /// One in how many frames is cold: what is written more often than it is evicted is written in vain.
 const COLD_SHARE: usize = 4;
+
+/// Steps of one look for such frames, a few microseconds at most.
+const AHEAD_LOOKS: usize = 128;
+/// After a round over all that is cold has found nothing, how long none is begun. A round over the frames of 16 GiB takes 3 ms.
+const AHEAD_REST_NS: u64 = 50_000_000;
+
+/// What a look for frames to write ahead came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ahead {
+    /// There may be more to do, once mail and arrivals have been looked at.
+    Again,
+    /// Not before this time, in nanoseconds of the clock.
+    After(u64),
+    /// There is nothing to do before a fiber has run.
+    Nothing,
+}
+
+/// Where the round over the cold frames stands that looks for what to write ahead.
+pub(crate) struct AheadRound {
+    at: ColdCursor,
+    /// Frames that it has looked at.
+    looked: usize,
+    found: bool,
+    /// Turns of all workers when it began.
+    begun_at: u64,
+    /// The same of the last round that found nothing: while no fiber has run since, nothing was written.
+    quiet_at: Option<u64>,
+    rest_until_ns: u64,
+}
+
+impl AheadRound {
+    pub(crate) const NEW: AheadRound =
+        AheadRound { at: ColdCursor::START, looked: 0, found: false, begun_at: 0, quiet_at: None, rest_until_ns: 0 };
+}
 
 /// What of a range is still in DRAM, or on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -294,38 +330,62 @@ impl Worker {
     // ---- ahead of eviction ----------------------------------------------------------------------------------------------
 
     /// Writes back what will be evicted next and has changed, from where it lies: the worker has nothing to do, and the medium nothing
-    /// of it. Then an eviction finds it clean, and a sync has less to write. Returns whether anything was begun.
-    pub(crate) fn write_ahead(&mut self) -> bool {
+    /// of it. Then an eviction finds it clean, and a sync has less to write. Looks at a few frames a call, as mail and arrivals must not
+    /// wait for all of them.
+    pub(crate) fn write_ahead(&mut self) -> Ahead {
         if self.shared.cut.holds_back() || self.stopping() || !self.has_room_to_write() {
-            return false;
+            return Ahead::Nothing;
         }
         let now = self.shared.clock.now_ns();
         if now < self.retry_ns {
-            return false;
+            return Ahead::Nothing;
+        }
+        let turns = self.shared.turns();
+        if self.ahead.quiet_at == Some(turns) {
+            return Ahead::Nothing;
+        }
+        if now < self.ahead.rest_until_ns {
+            return Ahead::After(self.ahead.rest_until_ns);
         }
         let (first, shared) = (self.first_frame, self.shared.clone());
-        let mut chosen: Vec<u32> = Vec::with_capacity(AHEAD);
+        let (mut chosen, mut count) = ([0; AHEAD], 0);
+        let mut looks = 0;
         let mut look = |frame: FrameIndex| {
+            looks += 1;
             let marks = shared.frames.marks(first + frame.0);
             let idle = marks.dirty.load(Ordering::Relaxed) == DIRTY
                 && marks.pins.load(Ordering::Relaxed) == 0
                 && marks.referenced.load(Ordering::Relaxed) == 0;
-            if idle && chosen.len() < AHEAD {
-                chosen.push(frame.0);
+            if idle && self.held[frame.index()].linked && marks.begin_write() {
+                chosen[count] = frame.0;
+                count += 1;
             }
+            if count < AHEAD { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        self.replacement.coldest(self.frame_limit as usize / COLD_SHARE, &mut look);
-        chosen.retain(|&local| self.held[local as usize].linked && shared.frames.marks(first + local).begin_write());
-        if chosen.is_empty() {
-            return false;
+        let round = &mut self.ahead;
+        if round.at == ColdCursor::START {
+            (round.begun_at, round.looked, round.found) = (turns, 0, false);
+        }
+        round.at = self.replacement.coldest(round.at, AHEAD_LOOKS, &mut look);
+        round.looked += looks;
+        round.found |= count > 0;
+        self.statistics.counts.looks_ahead += looks as u64;
+        if round.looked >= self.frame_limit as usize / COLD_SHARE {
+            round.at = ColdCursor::START;
+        }
+        if round.at == ColdCursor::START && !round.found {
+            round.quiet_at = Some(round.begun_at);
+            round.rest_until_ns = now + AHEAD_REST_NS;
+        }
+        if count == 0 {
+            return Ahead::Again;
         }
         if !shared.alone() {
             // Another worker may have looked at the mark just before: then its slot names the frame.
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
         }
-        let mut begun = false;
-        for &local in &chosen {
+        for &local in &chosen[..count] {
             let frame = first + local;
             let marks = shared.frames.marks(frame);
             let used = !shared.alone() && self.used_elsewhere(frame) || marks.pins.load(Ordering::Acquire) > 0;
@@ -342,9 +402,8 @@ impl Worker {
             self.writing += 1;
             self.statistics.counts.written_ahead += 1;
             self.submit(Op::Write, self.held[local as usize].subpage, frame, Purpose::Ahead, now);
-            begun = true;
         }
-        begun
+        Ahead::Again
     }
 
     // ---- a range leaves DRAM --------------------------------------------------------------------------------------------

@@ -161,6 +161,10 @@ impl Shared {
             pins.fetch_add(by, Ordering::AcqRel);
         }
     }
+    /// Fibers resumed and jobs begun, on all workers.
+    pub(crate) fn turns(&self) -> u64 {
+        self.running.iter().map(|running| running.turns.load(Ordering::Relaxed)).sum()
+    }
     /// The first frame of a worker.
     pub(crate) fn first_frame(&self, worker: u32) -> u32 {
         worker * self.layout.frames_per_worker_max

@@ -56,6 +56,8 @@ counts! {
     evicted_dirty, "counter";
     /// Frames written back ahead of eviction, while there was nothing else to do.
     written_ahead, "counter";
+    /// Frames looked at for that.
+    looks_ahead, "counter";
     /// Victims that turned out to be in use.
     evict_in_use, "counter";
     /// Expedited barriers.

@@ -29,6 +29,7 @@ use fulgurite_policy::{AnyReplacement, Choice, FiberIndex, MissTable, Point, Pre
 
 use crate::config::{BuildError, own_fibers};
 use crate::context::{Context, FiberState, WaitsFor};
+use crate::evict::{Ahead, AheadRound};
 use crate::job::{Control, ErasedJob, Finish, JobError, SubmitError, drop_payload, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Request;
@@ -82,6 +83,8 @@ pub(crate) struct Worker {
     pub(crate) stuck_since_ns: u64,
     /// Where the evictor goes on looking for frames beyond the limit.
     pub(crate) shrink_at: u32,
+    /// The search for what to write ahead.
+    pub(crate) ahead: AheadRound,
     /// Numbers flushes, so that a late one is not taken for the latest.
     pub(crate) flush_number: u32,
     pub(crate) flush_result: Option<Result<(), fulgurite_flash::FlashError>>,
@@ -233,6 +236,7 @@ impl Worker {
             late: 0,
             stuck_since_ns: 0,
             shrink_at: 0,
+            ahead: AheadRound::NEW,
             flush_number: 0,
             flush_result: None,
             low_water: 0,
@@ -645,10 +649,15 @@ impl Worker {
         if self.scheduler.has_runnable() {
             return Point::Idle;
         }
-        if self.in_flight() == 0 && self.write_ahead() {
+        let ahead = if self.in_flight() == 0 { self.write_ahead() } else { Ahead::Nothing };
+        if ahead == Ahead::Again {
             return Point::Idle;
         }
+        now = clock.now_ns();
         let mut timeout = wanted.saturating_sub(now);
+        if let Ahead::After(ns) = ahead {
+            timeout = timeout.min(ns.saturating_sub(now));
+        }
         if self.in_flight() > 0 || self.stopping() || self.beyond > 0 {
             timeout = timeout.min(CHECK_NS);
         }
