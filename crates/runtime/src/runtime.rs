@@ -367,7 +367,7 @@ fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
             seen.1 += 1;
             // Told once, and again at each doubling.
             if seen.1.is_power_of_two() {
-                let name = *running.name.lock();
+                let name = running.name();
                 let for_s = limit.as_secs_f64() * f64::from(seen.1);
                 eprintln!(
                     "fulgurite: job \"{name}\" has kept worker {worker} for more than {for_s:.1} s without giving way; \

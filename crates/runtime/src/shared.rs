@@ -12,7 +12,7 @@ use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
 use crate::Durable;
-use crate::config::{BuildError, Builder, Layout};
+use crate::config::{BuildError, Builder, Layout, own_fibers};
 use crate::cut::{Cut, Gate};
 use crate::frames::Frames;
 use crate::job::{ErasedJob, JobError};
@@ -79,17 +79,34 @@ pub(crate) struct Shared {
 }
 
 /// What a worker runs now.
-#[derive(Default)]
 pub(crate) struct Running {
     /// Counts fibers resumed and jobs begun; unchanged for long means that one does not give its core back.
     pub turns: AtomicU64,
     /// Whether a fiber runs at all.
     pub busy: AtomicBool,
-    /// The name of its job.
-    pub name: Mutex<&'static str>,
+    /// Which one.
+    pub fiber: AtomicU32,
+    /// By fiber: the name of its job, or of its service.
+    names: Box<[Mutex<&'static str>]>,
 }
 
 impl Running {
+    fn new(fibers: usize) -> Running {
+        Running {
+            turns: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            fiber: AtomicU32::new(0),
+            names: (0..fibers).map(|_| Mutex::new("job")).collect(),
+        }
+    }
+    /// A fiber begins something of this name.
+    pub(crate) fn begins(&self, fiber: u32, name: &'static str) {
+        *self.names[fiber as usize].lock() = name;
+    }
+    /// The name of what the fiber that runs has begun.
+    pub(crate) fn name(&self) -> &'static str {
+        *self.names[self.fiber.load(Ordering::Relaxed) as usize].lock()
+    }
     /// Counts one; only the worker does.
     #[inline]
     pub(crate) fn turn(&self) {
@@ -129,7 +146,7 @@ impl Shared {
             active: AtomicUsize::new(0),
             dram_bytes: AtomicU64::new(config.dram_bytes),
             admission: Mutex::new(Admission::new(config.admission)),
-            running: (0..workers).map(|_| CachePadded::new(Running::default())).collect(),
+            running: (0..workers).map(|_| CachePadded::new(Running::new(own_fibers(config.fibers)))).collect(),
             next_shared: AtomicU64::new(0),
             next_owned: AtomicU64::new(config.pool_bytes - config.owned_bytes),
         })

@@ -150,6 +150,7 @@ pub(crate) struct Held {
 
 struct Serving {
     service: Rc<dyn Service>,
+    name: &'static str,
     pins: u32,
     done: std::sync::mpsc::Sender<Result<(), ServiceEnd>>,
     running: u32,
@@ -330,6 +331,7 @@ impl Worker {
         self.statistics.counts.resumes += 1;
         let running = &self.shared.running[self.id as usize];
         running.turn();
+        running.fiber.store(index, Ordering::Relaxed);
         running.busy.store(true, Ordering::Relaxed);
         let slot = &mut self.fibers[index as usize];
         if slot.fiber.is_none() {
@@ -365,7 +367,7 @@ impl Worker {
             self.shared.gates[self.id as usize].leave();
         }
         slot.state = Rc::new(slot.state.successor());
-        let name = slot.finish.as_ref().map_or("service", |(_, control)| control.name);
+        let name = self.shared.running[self.id as usize].name();
         eprintln!("fulgurite: job \"{name}\" overflowed its stack of {stack_bytes} bytes on worker {}", self.id);
         if let Some((finish, control)) = slot.finish.take() {
             finish.fail(JobError::StackOverflow { name: control.name, stack_bytes });
@@ -699,15 +701,17 @@ impl Worker {
         {
             let made = catch_unwind(AssertUnwindSafe(move || {
                 let service = make();
-                let pins = service.pins();
-                (service, pins)
+                let (name, pins) = (service.name(), service.pins());
+                (service, name, pins)
             }));
             match made {
-                Ok((_, pins)) if pins > 4 && pins >= self.frame_limit => {
+                Ok((_, _, pins)) if pins > 4 && pins >= self.frame_limit => {
                     let frames = self.frame_limit;
                     let _ = done.send(Err(ServiceEnd::Refused(SubmitError::TooManyPins { pins, frames })));
                 }
-                Ok((service, pins)) => self.service = Some(Serving { service, pins, done, running: 0, died: None }),
+                Ok((service, name, pins)) => {
+                    self.service = Some(Serving { service, name, pins, done, running: 0, died: None });
+                }
                 Err(panic) => {
                     let _ = done.send(Err(ServiceEnd::Died(panic_text(panic))));
                 }

@@ -3,14 +3,16 @@
 //! Method: this binary starts itself as a child whose standard error is read. The child's job keeps its core until it is
 //! told that the report was seen, so nothing depends on how long things take. How a job ended is asked of its handle.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite_flash::MemoryFlash;
-use fulgurite_runtime::{JobError, JobOptions, Runtime};
+use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
 
 /// Which of its parts the child plays.
 const PART: &str = "FULGURITE_TEST_PART";
@@ -30,6 +32,23 @@ fn overflow(depth: u64) -> u64 {
     if depth == u64::MAX { 0 } else { overflow(depth + 1) + room[(depth % 64) as usize] }
 }
 
+/// One request, which keeps its core until it is told.
+struct Reads {
+    done: Cell<bool>,
+}
+impl Service for Reads {
+    fn next(&self) -> Next {
+        if self.done.get() { Next::Finished } else { Next::Ready }
+    }
+    fn run(&self, _: &mut Context) {
+        self.done.set(true);
+        assert_eq!(std::io::stdin().read(&mut [0]).unwrap(), 1);
+    }
+    fn name(&self) -> &'static str {
+        "the service"
+    }
+}
+
 /// Runs only as the child of the tests below.
 #[test]
 #[ignore = "started by the other tests, which read what it prints"]
@@ -41,6 +60,28 @@ fn child() {
             let options = JobOptions::new().name("one that never yields");
             let told = runtime.submit_with(&options, |_| std::io::stdin().read(&mut [0]).unwrap());
             assert_eq!(told.unwrap().wait(), Ok(1));
+        }
+        "keeps its core after another" => {
+            let begun = Arc::new(AtomicBool::new(false));
+            let has_begun = begun.clone();
+            let told = runtime
+                .submit_with(&JobOptions::new().name("the first"), move |m| {
+                    while !has_begun.load(Ordering::Relaxed) {
+                        m.yield_now().unwrap();
+                    }
+                    std::io::stdin().read(&mut [0]).unwrap()
+                })
+                .unwrap();
+            let second = runtime.submit_with(&JobOptions::new().name("the second"), move |m| {
+                begun.store(true, Ordering::Relaxed);
+                m.sleep(Duration::from_millis(1))
+            });
+            assert_eq!(told.wait(), Ok(1));
+            assert_eq!(second.unwrap().wait(), Ok(Ok(())));
+        }
+        "serves" => {
+            goes_on(&runtime);
+            runtime.serve(|_| Reads { done: Cell::new(false) }).unwrap();
         }
         "overflows" => {
             let job = runtime.submit_with(&JobOptions::new().name("one without end"), |_| overflow(0)).unwrap();
@@ -100,6 +141,12 @@ fn report(part: &str, words: &[&str]) -> String {
 fn a_job_that_never_yields_is_reported_by_name() {
     let line = report("keeps its core", &["fulgurite: ", "job \"one that never yields\"", "worker 0"]);
     assert!(line.contains("yield_now"), "it says what to do: {line}");
+}
+
+#[test]
+fn who_keeps_the_core_is_named_and_not_who_began_last() {
+    report("keeps its core after another", &["fulgurite: ", "job \"the first\"", "worker 0"]);
+    report("serves", &["fulgurite: ", "job \"the service\"", "worker 0"]);
 }
 
 #[test]

@@ -85,11 +85,12 @@ impl Worker {
             }
         }
         let serving = self.service.as_mut()?;
-        let pins = serving.pins;
+        let (name, pins) = (serving.name, serving.pins);
         serving.running += 1;
         let service = serving.service.clone();
         self.pins_promised += pins;
         self.statistics.counts.jobs_started += 1;
+        self.shared.running[self.id as usize].begins(index, name);
         let slot = &mut self.fibers[index as usize];
         slot.serving = true;
         slot.promised = pins;
@@ -113,7 +114,7 @@ impl Worker {
         }
         self.pins_promised += control.pins;
         self.statistics.counts.jobs_started += 1;
-        *self.shared.running[self.id as usize].name.lock() = name;
+        self.shared.running[self.id as usize].begins(index, name);
         let slot = &mut self.fibers[index as usize];
         slot.promised = control.pins;
         // An urgent job counts as older than all others (policy::Scheduler).
