@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{FlashError, VersionError};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
+use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder};
 use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
@@ -27,6 +28,8 @@ pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     watchdog: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    /// What each worker answered when it was asked last.
+    last_answers: Mutex<Vec<WorkerStatistics>>,
 }
 
 /// Why a service did not end well.
@@ -61,7 +64,8 @@ impl Runtime {
             return Err(BuildError::NoBarrier);
         }
         fulgurite_fiber::install_overflow_handler();
-        let mut runtime = Runtime { shared: shared.clone(), threads: Vec::new(), watchdog: None };
+        let last_answers = Mutex::new(vec![WorkerStatistics::new(); config.workers]);
+        let mut runtime = Runtime { shared: shared.clone(), threads: Vec::new(), watchdog: None, last_answers };
         for id in 0..config.workers {
             let (ready, is_ready) = mpsc::channel();
             let (shared, core) = (shared.clone(), config.cores.get(id).copied());
@@ -246,14 +250,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// What has been counted. Each worker answers at its next scheduling point; one that does not within two seconds is
-    /// left out (empty).
+    /// What has been counted. Each worker answers at its next scheduling point; of one that does not within two seconds this says
+    /// what it answered last.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.ask_statistics(false)
     }
 
-    /// As [`Runtime::statistics`], and starts counting anew.
+    /// As [`Runtime::statistics`], and starts counting anew. A worker that does not answer in time goes on counting, and is empty
+    /// here: what it has counted is in its next answer.
     #[must_use]
     pub fn take_statistics(&self) -> Statistics {
         self.ask_statistics(true)
@@ -270,9 +275,18 @@ impl Runtime {
                 answer
             })
             .collect();
+        let mut last_answers = self.last_answers.lock();
         let workers = replies
             .into_iter()
-            .map(|answer| answer.recv_timeout(Duration::from_secs(2)).unwrap_or_else(|_| WorkerStatistics::new()))
+            .zip(&mut *last_answers)
+            .map(|(answer, last)| match answer.recv_timeout(Duration::from_secs(2)) {
+                Ok(statistics) => {
+                    *last = if reset { WorkerStatistics::new() } else { statistics.clone() };
+                    statistics
+                }
+                Err(_) if reset => WorkerStatistics::new(),
+                Err(_) => last.clone(),
+            })
             .collect();
         Statistics { workers, dram_bytes: self.dram_bytes(), device: self.shared.flash.counters() }
     }

@@ -473,8 +473,8 @@ impl Worker {
                     self.statistics.counts.frames_free = self.free.len() as u64;
                     self.statistics.counts.pending = self.scheduler.pending() as u64;
                     self.statistics.counts.in_flight = self.in_flight() as u64;
-                    let _ = reply.send(self.statistics.clone());
-                    if reset {
+                    // Who has given up waiting does not get it: then it is not lost.
+                    if reply.send(self.statistics.clone()).is_ok() && reset {
                         self.statistics = WorkerStatistics::new();
                     }
                 }
