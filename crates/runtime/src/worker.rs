@@ -15,6 +15,8 @@
 //! frames. What is decided is decided in `policy`.
 
 mod tasks;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -405,7 +407,7 @@ impl Worker {
         if self.in_flight() > 0 {
             self.poll();
         }
-        if !self.timers.is_empty() {
+        if self.timer_is_due() {
             self.ring_timers();
         }
         self.make_room();
@@ -592,6 +594,20 @@ impl Worker {
                 self.wake_local(fiber as u32, Wake::Retry, now);
             }
         }
+    }
+
+    /// Whether a timer has run out. Those of waits that have ended by other means go as they come up, or one of them would have the
+    /// clock read here until it is due, which may be hours.
+    #[inline]
+    fn timer_is_due(&mut self) -> bool {
+        while let Some(&std::cmp::Reverse((at, fiber, ticket))) = self.timers.peek() {
+            let state = &self.fibers[fiber as usize].state;
+            if state.waiting.get() && state.ticket.get() == ticket {
+                return at <= self.shared.clock.now_ns();
+            }
+            self.timers.pop();
+        }
+        false
     }
 
     fn ring_timers(&mut self) {

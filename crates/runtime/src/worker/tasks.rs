@@ -154,10 +154,10 @@ impl Worker {
 
     /// Whether the scheduling point between two tasks would do nothing.
     #[inline]
-    fn nothing_between(&self) -> bool {
+    pub(super) fn nothing_between(&mut self) -> bool {
         !self.shared.mailboxes[self.id as usize].has_mail()
             && self.shortage() == 0
-            && self.timers.is_empty()
+            && !self.timer_is_due()
             && self.frame_waiters.is_empty()
             && self.unflushed < self.shared.config.submit_batch
             && self.beyond == 0
