@@ -95,6 +95,8 @@ impl Replacement for Clock {
                 self.present[word] &= !bit;
                 self.len -= 1;
                 return Some(frame);
+            } else if view.gives_up() {
+                return None;
             }
         }
         None

@@ -48,10 +48,14 @@ impl Replacement for Lru {
         for _ in 0..2 * self.list.len() {
             let last = self.list.pop_back(&mut *self.links)?;
             let frame = FrameIndex(last);
-            if !view.take_referenced(frame) && view.evictable(frame) {
+            let referenced = view.take_referenced(frame);
+            if !referenced && view.evictable(frame) {
                 return Some(frame);
             }
             self.list.push_front(&mut *self.links, last);
+            if !referenced && view.gives_up() {
+                return None;
+            }
         }
         None
     }

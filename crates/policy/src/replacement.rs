@@ -28,6 +28,10 @@ pub trait FrameView {
     fn take_referenced(&mut self, frame: FrameIndex) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
     fn evictable(&mut self, frame: FrameIndex) -> bool;
+    /// Asked after a frame that may not be: whether the search is to be given up, as the next ones may not be either.
+    fn gives_up(&self) -> bool {
+        false
+    }
 }
 
 /// Where [`Replacement::coldest`] goes on. What it says is for the policy that has made it alone.
@@ -49,7 +53,7 @@ pub trait Replacement {
     /// A hit that is known. The runtime reports hits only through [`FrameView::take_referenced`].
     fn touched(&mut self, frame: FrameIndex);
     /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each frame) found none:
-    /// nothing is evictable, or all that is was used again during the scan. A driver tries again later, not in a
+    /// nothing is evictable, or all that is was used again during the scan, or the driver gave up. A driver tries again later, not in a
     /// loop.
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex>;
     /// The victim could not be evicted, because it is in use: it goes back as recently used.

@@ -103,6 +103,12 @@ impl S3Fifo {
         self.young.len() - self.small as usize
     }
 
+    /// Frames in the main queue.
+    #[must_use]
+    pub fn main_len(&self) -> usize {
+        self.main.len()
+    }
+
     #[inline]
     fn push_main(&mut self, entry: Entry) {
         let places = &mut self.places;
@@ -166,6 +172,9 @@ impl S3Fifo {
             } else {
                 // In use: it starts again, so that those behind it get their turn.
                 self.push_fresh(entry);
+                if view.gives_up() {
+                    return None;
+                }
             }
         }
         None
@@ -185,6 +194,9 @@ impl S3Fifo {
                 return Some(frame);
             }
             self.push_main(entry.with_count(count.saturating_sub(1)));
+            if count == 0 && view.gives_up() {
+                return None;
+            }
         }
         None
     }

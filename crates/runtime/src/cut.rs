@@ -91,7 +91,7 @@ impl Cut {
         self.abandoned.store(false, Ordering::Relaxed);
     }
     /// What is written from now on is not part of the token. While all workers are halted.
-    fn hold_back(&self) {
+    pub(crate) fn hold_back(&self) {
         self.held_back.store(true, Ordering::Release);
     }
     /// The token is named, or there will be none.

@@ -76,6 +76,12 @@ pub(crate) struct StillThere {
 struct View<'a> {
     frames: &'a Frames,
     first: u32,
+    /// What was written since a cut must not reach flash yet.
+    held_back: bool,
+    /// Write-backs that may still be begun.
+    writes_left: usize,
+    /// Frames that would have to be written back and may not be.
+    refused: usize,
 }
 
 impl FrameView for View<'_> {
@@ -85,7 +91,26 @@ impl FrameView for View<'_> {
     }
     #[inline]
     fn evictable(&mut self, frame: FrameIndex) -> bool {
-        self.frames.pins(self.first + frame.0).load(Ordering::Relaxed) == 0
+        let marks = self.frames.marks(self.first + frame.0);
+        if marks.pins.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let mark = marks.dirty.load(Ordering::Relaxed);
+        if !has_changes(mark) {
+            return true;
+        }
+        // To take it out and put it back would make it a frame that was used again.
+        if self.writes_left == 0 || mark == DIRTY && self.held_back {
+            self.refused += 1;
+            return false;
+        }
+        self.writes_left -= 1;
+        true
+    }
+    /// All frames may be dirty: then the next scheduling point goes on.
+    #[inline]
+    fn gives_up(&self) -> bool {
+        self.refused >= BATCH
     }
 }
 
@@ -142,8 +167,14 @@ impl Worker {
         let mut count = 0;
         let mut named = [(0, 0); BATCH];
         let mut chosen = 0;
+        let mut view = View {
+            frames: &self.shared.frames,
+            first: self.first_frame,
+            held_back: self.shared.cut.holds_back(),
+            writes_left: self.room_to_write(),
+            refused: 0,
+        };
         while chosen < want.min(BATCH) {
-            let mut view = View { frames: &self.shared.frames, first: self.first_frame };
             let Some(FrameIndex(local)) = self.replacement.victim(&mut view) else { break };
             // A victim has been out of use for long, and so its word out of the caches: all of the batch are fetched at once.
             let known = self.replacement.last_victim_holds();
