@@ -250,6 +250,7 @@ impl Worker {
         if !alone {
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
+            self.read_slots();
         }
         for victim in batch {
             let &Victim { frame, subpage, touched } = victim;
@@ -287,10 +288,17 @@ impl Worker {
         }
     }
 
-    /// Whether a fiber that runs on another worker may hold an unpinned reference into the frame.
-    fn used_elsewhere(&self, frame: u32) -> bool {
+    /// Reads the slots of all other workers, once for a batch: each read fetches a line that its worker writes to at every hit.
+    /// After the barrier; nobody can begin to use what was unlinked before that.
+    fn read_slots(&mut self) {
         let others = self.shared.slots.iter().enumerate().filter(|(worker, _)| *worker != self.id as usize);
-        others.into_iter().any(|(_, slot)| residency::protects(slot.load(Ordering::Acquire), frame))
+        self.slots_read.clear();
+        self.slots_read.extend(others.map(|(_, slot)| slot.load(Ordering::Acquire)));
+    }
+
+    /// Whether a fiber that runs on another worker may hold an unpinned reference into the frame, as the slots were read.
+    fn used_elsewhere(&self, frame: u32) -> bool {
+        self.slots_read.iter().any(|&slot| residency::protects(slot, frame))
     }
 
     fn begin_write_back(&mut self, subpage: u32, frame: u32) {
@@ -415,6 +423,7 @@ impl Worker {
             // Another worker may have looked at the mark just before: then its slot names the frame.
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
+            self.read_slots();
         }
         for &local in &chosen[..count] {
             let frame = first + local;

@@ -85,6 +85,8 @@ pub(crate) struct Worker {
     pub(crate) stuck_since_ns: u64,
     /// Where the evictor goes on looking for frames beyond the limit.
     pub(crate) shrink_at: u32,
+    /// The other workers' slots, as they were after the last barrier.
+    pub(crate) slots_read: Vec<u32>,
     /// The search for what to write ahead.
     pub(crate) ahead: AheadRound,
     /// Numbers flushes, so that a late one is not taken for the latest.
@@ -239,6 +241,7 @@ impl Worker {
             late: 0,
             stuck_since_ns: 0,
             shrink_at: 0,
+            slots_read: Vec::with_capacity(config.workers),
             ahead: AheadRound::NEW,
             flush_number: 0,
             flush_result: None,
