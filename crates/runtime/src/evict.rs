@@ -302,7 +302,6 @@ impl Worker {
     }
 
     fn begin_write_back(&mut self, subpage: u32, frame: u32) {
-        self.statistics.counts.evicted_dirty += 1;
         self.shared.frames.marks(frame).dirty.store(CLEAN, Ordering::Relaxed);
         self.writing += 1;
         self.misses

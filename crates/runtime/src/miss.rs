@@ -350,6 +350,7 @@ impl Worker {
     fn write_done(&mut self, subpage: u32, frame: u32, result: Result<(), FlashError>, now_ns: u64) {
         self.writing -= 1;
         let waiters = self.misses.get(SubpageIndex(subpage)).expect("a write-back is in the miss table").waiters;
+        self.statistics.counts.evicted_dirty += u64::from(result.is_ok());
         self.write_failure = result.err();
         self.first_write_failure = self.first_write_failure.or(self.write_failure);
         if result.is_ok() && waiters == 0 {

@@ -112,6 +112,8 @@ pub(crate) struct Worker {
     timers: BinaryHeap<std::cmp::Reverse<(u64, u32, u32)>>,
     /// A fiber that has ended its job asks what is next; it could begin a job itself.
     at_rest: bool,
+    /// The service is being asked what is next, perhaps on a fiber's stack.
+    asking: bool,
     /// What it decided.
     decided: Option<Choice>,
     next_arrival_ns: u64,
@@ -231,6 +233,7 @@ impl Worker {
             frame_limit: 0,
             beyond: 0,
             at_rest: false,
+            asking: false,
             free: Vec::with_capacity(frames_max as usize),
             held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
             writing: 0,
@@ -365,6 +368,12 @@ impl Worker {
     /// another stack. That memory is beyond the budget.
     fn bury(&mut self, index: u32) {
         let stack_bytes = self.shared.config.stack_bytes;
+        self.at_rest = false;
+        if std::mem::take(&mut self.asking)
+            && let Some(serving) = &mut self.service
+        {
+            serving.died = Some(format!("to say what is next, it overflowed a stack of {stack_bytes} bytes"));
+        }
         let slot = &mut self.fibers[index as usize];
         std::mem::forget(slot.fiber.take());
         if slot.state.in_section() {

@@ -49,6 +49,20 @@ impl Service for Reads {
     }
 }
 
+/// Nothing to do, and a stack too small to say so.
+struct Deep {
+    armed: Arc<AtomicBool>,
+}
+impl Service for Deep {
+    fn next(&self) -> Next {
+        if self.armed.load(Ordering::Relaxed) {
+            std::hint::black_box(overflow(0));
+        }
+        Next::At(u64::MAX)
+    }
+    fn run(&self, _: &mut Context) {}
+}
+
 /// Runs only as the child of the tests below.
 #[test]
 #[ignore = "started by the other tests, which read what it prints"]
@@ -82,6 +96,21 @@ fn child() {
         "serves" => {
             goes_on(&runtime);
             runtime.serve(|_| Reads { done: Cell::new(false) }).unwrap();
+        }
+        "overflows while it is asked" => {
+            // The end of a job, on whose fiber the service is asked.
+            let armed = Arc::new(AtomicBool::new(false));
+            let (its, arms) = (armed.clone(), armed);
+            std::thread::scope(|scope| {
+                let served = scope.spawn(|| runtime.serve(move |_| Deep { armed: its.clone() }));
+                let job = runtime.submit_with(&JobOptions::new().name("the last"), move |m| {
+                    m.sleep(Duration::from_millis(50)).unwrap();
+                    arms.store(true, Ordering::Relaxed);
+                });
+                assert_eq!(job.unwrap().wait(), Ok(()));
+                let error = served.join().unwrap().unwrap_err();
+                assert!(error.to_string().contains("to say what is next, it overflowed"), "{error}");
+            });
         }
         "overflows" => {
             let job = runtime.submit_with(&JobOptions::new().name("one without end"), |_| overflow(0)).unwrap();
@@ -152,6 +181,11 @@ fn who_keeps_the_core_is_named_and_not_who_began_last() {
 #[test]
 fn a_job_that_overflows_is_reported_by_name() {
     report("overflows", &["fulgurite: ", "job \"one without end\"", "overflowed its stack", "worker 0"]);
+}
+
+#[test]
+fn a_service_that_overflows_while_it_is_asked_ends() {
+    report("overflows while it is asked", &["fulgurite: ", "overflowed its stack", "worker 0"]);
 }
 
 #[test]

@@ -40,7 +40,10 @@ impl Worker {
     #[inline]
     pub(super) fn ask_service(&mut self) -> Option<(Next, u32)> {
         let serving = self.service.as_mut().filter(|s| s.died.is_none())?;
-        match catch_unwind(AssertUnwindSafe(|| serving.service.next())) {
+        self.asking = true;
+        let next = catch_unwind(AssertUnwindSafe(|| serving.service.next()));
+        self.asking = false;
+        match next {
             Ok(next) => Some((next, serving.pins)),
             Err(panic) => {
                 serving.died = Some(panic_text(panic));
