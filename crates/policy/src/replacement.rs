@@ -5,9 +5,10 @@
 //! driver keeps to that order, and policies assert it.
 //!
 //! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte when it looks at the
-//! frame ([`FrameView::take_referenced`]). That is one bit since the last look. The access that missed sets it too,
-//! so at the first look it says nothing about reuse; drivers do well to clear it once the waiters have run. A
-//! simulator that sees every hit calls [`Replacement::touched`] instead.
+//! frame ([`FrameView::take_referenced`]). That is one bit since the last look. The runtime clears it when contents come
+//! in, and the access that waited for them does not set it; but a job touches a subpage several times right after its
+//! miss, so that at the first look the bit says little about reuse. A simulator that sees every hit calls
+//! [`Replacement::touched`] instead.
 //!
 //! Not here: what is in a frame, whether it is dirty, and how it gets written back.
 
