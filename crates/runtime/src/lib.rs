@@ -30,6 +30,7 @@ pub mod marks;
 mod miss;
 mod near;
 mod primitive;
+mod queue;
 #[cfg(not(loom))]
 mod residency;
 #[cfg(loom)]

@@ -122,20 +122,22 @@ impl Runtime {
             return Err(SubmitError::ShuttingDown);
         }
         self.check_pins(options.pins)?;
+        let queue = match options.worker {
+            None => &shared.injector,
+            Some(worker) => {
+                let workers = shared.routed.len();
+                shared.routed.get(worker).ok_or(SubmitError::NoSuchWorker { worker, workers })?
+            }
+        };
         let now = shared.clock.now_ns();
-        shared
-            .admission
-            .lock()
-            .admit(now, shared.injector.oldest_wait_ns(now))
-            .map_err(|o| SubmitError::Overloaded { wait_ns: o.wait_ns })?;
+        queue.admit(options.priority, now).map_err(|o| SubmitError::Overloaded { wait_ns: o.wait_ns })?;
         let (job, handle) = new_job(shared, options, now, code);
         match options.worker {
             None => shared.inject(job),
-            Some(worker) => shared
-                .mailboxes
-                .get(worker)
-                .ok_or(SubmitError::NoSuchWorker { worker, workers: shared.mailboxes.len() })?
-                .send(Message::Job(job)),
+            Some(worker) => {
+                queue.push(job);
+                shared.mailboxes[worker].send(Message::Nudge);
+            }
         }
         Ok(handle)
     }
@@ -410,7 +412,7 @@ impl Drop for Runtime {
                 let _ = thread.join();
             }
         }
-        self.shared.injector.fail_all();
+        self.shared.fail_queued();
         if let Some((stop, thread)) = self.watchdog.take() {
             drop(stop);
             let _ = thread.join();

@@ -36,7 +36,7 @@ use crate::job::{Control, ErasedJob, Finish, JobError, SubmitError, drop_payload
 use crate::mailbox::{Message, Wake};
 use crate::miss::Request;
 use crate::service::{Next, Service, ServiceEnd, ServiceFactory};
-use crate::shared::{Queued, Shared};
+use crate::shared::Shared;
 use crate::stats::WorkerStatistics;
 
 /// How often the rarely needed is looked at: time-outs of the medium.
@@ -101,8 +101,8 @@ pub(crate) struct Worker {
     idle: Vec<u32>,
     /// Frames promised to the pins of jobs that have begun.
     pins_promised: u32,
-    jobs: BinaryHeap<Queued>,
-    jobs_sequence: u64,
+    /// Jobs that went before a more urgent one that did not fit, since one did.
+    passed: u32,
     service: Option<Serving>,
     /// The service said just now that a request is there: what takes it does not ask again.
     service_ready: bool,
@@ -254,8 +254,7 @@ impl Worker {
             spare_stacks: Vec::new(),
             idle: (0..config.fibers as u32).rev().collect(),
             pins_promised: 0,
-            jobs: BinaryHeap::new(),
-            jobs_sequence: 0,
+            passed: 0,
             service: None,
             service_ready: false,
             services: VecDeque::new(),
@@ -474,12 +473,7 @@ impl Worker {
                 Message::Join { subpage, waiter } => self.join_from_outside(subpage, waiter),
                 Message::Wake { fiber, ticket: 0, wake } => self.wake_local(fiber, wake, shared.clock.now_ns()),
                 Message::Wake { fiber, ticket, wake } => self.wake_ticket(fiber, ticket, wake),
-                Message::Job(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
                 Message::Stop => self.begin_stop(),
-                Message::Job(job) => {
-                    self.jobs.push(Queued { job, sequence: self.jobs_sequence });
-                    self.jobs_sequence += 1;
-                }
                 Message::Serve(factory) => self.services.push_back(factory),
                 Message::SetFrames(count) => self.set_frames(count),
                 Message::Statistics { reset, reply } => {
@@ -657,9 +651,9 @@ impl Worker {
         }
         let spin_ns = self.shared.config.spin.as_nanos() as u64;
         // Whether a job of the common queue could begin here; nothing but a wake-up changes that.
-        let open = self.scheduler.may_start() && !self.idle.is_empty() && self.jobs.is_empty();
+        let open = self.scheduler.may_start() && !self.idle.is_empty() && (self.none_routed() || self.may_pass());
         let open_for = if open { self.pins_that_fit() + 1 } else { 0 };
-        let job_waits = |this: &Self| open && this.shared.injector.head_pins().is_some_and(|pins| this.fits(pins));
+        let job_waits = |this: &Self| open && this.next_job().is_some();
         // Waiting for flash, or for an arrival that is nearer than a sleep is long: poll.
         let poll_until = begin.saturating_add(spin_ns);
         while self.in_flight() > 0 || wanted < poll_until {
@@ -756,13 +750,11 @@ impl Worker {
     fn begin_stop(&mut self) {
         let now = self.shared.clock.now_ns();
         self.stopping_ns = now.max(1);
-        for queued in std::mem::take(&mut self.jobs) {
-            refuse(queued.job, |name| JobError::ShutDown { name });
-        }
         for job in std::mem::take(&mut self.own_jobs) {
             refuse(job, |name| JobError::ShutDown { name });
         }
         self.shared.injector.fail_all();
+        self.shared.routed[self.id as usize].fail_all();
         self.timers.clear();
         self.wake_all(WaitsFor::Outside, now);
     }
