@@ -406,25 +406,33 @@ impl Worker {
         }
         round.at = self.replacement.coldest(round.at, AHEAD_LOOKS, &mut look);
         round.looked += looks;
-        round.found |= count > 0;
         self.statistics.counts.looks_ahead += looks as u64;
         if round.looked >= self.frame_limit as usize / COLD_SHARE {
             round.at = ColdCursor::START;
         }
+        let begun = count > 0 && self.write_chosen(&chosen[..count], now);
+        let round = &mut self.ahead;
+        round.found |= begun;
+        // What could not be begun because somebody uses it counts as nothing: he will have run when he does not any more.
         if round.at == ColdCursor::START && !round.found {
             round.quiet_at = Some(round.begun_at);
             round.rest_until_ns = now + AHEAD_REST_NS;
         }
-        if count == 0 {
-            return Ahead::Again;
-        }
+        Ahead::Again
+    }
+
+    /// Writes these frames, which are marked as being written, from where they lie, those aside that somebody uses. Returns whether
+    /// any was begun.
+    fn write_chosen(&mut self, chosen: &[u32], now: u64) -> bool {
+        let (first, shared) = (self.first_frame, self.shared.clone());
+        let mut begun = false;
         if !shared.alone() {
             // Another worker may have looked at the mark just before: then its slot names the frame.
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
             self.read_slots();
         }
-        for &local in &chosen[..count] {
+        for &local in chosen {
             let frame = first + local;
             let marks = shared.frames.marks(frame);
             let used = !shared.alone() && self.used_elsewhere(frame) || marks.pins.load(Ordering::Acquire) > 0;
@@ -441,8 +449,9 @@ impl Worker {
             self.writing += 1;
             self.statistics.counts.written_ahead += 1;
             self.submit(Op::Write, self.held[local as usize].subpage, frame, Purpose::Ahead, now);
+            begun = true;
         }
-        Ahead::Again
+        begun
     }
 
     // ---- a range leaves DRAM --------------------------------------------------------------------------------------------
