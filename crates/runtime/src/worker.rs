@@ -17,6 +17,7 @@
 mod tasks;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod timers;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -308,7 +309,7 @@ impl Worker {
                         Some(fiber) => point = Worker::resume(worker, fiber),
                         None => point = (*worker).wait(),
                     },
-                    Choice::WaitFor(_) | Choice::Wait => {
+                    Choice::Wait => {
                         if (*worker).stopping() && (*worker).may_end() {
                             break;
                         }
@@ -568,28 +569,6 @@ impl Worker {
         self.scheduler.yielded(FiberIndex(fiber), age, self.shared.clock.now_ns());
     }
 
-    /// Notes that a fiber is about to sleep until then. Returns the ticket of this wait.
-    pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) -> u32 {
-        let ticket = self.will_wait(fiber, WaitsFor::Outside, self.shared.clock.now_ns());
-        self.timers.push(std::cmp::Reverse((until_ns, fiber, ticket)));
-        ticket
-    }
-
-    /// Ends the wait that has just begun with the job's deadline, if it has one.
-    pub(crate) fn until_deadline(&mut self, fiber: u32, ticket: u32) {
-        if let Some(deadline_ns) = self.fibers[fiber as usize].state.deadline_ns() {
-            // Most waits end before that: their timers must not pile up.
-            if self.timers.len() > 4 * self.fibers.len() {
-                let fibers = &self.fibers;
-                self.timers.retain(|std::cmp::Reverse((_, fiber, ticket))| {
-                    let state = &fibers[*fiber as usize].state;
-                    state.waiting.get() && state.ticket.get() == *ticket
-                });
-            }
-            self.timers.push(std::cmp::Reverse((deadline_ns + 1, fiber, ticket)));
-        }
-    }
-
     /// Ends the waits of jobs that were cancelled; those for flash end by themselves.
     fn wake_cancelled(&mut self) {
         let now = self.shared.clock.now_ns();
@@ -599,31 +578,6 @@ impl Worker {
             if state.waiting.get() && ends && state.cancelled() {
                 self.wake_local(fiber as u32, Wake::Retry, now);
             }
-        }
-    }
-
-    /// Whether a timer has run out. Those of waits that have ended by other means go as they come up, or one of them would have the
-    /// clock read here until it is due, which may be hours.
-    #[inline]
-    fn timer_is_due(&mut self) -> bool {
-        while let Some(&std::cmp::Reverse((at, fiber, ticket))) = self.timers.peek() {
-            let state = &self.fibers[fiber as usize].state;
-            if state.waiting.get() && state.ticket.get() == ticket {
-                return at <= self.shared.clock.now_ns();
-            }
-            self.timers.pop();
-        }
-        false
-    }
-
-    fn ring_timers(&mut self) {
-        let now = self.shared.clock.now_ns();
-        while let Some(&std::cmp::Reverse((at, fiber, ticket))) = self.timers.peek() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
-            self.wake_ticket(fiber, ticket, Wake::Retry);
         }
     }
 
