@@ -91,7 +91,7 @@ impl Cut {
         self.abandoned.store(false, Ordering::Relaxed);
     }
     /// What is written from now on is not part of the token. While all workers are halted.
-    fn hold_back(&self) {
+    pub(crate) fn hold_back(&self) {
         self.held_back.store(true, Ordering::Release);
     }
     /// The token is named, or there will be none.
@@ -113,13 +113,17 @@ impl Cut {
     pub(crate) fn failure(&self) -> Option<FlashError> {
         *self.failure.lock()
     }
+    /// A write that the token needs went wrong, whatever becomes of it: there is no token.
+    fn failed(&self, error: FlashError) {
+        self.failure.lock().get_or_insert(error);
+    }
     fn add(&self, writes: u64) {
         self.left.fetch_add(writes, Ordering::AcqRel);
     }
     /// A write that was begun before the cut, or because of it, has ended.
     fn one_ended(&self, result: Result<(), FlashError>) {
         if let Err(error) = result {
-            self.failure.lock().get_or_insert(error);
+            self.failed(error);
         }
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             if self.abandoned.load(Ordering::SeqCst) {
@@ -366,8 +370,9 @@ impl Worker {
         // Completions come in any order: all that this worker has under way has to end.
         while self.writing > 0 {
             if let Err(error) = self.wait_for_medium() {
-                // It is still on its way, and counted; whoever waits for it gives up by itself.
-                self.first_write_failure.get_or_insert(error);
+                // It is still on its way, and counted. Its job goes on now and may write to it: what then gets to the medium is
+                // part of no state.
+                self.shared.cut.failed(error);
                 return;
             }
         }

@@ -35,8 +35,6 @@ pub(crate) enum Message {
     Join { subpage: u32, waiter: Waiter },
     /// A fiber of this worker may go on: from the wait with this ticket, or from whatever wait it is in if that is 0.
     Wake { fiber: u32, ticket: u32, wake: Wake },
-    /// A job for this worker alone.
-    Job(Box<dyn ErasedJob>),
     /// Serve requests that are generated inside the worker.
     Serve(ServiceFactory),
     /// Have this many frames.

@@ -5,7 +5,8 @@
 //! entries into the kernel (`DEFER_TASKRUN`), and a flag in shared memory says when such an entry is worth while, so that
 //! looking for completions is free when there are none.
 //!
-//! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked.
+//! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked. So they
+//! are when the device does not end them within 35 seconds.
 //!
 //! Invariants: arena, file and notifier live until no operation is in flight; user data is 63 bits, the top bit marks the
 //! ring's own poll of the notifier; the pieces of a gathered write are listed in memory that does not change before the kernel
@@ -17,7 +18,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
@@ -28,6 +29,10 @@ use crate::{Arena, Notifier};
 const BUFFER_BYTES: usize = 1 << 30;
 /// User data of the poll of the notifier.
 const WAKE: u64 = 1 << 63;
+
+/// How long a ring that is dropped waits for operations in flight: as long as Linux gives an NVMe device for one
+/// (`nvme_core.io_timeout`, 30 s), and then some. After that the device hangs for good, perhaps, and arena and file are leaked.
+const DRAIN_LIMIT: Duration = Duration::from_secs(35);
 
 /// The submission ring is full: submit, reap, try again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,6 +60,8 @@ pub struct Uring {
     armed: bool,
     /// The poll ended since the last wait.
     notified: bool,
+    /// How long dropping the ring waits for operations in flight.
+    drain_limit: Duration,
     /// Lists of pieces of gathered writes that were pushed, one after the other; never grows. Begun anew when the kernel has
     /// taken all that was pushed.
     pieces: Vec<Piece>,
@@ -132,6 +139,7 @@ impl Uring {
             pushed: 0,
             armed: false,
             notified: false,
+            drain_limit: DRAIN_LIMIT,
             pieces: Vec::new(),
             gathers: Gathers::No,
         };
@@ -450,17 +458,26 @@ impl Uring {
         Ok(())
     }
 
-    /// Waits until the kernel has nothing of ours. False when it does not let this thread.
+    /// Waits until the kernel has nothing of ours. False when it does not let this thread, or does not end it in time.
     fn drain(&mut self) -> bool {
         if !self.enabled {
             return true; // The kernel has not seen a single entry.
         }
+        let begun = Instant::now();
         // A poll of the notifier may stay: it has no memory of ours, and closing the ring ends it.
         while self.in_flight > 0 {
             if self.ring.completion().is_empty() {
-                match self.ring.submit_and_wait(1) {
+                let left = self.drain_limit.saturating_sub(begun.elapsed());
+                if left.is_zero() {
+                    return false;
+                }
+                let time = types::Timespec::new().sec(left.as_secs()).nsec(left.subsec_nanos());
+                let arguments = types::SubmitArgs::new().timespec(&time);
+                match self.ring.submitter().submit_with_args(1, &arguments) {
                     Ok(_) => {}
-                    Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                    Err(e)
+                        if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                    }
                     Err(_) => return false,
                 }
             }
@@ -487,8 +504,8 @@ impl Drop for Uring {
             }
             return;
         }
-        // Another thread than the ring's own drops it with operations in flight. The kernel ends them by itself when the
-        // ring is closed, but does not say when: the arena is leaked rather than unmapped under the device, and the file
+        // Another thread than the ring's own drops it with operations in flight, or a device does not end them. The kernel ends
+        // them by itself when the ring is closed, but does not say when: the arena is leaked rather than unmapped under the device, and the file
         // rather than unlocked.
         // SAFETY: as above; arena and file are never dropped.
         unsafe {
@@ -539,6 +556,24 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+    #[test]
+    fn a_ring_whose_device_hangs_can_be_dropped() {
+        let Some((mut ring, arena, _)) = ring("hangs", 2, 4) else { return };
+        // An operation that never ends: nobody writes to this pipe.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let poll = opcode::PollAdd::new(types::Fd(reader.as_fd().as_raw_fd()), libc::POLLIN as u32);
+        // SAFETY: a poll has no buffer.
+        unsafe { ring.ring.submission().push(&poll.build().user_data(1)) }.unwrap();
+        ring.pushed += 1;
+        ring.in_flight += 1;
+        ring.submit().unwrap();
+        ring.drain_limit = Duration::from_millis(50);
+        let holders = Arc::strong_count(&arena);
+        let begun = Instant::now();
+        drop(ring);
+        assert!(begun.elapsed() >= Duration::from_millis(50), "it waits first");
+        assert_eq!(Arc::strong_count(&arena), holders, "the device may still move something: the arena stays for good");
     }
     #[test]
     fn memory_that_was_given_back_is_not_the_rings_any_more() {

@@ -92,6 +92,13 @@ impl UringQueue {
             return;
         }
         let mut batch = std::mem::take(&mut self.batch);
+        if self.medium.is_poisoned() {
+            // A flush has failed since they were submitted.
+            for (_, slot) in batch.drain(..) {
+                let completion = self.ended_with(slot, Err(FlashError::Poisoned));
+                self.refused.push(completion);
+            }
+        }
         let mut requests = 0;
         for run in runs::runs(&mut batch, |write| write.0) {
             requests += self.push_run(run);
@@ -151,8 +158,11 @@ impl UringQueue {
     }
 
     fn end(&mut self, slot: u32, result: Result<(), FlashError>, completions: &mut Vec<Completion>) {
+        completions.push(self.ended_with(slot, result));
+    }
+    fn ended_with(&mut self, slot: u32, result: Result<(), FlashError>) -> Completion {
         self.medium.account(self.under_way[slot as usize].op, result);
-        completions.push(Completion { tag: self.slots.release(slot), result, checksum: 0 });
+        Completion { tag: self.slots.release(slot), result, checksum: 0 }
     }
 
     /// Ends what the kernel has ended, or tries it again.
@@ -170,6 +180,16 @@ impl UringQueue {
             }
         }
         self.ended = ended;
+        if self.medium.is_poisoned() {
+            // What is tried again is handed over once more, and that is refused since a flush has failed.
+            again.retain(|&slot| {
+                let reads = self.under_way[slot as usize].op == Op::Read;
+                if !reads {
+                    self.end(slot, Err(FlashError::Poisoned), completions);
+                }
+                reads
+            });
+        }
         if !again.is_empty() {
             match self.failed {
                 // The kernel has ended these, and gets no more.
@@ -258,10 +278,12 @@ impl Queue for UringQueue {
         self.ring.register((frames.start as usize).min(end) * SUBPAGE_BYTES..end * SUBPAGE_BYTES);
     }
     fn wait(&mut self, timeout: Option<Duration>) {
+        if self.failed.is_none() {
+            self.push_writes();
+        }
         if !self.refused.is_empty() || (self.failed.is_some() && !self.batch.is_empty()) {
             return;
         }
-        self.push_writes();
         if self.failed.is_some() {
             self.wake.wait(Some(timeout.map_or(NAP, |t| t.min(NAP))));
         } else if let Err(error) = self.ring.wait(timeout) {
