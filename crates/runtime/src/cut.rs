@@ -36,8 +36,9 @@ use crate::miss::Purpose;
 use crate::residency::State;
 use crate::worker::Worker;
 
-/// Most writes of sealed frames that a worker has under way: three requests of 256 KiB, as a medium makes one of neighbours.
-const PUMP_DEPTH: usize = 192;
+/// Most writes of sealed frames that a worker has under way: six requests of 256 KiB, as a medium makes one of neighbours. What has
+/// ended is recorded in batches, and the medium must not run dry meanwhile.
+const PUMP_DEPTH: usize = 384;
 /// The same while somebody waits for a read, which then is not behind many of them.
 const PUMP_DEPTH_BESIDE_READS: usize = 96;
 /// Writes that are begun together, so that they go out as large requests while others keep the medium busy.
@@ -394,6 +395,7 @@ impl Worker {
         if depth.saturating_sub(self.pumped) < PUMP_BATCH.min(depth / 2).max(1) {
             return;
         }
+        let now = self.shared.clock.now_ns();
         while self.pump_at < end && self.pumped < depth && self.has_room_to_copy() {
             let local = self.pump_at;
             self.pump_at += 1;
@@ -407,7 +409,7 @@ impl Worker {
                 self.writing += 1;
                 self.pumped += 1;
                 let subpage = self.held[local as usize].subpage;
-                self.submit(Op::Write, subpage, frame, Purpose::Sealed, self.shared.clock.now_ns());
+                self.submit(Op::Write, subpage, frame, Purpose::Sealed, now);
             }
         }
     }
