@@ -132,7 +132,7 @@ impl Builder {
         self
     }
     /// How far [`Runtime::set_dram`] may raise the budget (default: no further than it starts). Costs what is
-    /// kept for each frame beside its subpage, from the start: some 70 bytes.
+    /// kept for each frame beside its subpage, from the start: some 80 bytes.
     pub fn dram_max(mut self, bytes: u64) -> Self {
         self.dram_max_bytes = bytes;
         self
@@ -364,8 +364,8 @@ fn default_depth(fibers: usize) -> usize {
 
 /// A fiber's stack, if nothing else is said.
 const STACK_BYTES: usize = 32 << 10;
-/// What a worker notes of a frame, and the frame's place among the free ones.
-const HELD_BYTES: usize = size_of::<crate::worker::Held>() + size_of::<u32>();
+/// What a worker notes of a frame, the frame's place among the free ones, and that in the order of a sync's writes.
+const HELD_BYTES: usize = size_of::<crate::worker::Held>() + size_of::<u32>() + size_of::<u64>();
 
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]
