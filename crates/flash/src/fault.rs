@@ -160,6 +160,9 @@ impl<F: Flash> Flash for FaultyFlash<F> {
         let inner = self.inner.open_queue_for_any_thread(frames, depth, wake)?;
         Ok(Box::new(FaultyQueue::new(inner, self.state.clone(), depth)))
     }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
+    }
     fn counters(&self) -> DeviceCounters {
         let mut counters = self.inner.counters();
         counters.errors += lock(&self.state).errors;

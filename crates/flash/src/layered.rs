@@ -161,6 +161,9 @@ impl<L: Layer> Flash for Layered<L> {
     fn dram_bytes(&self) -> usize {
         self.layer.dram_bytes()
     }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.layer.medium().staging_bytes(frames)
+    }
 }
 
 /// A request in flight.

@@ -47,6 +47,8 @@ pub(crate) enum Message {
     OpenGate,
     /// Stand still with all other workers.
     Halt(Arc<Halt>),
+    /// Write these sealed frames, in this order.
+    Pump(Vec<u64>),
     /// Take a range of subpages out of DRAM, writing back what has changed or dropping it; tell what is still there.
     TakeOut { range: std::ops::Range<u32>, write_back: bool, reply: std::sync::mpsc::Sender<StillThere> },
     /// A job of the runtime itself, for the fiber that is kept for these.

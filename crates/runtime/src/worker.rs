@@ -129,8 +129,10 @@ pub(crate) struct Worker {
     pub(crate) drained: Option<std::sync::mpsc::Sender<()>>,
     /// Fibers that wait for the gate, and their tickets.
     pub(crate) gate_waiters: Vec<(u32, u32)>,
-    /// Up to which frame sealed ones have been looked for.
-    pub(crate) pump_at: u32,
+    /// Sealed frames in the order in which they are written (see `cut`), and how many of them have been looked at. Has room for all
+    /// frames from the start; empty while the order is being made.
+    pub(crate) pump_order: Vec<u64>,
+    pub(crate) pump_at: usize,
     /// Sealed frames being written from where they lie.
     pub(crate) pumped: usize,
     /// Mail that came while the worker was halted.
@@ -268,7 +270,8 @@ impl Worker {
             left: false,
             drained: None,
             gate_waiters: Vec::new(),
-            pump_at: u32::MAX,
+            pump_order: Vec::with_capacity(frames_max as usize),
+            pump_at: 0,
             pumped: 0,
             mail_put_off: VecDeque::new(),
             own_jobs: VecDeque::new(),
@@ -490,6 +493,7 @@ impl Worker {
                 Message::CloseGate(drained) => self.close_gate(drained),
                 Message::OpenGate => self.open_gate(),
                 Message::Halt(halt) => self.halt(&halt),
+                Message::Pump(order) => self.begin_pump(order),
                 Message::OwnJob(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
                 Message::OwnJob(job) => self.own_jobs.push_back(job),
                 Message::TakeOut { range, write_back, reply } => {

@@ -8,8 +8,8 @@
 //! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked. So they
 //! are when the device does not end them within 35 seconds.
 //!
-//! Invariants: arena, file and notifier live until no operation is in flight; user data is 63 bits, the top bit marks the
-//! ring's own poll of the notifier; the pieces of a gathered write are listed in memory that does not change before the kernel
+//! Invariants: arena, file, notifier and the memory that writes are staged in live until no operation is in flight; user data is
+//! 63 bits, the top bit marks the ring's own poll of the notifier; the pieces of a gathered write are listed in memory that does not change before the kernel
 //! has taken the operation, which copies the list. It retries nothing: short results and `EAGAIN` are the caller's.
 
 use std::collections::TryReserveError;
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::direct_file::DirectFile;
-use crate::{Arena, Notifier};
+use crate::{Arena, ArenaError, Backed, Notifier};
 
 /// The kernel takes at most 1 GiB per registered buffer.
 const BUFFER_BYTES: usize = 1 << 30;
@@ -67,6 +67,8 @@ pub struct Uring {
     pieces: Vec<Piece>,
     /// How writes can be gathered.
     gathers: Gathers,
+    /// Memory in which the bytes of staged writes lie side by side; none before [`Uring::make_staging`].
+    staging: ManuallyDrop<Option<Arena>>,
 }
 
 /// A piece of a gathered write, as the kernel wants it.
@@ -142,6 +144,7 @@ impl Uring {
             drain_limit: DRAIN_LIMIT,
             pieces: Vec::new(),
             gathers: Gathers::No,
+            staging: ManuallyDrop::new(None),
         };
         uring.gathers = uring.find_gathers();
         if uring.gathers != Gathers::No {
@@ -225,6 +228,7 @@ impl Uring {
         p.sq_entries() as usize * (size_of::<squeue::Entry>() + 4)
             + p.cq_entries() as usize * size_of::<io_uring::cqueue::Entry>()
             + self.pieces.capacity() * size_of::<Piece>()
+            + self.staging.as_ref().map_or(0, Arena::len)
     }
 
     /// Puts a read of `len` bytes of the file into the arena in the batch.
@@ -317,6 +321,44 @@ impl Uring {
         }
         pushed
     }
+    /// Makes memory for staged writes ([`Uring::push_staged_write`]), once; later calls change nothing. In huge pages where it is as
+    /// long as one, so that it is contiguous for the device, too.
+    ///
+    /// # Errors
+    /// [`ArenaError::Map`] when the kernel refuses.
+    pub fn make_staging(&mut self, bytes: usize) -> Result<(), ArenaError> {
+        if self.staging.is_none() {
+            *self.staging = Some(Arena::anonymous(bytes, Backed::HugePages)?);
+        }
+        Ok(())
+    }
+    /// Puts one write in the batch as [`Uring::push_gathered_write`] does, but copies the bytes first, so that they lie side by side at
+    /// `stage` of the staging memory: the arena is not looked at any more after this call, and the device meets one long piece. What
+    /// lies in the stage must not be replaced before the operation has ended, or the file gets some of either.
+    ///
+    /// # Errors
+    /// [`RingFull`].
+    ///
+    /// # Panics
+    /// When a range is not inside the arena or the staging memory, or there is none.
+    pub fn push_staged_write(
+        &mut self,
+        file_offset: u64,
+        stage: usize,
+        offsets: impl IntoIterator<Item = usize>,
+        len: u32,
+        user: u64,
+    ) -> Result<(), RingFull> {
+        let staging = self.staging.as_ref().expect("staging memory was made");
+        let mut end = stage;
+        for offset in offsets {
+            Arena::copy(&self.arena, offset, staging, end, len as usize);
+            end += len as usize;
+        }
+        let bytes = u32::try_from(end - stage).expect("far fewer than 4 GiB");
+        let memory = staging.range(stage, end - stage).as_ptr().cast_const();
+        self.push(opcode::Write::new(types::Fixed(0), memory, bytes).offset(file_offset).build(), user)
+    }
     /// Lists a piece of a gathered write. `registered` is, when a first piece was listed, the registered buffer that holds all of
     /// them, if one does. False when there is no room.
     fn list(&mut self, piece: Option<Range<usize>>, end: usize, registered: &mut Option<Option<u16>>) -> bool {
@@ -355,8 +397,8 @@ impl Uring {
         if queue.len() + 1 >= queue.capacity() {
             return Err(RingFull);
         }
-        // SAFETY: memory is a checked range of the arena, which outlives the operation: `drop` either waits for all
-        // operations or leaks the arena. A list of pieces stays as it is until the kernel has taken the operation and with it
+        // SAFETY: memory is a checked range of the arena or of the staging memory, which outlive the operation: `drop` either waits
+        // for all operations or leaks both. A list of pieces stays as it is until the kernel has taken the operation and with it
         // a copy of the list (`IORING_FEAT_SUBMIT_STABLE`): it is overwritten only when nothing pushed is left (`gather_room`),
         // never moves (it was reserved whole), and is freed after the ring.
         unsafe { queue.push(&entry.user_data(user)) }.map_err(|_| RingFull)?;
@@ -501,13 +543,14 @@ impl Drop for Uring {
                 ManuallyDrop::drop(&mut self.file);
                 ManuallyDrop::drop(&mut self.wake);
                 ManuallyDrop::drop(&mut self.arena);
+                ManuallyDrop::drop(&mut self.staging);
             }
             return;
         }
         // Another thread than the ring's own drops it with operations in flight, or a device does not end them. The kernel ends
-        // them by itself when the ring is closed, but does not say when: the arena is leaked rather than unmapped under the device, and the file
+        // them by itself when the ring is closed, but does not say when: the arenas are leaked rather than unmapped under the device, and the file
         // rather than unlocked.
-        // SAFETY: as above; arena and file are never dropped.
+        // SAFETY: as above; arenas and file are never dropped.
         unsafe {
             ManuallyDrop::drop(&mut self.ring);
             ManuallyDrop::drop(&mut self.wake);
@@ -669,6 +712,35 @@ mod tests {
                     arena.read(15 * 4096, &mut got);
                     assert_eq!(got, [*page as u8 + 1; 4096], "{pages:?}, piece {i}, {registered} registered");
                 }
+            }
+        }
+    }
+    #[test]
+    fn a_staged_write_has_the_bytes_that_there_were_when_it_was_pushed() {
+        let Some((mut ring, arena, _)) = ring("staged", 16, 8) else { return };
+        let before = ring.bytes();
+        for _ in 0..2 {
+            ring.make_staging(8 * 4096).unwrap();
+            assert_eq!(ring.bytes() - before, 8 * 4096, "made once");
+        }
+        for (stage, pages) in [(0, &[9, 2, 4, 0][..]), (4, &[5, 6, 7, 1])] {
+            for page in 0..16 {
+                arena.write(page * 4096, &[page as u8 + 1; 4096]);
+            }
+            ring.push_staged_write(4096, stage * 4096, pages.iter().map(|page| page * 4096), 4096, 7).unwrap();
+            // The arena may change at once.
+            arena.zero(0, arena.len());
+            let mut ended = Vec::new();
+            while ended.is_empty() {
+                ring.wait(None).unwrap();
+                ring.reap(|user, result| ended.push((user, result)));
+            }
+            assert_eq!(ended, [(7, pages.len() as i32 * 4096)]);
+            for (i, page) in pages.iter().enumerate() {
+                ring.file.read_at((i as u64 + 1) * 4096, &arena, 15 * 4096, 4096).unwrap();
+                let mut got = [0; 4096];
+                arena.read(15 * 4096, &mut got);
+                assert_eq!(got, [*page as u8 + 1; 4096], "{pages:?}, piece {i}");
             }
         }
     }

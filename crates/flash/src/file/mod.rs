@@ -203,6 +203,10 @@ impl Flash for FileFlash {
     ) -> Result<Box<dyn Queue>, OpenError> {
         self.open_for(RingUser::AnyThread, frames, depth, wake)
     }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        let threads = matches!(self.backend, FileBackend::Threads(_));
+        if threads || frames < uring::STAGING_FROM { 0 } else { uring::STAGING_BYTES }
+    }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         DeviceCounters {
@@ -423,12 +427,19 @@ mod tests {
     #[test]
     fn fault_a_run_that_is_not_done_whole_is_taken_apart() {
         let directory = tempfile::tempdir().unwrap();
-        for (i, backend) in
-            [FileBackend::Uring, FileBackend::UringUnregistered, FileBackend::Threads(2)].into_iter().enumerate()
-        {
+        let backends = [
+            (FileBackend::Uring, 8),
+            // Runs are copied side by side.
+            (FileBackend::Uring, uring::STAGING_FROM),
+            (FileBackend::UringUnregistered, 8),
+            (FileBackend::Threads(2), 8),
+        ];
+        for (i, (backend, frame_count)) in backends.into_iter().enumerate() {
             let path = directory.path().join(i.to_string());
             let flash = FileFlash::open(&FileConfig { backend, ..FileConfig::create(path, 8 << 12) }).unwrap();
-            let frames = Arc::new(Arena::anonymous(8 * SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap());
+            let frames = Arc::new(
+                Arena::anonymous(frame_count as usize * SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap(),
+            );
             let mut queue = match flash.open_queue(frames.clone(), 8, Arc::new(Notifier::new().unwrap())) {
                 Ok(queue) => queue,
                 Err(error) => {
@@ -436,7 +447,9 @@ mod tests {
                     continue;
                 }
             };
+            queue.use_frames(0..frame_count);
             let bytes = queue.bytes();
+            assert!(bytes >= flash.staging_bytes(frame_count), "{backend:?}");
             // Writes four neighbours, and says how many of them ended well and what the errors were.
             let mut four = |script: &[i32]| {
                 lock(&flash.medium.script).extend(script);
