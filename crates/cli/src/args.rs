@@ -135,6 +135,7 @@ Examples:
   fulgurite bench live --workload tatp --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
   fulgurite bench live --flash /mnt/nvme/flash.img --create --miss-every 10us
   fulgurite bench live --workload masstree --workers 2 --config dram-only,resident
+  fulgurite bench live --workload all --miss-every 10us --config fulgurite,pool,pool-unchecked
   fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us --config fulgurite,pool,mmap,os-swap --flash FILE
 
 NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform unless --zipf is given, and no part of `all`.
@@ -144,8 +145,9 @@ Configurations:
   resident         guarded, all data in frames: what hits cost
   fulgurite        guarded, fibers switch on a miss, arrived fibers first by age
   pool             the same over a journaled pool that the data fills to 80%: versions, checksums, reclaim
-  priority-aging   the same with AstriFlash's scheduling: new jobs first, with aging
-  fifo             the same, first come first served
+  pool-unchecked   the same without checksums: beside pool, what they cost
+  priority-aging   fulgurite with AstriFlash's scheduling: new jobs first, with aging
+  fifo             fulgurite, first come first served
   flash-sync       guarded, waits for every miss
   os-swap          plain memory in a cgroup with a swap file: best of 1, 8, 32 threads
   mmap             plain memory mapped from a file in a cgroup: best of 1, 8, 32 threads";

@@ -71,6 +71,10 @@ pub trait Layer: Send + Sync + 'static {
     fn not_written(&self, flash_page: u32, error: FlashError) -> bool;
     /// A flash page could not be read, or did not hold what was written, also when read again.
     fn unreadable(&self, flash_page: u32, error: FlashError);
+    /// Whether checksums are made of what is written, and compared with what is read. Asked once for each queue; where not, each is 0.
+    fn checks(&self) -> bool {
+        true
+    }
     /// Does some of the layer's own work, if there is any and nobody else is at it. Never blocks. Returns whether there is more.
     fn work(&self) -> bool;
     /// Whether [`Layer::may`] ever says no.
@@ -125,8 +129,10 @@ impl<L: Layer> Flash for Layered<L> {
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         let mut inner = self.layer.medium().open_queue(frames.clone(), depth, wake)?;
+        let checks = self.layer.checks();
         Ok(Box::new(LayeredQueue {
-            medium_checks: inner.want_checksums(),
+            checks,
+            medium_checks: checks && inner.want_checksums(),
             inner,
             layer: self.layer.clone(),
             frame_count: frame_count(&frames),
@@ -192,6 +198,8 @@ struct LayeredQueue<L: Layer> {
     layer: Arc<L>,
     frames: Arc<Arena>,
     frame_count: u32,
+    /// There are checksums.
+    checks: bool,
     /// The medium within says the checksums of what it moves.
     medium_checks: bool,
     /// The caller's tags; the medium within sees slots.
@@ -234,7 +242,8 @@ impl<L: Layer> LayeredQueue<L> {
     }
     /// The checksum of what was moved.
     fn checksum(&self, slot: u32, completion: u32) -> u32 {
-        if self.medium_checks {
+        if self.medium_checks || !self.checks {
+            // Without any, the medium says 0.
             return completion;
         }
         let mut copied = Copied([0; SUBPAGE_BYTES]);

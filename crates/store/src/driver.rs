@@ -44,6 +44,8 @@ pub struct Driver {
     queue: Box<dyn Queue>,
     frames: Arc<Arena>,
     flash_pages: u32,
+    /// There are checksums of data.
+    checks: bool,
     /// The medium says the checksums of what it moves.
     medium_checks: bool,
     free: Vec<u32>,
@@ -70,11 +72,16 @@ impl Driver {
     /// # Errors
     /// When there is no memory or no queue.
     pub fn new(flash: &dyn Flash, depth: usize) -> Result<Driver, DriverError> {
+        Driver::that_checks(flash, depth, true)
+    }
+    /// The same; says whether it makes checksums of what it copies. Else they are 0.
+    pub(crate) fn that_checks(flash: &dyn Flash, depth: usize, checks: bool) -> Result<Driver, DriverError> {
         let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
         let mut queue = flash.open_queue_for_any_thread(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         queue.use_frames(0..depth as u32);
         Ok(Driver {
-            medium_checks: queue.want_checksums(),
+            checks,
+            medium_checks: checks && queue.want_checksums(),
             queue,
             frames,
             flash_pages: flash.subpages(),
@@ -168,7 +175,9 @@ impl Driver {
             (Ok(()), Io::Write { .. } | Io::Flush) => Outcome::Done,
             (Ok(()), Io::Read { .. }) => Outcome::Read(self.page(task.frame)),
             (Ok(()), Io::Copy { from, to }) if *from != u32::MAX => {
-                task.checksum = if self.medium_checks { completion.checksum } else { self.checksum(task.frame) };
+                // Without any, the medium says 0.
+                let said = self.medium_checks || !self.checks;
+                task.checksum = if said { completion.checksum } else { self.checksum(task.frame) };
                 *from = u32::MAX;
                 let (to, frame) = (*to, task.frame);
                 self.copied.push((frame, to));

@@ -58,6 +58,9 @@ pub enum PoolError {
     /// It cannot have another size.
     #[error(transparent)]
     Resize(#[from] ResizeError),
+    /// It may not go without checksums.
+    #[error("only a pool that is empty and keeps nothing can go without checksums; make a new one, and open it as a cache")]
+    MustCheck,
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
@@ -122,6 +125,7 @@ pub struct Pool {
     geometry: Geometry,
     id: PoolId,
     durability: Durability,
+    checks: bool,
     /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
     starved: AtomicBool,
     /// Tokens before this epoch are of processes that have ended.
@@ -209,7 +213,10 @@ impl Pool {
         config: StoreConfig,
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
-        let mut driver = Driver::new(&*medium, DEPTH)?;
+        if config.unchecked && (config.durability != Durability::Cache || read_only) {
+            return Err(PoolError::MustCheck);
+        }
+        let mut driver = Driver::that_checks(&*medium, DEPTH, !config.unchecked)?;
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
             let repairs = superblock_repairs(&mut driver);
@@ -218,6 +225,9 @@ impl Pool {
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
         let (mut store, report) = recover(&mut driver, config)?;
+        if config.unchecked && store.info().live > 0 {
+            return Err(PoolError::MustCheck);
+        }
         if report.lost.is_some() && !read_only {
             store.begin_checkpoint();
             driver.settle(&mut store)?;
@@ -233,6 +243,7 @@ impl Pool {
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
+            checks: !config.unchecked,
             starved: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
             inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
@@ -338,8 +349,12 @@ impl Pool {
     /// Names the state of all that was written, and waits until that is durable. Returns the token.
     ///
     /// # Errors
-    /// When the flash fails; the pool takes no more changes then.
+    /// When the flash fails; the pool takes no more changes then. When it has no checksums.
     pub fn sync(&self) -> Result<u64, PoolError> {
+        if !self.checks {
+            // Nobody finds what is in it again.
+            return Err(PoolError::MustCheck);
+        }
         let token = self.lock_for_changes()?.store.sync()?;
         self.until(|store| store.durable_token() >= token)?;
         Ok(token)
@@ -547,6 +562,7 @@ impl From<PoolError> for VersionError {
             PoolError::TokenInUse { token, read } => VersionError::InUse { token, read },
             PoolError::ReadOnly => FlashError::Io(EROFS).into(),
             PoolError::Recover(_)
+            | PoolError::MustCheck
             | PoolError::Driver(_)
             | PoolError::Resize(_)
             | PoolError::NotPermitted { .. }
@@ -628,6 +644,9 @@ impl Layer for Pool {
     }
     fn unreadable(&self, flash_page: u32, error: FlashError) {
         self.lock().store.unreadable(flash_page, error);
+    }
+    fn checks(&self) -> bool {
+        self.checks
     }
     fn work(&self) -> bool {
         // Who holds the lock is at it.
