@@ -150,6 +150,7 @@ impl<L: Layer> Flash for Layered<L> {
             subpages: Vec::with_capacity(depth),
             places: Vec::with_capacity(depth),
             busy: false,
+            polls: 0,
         }))
     }
     fn counters(&self) -> DeviceCounters {
@@ -223,7 +224,11 @@ struct LayeredQueue<L: Layer> {
     places: Vec<u32>,
     /// The layer had more work when it was asked last.
     busy: bool,
+    polls: u32,
 }
+
+/// At one in how many polls that find nothing a layer that has work is asked to do some.
+const WORK_EVERY: u32 = 4;
 
 /// Memory that a page is copied to for its checksum, on the stack.
 #[repr(align(64))]
@@ -359,8 +364,14 @@ impl<L: Layer> Queue for LayeredQueue<L> {
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
+        self.polls = self.polls.wrapping_add(1);
+        let nothing_here = self.ended.is_empty() && self.flushes.is_empty() && !self.unflushed;
+        let idle = nothing_here && !(self.busy && self.polls.is_multiple_of(WORK_EVERY));
+        if self.inner.poll(&mut self.arrived) == 0 && idle {
+            // As most polls.
+            return 0;
+        }
         let mut arrived = std::mem::take(&mut self.arrived);
-        self.inner.poll(&mut arrived);
         // Whoever ends is looked up, to be checked or recorded.
         for completion in &arrived {
             self.layer.will_locate(self.requests[completion.tag as usize].subpage);
@@ -401,6 +412,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
             self.recorded.clear();
             self.busy = true;
         }
+        // While the layer only waits for requests of its own, polls come far more often than these end.
         if self.busy || !self.flushes.is_empty() {
             self.work();
         }

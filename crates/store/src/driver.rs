@@ -50,6 +50,7 @@ pub struct Driver {
     medium_checks: bool,
     free: Vec<u32>,
     tasks: Vec<Option<Task>>,
+    /// Requests that have ended, and of which the store was not told yet.
     completions: Vec<Completion>,
     /// Copies that are being read.
     reading: usize,
@@ -114,6 +115,13 @@ impl Driver {
         self.queue.submit(request).expect("a queue as deep as there are frames");
     }
 
+    /// Whether a turn would find that a request has ended.
+    pub(crate) fn has_news(&mut self) -> bool {
+        let mut completions = std::mem::take(&mut self.completions);
+        let news = !completions.is_empty() || self.queue.poll(&mut completions) > 0;
+        self.completions = completions;
+        news
+    }
     /// Hands over what the store wants, as far as there are frames, and gives it what has ended. Never blocks. Returns how many
     /// requests have ended.
     ///
@@ -146,15 +154,15 @@ impl Driver {
                 }
             }
             // Mostly: a turn comes with every batch of programs' writes.
-            if self.queue.in_flight() == 0 {
+            if self.queue.in_flight() == 0 && self.completions.is_empty() {
                 return Ok(ended);
             }
             self.queue.flush()?;
             let mut completions = std::mem::take(&mut self.completions);
-            completions.clear();
-            let polled = self.queue.poll(&mut completions);
-            for completion in &completions {
-                ended += usize::from(self.completed(*completion, store));
+            self.queue.poll(&mut completions);
+            let polled = completions.len();
+            for completion in completions.drain(..) {
+                ended += usize::from(self.completed(completion, store));
             }
             self.completions = completions;
             if polled == 0 {
@@ -244,6 +252,7 @@ impl Driver {
             let mut completions = std::mem::take(&mut self.completions);
             self.queue.poll(&mut completions);
             let result = completions.first().map(|c| c.result);
+            completions.clear();
             self.completions = completions;
             match result {
                 Some(result) => return result,
@@ -275,7 +284,7 @@ impl ReadPages for Driver {
             if self.queue.poll(&mut completions) == 0 {
                 self.queue.wait(Some(Duration::from_millis(10)));
             }
-            for c in &completions {
+            for c in completions.drain(..) {
                 pages[c.tag as usize] = Some(c.result.map(|()| self.page(c.tag as u32)));
                 left -= 1;
             }

@@ -20,7 +20,9 @@ use crate::tokens::Tokens;
 use crate::view::Viewed;
 
 /// Requests of the store's own in flight.
-const DEPTH: usize = 32;
+const DEPTH: usize = 64;
+/// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
+const IDLE_TURNS: u32 = 32;
 /// The kernel's word for what may only be read.
 pub(crate) const EROFS: i32 = 30;
 
@@ -113,6 +115,10 @@ struct Inner {
     driver: Driver,
     /// What ended the driver's turns for good.
     failed: Option<FlashError>,
+    /// Somebody has had the store since the last turn.
+    stirred: bool,
+    /// Turns since in which nothing ended.
+    idle: u32,
     /// Nothing is ever written: the driver does not turn.
     read_only: bool,
     scratch: Vec<(u32, u32, u32)>,
@@ -154,6 +160,11 @@ impl Inner {
             return false;
         }
         if self.failed.is_none() {
+            // Most turns come while everything is on its way.
+            self.idle = if std::mem::take(&mut self.stirred) { 0 } else { self.idle + 1 };
+            if !self.idle.is_multiple_of(IDLE_TURNS) && !self.driver.has_news() {
+                return !self.store.is_quiet();
+            }
             match self.driver.turn(&mut self.store) {
                 Ok(0) if !self.store.is_quiet() => {}
                 Ok(_) => starved.store(false, Ordering::Relaxed),
@@ -246,7 +257,7 @@ impl Pool {
             checks: !config.unchecked,
             starved: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
+            inner: Mutex::new(Inner { store, driver, failed: None, stirred: true, idle: 0, read_only, scratch: Vec::new() }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
             views: Mutex::default(),
@@ -269,6 +280,12 @@ impl Pool {
         Some(Place { flash_page: located.place, checksum: located.checksum })
     }
     fn lock(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock_to_look();
+        inner.stirred = true;
+        inner
+    }
+    /// The same for who changes nothing.
+    fn lock_to_look(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
@@ -670,7 +687,7 @@ impl Layer for Pool {
         if self.lock().read_only { None } else { Some(self) }
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
-        let inner = self.lock();
+        let inner = self.lock_to_look();
         if inner.store.durable_token() >= flush {
             return Ok(true);
         }

@@ -119,7 +119,7 @@ fn random_requests(seed: u64, durability: Durability, plan: FaultPlan) {
         let mut users = [User::new(&flash), User::new(&flash)];
         let mut in_use: HashMap<u32, ()> = HashMap::new();
         let mut number = life * 1_000_000 + 1;
-        for step in 0..6000 {
+        for step in 0..9000 {
             let user = &mut users[random.below(2) as usize];
             if let Some(frame) = user.busy.iter().position(Option::is_none) {
                 // Half of the requests go to a tenth of the subpages.
