@@ -61,7 +61,9 @@ pub enum PoolError {
     #[error(transparent)]
     Resize(#[from] ResizeError),
     /// It may not go without checksums.
-    #[error("only a pool that is empty and keeps nothing can go without checksums; make a new one, and open it as a cache")]
+    #[error(
+        "only a pool that is empty and keeps nothing can go without checksums; make a new one, and open it as a cache"
+    )]
     MustCheck,
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
@@ -257,7 +259,15 @@ impl Pool {
             checks: !config.unchecked,
             starved: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            inner: Mutex::new(Inner { store, driver, failed: None, stirred: true, idle: 0, read_only, scratch: Vec::new() }),
+            inner: Mutex::new(Inner {
+                store,
+                driver,
+                failed: None,
+                stirred: true,
+                idle: 0,
+                read_only,
+                scratch: Vec::new(),
+            }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
             views: Mutex::default(),

@@ -44,7 +44,8 @@ impl Held {
 
 /// The subpages that an entry names itself, ascending.
 pub fn held(entry: PageEntry) -> impl Iterator<Item = Held> {
-    (0..N).filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
+    bits(entry.subpages(N))
+        .filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
 }
 
 /// The entries that name these subpages (ascending) at these places: as few as the two placements allow.
