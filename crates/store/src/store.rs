@@ -549,7 +549,7 @@ impl Store {
         subpages.iter().for_each(|subpage| prefetch(std::ptr::from_ref(self.heat.lies_at(*subpage))));
         // Each place takes one flash page, also where it opens an extent.
         for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
-            let degree = self.heat.degree(*subpage);
+            let degree = crate::extents::degree_of_batch(self.heat.degree(*subpage), subpages.len());
             let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };
             self.heat.touch(*subpage);
