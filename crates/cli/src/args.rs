@@ -153,6 +153,8 @@ Examples:
   fulgurite bench live --flash /mnt/nvme/flash.img --create --miss-every 10us
   fulgurite bench live --workload masstree --workers 2 \\
     --config dram-only,resident
+  fulgurite bench live --workload all --miss-every 10us \\
+    --config fulgurite,pool,pool-unchecked
   fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us \\
     --config fulgurite,pool,mmap,os-swap --flash FILE
 
@@ -165,8 +167,10 @@ Configurations:
   fulgurite        guarded, fibers switch on a miss, arrived ones first by age
   pool             the same over a journaled pool that the data fills to 80%:
                    versions, checksums, reclaim
-  priority-aging   the same as AstriFlash does it: new jobs first, with aging
-  fifo             the same, first come first served
+  pool-unchecked   the same without checksums: beside pool, what they cost
+  priority-aging   fulgurite with AstriFlash's scheduling: new jobs first, with
+                   aging
+  fifo             fulgurite, first come first served
   flash-sync       guarded, waits for every miss
   os-swap          plain memory, a swap file: best of 1, 8, 32 threads
   mmap             plain memory, a mapped file: best of 1, 8, 32 threads

@@ -249,6 +249,8 @@ named! {
         Fulgurite = "fulgurite",
         /// The guarded path over a journaled pool.
         Pool = "pool",
+        /// The same without checksums: what they cost.
+        PoolUnchecked = "pool-unchecked",
         /// The guarded path with AstriFlash's scheduling.
         PriorityAging = "priority-aging",
         /// The guarded path, first come first served.
@@ -270,6 +272,10 @@ impl Config {
     /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
     pub const fn capped(self) -> bool {
         !matches!(self, Config::DramOnly | Config::Resident)
+    }
+    /// Whether its data lies in a journaled pool, which is made for the run.
+    pub const fn pooled(self) -> bool {
+        matches!(self, Config::Pool | Config::PoolUnchecked)
     }
     /// Whether it is plain memory that the kernel pages. It makes no sense without a memory cgroup.
     pub const fn paged_by_kernel(self) -> bool {

@@ -36,6 +36,8 @@ pub struct CheckpointWriter {
     /// Versions of the page at the cursor that did not fit, and the stamp under which they were taken.
     rest: Option<(u64, Versions)>,
     complete: bool,
+    /// Kept for their memory.
+    entries: Vec<PageEntry>,
 }
 
 impl CheckpointWriter {
@@ -51,6 +53,7 @@ impl CheckpointWriter {
             cursor: 0,
             rest: None,
             complete: false,
+            entries: Vec::new(),
         }
     }
     /// Whether its last page was made.
@@ -72,7 +75,8 @@ impl CheckpointWriter {
     }
     /// Makes the next page.
     pub fn next_page(&mut self, state: &State, now: u64) -> (u32, PageBuffer) {
-        let mut payload = vec![0; FIXED_BYTES];
+        let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+        payload.resize(FIXED_BYTES, 0);
         let first = self.cursor;
         let mut stamp = now;
         if let Some((taken, versions)) = self.rest.take() {
@@ -84,6 +88,10 @@ impl CheckpointWriter {
             }
         } else {
             while self.cursor < state.geometry().pages() && self.rest.is_none() {
+                if state.append_history(self.cursor, PAYLOAD_BYTES, &mut self.entries, &mut payload) {
+                    self.cursor += 1;
+                    continue;
+                }
                 let versions = state.history_of(self.cursor);
                 if !versions.is_empty() {
                     let bytes = History::FIXED_BYTES

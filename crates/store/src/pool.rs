@@ -20,7 +20,9 @@ use crate::tokens::Tokens;
 use crate::view::Viewed;
 
 /// Requests of the store's own in flight.
-const DEPTH: usize = 32;
+const DEPTH: usize = 64;
+/// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
+const IDLE_TURNS: u32 = 32;
 /// The kernel's word for what may only be read.
 pub(crate) const EROFS: i32 = 30;
 
@@ -58,6 +60,11 @@ pub enum PoolError {
     /// It cannot have another size.
     #[error(transparent)]
     Resize(#[from] ResizeError),
+    /// It may not go without checksums.
+    #[error(
+        "only a pool that is empty and keeps nothing can go without checksums; make a new one, and open it as a cache"
+    )]
+    MustCheck,
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
@@ -110,6 +117,10 @@ struct Inner {
     driver: Driver,
     /// What ended the driver's turns for good.
     failed: Option<FlashError>,
+    /// Somebody has had the store since the last turn.
+    stirred: bool,
+    /// Turns since in which nothing ended.
+    idle: u32,
     /// Nothing is ever written: the driver does not turn.
     read_only: bool,
     scratch: Vec<(u32, u32, u32)>,
@@ -122,6 +133,7 @@ pub struct Pool {
     geometry: Geometry,
     id: PoolId,
     durability: Durability,
+    checks: bool,
     /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
     starved: AtomicBool,
     /// Tokens before this epoch are of processes that have ended.
@@ -150,6 +162,11 @@ impl Inner {
             return false;
         }
         if self.failed.is_none() {
+            // Most turns come while everything is on its way.
+            self.idle = if std::mem::take(&mut self.stirred) { 0 } else { self.idle + 1 };
+            if !self.idle.is_multiple_of(IDLE_TURNS) && !self.driver.has_news() {
+                return !self.store.is_quiet();
+            }
             match self.driver.turn(&mut self.store) {
                 Ok(0) if !self.store.is_quiet() => {}
                 Ok(_) => starved.store(false, Ordering::Relaxed),
@@ -209,7 +226,10 @@ impl Pool {
         config: StoreConfig,
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
-        let mut driver = Driver::new(&*medium, DEPTH)?;
+        if config.unchecked && (config.durability != Durability::Cache || read_only) {
+            return Err(PoolError::MustCheck);
+        }
+        let mut driver = Driver::that_checks(&*medium, DEPTH, !config.unchecked)?;
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
             let repairs = superblock_repairs(&mut driver);
@@ -218,6 +238,9 @@ impl Pool {
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
         let (mut store, report) = recover(&mut driver, config)?;
+        if config.unchecked && store.info().live > 0 {
+            return Err(PoolError::MustCheck);
+        }
         if report.lost.is_some() && !read_only {
             store.begin_checkpoint();
             driver.settle(&mut store)?;
@@ -233,9 +256,18 @@ impl Pool {
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
+            checks: !config.unchecked,
             starved: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
+            inner: Mutex::new(Inner {
+                store,
+                driver,
+                failed: None,
+                stirred: true,
+                idle: 0,
+                read_only,
+                scratch: Vec::new(),
+            }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
             views: Mutex::default(),
@@ -258,6 +290,12 @@ impl Pool {
         Some(Place { flash_page: located.place, checksum: located.checksum })
     }
     fn lock(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock_to_look();
+        inner.stirred = true;
+        inner
+    }
+    /// The same for who changes nothing.
+    fn lock_to_look(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
@@ -338,8 +376,12 @@ impl Pool {
     /// Names the state of all that was written, and waits until that is durable. Returns the token.
     ///
     /// # Errors
-    /// When the flash fails; the pool takes no more changes then.
+    /// When the flash fails; the pool takes no more changes then. When it has no checksums.
     pub fn sync(&self) -> Result<u64, PoolError> {
+        if !self.checks {
+            // Nobody finds what is in it again.
+            return Err(PoolError::MustCheck);
+        }
         let token = self.lock_for_changes()?.store.sync()?;
         self.until(|store| store.durable_token() >= token)?;
         Ok(token)
@@ -547,6 +589,7 @@ impl From<PoolError> for VersionError {
             PoolError::TokenInUse { token, read } => VersionError::InUse { token, read },
             PoolError::ReadOnly => FlashError::Io(EROFS).into(),
             PoolError::Recover(_)
+            | PoolError::MustCheck
             | PoolError::Driver(_)
             | PoolError::Resize(_)
             | PoolError::NotPermitted { .. }
@@ -629,6 +672,9 @@ impl Layer for Pool {
     fn unreadable(&self, flash_page: u32, error: FlashError) {
         self.lock().store.unreadable(flash_page, error);
     }
+    fn checks(&self) -> bool {
+        self.checks
+    }
     fn work(&self) -> bool {
         // Who holds the lock is at it.
         self.inner.try_lock().map_or(true, |mut inner| inner.turn(&self.starved))
@@ -651,7 +697,7 @@ impl Layer for Pool {
         if self.lock().read_only { None } else { Some(self) }
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
-        let inner = self.lock();
+        let inner = self.lock_to_look();
         if inner.store.durable_token() >= flush {
             return Ok(true);
         }

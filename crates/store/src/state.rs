@@ -12,7 +12,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Status, full_time};
+use fulgurite_format::{Checksums, EntryIndex, FlashPage, History, PageEntry, Record, Status, full_time};
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
@@ -44,7 +44,8 @@ impl Held {
 
 /// The subpages that an entry names itself, ascending.
 pub fn held(entry: PageEntry) -> impl Iterator<Item = Held> {
-    (0..N).filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
+    bits(entry.subpages(N))
+        .filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
 }
 
 /// The entries that name these subpages (ascending) at these places: as few as the two placements allow.
@@ -750,6 +751,39 @@ impl State {
         }
         history
     }
+    /// Appends the history of a page as a checkpoint has it, if it is empty or of one version, as most are, and leaves `into` no longer
+    /// than `most`. Else changes nothing and returns false.
+    pub fn append_history(&self, page: u32, most: usize, entries: &mut Vec<PageEntry>, into: &mut Vec<u8>) -> bool {
+        let head = self.table.head(page);
+        if head == EMPTY {
+            return true;
+        }
+        if head.previous() != EntryIndex::NONE || status_of(head).has(Status::DELETED) || head.valid() == 0 {
+            return false;
+        }
+        entries.clear();
+        if head.status().has(Status::MAPPED) {
+            let (mut visible, mut count) = ([Held::NONE; N as usize], 0);
+            for subpage in bits(head.valid()) {
+                let located = self.map.get(page * N + subpage).expect("the map knows the places of a mapped entry");
+                visible[count] = Held { subpage, place: located.place };
+                count += 1;
+            }
+            entries_of(&visible[..count], head.time(), status_of(head), entries);
+        } else {
+            entries.push(head);
+        }
+        let checksums = entries.iter().map(|e| e.subpages(N).count_ones() as usize);
+        let bytes = History::FIXED_BYTES + checksums.map(History::version_bytes).sum::<usize>();
+        if into.len() + bytes > most {
+            return false;
+        }
+        History::begin(page, entries.len(), into);
+        for entry in entries {
+            History::encode_version(*entry, held(*entry).map(|h| self.checksum(page, h).unwrap_or(0)), into);
+        }
+        true
+    }
     /// Sets the versions of a page, as a checkpoint has them.
     ///
     /// # Errors
@@ -805,6 +839,15 @@ impl State {
                     }
                 }
                 deleted |= version.deletes();
+            }
+            let (mut short, mut long, versions) = (Vec::new(), Vec::new(), self.history_of(page));
+            if self.append_history(page, usize::MAX, &mut Vec::new(), &mut short) {
+                if !versions.is_empty() {
+                    History { page, versions }.encode(&mut long);
+                }
+                if short != long {
+                    wrong.push(format!("page {page}: a checkpoint would depend on how it is made"));
+                }
             }
             for (subpage, place) in (page * N..).zip(newest) {
                 if self.map.get(subpage).map(|l| l.place) != place {

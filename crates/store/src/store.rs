@@ -94,6 +94,9 @@ pub struct StoreConfig {
     /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
     /// lost is so for good then.
     pub accept_loss: bool,
+    /// Makes no checksums of data and compares none, to measure what they cost. Only for a pool that is empty and keeps nothing
+    /// ([`Durability::Cache`]): whoever opens it later finds it empty again, and so no data without a checksum.
+    pub unchecked: bool,
     /// A bug on purpose.
     #[doc(hidden)]
     pub planted: Option<Planted>,
@@ -115,6 +118,7 @@ impl Default for StoreConfig {
             restamp_after: 1 << 21,
             wear_spread: 64,
             accept_loss: false,
+            unchecked: false,
             planted: None,
         }
     }
@@ -545,7 +549,7 @@ impl Store {
         subpages.iter().for_each(|subpage| prefetch(std::ptr::from_ref(self.heat.lies_at(*subpage))));
         // Each place takes one flash page, also where it opens an extent.
         for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
-            let degree = self.heat.degree(*subpage);
+            let degree = crate::extents::degree_of_batch(self.heat.degree(*subpage), subpages.len());
             let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };
             self.heat.touch(*subpage);

@@ -17,7 +17,7 @@ use crate::child::protocol::Outcome;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;
 use crate::report::charts::{Axis, Bar, Bars, Curve, Curves, nines, percentile_axis, stack};
-use crate::report::rows::{LiveRow, Percentiles, Spread, Variant};
+use crate::report::rows::{Checksums, LiveRow, Percentiles, Spread, Variant};
 use crate::report::{self, Report, table};
 use crate::values::{Config, workloads};
 
@@ -262,12 +262,32 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
             Spread::of_any(&shares(best, other)).filter(|_| config.guarded())
         };
         (row.over_os_swap, row.over_mmap) = (over(Config::OsSwap), over(Config::Mmap));
+        if *config == Config::Pool {
+            let without = ways_of(Config::PoolUnchecked);
+            row.checksums = without.first().and_then(|without| checksums(best, without, dram_only));
+        }
         if ways.len() > 1 {
             row.variants = ways.iter().map(|c| variant(c, dram_only, median_rate(c))).collect();
         }
         rows.push(row);
     }
     rows
+}
+
+/// What checksums take of a pool, round by round, which is the second one without them.
+fn checksums(pool: &Contestant, without: &Contestant, dram_only: Option<&Contestant>) -> Option<Checksums> {
+    let beside = |one| shares(one, dram_only);
+    let taken: Vec<f64> = beside(without).iter().zip(beside(pool)).map(|(without, with)| without - with).collect();
+    let cpu_us = |one: &Contestant, of: fn(&Outcome) -> u64| {
+        let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
+        sum(of) / 1000.0 / sum(|o| o.requests).max(1.0)
+    };
+    let more = |of| cpu_us(pool, of) - cpu_us(without, of);
+    Some(Checksums {
+        share_of_dram_only: Spread::of_any(&taken)?,
+        cpu_us_per_op: more(|o| o.cpu_ns),
+        device_cpu_us_per_op: more(|o| o.device_cpu_ns),
+    })
 }
 
 fn variant(one: &Contestant, dram_only: Option<&Contestant>, ops_per_s: f64) -> Variant {
@@ -326,6 +346,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         speedup_over_one_worker: None,
         over_os_swap: None,
         over_mmap: None,
+        checksums: None,
         misses_per_s: per(misses, elapsed_s),
         work_us_per_miss: (misses > 0.0).then(|| dram_ns_per_op * requests / 1000.0 / misses),
         accesses_per_miss: (guarded && misses > 0.0).then(|| accesses / misses),
@@ -495,5 +516,23 @@ mod tests {
         assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
         assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);
         assert!(shares_of_fio(&ours).is_empty());
+    }
+
+    #[test]
+    fn checksums_are_what_the_pool_without_them_has_more() {
+        let contestant = |config, requests: [u64; 3], cpu_ns| {
+            let mut one = contestant(config, &requests.map(|requests| (requests, 0, 0.0)));
+            one.outcomes.iter_mut().for_each(|o| o.cpu_ns = cpu_ns * o.requests);
+            one
+        };
+        let dram_only = contestant(Config::DramOnly, [1000, 1000, 2000], 1000);
+        let pool = contestant(Config::Pool, [900, 930, 1900], 3000);
+        let without = contestant(Config::PoolUnchecked, [920, 920, 1920], 2500);
+        let found = checksums(&pool, &without, Some(&dram_only)).unwrap();
+        let Spread { median, min, max } = found.share_of_dram_only;
+        let in_thousandths = [median, min, max].map(|share| (share * 1000.0).round());
+        assert_eq!(in_thousandths, [10.0, -10.0, 20.0]);
+        assert!((found.cpu_us_per_op - 0.5).abs() < 1e-9 && found.device_cpu_us_per_op.abs() < 1e-9);
+        assert_eq!(checksums(&pool, &without, None), None);
     }
 }

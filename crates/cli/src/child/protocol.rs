@@ -73,6 +73,8 @@ pub struct PoolSpec {
     pub flash_pages: u32,
     /// Its file is to be created.
     pub create: bool,
+    /// It has no checksums.
+    pub unchecked: bool,
 }
 
 /// Settings of the guarded path.

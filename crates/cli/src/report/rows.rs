@@ -62,6 +62,17 @@ pub struct Variant {
     pub p99_us: f64,
 }
 
+/// What checksums cost a pool, beside one that has none.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Checksums {
+    /// Throughput that they take, as a share of dram-only's in the same round. Below 0 where the pool without them was slower.
+    pub share_of_dram_only: Spread,
+    /// CPU time per request.
+    pub cpu_us_per_op: f64,
+    /// Of that, the emulated device's thread: it makes them of what it moves.
+    pub device_cpu_us_per_op: f64,
+}
+
 /// One workload in one configuration.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct LiveRow {
@@ -97,6 +108,8 @@ pub struct LiveRow {
     pub over_os_swap: Option<Spread>,
     /// The same of mmap.
     pub over_mmap: Option<Spread>,
+    /// What checksums take of the pool's throughput, where it ran without them as well (pool-unchecked).
+    pub checksums: Option<Checksums>,
     /// Misses a second (plain memory: major faults).
     pub misses_per_s: f64,
     /// Computing between misses: dram-only's time per request times requests per miss; none without misses.
