@@ -159,7 +159,8 @@ impl Store {
     fn fixed_bytes(&self) -> usize {
         // What a reclaim has to look at, twice while that grows.
         let reclaim = 2 * self.geometry().extent_pages as usize * size_of::<(u32, u32)>();
-        self.extents.bytes() + reclaim + self.bytes.capacity()
+        // And the page of the journal that is being filled.
+        self.extents.bytes() + reclaim + SUBPAGE_BYTES
     }
     /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
     #[must_use]
