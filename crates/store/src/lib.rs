@@ -9,14 +9,19 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod chunked;
 mod driver;
 mod extents;
 mod geometry;
+#[cfg(not(loom))]
 mod map;
+#[cfg(loom)]
+pub mod map;
 mod members;
 mod pages;
 mod planted;
 mod pool;
+mod primitive;
 mod reclaim;
 mod recover;
 mod state;

@@ -633,7 +633,8 @@ impl Layer for Pool {
     }
     fn dram_bytes(&self) -> usize {
         let inner = self.lock();
-        self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
+        // What a budget must set aside: the tables grow with what is written.
+        self.medium.dram_bytes() + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.map.get(subpage).map(|Located { place, checksum }| Place { flash_page: place, checksum })

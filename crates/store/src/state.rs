@@ -15,7 +15,7 @@ use foldhash::fast::FixedState;
 use fulgurite_format::{Checksums, EntryIndex, FlashPage, History, PageEntry, Record, Status, full_time};
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
-use crate::map::{Located, Map};
+use crate::map::{Located, Map, MapWriter, Places};
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
@@ -123,6 +123,11 @@ fn bits(mut set: u32) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Whether what is visible of a subpage is what a version holds.
+fn is_at(visible: Option<Located>, held: Held) -> bool {
+    visible.is_some_and(|l| l.place == held.place)
+}
+
 /// A set of pages.
 #[derive(Debug)]
 struct PageSet(Vec<u64>);
@@ -148,7 +153,7 @@ impl PageSet {
 pub struct State {
     geometry: Geometry,
     table: Table,
-    map: std::sync::Arc<Map>,
+    map: MapWriter,
     /// Checksums of what only tokens still see, by place.
     old: HashMap<u32, u32, FixedState>,
     /// Pages with versions that only tokens still see.
@@ -187,7 +192,7 @@ impl State {
         State {
             geometry,
             table: Table::new(geometry.pages(), table_limit),
-            map: std::sync::Arc::new(Map::new(geometry.subpages)),
+            map: MapWriter::new(geometry.pages()),
             old: HashMap::default(),
             history: PageSet(vec![0; (geometry.pages() as usize).div_ceil(64)]),
             tokens: Tokens::default(),
@@ -216,7 +221,11 @@ impl State {
     }
     /// The map, which may be read while the state changes.
     pub fn map(&self) -> &std::sync::Arc<Map> {
-        &self.map
+        self.map.map()
+    }
+    /// Whether programs see something that was written of a subpage.
+    pub fn is_written(&self, subpage: u32) -> bool {
+        self.map.get(subpage).is_some()
     }
     /// The page table.
     pub fn table(&self) -> &Table {
@@ -246,14 +255,16 @@ impl State {
     pub fn take_emptied(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.emptied)
     }
-    /// DRAM in all.
+    /// DRAM as it is.
     pub fn bytes(&self) -> usize {
-        self.table.bytes()
-            + self.map.bytes()
-            + self.old_bytes()
-            + self.history.0.capacity() * 8
-            + self.live.capacity() * 4
-            + self.wear.bytes()
+        self.fixed_bytes() + self.table.bytes() + self.map().bytes() + self.old_bytes()
+    }
+    /// DRAM when all pages have a version and lie scattered, without that for older versions: it never takes more.
+    pub fn bytes_max(&self) -> usize {
+        self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max()
+    }
+    fn fixed_bytes(&self) -> usize {
+        self.history.0.capacity() * 8 + self.live.capacity() * 4 + self.wear.bytes()
     }
     /// Checksums of what only tokens still see.
     pub fn old_count(&self) -> usize {
@@ -287,7 +298,7 @@ impl State {
     }
     /// Starts loading what says where a subpage lies.
     pub fn prefetch(&self, subpage: u32) {
-        self.map.prefetch(subpage);
+        self.map().prefetch(subpage);
         self.table.prefetch(subpage / N);
     }
     /// Starts loading what a write of a subpage changes: with tokens, mostly more than one entry of the page.
@@ -299,7 +310,7 @@ impl State {
         }
     }
     fn is_visible(&self, page: u32, held: Held) -> bool {
-        self.map.get(page * N + held.subpage).is_some_and(|l| l.place == held.place)
+        is_at(self.map.get(page * N + held.subpage), held)
     }
     /// All versions of a page, newest first.
     pub fn versions_of(&self, page: u32) -> Vec<Version> {
@@ -324,16 +335,16 @@ impl State {
     /// The same for all of a page.
     fn prefetch_page(&self, page: u32) {
         self.table.prefetch(page);
-        // The words of a page are two lines, or lie in three.
-        [0, N / 2, N - 1].into_iter().for_each(|subpage| self.map.prefetch(page * N + subpage));
+        self.map().prefetch_page(page);
     }
     fn expand(&self, page: u32, versions: &mut Vec<Version>) {
         versions.clear();
         for entry in self.table.chain(page) {
             let mut version = Version::new(self.time(entry), status_of(entry));
             if entry.status().has(Status::MAPPED) {
+                let places = self.map.page(page);
                 for subpage in bits(entry.valid()) {
-                    let located = self.map.get(page * N + subpage).expect("the map knows the places of a mapped entry");
+                    let located = places.get(subpage).expect("the map knows the places of a mapped entry");
                     version.put(Held { subpage, place: located.place });
                 }
             } else {
@@ -357,11 +368,12 @@ impl State {
     fn compress(&mut self, page: u32, versions: &[Version]) -> Result<(), TableFull> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
+        let places = self.map.page(page);
         for version in versions {
             let (mut visible, mut old) = ([Held::NONE; N as usize], [Held::NONE; N as usize]);
             let (mut seen, mut unseen) = (0, 0);
             for h in version.held() {
-                if self.is_visible(page, h) {
+                if is_at(places.get(h.subpage), h) {
                     visible[seen] = h;
                     seen += 1;
                 } else {
@@ -463,18 +475,19 @@ impl State {
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         let mut version = Version::new(self.epoch, status_of(entry));
+        let mut places = self.map.page(page);
         for (h, checksum) in held(entry).zip(sums.as_slice()) {
             version.put(h);
-            let subpage = page * N + h.subpage;
             // Without a token nobody will ask for what was there.
-            if let Some(before) = self.map.get(subpage)
+            if let Some(before) = places.get(h.subpage)
                 && self.tokens.newest().is_some()
             {
                 self.old.insert(before.place, before.checksum);
             }
-            self.map.set(subpage, Some(Located { place: h.place, checksum: *checksum }));
+            places.set(h.subpage, Some(Located { place: h.place, checksum: *checksum }));
             self.gain(h.place);
         }
+        self.map.set_page(page, &places);
         versions.insert(0, version);
         let result = self.settle(page, &mut versions);
         self.versions = versions;
@@ -492,14 +505,27 @@ impl State {
             return false;
         }
         let (mut before, mut replaced) = ([0; N as usize], 0);
-        for (h, checksum) in held(entry).zip(sums.as_slice()) {
-            let subpage = page * N + h.subpage;
-            if let Some(located) = self.map.get(subpage) {
-                before[replaced] = located.place;
-                replaced += 1;
+        let mut note = |located: Option<Located>| {
+            before[replaced] = located.map_or(0, |l| l.place);
+            replaced += usize::from(located.is_some());
+        };
+        let located = held(entry).zip(sums.as_slice());
+        let mut located = located.map(|(h, checksum)| (h.subpage, Located { place: h.place, checksum: *checksum }));
+        if subpages.is_power_of_two() {
+            // Not the whole page: half of it may lie in no cache.
+            if let Some((subpage, located)) = located.next() {
+                note(self.map.get(page * N + subpage));
+                self.map.set(page * N + subpage, Some(located));
+                self.gain(located.place);
             }
-            self.map.set(subpage, Some(Located { place: h.place, checksum: *checksum }));
-            self.gain(h.place);
+        } else {
+            let mut places = self.map.page(page);
+            for (subpage, located) in located {
+                note(places.get(subpage));
+                places.set(subpage, Some(located));
+                self.gain(located.place);
+            }
+            self.map.set_page(page, &places);
         }
         // Behind all gains, so that no extent seems empty in between.
         before[..replaced].iter().for_each(|place| self.lose(*place));
@@ -515,12 +541,11 @@ impl State {
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         if status.has(Status::DELETED) {
-            for subpage in page * N..(page + 1) * N {
-                if let Some(before) = self.map.get(subpage) {
-                    self.old.insert(before.place, before.checksum);
-                    self.map.set(subpage, None);
-                }
+            let places = self.map.page(page);
+            for before in (0..N).filter_map(|subpage| places.get(subpage)) {
+                self.old.insert(before.place, before.checksum);
             }
+            self.map.set_page(page, &Places::NONE);
         }
         versions.insert(0, Version::new(self.epoch, status.without(Status::PACKED).without(Status::MAPPED)));
         let result = self.settle(page, &mut versions);
@@ -579,12 +604,12 @@ impl State {
         // For each subpage, when the version that hides older ones was written.
         let mut hidden = [u64::MAX; N as usize];
         let (mut kept, mut old) = (0, false);
+        let places = self.map.page(page);
         for i in 0..versions.len() {
             let mut version = versions[i];
             for h in versions[i].held() {
                 let by = std::mem::replace(&mut hidden[h.subpage as usize], version.time);
-                let visible = self.is_visible(page, h);
-                if visible {
+                if is_at(places.get(h.subpage), h) {
                     continue;
                 }
                 if self.tokens.any_in(version.time, by) {
@@ -708,8 +733,9 @@ impl State {
                 break;
             }
         }
-        for (subpage, place) in (page * N..).zip(now) {
-            let before = self.map.get(subpage);
+        let mut places = self.map.page(page);
+        for (subpage, place) in (0..N).zip(now) {
+            let before = places.get(subpage);
             let located = match (place, before) {
                 (Some(place), Some(b)) if b.place == place => Some(b),
                 (Some(place), _) => self.old.remove(&place).map(|checksum| Located { place, checksum }),
@@ -721,8 +747,9 @@ impl State {
             {
                 self.old.insert(b.place, b.checksum);
             }
-            self.map.set(subpage, located);
+            places.set(subpage, located);
         }
+        self.map.set_page(page, &places);
         for version in versions.drain(..stays) {
             for h in version.held() {
                 self.old.remove(&h.place);
@@ -793,10 +820,11 @@ impl State {
         self.table.replace(page, &entries)?;
         let mut visible = true;
         let mut seen = 0u32;
+        let mut places = self.map.page(page);
         for (entry, checksums) in versions {
             for (h, checksum) in held(*entry).zip(checksums) {
                 if visible && seen & (1 << h.subpage) == 0 {
-                    self.map.set(page * N + h.subpage, Some(Located { place: h.place, checksum: *checksum }));
+                    places.set(h.subpage, Some(Located { place: h.place, checksum: *checksum }));
                 } else {
                     self.old.insert(h.place, *checksum);
                 }
@@ -805,13 +833,14 @@ impl State {
             }
             visible &= !entry.status().has(Status::DELETED);
         }
+        self.map.set_page(page, &places);
         self.history.set(page, versions.len() > 1);
         Ok(())
     }
 
     /// What the state should be, computed another way; for tests and `check`. Returns sentences about what is wrong.
     pub fn audit(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
+        let mut wrong = self.map.audit();
         let mut live = vec![0u32; self.live.len()];
         let mut owner: HashMap<u32, u32, FixedState> = HashMap::default();
         for page in 0..self.geometry.pages() {

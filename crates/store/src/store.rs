@@ -75,7 +75,7 @@ pub struct StoreConfig {
     pub uncommitted_max: u64,
     /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait, beside what the pool needs when there is
     /// one version of everything. Beyond it the oldest tokens are dropped as above, and then writers get [`WriteError::NoSpace`] until
-    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound, and [`StoreInfo::dram_bytes`] says what there is.
+    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound.
     pub history_bytes: usize,
     /// Which extent is reclaimed next.
     pub victims: Victims,
@@ -298,8 +298,11 @@ pub struct StoreInfo {
     pub retired_extents: u32,
     /// How often extents were filled since the pool was made.
     pub fills: Fills,
-    /// DRAM in bytes.
+    /// DRAM in bytes, as it is.
     pub dram_bytes: usize,
+    /// DRAM in bytes that it may come to: with all pages written and scattered, and as much for history as may be
+    /// ([`StoreConfig::history_bytes`]), or as there is when that has no bound.
+    pub dram_bytes_max: usize,
 }
 
 /// What the extents of a store are used for.
@@ -486,6 +489,7 @@ impl Store {
             retired_extents: self.state.wear().retired(),
             fills: self.state.wear().summary(),
             dram_bytes: self.dram_bytes(),
+            dram_bytes_max: self.dram_bytes_max(),
         }
     }
     /// What its extents are used for.
@@ -546,13 +550,17 @@ impl Store {
         }
         let before = places.len();
         let reserve = self.reserve();
-        subpages.iter().for_each(|subpage| prefetch(std::ptr::from_ref(self.heat.lies_at(*subpage))));
+        subpages.iter().filter_map(|s| self.heat.lies_at(*s)).for_each(|counter| prefetch(std::ptr::from_ref(counter)));
         // Each place takes one flash page, also where it opens an extent.
         for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
             let degree = crate::extents::degree_of_batch(self.heat.degree(*subpage), subpages.len());
             let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };
-            self.heat.touch(*subpage);
+            if self.heat.lies_at(*subpage).is_some() || self.state.is_written(*subpage) {
+                self.heat.touch(*subpage);
+            } else {
+                self.heat.touch_first(*subpage);
+            }
             self.placed += 1;
             places.push(place);
         }

