@@ -212,8 +212,10 @@ impl Pool {
         let mut driver = Driver::new(&*medium, DEPTH)?;
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
-            let repairs = superblock_repairs(&mut driver);
-            driver.write_all(repairs)?;
+            for repair in superblock_repairs(&mut driver) {
+                // One that cannot be written has no other place, and the other copy does. A failed flush fails what follows, too.
+                let _ = driver.write_all(vec![repair]);
+            }
         }
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };

@@ -49,9 +49,9 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
         return (config, usize::MAX);
     }
     let bytes = config.history_bytes.max(HISTORY_MIN);
-    // A quarter: pages that wait, twice as many while a commit is under way, and the same in that.
+    // A quarter: pages that wait, twice as many while a commit is under way, the same in that, and once more on their way.
     let divided = bytes - SLACK;
-    let commit_after = config.commit_after.min(divided / 4 / (4 * SUBPAGE_BYTES)).max(2);
+    let commit_after = config.commit_after.min(divided / 4 / (6 * SUBPAGE_BYTES)).max(2);
     // Of the rest, half for entries; their memory grows by an eighth.
     let half = (divided - divided / 4) / 2;
     let entries = half / 9 * 8 / 16;
