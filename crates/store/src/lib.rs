@@ -12,6 +12,7 @@ mod checkpoint;
 mod driver;
 mod extents;
 mod geometry;
+mod helpers;
 mod map;
 mod members;
 mod pages;

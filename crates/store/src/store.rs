@@ -362,6 +362,8 @@ pub struct Store {
     placed: u64,
     /// Extents that had been reclaimed when programs last found no place, if none has been given since.
     starved_since: Option<u64>,
+    /// When space was looked at last, in subpages written since the last token, and when it need be again.
+    looked_at: (u64, u64),
     clock: Clock,
     counters: StoreCounters,
     /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
@@ -450,6 +452,7 @@ impl Store {
             old_limit,
             placed: 0,
             starved_since: None,
+            looked_at: (0, 0),
             clock,
             counters: StoreCounters::default(),
             given_up: None,
@@ -478,6 +481,11 @@ impl Store {
     #[must_use]
     pub fn map(&self) -> std::sync::Arc<Map> {
         self.state.map().clone()
+    }
+    /// Subpages written since the last token.
+    #[must_use]
+    pub fn uncommitted(&self) -> u64 {
+        self.uncommitted
     }
     /// What it has done.
     #[must_use]
