@@ -308,8 +308,8 @@ fn help_has_examples_and_ends_well() {
             groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
         }
     }
-    // The program, demo, bench and its six, pool and its eleven, cleanup, completions, man.
-    assert_eq!(seen, 24);
+    // The program, demo, bench and its six, pool and its twelve, cleanup, completions, man.
+    assert_eq!(seen, 25);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
     assert!(run(directory.path(), &["man", "."]).status.success());

@@ -77,6 +77,12 @@ pub trait Layer: Send + Sync + 'static {
     }
     /// Does some of the layer's own work, if there is any and nobody else is at it. Never blocks. Returns whether there is more.
     fn work(&self) -> bool;
+    /// Whether somebody who has no queue has left work to whoever sleeps in one. Cheap.
+    fn has_work(&self) -> bool {
+        false
+    }
+    /// A queue is opened; whoever waits in it is woken by that.
+    fn opened(&self, _wake: &Arc<Notifier>) {}
     /// Whether [`Layer::may`] ever says no.
     fn restricts(&self) -> bool {
         false
@@ -128,7 +134,8 @@ impl<L: Layer> Flash for Layered<L> {
     }
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        let mut inner = self.layer.medium().open_queue(frames.clone(), depth, wake)?;
+        let mut inner = self.layer.medium().open_queue(frames.clone(), depth, wake.clone())?;
+        self.layer.opened(&wake);
         let checks = self.layer.checks();
         Ok(Box::new(LayeredQueue {
             checks,
@@ -451,6 +458,8 @@ impl<L: Layer> Queue for LayeredQueue<L> {
             self.inner.wait(Some(timeout.map_or(short, |t| t.min(short))));
         } else {
             self.inner.wait(timeout);
+            // Then the next wait is a short one, until all of it is done.
+            self.busy = self.layer.has_work();
         }
     }
     fn in_flight(&self) -> usize {

@@ -10,7 +10,7 @@
 //!     16         histories of those of them that are not empty
 //! ```
 
-use fulgurite_format::{Anchor, History, Malformed, PAYLOAD_BYTES, PageBuffer, PageEntry, Reader};
+use fulgurite_format::{Anchor, History, Malformed, PAYLOAD_BYTES, PageBuffer, PageEntry, Reader, StreamPosition};
 
 use crate::geometry::SUBPAGES_PER_PAGE;
 use crate::state::{Seen, State};
@@ -68,6 +68,10 @@ impl CheckpointWriter {
     pub fn finish(&mut self, journal_end: u64) {
         self.anchor.journal_end = journal_end;
         self.anchor.checkpoint_checksum = self.stream.position().before;
+    }
+    /// The journal behind it begins elsewhere.
+    pub fn move_journal(&mut self, at: StreamPosition, next_extent: u32) {
+        (self.anchor.journal, self.anchor.journal_next) = (at, next_extent);
     }
     /// The anchor that puts it into effect.
     pub fn anchor(&self) -> &Anchor {

@@ -6,6 +6,8 @@ use fulgurite_format::{SUBPAGE_BYTES, Superblock, format_bytes, subpages_per_pag
 pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
 /// The extents that anchors are written to, in turns.
 pub const ANCHOR_EXTENTS: [u32; 2] = [1, 2];
+/// Flash pages at the beginning of an extent at which the journal may go on there.
+pub const FIRST_PLACES: u32 = 4;
 /// The first extent, behind the superblock's and the anchors', that may hold anything.
 pub const FIRST_EXTENT: u32 = 3;
 /// Extents that writers leave to reclaim.

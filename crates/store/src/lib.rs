@@ -13,6 +13,7 @@ mod chunked;
 mod driver;
 mod extents;
 mod geometry;
+mod helpers;
 #[cfg(not(loom))]
 mod map;
 #[cfg(loom)]

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{PoolId, Status, format_bytes};
+use fulgurite_sys::Notifier;
 
 use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
+use crate::helpers::Helpers;
 use crate::map::{Located, Map};
 use crate::pages::Survey;
 use crate::recover::{RecoverError, RecoverReport, recover, superblock};
@@ -147,6 +149,7 @@ pub struct Pool {
     dropped: Mutex<Vec<u32>>,
     /// Tokens that are being read beside the live state. Taken before `inner`.
     views: Mutex<Vec<Viewed>>,
+    helpers: Helpers,
 }
 
 impl std::fmt::Debug for Pool {
@@ -232,8 +235,10 @@ impl Pool {
         let mut driver = Driver::that_checks(&*medium, DEPTH, !config.unchecked)?;
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
-            let repairs = superblock_repairs(&mut driver);
-            driver.write_all(repairs)?;
+            for repair in superblock_repairs(&mut driver) {
+                // One that cannot be written has no other place, and the other copy does. A failed flush fails what follows, too.
+                let _ = driver.write_all(vec![repair]);
+            }
         }
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
@@ -271,6 +276,7 @@ impl Pool {
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
             views: Mutex::default(),
+            helpers: Helpers::default(),
         };
         Ok((pool, report))
     }
@@ -320,6 +326,9 @@ impl Pool {
                 inner.turn(&self.starved);
                 inner.failed()?;
                 if done(&inner.store) {
+                    if !inner.store.is_quiet() {
+                        self.helpers.leave_work();
+                    }
                     return Ok(());
                 }
                 if inner.driver.in_flight() > 0 {
@@ -368,6 +377,26 @@ impl Pool {
     #[must_use]
     pub fn fills(&self) -> Vec<u32> {
         self.lock().store.state().wear().all_fills().to_vec()
+    }
+    /// Subpages written since the last token, whose older versions must be kept.
+    #[must_use]
+    pub fn uncommitted(&self) -> u64 {
+        self.lock().store.uncommitted()
+    }
+    /// Somebody syncs from now on when [`Pool::wants_sync`], by a sync that writes so many subpages at the most; or nobody does any more.
+    /// Meanwhile a write for which too much was written since the last token waits for that, up to two seconds without progress, instead
+    /// of failing.
+    pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
+        self.helpers.set_syncs(subpages);
+    }
+    /// Such a sync begins, and may write what was left for it; or it has ended.
+    pub fn set_syncing(&self, at_it: bool) {
+        self.helpers.set_at_it(at_it);
+    }
+    /// Whether a sync would bring places: writers wait for some, or there are hardly more than what a sync itself writes.
+    #[must_use]
+    pub fn wants_sync(&self) -> bool {
+        self.helpers.is_short() || self.helpers.to_be_left().is_some_and(|left| self.lock().store.is_short(left))
     }
     /// Says what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]); in any unit, by any clock.
     pub fn tick(&self, clock: u64) {
@@ -646,7 +675,16 @@ impl Layer for Pool {
         let mut inner = self.lock();
         inner.failed()?;
         let before = places.len();
-        inner.store.place(subpages, places)?;
+        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.is_short(left));
+        match inner.store.place(if must_wait && self.helpers.waits_for_sync() { &[] } else { subpages }, places) {
+            Ok(()) => {}
+            Err(WriteError::NoSpace { .. } | WriteError::Table(_))
+                if inner.store.uncommitted() > 0 && self.helpers.waits_for_sync() => {}
+            Err(error) => return Err(error.into()),
+        }
+        if places.len() > before {
+            self.helpers.has_places();
+        }
         self.starved.store(places.len() == before && !subpages.is_empty(), Ordering::Relaxed);
         Ok(())
     }
@@ -678,7 +716,18 @@ impl Layer for Pool {
     }
     fn work(&self) -> bool {
         // Who holds the lock is at it.
-        self.inner.try_lock().map_or(true, |mut inner| inner.turn(&self.starved))
+        let Ok(mut inner) = self.inner.try_lock() else { return true };
+        let more = inner.turn(&self.starved);
+        if !more {
+            self.helpers.is_done();
+        }
+        more
+    }
+    fn has_work(&self) -> bool {
+        self.helpers.has_work()
+    }
+    fn opened(&self, wake: &Arc<Notifier>) {
+        self.helpers.add_sleeper(wake);
     }
     fn begin_flush(&self) -> Result<u64, FlashError> {
         if self.durability == Durability::Cache {

@@ -12,6 +12,7 @@
 //!   recoverable state by an anchor, written after a commit that holds all these records.
 
 mod commit;
+mod elsewhere;
 mod failing;
 mod reclaim;
 mod repair;
@@ -173,6 +174,8 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Purpose {
     Commit,
+    Journal { at: usize },
+    Anchor { place: u32 },
     Checkpoint { place: u32 },
     Summary { place: u32 },
     ReclaimRead,
@@ -219,7 +222,11 @@ struct Commit {
     phase: Phase,
     /// Requests in flight.
     pending: usize,
+    /// Pages of the journal, and how many of them were sent.
     pages: Vec<(u32, PageBuffer)>,
+    sent: usize,
+    /// The first page that was sent and not written; `usize::MAX` for an anchor.
+    failed: Option<(usize, FlashError)>,
     /// There were pages of the journal.
     promises: bool,
     /// The journal is durable up to here afterwards.
@@ -240,6 +247,8 @@ pub(crate) struct Journal {
     pub sealed: Vec<(u32, PageBuffer)>,
     /// The extents since the last checkpoint, each with its first page's number.
     pub extents: VecDeque<(u32, u64)>,
+    /// Extents that were taken, and are named before others.
+    pub named: VecDeque<u32>,
     /// Where the last checkpoint begins to be of use.
     pub since: u64,
 }
@@ -250,6 +259,10 @@ pub(crate) struct Anchors {
     pub extent: usize,
     pub index: u32,
     pub sequence: u64,
+    /// The extent that the anchor in effect lies in.
+    pub in_effect: usize,
+    /// Pairs of flash pages that failed one after the other.
+    pub failed: u32,
 }
 
 /// What a store has done.
@@ -354,6 +367,10 @@ pub struct Store {
     old_limit: usize,
     /// Places given to programs whose writes have not ended.
     placed: u64,
+    /// Extents that had been reclaimed when programs last found no place, if none has been given since.
+    starved_since: Option<u64>,
+    /// When space was looked at last, in subpages written since the last token, and when it need be again.
+    looked_at: (u64, u64),
     clock: Clock,
     counters: StoreCounters,
     /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
@@ -441,6 +458,8 @@ impl Store {
             uncommitted: 0,
             old_limit,
             placed: 0,
+            starved_since: None,
+            looked_at: (0, 0),
             clock,
             counters: StoreCounters::default(),
             given_up: None,
@@ -469,6 +488,11 @@ impl Store {
     #[must_use]
     pub fn map(&self) -> std::sync::Arc<Map> {
         self.state.map().clone()
+    }
+    /// Subpages written since the last token.
+    #[must_use]
+    pub fn uncommitted(&self) -> u64 {
+        self.uncommitted
     }
     /// What it has done.
     #[must_use]
@@ -565,8 +589,15 @@ impl Store {
             places.push(place);
         }
         self.note_filled();
-        if places.len() == before && !subpages.is_empty() && !self.space_will_come() {
-            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+        if places.len() > before {
+            self.starved_since = None;
+        } else if !subpages.is_empty() {
+            // Reclaim may move what is live for ever where flash pages that failed eat up what it gains.
+            let since = *self.starved_since.get_or_insert(self.counters.reclaimed);
+            let in_vain = self.counters.reclaimed - since > u64::from(2 * self.geometry().extents);
+            if in_vain || !self.space_will_come() {
+                return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+            }
         }
         Ok(())
     }
@@ -749,7 +780,8 @@ impl Store {
     /// Names the extent in which the journal goes on behind its current one.
     fn name_next_extent(&mut self) {
         if self.journal.stream.wants_extent() {
-            let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else {
+            let named = self.journal.named.pop_front();
+            let Some(extent) = named.or_else(|| self.extents.take_for_metadata(self.state.wear())) else {
                 self.poison(FlashError::NoSpace);
                 return;
             };
@@ -801,6 +833,8 @@ impl Store {
         match (purpose, outcome) {
             (Purpose::Commit, Outcome::Failed(e)) => self.poison(e),
             (Purpose::Commit, _) => self.commit_done(),
+            (Purpose::Journal { at }, outcome) => self.journal_done(at, &outcome),
+            (Purpose::Anchor { place }, outcome) => self.anchor_done(place, &outcome),
             (Purpose::Checkpoint { place }, outcome) => self.checkpoint_done(place, &outcome),
             // Without a summary an extent is reclaimed by a walk through the page table.
             (Purpose::Summary { place }, Outcome::Failed(e)) => self.suspect(place, e),

@@ -36,6 +36,9 @@ pub enum PoolCommand {
     /// Make a pool larger or smaller. A crash leaves the old size or the new one.
     #[command(after_help = RESIZE_EXAMPLES)]
     Resize(ResizeArgs),
+    /// Add a file or device to those that a pool spans; the pool grows into it. A crash leaves it as it was, or with the new member.
+    #[command(after_help = ADD_MEMBER_EXAMPLES)]
+    AddMember(AddMemberArgs),
     /// Write the data of a pool to a new flat file. Writes nothing to the pool.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
@@ -77,6 +80,13 @@ named, or where they were last.
 
 --force never takes what is mounted or in use, somebody else's file, a file
 with several names or a symbolic link.";
+
+const ADD_MEMBER_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool add-member data.pool more.pool --size 16G
+  fulgurite pool add-member /dev/nvme1n1 /dev/nvme2n1 --force     all of it; what was on it is gone
+
+From then on the pool needs all of its members: it keeps no copies. What it holds stays where it is.";
 
 const INFO_EXAMPLES: &str = "\
 Examples:
@@ -305,6 +315,21 @@ pub struct ResizeArgs {
     /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
     #[arg(long, value_name = "24G", value_parser = values::bytes)]
     pub data: Option<u64>,
+}
+
+/// `pool add-member`.
+#[derive(Debug, Args)]
+pub struct AddMemberArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// The file to make, or with --force the file or device to take.
+    pub new: PathBuf,
+    /// Bytes of the new member, rounded down to whole extents, one of which it keeps for itself [default: all of what exists].
+    #[arg(long, value_name = "16G", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Take what exists, a block device for example; everything on it is gone.
+    #[arg(long)]
+    pub force: bool,
 }
 
 /// `pool export`.

@@ -8,7 +8,7 @@
 use fulgurite_format::{Record, SUBPAGE_BYTES};
 
 use super::{N, Store, StoreConfig, WriteError};
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, RECLAIM_AHEAD};
 use crate::state::OLD_BUCKET_BYTES;
 use crate::table::TableFull;
 use crate::tokens::TokenTime;
@@ -49,9 +49,9 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
         return (config, usize::MAX);
     }
     let bytes = config.history_bytes.max(HISTORY_MIN);
-    // A quarter: pages that wait, twice as many while a commit is under way, and the same in that.
+    // A quarter: pages that wait, twice as many while a commit is under way, the same in that, and once more on their way.
     let divided = bytes - SLACK;
-    let commit_after = config.commit_after.min(divided / 4 / (4 * SUBPAGE_BYTES)).max(2);
+    let commit_after = config.commit_after.min(divided / 4 / (6 * SUBPAGE_BYTES)).max(2);
     // Of the rest, half for entries; their memory grows by an eighth.
     let half = (divided - divided / 4) / 2;
     let entries = half / 9 * 8 / 16;
@@ -123,6 +123,31 @@ impl Store {
     fn unneeded(&self) -> u64 {
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         all.saturating_sub(self.state.live_total())
+    }
+    /// Whether fewer than so many subpages can be written before space runs out, or DRAM for what tokens remember, and a sync would make
+    /// room. Of a pool that is always as full as that, half of what it has beyond its data is asked for.
+    pub(crate) fn is_short(&mut self, subpages: u64) -> bool {
+        let remembered = subpages.min(self.old_limit as u64 / 2).min(u64::from(self.config.table_limit) / 4);
+        let checksums = (self.old_limit - self.state.old_count().min(self.old_limit)) as u64;
+        // A sync lets go of no more than was written since the last one.
+        if self.uncommitted > remembered / 4
+            && (checksums < remembered || u64::from(self.state.table().room()) < remembered + u64::from(N * N))
+        {
+            return true;
+        }
+        // The other way to be short takes a walk over all extents to find out: not before as much was written as there was room for.
+        if (self.looked_at.0..self.looked_at.1).contains(&self.uncommitted) {
+            return false;
+        }
+        let data_pages = u64::from(self.geometry().data_pages());
+        let kept = u64::from(self.reserve() + RECLAIM_AHEAD) * data_pages;
+        let spare = u64::from(self.extents.for_data()) * data_pages;
+        let spare = spare.saturating_sub(kept + u64::from(self.geometry().subpages));
+        let wanted = subpages.min(spare / 2);
+        let room = self.unneeded().saturating_sub(kept);
+        let until = if room < wanted { wanted / 4 + 1 } else { (room - wanted).max(wanted / 8) + self.uncommitted };
+        self.looked_at = (self.uncommitted, until);
+        self.uncommitted > wanted / 4 && room < wanted
     }
     fn drop_for_space(&mut self) -> Result<(), WriteError> {
         // Counting goes over all extents, and this is asked for each batch of writes.
