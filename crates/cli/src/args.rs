@@ -168,7 +168,7 @@ Configurations:
   pool             the same over a journaled pool that the data fills to 80%:
                    versions, checksums, reclaim
   pool-unchecked   the same without checksums: beside pool, what they cost
-  priority-aging   fulgurite with AstriFlash's scheduling: new jobs first, with
+  priority-aging   fulgurite with AstriFlash's scheduling: new jobs first, and
                    aging
   fifo             fulgurite, first come first served
   flash-sync       guarded, waits for every miss

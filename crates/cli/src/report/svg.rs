@@ -10,6 +10,8 @@ pub const PALETTE: [&str; 8] = ["#7a7f87", "#0f8f6c", "#d1681a", "#3a7ec1", "#b9
 
 /// A second shade of the second colour, for what is of the same family; lighter, so that it is told apart in grey as well.
 pub const LIGHT_GREEN: &str = "#66c2a5";
+/// Paler still.
+pub const PALE_GREEN: &str = "#b2dfd0";
 
 /// A drawing under construction.
 #[derive(Debug)]
