@@ -14,6 +14,7 @@ mod extents;
 mod geometry;
 mod map;
 mod members;
+mod objects;
 mod pages;
 mod planted;
 mod pool;

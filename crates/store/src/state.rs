@@ -9,6 +9,8 @@
 //! and says that the places are in the map ([`Status::MAPPED`]). So a page has as many entries as there are states of it that
 //! somebody can ask for, however it was written. Such entries are never on flash, where each names its places itself.
 
+mod objects;
+
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
@@ -16,6 +18,7 @@ use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Stat
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
+use crate::objects::{Objects, slot_of};
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
@@ -80,7 +83,7 @@ fn one_entry(subpages: &[Held], time: u32, status: Status) -> Option<(PageEntry,
 
 /// Status of a page, without what an entry's status says of its placement.
 pub fn status_of(entry: PageEntry) -> Status {
-    entry.status().without(Status::PACKED).without(Status::MAPPED)
+    entry.status().without(Status::PACKED).without(Status::MAPPED).without(Status::OBJECTS)
 }
 
 /// A version of a page, with all its places.
@@ -154,8 +157,10 @@ pub struct State {
     history: PageSet,
     tokens: Tokens,
     epoch: u64,
-    /// Live flash pages of each extent.
+    /// Live flash pages of each extent, those of objects not among them.
     live: Vec<u32>,
+    /// Where objects lie.
+    objects: Objects,
     /// Extents that have lost their last live flash page since somebody asked.
     emptied: Vec<u32>,
     /// What has failed and how often extents were filled.
@@ -192,6 +197,7 @@ impl State {
             tokens: Tokens::default(),
             epoch: 1,
             live: vec![0; geometry.extents as usize],
+            objects: Objects::new(geometry),
             emptied: Vec::new(),
             wear: Wear::new(geometry),
             versions: Vec::new(),
@@ -229,13 +235,17 @@ impl State {
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
-    /// Live flash pages of an extent.
+    /// Live flash pages of an extent; of objects, as many as they would fill.
     pub fn live(&self, extent: u32) -> u32 {
-        self.live[extent as usize]
+        self.live[extent as usize] + self.objects.live(extent)
     }
     /// Live flash pages in all.
     pub fn live_total(&self) -> u64 {
-        self.live.iter().map(|n| u64::from(*n)).sum()
+        self.live.iter().map(|n| u64::from(*n)).sum::<u64>() + self.objects.live_total()
+    }
+    /// Where objects lie.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
     }
     /// Flash pages that failed, and how often extents were filled.
     pub fn wear(&self) -> &Wear {
@@ -253,6 +263,7 @@ impl State {
             + self.history.0.capacity() * 8
             + self.live.capacity() * 4
             + self.wear.bytes()
+            + self.objects.bytes()
     }
     /// Checksums of what only tokens still see.
     pub fn old_count(&self) -> usize {
@@ -391,9 +402,15 @@ impl State {
         full_time(entry.time(), self.epoch)
     }
     fn gain(&mut self, place: u32) {
+        if slot_of(place).is_some() {
+            return self.objects.gain(place);
+        }
         self.live[self.geometry.extent_of(place) as usize] += 1;
     }
     fn lose(&mut self, place: u32) {
+        if slot_of(place).is_some() {
+            return self.emptied.extend(self.objects.lose(place));
+        }
         let extent = self.geometry.extent_of(place);
         let live = &mut self.live[extent as usize];
         *live -= 1;
@@ -439,6 +456,8 @@ impl State {
             Record::Restamp { epoch } => self.restamp(epoch, seen)?,
             Record::Wear { extent, ref fills } => self.wear.set_fills(extent, fills.as_slice()),
             Record::Time { epoch, age, clock } => self.tokens.set_time(epoch, age, clock),
+            Record::Objects(ref written) => self.write_objects(written, seen)?,
+            Record::MoveObjects(ref moved) => self.move_objects(moved, seen),
         }
         Ok(())
     }
@@ -738,15 +757,16 @@ impl State {
     pub fn history_of(&self, page: u32) -> Vec<(PageEntry, Vec<u32>)> {
         let mut history = Vec::new();
         for version in self.versions_of(page) {
-            let all: Vec<Held> = version.held().collect();
+            let all: Vec<Held> = version.held().filter(|h| slot_of(h.place).is_none()).collect();
+            let objects = self.object_entry(page, &version);
             let mut entries = Vec::new();
             entries_of(&all, version.time as u32, version.status, &mut entries);
-            if all.is_empty() {
+            if all.is_empty() && objects.is_none() {
                 let status = version.status;
                 entries.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, version.time as u32, status));
             }
             let sums = |e: PageEntry| held(e).map(|h| self.checksum(page, h).unwrap_or(0)).collect();
-            history.extend(entries.into_iter().map(|e| (e, sums(e))));
+            history.extend(entries.into_iter().map(|e| (e, sums(e))).chain(objects));
         }
         history
     }
@@ -755,6 +775,10 @@ impl State {
     /// # Errors
     /// When the table is full.
     pub fn load(&mut self, page: u32, versions: &[(PageEntry, Vec<u32>)]) -> Result<(), TableFull> {
+        if versions.iter().any(|(entry, _)| entry.status().has(Status::OBJECTS)) {
+            let with_slots = self.take_slots(versions)?;
+            return self.load(page, &with_slots);
+        }
         let entries: Vec<PageEntry> = versions.iter().map(|(e, _)| *e).collect();
         self.table.replace(page, &entries)?;
         let mut visible = true;
@@ -779,6 +803,7 @@ impl State {
     pub fn audit(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut live = vec![0u32; self.live.len()];
+        let (mut units, mut objects) = (vec![0; self.live.len()], 0);
         let mut owner: HashMap<u32, u32, FixedState> = HashMap::default();
         for page in 0..self.geometry.pages() {
             let mut newest: [Option<u32>; N as usize] = [None; N as usize];
@@ -789,11 +814,15 @@ impl State {
                 }
                 before = version.time;
                 for h in version.held() {
-                    if h.place >= self.geometry.flash_pages() {
+                    if let Some(at) = self.objects.get(h.place) {
+                        units[self.geometry.extent_of(at.flash_page) as usize] += at.units();
+                        objects += 1;
+                    } else if h.place >= self.geometry.flash_pages() {
                         wrong.push(format!("page {page}: flash page {} does not exist", h.place));
                         continue;
+                    } else {
+                        live[self.geometry.extent_of(h.place) as usize] += 1;
                     }
-                    live[self.geometry.extent_of(h.place) as usize] += 1;
                     if owner.insert(h.place, page).is_some() {
                         wrong.push(format!("page {page}: flash page {} belongs to another version too", h.place));
                     }
@@ -817,6 +846,7 @@ impl State {
                 wrong.push(format!("extent {extent}: {found} live flash pages counted, {counted} found"));
             }
         }
+        self.objects.audit(&units, objects, &mut wrong);
         wrong
     }
 }
