@@ -33,10 +33,13 @@ pub use metadata::{
     Reader, zero_page,
 };
 pub use objects::{
-    OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten, WORDS_OF_AN_OBJECT,
+    OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten,
+    WORDS_OF_AN_OBJECT,
 };
 pub use size::{ParseUnitError, format_bytes, format_duration, parse_bytes, parse_duration};
-pub use superblock::{Anchor, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages};
+pub use superblock::{
+    Anchor, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages,
+};
 
 /// Bytes in a subpage: the unit of caching and of flash I/O (AstriFlash's DRAM-cache page, section III-B; NVMM's page
 /// segment).

@@ -108,10 +108,7 @@ impl<T: Copy> Few<T> {
     fn as_slice(&self) -> &[T] {
         &self.items[..usize::from(self.len)]
     }
-    fn decode(
-        r: &mut Reader<'_>,
-        one: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>,
-    ) -> Result<Few<T>, Malformed>
+    fn decode(r: &mut Reader<'_>, one: impl Fn(&mut Reader<'_>) -> Result<T, Malformed>) -> Result<Few<T>, Malformed>
     where
         T: Default,
     {

@@ -47,7 +47,9 @@ pub enum GeometryError {
         most: u64,
     },
     /// Objects have no room there.
-    #[error("a pool of objects has 1 to 4294967280 subpages and less than 8 TiB of flash; choose less, or a pool without objects")]
+    #[error(
+        "a pool of objects has 1 to 4294967280 subpages and less than 8 TiB of flash; choose less, or a pool without objects"
+    )]
     Objects,
     /// A superblock that no program of this version writes.
     #[error("the superblock's geometry makes no sense; the pool was made by another program, or is damaged")]

@@ -24,12 +24,6 @@ const PIECE: usize = 1 << 13;
 /// Units of a flash page.
 pub const UNITS_PER_PAGE: u32 = (SUBPAGE_BYTES / OBJECT_ALIGNMENT) as u32;
 
-/// Whether the place of a subpage is a slot, and which.
-#[inline]
-pub fn slot_of(place: u32) -> Option<u32> {
-    (place & SLOT != 0).then_some(place & !SLOT)
-}
-
 fn pack(place: ObjectPlace) -> u64 {
     // 32 + 16 + 16 bits.
     u64::from(place.flash_page) << 32 | u64::from(place.offset) << 16 | u64::from(place.length)
@@ -49,20 +43,32 @@ type Piece = Box<[AtomicU64]>;
 
 /// The slots: eight bytes each, which any thread may read while they change.
 #[derive(Debug)]
-pub struct Slots(Box<[OnceLock<Piece>]>);
+pub struct Slots {
+    /// [`SLOT`]; 0 in a pool without objects, which may have that many flash pages.
+    mark: u32,
+    pieces: Box<[OnceLock<Piece>]>,
+}
 
 impl Slots {
     fn new(geometry: Geometry) -> Slots {
-        Slots((0..(most(geometry) as usize).div_ceil(PIECE)).map(|_| OnceLock::new()).collect())
+        let pieces = (most(geometry) as usize).div_ceil(PIECE);
+        let mark = if geometry.objects { SLOT } else { 0 };
+        Slots { mark, pieces: (0..pieces).map(|_| OnceLock::new()).collect() }
     }
-    fn word(&self, slot: u32) -> Option<&AtomicU64> {
-        self.0.get(slot as usize / PIECE)?.get()?.get(slot as usize % PIECE)
+    /// Whether the place of a subpage is a slot.
+    #[inline]
+    pub fn has(&self, place: u32) -> bool {
+        place & self.mark != 0
+    }
+    fn word(&self, place: u32) -> Option<&AtomicU64> {
+        let slot = (place & !SLOT) as usize;
+        if self.has(place) { self.pieces.get(slot / PIECE)?.get()?.get(slot % PIECE) } else { None }
     }
     /// Where the object of a place lies; none when the place is not a slot.
     #[inline]
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
         // Acquire: whoever sees a place sees that its write has completed.
-        Some(unpack(self.word(slot_of(place)?)?.load(Ordering::Acquire)))
+        Some(unpack(self.word(place)?.load(Ordering::Acquire)))
     }
 }
 
@@ -82,13 +88,7 @@ impl Objects {
     /// None.
     pub fn new(geometry: Geometry) -> Objects {
         let extents = if geometry.objects { geometry.extents as usize } else { 0 };
-        Objects {
-            geometry,
-            slots: Arc::new(Slots::new(geometry)),
-            used: 0,
-            free: Vec::new(),
-            units: vec![0; extents],
-        }
+        Objects { geometry, slots: Arc::new(Slots::new(geometry)), used: 0, free: Vec::new(), units: vec![0; extents] }
     }
     /// The slots, which may be read while they change.
     pub fn slots(&self) -> &Arc<Slots> {
@@ -106,12 +106,17 @@ impl Objects {
     pub fn bytes(&self) -> usize {
         let pieces = (self.used as usize).div_ceil(PIECE);
         pieces * PIECE * size_of::<AtomicU64>()
-            + self.slots.0.len() * size_of::<OnceLock<Piece>>()
+            + self.slots.pieces.len() * size_of::<OnceLock<Piece>>()
             + (self.free.capacity() + self.units.capacity()) * 4
     }
     /// Where the object of a place lies; none when the place is not a slot.
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
         self.slots.get(place)
+    }
+    /// Whether the place of a subpage is a slot.
+    #[inline]
+    pub fn has(&self, place: u32) -> bool {
+        self.slots.has(place)
     }
     /// Flash pages that the objects of an extent would fill.
     pub fn live(&self, extent: u32) -> u32 {
@@ -135,8 +140,8 @@ impl Objects {
             self.used += 1;
             self.used - 1
         });
-        let piece = self.slots.0[slot as usize / PIECE]
-            .get_or_init(|| (0..PIECE).map(|_| AtomicU64::new(0)).collect());
+        let piece =
+            self.slots.pieces[slot as usize / PIECE].get_or_init(|| (0..PIECE).map(|_| AtomicU64::new(0)).collect());
         piece[slot as usize % PIECE].store(pack(place), Ordering::Release);
         slot | SLOT
     }
@@ -174,7 +179,7 @@ impl Objects {
         self.discount(from)
     }
     fn word_of(&self, place: u32) -> &AtomicU64 {
-        slot_of(place).and_then(|slot| self.slots.word(slot)).expect("a slot that is used")
+        self.slots.word(place).expect("a slot that is used")
     }
     /// Compares what is counted with what was found: units of each extent, and objects.
     pub fn audit(&self, units: &[u32], count: u32, wrong: &mut Vec<String>) {
@@ -191,6 +196,7 @@ impl Objects {
 
 /// Packs objects of these lengths, in this order, into as few flash pages as a look at the last [`OPEN_PAGES`] allows: for each its page,
 /// counted from 0, and its offset.
+#[derive(Debug)]
 pub struct Packer {
     /// Units that are taken of each page.
     pages: Vec<u32>,
@@ -208,10 +214,14 @@ impl Packer {
     pub fn pages(&self) -> usize {
         self.pages.len()
     }
+    /// The first page that may still take objects.
+    pub fn first_open(&self) -> usize {
+        self.pages.len().saturating_sub(OPEN_PAGES)
+    }
     /// Where the next object goes.
     pub fn put(&mut self, length: u16) -> (usize, u16) {
         let units = ObjectPlace { flash_page: 0, offset: 0, length }.units();
-        let open = self.pages.len().saturating_sub(OPEN_PAGES);
+        let open = self.first_open();
         let fits = self.pages[open..].iter().position(|taken| taken + units <= UNITS_PER_PAGE);
         let page = fits.map_or(self.pages.len(), |at| open + at);
         if page == self.pages.len() {

@@ -18,7 +18,7 @@ use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Stat
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map};
-use crate::objects::{Objects, slot_of};
+use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
@@ -287,6 +287,10 @@ impl State {
             _ => self.old.get(&held.place).copied(),
         }
     }
+    /// Whether there is a version of a page.
+    pub fn is_used(&self, page: u32) -> bool {
+        self.table.head(page) != EMPTY
+    }
     /// Whether a version of a page that is needed holds this subpage at this place.
     pub fn is_live(&self, page: u32, held: Held) -> bool {
         // Entries whose places are in the map hold nothing but what is visible.
@@ -402,13 +406,13 @@ impl State {
         full_time(entry.time(), self.epoch)
     }
     fn gain(&mut self, place: u32) {
-        if slot_of(place).is_some() {
+        if self.objects.has(place) {
             return self.objects.gain(place);
         }
         self.live[self.geometry.extent_of(place) as usize] += 1;
     }
     fn lose(&mut self, place: u32) {
-        if slot_of(place).is_some() {
+        if self.objects.has(place) {
             return self.emptied.extend(self.objects.lose(place));
         }
         let extent = self.geometry.extent_of(place);
@@ -757,7 +761,7 @@ impl State {
     pub fn history_of(&self, page: u32) -> Vec<(PageEntry, Vec<u32>)> {
         let mut history = Vec::new();
         for version in self.versions_of(page) {
-            let all: Vec<Held> = version.held().filter(|h| slot_of(h.place).is_none()).collect();
+            let all: Vec<Held> = version.held().filter(|h| !self.objects.has(h.place)).collect();
             let objects = self.object_entry(page, &version);
             let mut entries = Vec::new();
             entries_of(&all, version.time as u32, version.status, &mut entries);

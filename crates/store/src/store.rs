@@ -13,12 +13,14 @@
 
 mod commit;
 mod failing;
+mod objects;
 mod reclaim;
 mod repair;
 mod resize;
 mod retention;
 mod wear;
 
+pub use objects::{OBJECTS_AT_ONCE, ObjectBatch};
 pub use repair::LOST_MAGIC;
 pub use resize::{ResizeError, Shrink, superblock_pages, superblock_repairs};
 
@@ -174,6 +176,7 @@ enum Purpose {
     ReclaimRead,
     ReclaimCopy { from: u32, to: u32 },
     Lost { subpage: u32, from: u32, to: u32 },
+    Objects(objects::Purpose),
 }
 
 /// Nothing more can be written for now.
@@ -194,6 +197,22 @@ pub enum WriteError {
     /// A pinned token is so old that times could not be told apart any more.
     #[error("token {0} is pinned and too old to be kept any longer; unpin it, or roll back to it")]
     TokenTooOld(u64),
+    /// Objects were written to a pool that was made without.
+    #[error("the pool was made without objects; write whole subpages, or make a pool of objects")]
+    NoObjects,
+    /// No object can be that, or lie there.
+    #[error(
+        "subpage {subpage} cannot have an object of {bytes} bytes; an object has up to 4096, in a subpage of the pool"
+    )]
+    NotAnObject {
+        /// The subpage.
+        subpage: u32,
+        /// The bytes of the object.
+        bytes: usize,
+    },
+    /// Objects could not be written, at any place.
+    #[error("objects could not be written, because {0}; their older contents stay")]
+    Flash(FlashError),
     /// The flash failed where nothing can be repeated.
     #[error("the pool takes no more changes, because {0}")]
     Poisoned(FlashError),
@@ -270,6 +289,14 @@ pub struct StoreCounters {
     pub repeated: u64,
     /// Of [`StoreCounters::copied`], what was copied to level wear.
     pub levelled: u64,
+    /// Objects written for programs, those that were freed included, and their bytes.
+    pub objects: u64,
+    /// Bytes of these.
+    pub object_bytes: u64,
+    /// Flash pages that were written for them.
+    pub object_pages: u64,
+    /// Flash pages of objects that reclaim wrote.
+    pub object_pages_copied: u64,
 }
 
 /// How a store stands.
@@ -294,6 +321,8 @@ pub struct StoreInfo {
     pub retired_extents: u32,
     /// How often extents were filled since the pool was made.
     pub fills: Fills,
+    /// Objects that are needed, older versions included.
+    pub objects: u32,
     /// DRAM in bytes.
     pub dram_bytes: usize,
 }
@@ -332,6 +361,8 @@ pub struct Store {
     /// Extents of the checkpoint in effect, and its pages.
     last_checkpoint: (Vec<u32>, u64),
     reclaim: Option<Reclaim>,
+    /// What writes and reclaims objects, in a pool that has them.
+    objects: Option<Box<objects::ObjectLog>>,
     /// What is being reclaimed is so to level wear.
     levelling: bool,
     in_flight: HashMap<IoId, Purpose, FixedState>,
@@ -409,6 +440,7 @@ impl Store {
         let (config, old_limit) = retention::bounded(config, state.geometry());
         let mut state = state;
         state.set_table_limit(config.table_limit);
+        let state_geometry = state.geometry();
         Store {
             pool,
             config,
@@ -424,6 +456,7 @@ impl Store {
             checkpoint: None,
             last_checkpoint: checkpoint,
             reclaim: None,
+            objects: objects::ObjectLog::of(state_geometry),
             levelling: false,
             in_flight: HashMap::default(),
             outbox: VecDeque::new(),
@@ -481,6 +514,7 @@ impl Store {
             bad_pages: self.state.wear().places().len() as u32,
             retired_extents: self.state.wear().retired(),
             fills: self.state.wear().summary(),
+            objects: self.state.objects().count(),
             dram_bytes: self.dram_bytes(),
         }
     }
@@ -517,10 +551,13 @@ impl Store {
 
     /// Free extents that programs' writes leave alone.
     fn reserve(&self) -> u32 {
-        RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents()
+        // Objects are copied to an extent of their own.
+        let objects = 2 * u32::from(self.objects.is_some());
+        RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents() + objects
     }
     fn checkpoint_extents(&self) -> u32 {
         let bytes = u64::from(self.geometry().pages()) * 90 + u64::from(self.state.table().versions()) * 40;
+        let bytes = if self.objects.is_some() { self.checkpoint_bytes_of_objects() } else { bytes };
         (bytes / PAYLOAD_BYTES as u64 / u64::from(self.geometry().extent_pages)) as u32 + 1
     }
 
@@ -539,6 +576,9 @@ impl Store {
         };
         if self.config.durability == Durability::Cache && !self.state.tokens().as_slice().is_empty() {
             self.forget_tokens()?;
+        }
+        if !self.has_room_for(subpages) {
+            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
         }
         let before = places.len();
         let reserve = self.reserve();
@@ -573,7 +613,10 @@ impl Store {
                     // Since it looked last, extents may have come free.
                     reclaim.is_moving() || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents()
                 }
-                None => self.start_reclaim(),
+                None => match self.objects.as_ref().and_then(|objects| objects.reclaim_moves()) {
+                    Some(moves) => moves || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents(),
+                    None => self.start_reclaim(),
+                },
             }
     }
 
@@ -589,11 +632,7 @@ impl Store {
         let mut result = Ok(());
         for same_page in writes.chunk_by(|a, b| a.0 / N == b.0 / N) {
             let page = same_page[0].0 / N;
-            let mut status = self.state.status(page);
-            if !status.has(Status::ALLOCATED) || status.has(Status::DELETED) {
-                // Writing a page that was not allocated creates it (NVMM, "write").
-                status = Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT);
-            }
+            let status = objects::status_when_written(self.state.status(page));
             let mut subpages = [Held::NONE; N as usize];
             for (held, (subpage, place, checksum)) in subpages.iter_mut().zip(same_page) {
                 *held = Held { subpage: subpage % N, place: *place };
@@ -685,6 +724,7 @@ impl Store {
                 && !self.witness_wanted
                 && self.checkpoint.is_none()
                 && self.reclaim.is_none()
+                && self.objects.as_ref().is_none_or(|objects| objects.is_quiet())
                 && self.outbox.is_empty()
                 && self.in_flight.is_empty())
     }
@@ -766,7 +806,7 @@ impl Store {
     fn send(&mut self, purpose: Purpose, io: Io) {
         let id = IoId(self.next_id);
         self.next_id += 1;
-        if matches!(io, Io::Write { .. }) {
+        if matches!(io, Io::Write { .. }) && !matches!(purpose, Purpose::Objects(_)) {
             self.counters.metadata += 1;
         }
         self.in_flight.insert(id, purpose);
@@ -796,11 +836,15 @@ impl Store {
             (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
             (Purpose::Lost { subpage, from, to }, outcome) => self.marked_lost(subpage, from, to, &outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
+            (Purpose::Objects(purpose), outcome) => self.objects_done(purpose, outcome),
         }
     }
 
     fn advance(&mut self) {
         self.advance_commit();
+        if self.objects.is_some() {
+            self.advance_objects();
+        }
         self.advance_reclaim();
         self.advance_checkpoint();
     }

@@ -9,7 +9,6 @@ use fulgurite_format::{
 
 use super::{Held, N, Seen, State, Version, entries_of, held};
 use crate::geometry::FIRST_EXTENT;
-use crate::objects::slot_of;
 use crate::table::TableFull;
 
 /// Of an object in a checkpoint: where it lies, and its checksum.
@@ -102,7 +101,7 @@ impl State {
     /// The entry under which a checkpoint has the objects of a version, and what it says of each.
     pub(super) fn object_entry(&self, page: u32, version: &Version) -> Option<(PageEntry, Vec<u32>)> {
         let (mut valid, mut words) = (0, Vec::new());
-        for h in version.held().filter(|h| slot_of(h.place).is_some()) {
+        for h in version.held().filter(|h| self.objects.has(h.place)) {
             let at = self.objects.get(h.place).expect("a slot that is used");
             valid |= 1 << h.subpage;
             words.extend(at.words(self.checksum(page, h).unwrap_or(0)));

@@ -20,7 +20,7 @@ pub(super) fn is_of_the_page(error: FlashError) -> bool {
     matches!(error, FlashError::Corrupt | FlashError::Short | FlashError::Io(5 | 61 | 74 | 84 | 121))
 }
 /// Whether a write may succeed elsewhere, or later: also EINTR, EAGAIN and EBUSY.
-fn may_be_repeated(error: FlashError) -> bool {
+pub(super) fn may_be_repeated(error: FlashError) -> bool {
     is_of_the_page(error) || matches!(error, FlashError::Io(4 | 11 | 16))
 }
 

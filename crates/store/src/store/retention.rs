@@ -147,7 +147,7 @@ impl Store {
 
     /// DRAM: with a bound, what is there without history and the bound; else what there is.
     pub(super) fn dram_bytes(&self) -> usize {
-        let fixed = self.extents.bytes() + self.heat.bytes();
+        let fixed = self.extents.bytes() + self.heat.bytes() + self.objects.as_ref().map_or(0, |log| log.bytes());
         if self.config.history_bytes == usize::MAX {
             fixed + self.state.bytes() + self.journal.sealed.capacity() * SUBPAGE_BYTES
         } else {
