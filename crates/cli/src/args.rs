@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 
 use crate::pool::args::PoolCommand;
 use crate::values::{
@@ -25,15 +25,23 @@ pub struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  fulgurite demo                                   index and search this machine's text, 3% of the index in DRAM
-  fulgurite bench micro                            what a switch, a hit and a miss cost
-  fulgurite bench live --quick                     seven workloads beside DRAM, swap and mmap, in under a minute
-  fulgurite bench live --workload tatp,silo --miss-every 5us --json results.json --plot results.svg
-  fulgurite bench tail --workload tatp             load against tail latency, open loop
-  fulgurite bench policies                         miss ratios of the replacement policies
-  fulgurite pool create data.pool --size 16G       memory that survives: a journaled pool in a file
+  # index and search this machine's text, 3% of the index in DRAM
+  fulgurite demo
+  # what a switch, a hit and a miss cost
+  fulgurite bench micro
+  # seven workloads beside DRAM, swap and mmap, in under a minute
+  fulgurite bench live --quick
+  fulgurite bench live --workload tatp,silo --miss-every 5us \\
+    --json results.json --plot results.svg
+  # load against tail latency, open loop
+  fulgurite bench tail --workload tatp
+  # miss ratios of the replacement policies
+  fulgurite bench policies
+  # memory that survives: a journaled pool in a file
+  fulgurite pool create data.pool --size 16G
 
-Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want root; without it they are skipped.";
+Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want
+root; without it they are skipped.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -61,6 +69,7 @@ pub enum Command {
     #[command(after_help = MAN_EXAMPLES)]
     Man {
         /// An existing directory.
+        #[arg(value_hint = ValueHint::DirPath)]
         directory: PathBuf,
     },
     /// One configuration under measurement: driven by the parent over stdin and stdout.
@@ -99,30 +108,36 @@ pub enum BenchCommand {
 
 const DEMO_EXAMPLES: &str = "\
 Examples:
-  fulgurite demo                                   this machine's text, 3% of the index in DRAM
+  # this machine's text, 3% of the index in DRAM
+  fulgurite demo
   fulgurite demo --quick --input /usr/share/doc --report doc.html
   fulgurite demo --dram 5% --flash /mnt/nvme/flash.img --create
-  fulgurite demo --config fulgurite,os-swap --scratch /mnt/nvme --json demo.json --plot demo.svg
-  fulgurite demo --act survive --seed 7            only the kills, at other moments
+  fulgurite demo --config fulgurite,os-swap --scratch /mnt/nvme \\
+    --json demo.json --plot demo.svg
+  fulgurite demo --act survive --seed 7   # only the kills, at other moments
 
-The table: DRAM it may use is the budget of the guarded path, all of the data for dram-only, and the whole cgroup, budget and
-64 MiB, for what the kernel pages. Peak is the highest use of a configuration's cgroup while it served; that takes root.";
+The table: DRAM it may use is the budget of the guarded path, all of the data
+for dram-only, and the whole cgroup, budget and 64 MiB, for what the kernel
+pages. Peak is the highest use of a configuration's cgroup while it served;
+that takes root.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
   fulgurite bench micro --quick
-  fulgurite bench live --workload tatp,silo --miss-every 10us --json results.json
+  fulgurite bench live --workload tatp,silo --miss-every 10us \\
+    --json results.json
   fulgurite bench tail --workload tatp --plot tail.svg
   fulgurite bench policies --workload none --traces DIR";
 
 const CLEANUP_EXAMPLES: &str = "\
 Examples:
-  fulgurite cleanup                                as the user whose run was killed
-  sudo fulgurite cleanup                           what root's runs have left: swap files, cgroups";
+  fulgurite cleanup        # as the user whose run was killed
+  sudo fulgurite cleanup   # what root's runs have left: swap files, cgroups";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
-  fulgurite completions bash > ~/.local/share/bash-completion/completions/fulgurite
+  fulgurite completions bash \\
+    > ~/.local/share/bash-completion/completions/fulgurite
   fulgurite completions zsh > ~/.zfunc/_fulgurite";
 
 const MAN_EXAMPLES: &str = "\
@@ -131,24 +146,36 @@ Examples:
 
 const LIVE_EXAMPLES: &str = "\
 Examples:
-  fulgurite bench live --workload all --flash emulated --miss-every 10us --json live.json --plot live.svg
-  fulgurite bench live --workload tatp --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
+  fulgurite bench live --workload all --flash emulated --miss-every 10us \\
+    --json live.json --plot live.svg
+  fulgurite bench live --workload tatp \\
+    --config dram-only,fulgurite,flash-sync --dram 64M --data 2G
   fulgurite bench live --flash /mnt/nvme/flash.img --create --miss-every 10us
-  fulgurite bench live --workload masstree --workers 2 --config dram-only,resident
-  fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us --config fulgurite,pool,mmap,os-swap --flash FILE
+  fulgurite bench live --workload masstree --workers 2 \\
+    --config dram-only,resident
+  fulgurite bench live --workload all --miss-every 10us \\
+    --config fulgurite,pool,pool-unchecked
+  fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us \\
+    --config fulgurite,pool,mmap,os-swap --flash FILE
 
-NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform unless --zipf is given, and no part of `all`.
+NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform
+unless --zipf is given, and no part of `all`.
 
 Configurations:
   dram-only        plain references in huge pages: the denominator
   resident         guarded, all data in frames: what hits cost
-  fulgurite        guarded, fibers switch on a miss, arrived fibers first by age
-  pool             the same over a journaled pool that the data fills to 80%: versions, checksums, reclaim
-  priority-aging   the same with AstriFlash's scheduling: new jobs first, with aging
-  fifo             the same, first come first served
+  fulgurite        guarded, fibers switch on a miss, arrived ones first by age
+  pool             the same over a journaled pool that the data fills to 80%:
+                   versions, checksums, reclaim
+  pool-unchecked   the same without checksums: beside pool, what they cost
+  priority-aging   fulgurite with AstriFlash's scheduling: new jobs first, with
+                   aging
+  fifo             fulgurite, first come first served
   flash-sync       guarded, waits for every miss
-  os-swap          plain memory in a cgroup with a swap file: best of 1, 8, 32 threads
-  mmap             plain memory mapped from a file in a cgroup: best of 1, 8, 32 threads";
+  os-swap          plain memory, a swap file: best of 1, 8, 32 threads
+  mmap             plain memory, a mapped file: best of 1, 8, 32 threads
+
+os-swap and mmap need a memory cgroup.";
 
 const MICRO_EXAMPLES: &str = "\
 Examples:
@@ -158,32 +185,53 @@ Examples:
 const STORE_EXAMPLES: &str = "\
 Examples:
   fulgurite bench store --json store.json
-  fulgurite bench store --pattern zipf --full 50,80,90 --victims greedy,cost-benefit
+  fulgurite bench store --pattern zipf --full 50,80,90 \\
+    --victims greedy,cost-benefit
   fulgurite bench store --flash /mnt/nvme/flash.img --create
-  fulgurite bench store --recovery --scratch /mnt/nvme --json recovery.json --plot recovery.svg
+  fulgurite bench store --recovery --scratch /mnt/nvme --json recovery.json \\
+    --plot recovery.svg
   fulgurite bench store --sync --dirty 4K,1M,256M --scratch /mnt/nvme
 
-What the store writes and keeps is counted, not timed: it decides as it does in a pool, over flash that answers at once and keeps
-only metadata. `full` is live data as a share of the pool less what the store keeps for reclaim, journal and checkpoints. What it
-leaves of the speed of a medium is timed beside that medium (--flash), in turns.
+What the store writes and keeps is counted, not timed: it decides as it does
+in a pool, over flash that answers at once and keeps only metadata. `full` is
+live data as a share of the pool less what the store keeps for reclaim,
+journal and checkpoints. What it leaves of the speed of a medium is timed
+beside that medium (--flash), in turns.
 
---recovery: from a crash to the first subpage read. --sync: from the first write of dirty data until a token names it for good,
-beside plain writes of 1 MiB and a flush. With these, --flash defaults to a file in --scratch.";
+--recovery: from a crash to the first subpage read. --sync: from the first
+write of dirty data until a token names it for good, beside plain writes of 1
+MiB and a flush. With these, --flash defaults to a file in --scratch.";
 
 const CHECKPOINT_EXAMPLES: &str = "\
 Examples:
   fulgurite bench checkpoint --dir /mnt/nvme --plot checkpoint.svg
-  fulgurite bench checkpoint --data 2G --dirty 16M --interval 1s --checkpoints 10 --json checkpoint.json
+  fulgurite bench checkpoint --data 2G --dirty 16M --interval 1s \\
+    --checkpoints 10 --json checkpoint.json
   fulgurite bench checkpoint --quick
 
-Ways: plain (memory, nothing is kept), file (changed pages written in place, then fsync: a crash in the middle spoils it), dump (all memory
-to a new file), fulgurite (a pool behind --dram, nothing is kept), sync (the same, and a token for each checkpoint). Each is read
-back in the end.";
+Ways, of one computation on one core; whoever else works for it may use the
+others:
+  plain      memory in huge pages, nothing is kept: the denominator
+  file       the simplest: the thread that computes writes changed pages in
+             place, then fsync; a crash in the middle spoils it
+  dump       the simplest that a crash cannot spoil: it writes all memory to a
+             new file, then fsync and rename
+  fork       a forked child dumps the memory as it was, as Redis' BGSAVE does;
+             pages are copied as they are written to meanwhile
+  behind     it copies changed pages, and another thread appends them to a log,
+             then fsync; nobody folds the log into the image
+  fulgurite  a pool behind --dram, nothing is kept
+  sync       the same, and a token for each checkpoint
+
+A checkpoint that falls due while one is being made is put off. After the last
+there is one more interval. Each way's last checkpoint is read back and must be
+the memory as it was when that was cut.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:
   fulgurite bench policies --traces DIR --plot policies.svg
-  fulgurite bench policies --workload tatp,silo --dram 1,3,10 --zipf 0.99 --json policies.json
+  fulgurite bench policies --workload tatp,silo --dram 1,3,10 --zipf 0.99 \\
+    --json policies.json
   fulgurite bench policies --workload none --traces DIR --config s3-fifo,lru";
 
 const TAIL_EXAMPLES: &str = "\
@@ -191,18 +239,26 @@ Examples:
   fulgurite bench tail --workload tatp --flash emulated --plot tail.svg
   fulgurite bench tail --quick --loads 30,60,90
 
-Rows of the JSON have the keys of `bench live`. share_of_dram_only compares throughputs at the same load, so it is below 1 only
-where arrivals were not kept up with; max_share compares the highest throughputs. work_hash is of the requests at that load.
-work_us_per_miss is null without misses.";
+Rows of the JSON have the keys of `bench live`. share_of_dram_only compares
+throughputs at the same load, so it is below 1 only where arrivals were not
+kept up with; max_share compares the highest throughputs. work_hash is of the
+requests at that load. work_us_per_miss is null without misses.";
 
 /// Where results go.
 #[derive(Clone, Debug, Args)]
 pub struct OutputArgs {
     /// Write the results as one JSON object; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_parser = values::output,
+        value_hint = ValueHint::FilePath
+    )]
     pub json: Option<Output>,
     /// Draw the results.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
     /// The same code on less data, in under a minute.
     #[arg(long)]
@@ -216,7 +272,13 @@ pub struct OutputArgs {
 #[derive(Clone, Debug, Args)]
 pub struct FlashArgs {
     /// `emulated` (a device thread on another core), `memory`, or the path of a file or block device.
-    #[arg(long, value_name = "emulated|memory|FILE", default_value = "emulated", value_parser = values::flash)]
+    #[arg(
+        long,
+        value_name = "emulated|memory|FILE",
+        default_value = "emulated",
+        value_parser = values::flash,
+        value_hint = ValueHint::FilePath
+    )]
     pub flash: FlashChoice,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long)]
@@ -240,13 +302,25 @@ pub struct FlashArgs {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
     /// Which subpage leaves DRAM: clock, s3-fifo or lru.
-    #[arg(long, value_name = "POLICY", default_value = "s3-fifo", value_parser = values::replacement)]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "s3-fifo",
+        value_parser = Replacement::parser(),
+        hide_possible_values = true
+    )]
     pub replacement: Replacement,
     /// Sequential prefetch: off, adaptive, or a window of 1 to 16 subpages.
-    #[arg(long, value_name = "off|adaptive|N", default_value = "adaptive", value_parser = values::prefetch)]
+    #[arg(
+        long,
+        value_name = "off|adaptive|N",
+        default_value = "adaptive",
+        value_parser = values::prefetch_parser(),
+        hide_possible_values = true
+    )]
     pub prefetch: Prefetch,
     /// Directory for swap files and mapped files (default: that of the --flash file, else the temporary directory).
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
 }
 
@@ -257,7 +331,14 @@ pub struct MicroArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     /// What is measured, comma-separated: switch, hit, miss (with what it is made of).
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::measure, default_value = "switch,hit,miss")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Measure::parser(),
+        hide_possible_values = true,
+        default_value = "switch,hit,miss"
+    )]
     pub config: Vec<Measure>,
     /// Rounds; the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -291,14 +372,22 @@ pub struct LiveArgs {
     #[command(flatten)]
     pub work: WorkArgs,
     /// Workloads, comma-separated; `all` are the seven of AstriFlash's figure 9.
-    #[arg(long, value_name = "all|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload)]
+    #[arg(
+        long,
+        value_name = "all|LIST",
+        default_value = "all",
+        value_delimiter = ',',
+        value_parser = values::workload_parser(),
+        hide_possible_values = true
+    )]
     pub workload: Vec<WorkloadName>,
     /// Configurations, comma-separated (below). dram-only always runs: it is the denominator.
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        value_parser = values::config,
+        value_parser = Config::parser(),
+        hide_possible_values = true,
         default_value = "dram-only,resident,fulgurite,priority-aging,fifo,flash-sync,os-swap,mmap"
     )]
     pub config: Vec<Config>,
@@ -312,7 +401,7 @@ pub struct LiveArgs {
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
     /// Directory of text for the search workload.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
 }
 
@@ -332,14 +421,21 @@ pub struct TailArgs {
     #[arg(long, value_name = "TIME", default_value = "10us", value_parser = values::duration)]
     pub request_time: Duration,
     /// Workload.
-    #[arg(long, value_name = "NAME", default_value = "tatp", value_parser = values::one_workload)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "tatp",
+        value_parser = values::one_workload_parser(),
+        hide_possible_values = true
+    )]
     pub workload: WorkloadName,
     /// Configurations, comma-separated.
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        value_parser = values::config,
+        value_parser = Config::parser(),
+        hide_possible_values = true,
         default_value = "dram-only,fulgurite,priority-aging,fifo,flash-sync"
     )]
     pub config: Vec<Config>,
@@ -364,16 +460,37 @@ pub struct PoliciesArgs {
     #[command(flatten)]
     pub output: OutputArgs,
     /// Directory with block traces, *.lis or *.lis.zst (lines of `first-page count 0 sequence`).
-    #[arg(long, value_name = "DIR", default_value = "traces", value_parser = values::traces)]
+    #[arg(long, value_name = "DIR", default_value = "traces", value_parser = values::traces, value_hint = ValueHint::DirPath)]
     pub traces: CacheTraces,
     /// Workloads whose accesses are recorded and replayed, comma-separated; `all`, or `none`.
-    #[arg(long, value_name = "all|none|LIST", default_value = "all", value_delimiter = ',', value_parser = values::workload_or_none)]
+    #[arg(
+        long,
+        value_name = "all|none|LIST",
+        default_value = "all",
+        value_delimiter = ',',
+        value_parser = values::workload_or_none_parser(),
+        hide_possible_values = true
+    )]
     pub workload: Vec<WorkloadName>,
     /// Replacement policies, comma-separated: clock, s3-fifo, lru.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::replacement, default_value = "clock,s3-fifo,lru")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Replacement::parser(),
+        hide_possible_values = true,
+        default_value = "clock,s3-fifo,lru"
+    )]
     pub config: Vec<Replacement>,
     /// DRAM, as shares of the distinct subpages touched, comma-separated percentages.
-    #[arg(long = "dram", alias = "shares", value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "1,2,3,5,10,20")]
+    #[arg(
+        long = "dram",
+        alias = "shares",
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = values::percent,
+        default_value = "1,2,3,5,10,20"
+    )]
     pub shares: Vec<f64>,
     /// Bytes of data of the recorded workloads [default: 256M; --quick: 32M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
@@ -382,7 +499,7 @@ pub struct PoliciesArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::zipf, default_value = "0.8,0.99")]
     pub zipf: Vec<f64>,
     /// Directory of text for the search workload.
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
 }
 
@@ -403,13 +520,27 @@ pub struct StoreArgs {
     #[arg(long, alias = "data", value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
     pub size: Vec<u64>,
     /// Which subpages are overwritten, comma-separated: uniform, zipf (exponent 0.99), sequential.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::pattern, default_value = "uniform,zipf,sequential")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Pattern::parser(),
+        hide_possible_values = true,
+        default_value = "uniform,zipf,sequential"
+    )]
     pub pattern: Vec<Pattern>,
     /// How full the pool is, in percent, comma-separated [--quick: 80].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
     pub full: Vec<f64>,
     /// Which extent is reclaimed next, comma-separated: greedy, cost-benefit.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::victims, default_value = "cost-benefit")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = VictimChoice::parser(),
+        hide_possible_values = true,
+        default_value = "cost-benefit"
+    )]
     pub victims: Vec<VictimChoice>,
     /// A sync after so much was written, in percent of the data.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
@@ -423,13 +554,13 @@ pub struct StoreArgs {
     pub rounds: Option<u32>,
     /// What is timed is on `emulated`, `memory`, or the path of a file or block device, whose contents are lost [default:
     /// emulated; with --recovery and --sync a file in --scratch that is removed at the end].
-    #[arg(long, value_name = "emulated|memory|FILE", value_parser = values::flash)]
+    #[arg(long, value_name = "emulated|memory|FILE", value_parser = values::flash, value_hint = ValueHint::FilePath)]
     pub flash: Option<FlashChoice>,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long, requires = "flash")]
     pub create: bool,
     /// Directory for the file of --recovery and --sync (default: the temporary directory).
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
 }
 
@@ -439,8 +570,8 @@ pub struct CheckpointArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Directory for the pool and the files; twice the data and some more are needed [default: the temporary directory].
-    #[arg(long, value_name = "DIR")]
+    /// Directory for the pool and the files; four times the data and some more are needed [default: the temporary directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Bytes of data [default: 512M; --quick: 64M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
@@ -451,7 +582,7 @@ pub struct CheckpointArgs {
     /// DRAM before the pool: a size, or a share of the data.
     #[arg(long, value_name = "64M|25%", default_value = "25%", value_parser = values::size)]
     pub dram: Size,
-    /// Computing between two checkpoints [default: 500ms; --quick: 50ms].
+    /// Computing between two checkpoints, and after the last one [default: 500ms; --quick: 50ms].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub interval: Option<Duration>,
     /// Checkpoints of a run [default: 6; --quick: 3].
@@ -476,17 +607,79 @@ pub struct DemoArgs {
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        value_parser = values::config,
+        value_parser = Config::parser(),
+        hide_possible_values = true,
         default_value = "dram-only,fulgurite,flash-sync,os-swap"
     )]
     pub config: Vec<Config>,
     /// What is shown, comma-separated: search (an index larger than DRAM), survive (memory that a kill -9 does not harm).
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::act, default_value = "search,survive")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = Act::parser(),
+        hide_possible_values = true,
+        default_value = "search,survive"
+    )]
     pub act: Vec<Act>,
     /// Directory whose text is indexed [default: /usr, or all of / when /usr has less than 512 MiB of text].
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
     /// The report to write.
-    #[arg(long, value_name = "FILE.html", default_value = "fulgurite-demo.html")]
+    #[arg(long, value_name = "FILE.html", default_value = "fulgurite-demo.html", value_hint = ValueHint::FilePath)]
     pub report: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// What stands below the options of each command.
+    fn all_after_help(command: &clap::Command, all: &mut Vec<(String, String)>) {
+        let shown = command.get_after_help().map_or_else(String::new, ToString::to_string);
+        all.push((command.get_name().to_owned(), shown));
+        command.get_subcommands().for_each(|inner| all_after_help(inner, all));
+    }
+
+    #[test]
+    fn examples_can_be_pasted_from_a_terminal_of_80_columns() {
+        let mut all = Vec::new();
+        all_after_help(&Cli::command(), &mut all);
+        let mut parsed = 0;
+        for (name, text) in &all {
+            for line in text.lines() {
+                let columns = line.chars().count();
+                assert!(columns <= 78, "{name}: {columns} columns wrap in the middle of a command: {line}");
+                assert!(!line.ends_with(' '), "{name}: a space after the end: {line}");
+            }
+            let joined = text.replace(" \\\n    ", " ");
+            let examples = joined.lines().skip_while(|line| *line != "Examples:").skip(1);
+            for line in examples.filter(|line| line.starts_with("  fulgurite ") || line.starts_with("  sudo ")) {
+                // A table of names is no example.
+                if line.starts_with("  fulgurite  ") {
+                    continue;
+                }
+                let command = line.split(['#', '>']).next().unwrap_or_default();
+                let words = command.split_whitespace().filter(|word| *word != "sudo");
+                if let Err(e) = Cli::try_parse_from(words) {
+                    panic!("{name}: an example that is refused: {line}: {e}");
+                }
+                parsed += 1;
+            }
+        }
+        assert!(parsed > 50, "{parsed} examples");
+    }
+    #[test]
+    fn lists_of_names_are_read_and_slips_are_understood() {
+        let read = |words: &str| Cli::try_parse_from(words.split(' '));
+        let Ok(Cli { command: Command::Demo(args) }) = read("fulgurite demo --config fulgurite,os-swap") else {
+            panic!("a list of two");
+        };
+        assert_eq!(args.config, [Config::Fulgurite, Config::OsSwap]);
+        let refused = read("fulgurite demo --config os-swap,fulgurit").unwrap_err().to_string();
+        assert!(refused.contains("did you mean \"fulgurite\"?"), "{refused}");
+        assert!(read("fulgurite bench live --prefetch 4").is_ok());
+    }
 }

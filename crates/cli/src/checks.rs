@@ -89,8 +89,16 @@ fn dram_of_machine(args: &FlashArgs, machine: &Machine) -> Result<()> {
 pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result<()> {
     workers(args.workers, machine)?;
     dram_of_machine(args, machine)?;
-    flash(args, on_flash, 4096)?;
+    flash(args, on_flash, 0)?;
     scratch(args).map(|_| ())
+}
+
+/// Bytes of data that the file or device which --flash names can hold; none where it is made as large as it must be, or is memory.
+pub fn flash_bytes(args: &FlashArgs) -> Result<Option<u64>> {
+    match &args.flash {
+        FlashChoice::File(path) if !args.create => Ok(Some(fulgurite_flash::claim(path)?.bytes()?)),
+        _ => Ok(None),
+    }
 }
 
 /// The flash can hold `data_bytes` for each of the `on_flash` processes that use it at the same time; where it is a path, what
@@ -118,10 +126,16 @@ pub fn dram(args: &FlashArgs, data_bytes: u64, machine: &Machine) -> Result<u64>
     let bytes = args.dram.of(data_bytes);
     let least = least_dram(data_bytes, args.workers, args.fibers);
     if bytes < least {
+        let (has, more) = match args.dram {
+            Size::Bytes(_) => (format!("--dram {}", format_bytes(bytes)), "give more"),
+            // Of little data any share is little: the share is not what was wrong.
+            Size::Percent(_) => {
+                (format!("--dram {}, which is {},", args.dram, format_bytes(bytes)), "choose more --data or --dram")
+            }
+        };
         bad_input!(
-            "--dram {} is too little: {} of data, {} workers and {} fibers need at least {} for tables, stacks and a few \
-             frames; give more, or use fewer --fibers",
-            format_bytes(bytes),
+            "{has} is too little: {} of data, {} workers and {} fibers need at least {} for tables, stacks and a few frames; \
+             {more}, or use fewer --fibers",
             format_bytes(data_bytes),
             args.workers,
             args.fibers,
@@ -223,13 +237,20 @@ pub fn scratch(args: &FlashArgs) -> Result<PathBuf> {
 
 /// The same: the directory that was named, else that of the flash file, else the temporary one.
 pub fn scratch_directory(named: Option<&Path>, flash: Option<&FlashChoice>) -> Result<PathBuf> {
-    let directory = match (named, flash) {
-        (Some(directory), _) => directory.to_owned(),
-        (None, Some(FlashChoice::File(path))) if !path.starts_with("/dev") => parent_of(path),
-        _ => std::env::temp_dir(),
+    // Whoever gave no --scratch is told of what they did give.
+    let (directory, from) = match (named, flash) {
+        (Some(directory), _) => (directory.to_owned(), "--scratch".to_owned()),
+        (None, Some(FlashChoice::File(path))) if !path.starts_with("/dev") => {
+            (parent_of(path), format!("--flash {}: the directory", path.display()))
+        }
+        _ => (std::env::temp_dir(), "the temporary directory".to_owned()),
     };
     if !directory.is_dir() {
-        bad_input!("--scratch {} is not a directory", directory.display());
+        let shown = directory.display();
+        match named {
+            Some(_) => bad_input!("{from} {shown} is not a directory"),
+            None => bad_input!("{from} {shown} does not exist; make it, or name another with --scratch"),
+        }
     }
     Ok(directory)
 }

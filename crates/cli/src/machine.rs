@@ -25,6 +25,8 @@ pub struct Machine {
     pub virtualised: Option<String>,
     /// Operating system.
     pub os: String,
+    /// Version of this program, and the commit it was built from where the build said so.
+    pub program: String,
 }
 
 fn read(path: &str) -> String {
@@ -71,6 +73,10 @@ impl Machine {
             thp: thp.split(['[', ']']).nth(1).unwrap_or("absent").to_owned(),
             cgroup: cgroup.to_owned(),
             virtualised: hypervisor.then(|| vendor.to_owned()),
+            program: match option_env!("FULGURITE_COMMIT") {
+                Some(commit) if !commit.is_empty() => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
+                _ => env!("CARGO_PKG_VERSION").to_owned(),
+            },
             os: field(&read("/etc/os-release"), "PRETTY_NAME", '=').unwrap_or("Linux").trim_matches('"').to_owned(),
         }
     }

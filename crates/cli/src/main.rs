@@ -1,6 +1,6 @@
 //! `fulgurite`: the demonstration, the benchmarks, and what they need.
 //!
-//! Holds the command line ([`args`], [`values`]), the checks before anything is created ([`checks`]), the helper for what
+//! Holds the command line ([`words`], [`args`], [`values`]), the checks before anything is created ([`checks`]), the helper for what
 //! needs rights ([`privileged`]), the process under measurement ([`child`]), the commands ([`bench`], [`demo`], [`pool`]) and
 //! what they print ([`report`]). Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 //!
@@ -20,17 +20,18 @@ mod privileged;
 mod progress;
 mod report;
 mod values;
+mod words;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 use args::{BenchCommand, Cli, Command};
 use bad_input::BadInput;
 use interrupt::Interrupted;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::parse_from(words::joined(std::env::args_os(), &Cli::command()));
     let result = match cli.command {
         Command::Child => return child::run(),
         Command::Counter => return bench::survive::counter::run(),

@@ -3,17 +3,46 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use clap::CommandFactory;
+use clap::{Arg, Command, CommandFactory, ValueHint};
+use clap_mangen::Man;
 
 use crate::args::Cli;
 use crate::bad_input::bad_input;
 use crate::privileged;
 
+/// The commands that people use: those that the program runs itself are in no completion and on no page.
+fn for_people() -> Command {
+    let whole = Cli::command();
+    let shown = whole.get_subcommands().filter(|c| !c.is_hide_set()).cloned();
+    // A command can only gain subcommands, so the outermost is made again.
+    Command::new("fulgurite")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about(whole.get_about().cloned().unwrap_or_default())
+        .after_help(whole.get_after_help().cloned().unwrap_or_default())
+        .disable_help_subcommand(true)
+        .subcommand_required(true)
+        .subcommands(shown)
+}
+
+/// With nothing to complete where there is nothing: a size or a count is no file.
+fn with_hints(command: Command) -> Command {
+    let hinted = |arg: Arg| {
+        let unknown = arg.get_value_hint() == ValueHint::Unknown && arg.get_possible_values().is_empty();
+        if arg.get_action().takes_values() && unknown { arg.value_hint(ValueHint::Other) } else { arg }
+    };
+    command.mut_args(hinted).mut_subcommands(with_hints)
+}
+
+/// A completion script.
+fn completion_script(shell: clap_complete::Shell) -> Vec<u8> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut with_hints(for_people()), "fulgurite", &mut script);
+    script
+}
+
 /// Prints a completion script.
 pub fn completions(shell: clap_complete::Shell) -> Result<()> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "fulgurite", &mut script);
-    write_stdout(&script)
+    write_stdout(&completion_script(shell))
 }
 
 /// Writes one manual page for each command.
@@ -21,8 +50,89 @@ pub fn manual(directory: &Path) -> Result<()> {
     if !directory.is_dir() {
         bad_input!("{} is not a directory; make it first", directory.display());
     }
-    clap_mangen::generate_to(Cli::command(), directory)
+    let mut command = for_people();
+    command.build();
+    manual_of(&command, directory)
         .with_context(|| format!("the manual pages cannot be written to {}", directory.display()))
+}
+
+fn manual_of(command: &Command, directory: &Path) -> std::io::Result<()> {
+    for inner in command.get_subcommands() {
+        manual_of(inner, directory)?;
+    }
+    let (page, text) = (Man::new(command.clone()), manual_page(command)?);
+    std::fs::write(directory.join(page.get_filename()), text)
+}
+
+/// The page of one command. What stands below its options has its lines as they are where these are examples or a list: filled
+/// and justified, they could not be pasted.
+fn manual_page(command: &Command) -> std::io::Result<Vec<u8>> {
+    let (page, mut text) = (Man::new(command.clone()), Vec::new());
+    page.render_title(&mut text)?;
+    page.render_name_section(&mut text)?;
+    page.render_synopsis_section(&mut text)?;
+    page.render_description_section(&mut text)?;
+    if command.get_arguments().any(|arg| !arg.is_hide_set()) {
+        page.render_options_section(&mut text)?;
+    }
+    if command.has_subcommands() {
+        page.render_subcommands_section(&mut text)?;
+    }
+    if let Some(below) = command.get_after_help() {
+        text.extend(below_options(&below.to_string()).into_bytes());
+    }
+    if command.get_version().is_some() {
+        page.render_version_section(&mut text)?;
+    }
+    Ok(text)
+}
+
+/// As roff: a line that ends in a colon at its beginning, before indented ones, is a heading; indented lines stay as they are; all
+/// else is paragraphs.
+fn below_options(text: &str) -> String {
+    let mut roff = String::new();
+    let mut as_it_is = false;
+    let lines: Vec<&str> = text.lines().collect();
+    for (i, line) in lines.iter().enumerate() {
+        let indented = line.starts_with("  ");
+        if indented != as_it_is {
+            roff.push_str(if indented { ".nf\n" } else { ".fi\n" });
+            as_it_is = indented;
+        }
+        let before_indented = lines.get(i + 1).is_some_and(|next| next.starts_with("  "));
+        match line.strip_suffix(':') {
+            _ if line.is_empty() => roff.push_str(".PP\n"),
+            Some(heading) if before_indented && !indented => {
+                roff.push_str(&format!(".SH {}\n", roff_text(&heading.to_uppercase())));
+            }
+            _ => roff.push_str(&format!("{}\n", roff_text(line.strip_prefix("  ").unwrap_or(line)))),
+        }
+    }
+    if as_it_is {
+        roff.push_str(".fi\n");
+    }
+    roff
+}
+
+/// Text of which roff makes exactly these characters.
+fn roff_text(text: &str) -> String {
+    let mut roff = String::new();
+    // At the beginning of a line these would begin a request.
+    if text.starts_with(['.', '\'']) {
+        roff.push_str("\\&");
+    }
+    for c in text.chars() {
+        match c {
+            '\\' => roff.push_str("\\e"),
+            '-' => roff.push_str("\\-"),
+            '\'' => roff.push_str("\\(aq"),
+            '`' => roff.push_str("\\(ga"),
+            '~' => roff.push_str("\\(ti"),
+            '^' => roff.push_str("\\(ha"),
+            other => roff.push(other),
+        }
+    }
+    roff
 }
 
 /// Removes what ended runs have left.
@@ -50,5 +160,56 @@ pub fn write_stdout(bytes: &[u8]) -> Result<()> {
     match output.write_all(bytes).and_then(|()| output.flush()) {
         Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("standard output cannot be written"),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap_complete::Shell;
+
+    use super::*;
+
+    fn script(shell: Shell) -> String {
+        String::from_utf8(completion_script(shell)).unwrap()
+    }
+
+    #[test]
+    fn completion_knows_what_people_use() {
+        for shell in [Shell::Bash, Shell::Zsh, Shell::Fish, Shell::Elvish, Shell::PowerShell] {
+            let script = script(shell);
+            for internal in ["__child", "__counter", "__privileged"] {
+                assert!(!script.contains(internal), "{shell} offers {internal}");
+            }
+            assert!(script.contains("checkpoint") && script.contains("rollback"), "{shell}");
+        }
+    }
+    #[test]
+    fn completion_knows_the_names_and_where_paths_are() {
+        let bash = script(Shell::Bash);
+        for names in ["clock s3-fifo lru", "search survive", "all none ", "off adaptive", "greedy cost-benefit"] {
+            assert!(bash.contains(&format!("compgen -W \"{names}")), "{names}");
+        }
+        assert!(bash.contains("compgen -W \"dram-only resident fulgurite pool"));
+        assert!(script(Shell::Zsh).contains("(clock s3-fifo lru)"));
+        let fish = script(Shell::Fish);
+        assert!(fish.contains("survive") && fish.contains("__fish_complete_directories"));
+        // A size is no file.
+        let size = fish.lines().find(|l| l.contains("-l data ")).unwrap();
+        assert!(size.contains(" -r -f"), "{size}");
+        let file = fish.lines().find(|l| l.contains("-l flash ")).unwrap();
+        assert!(file.contains(" -r -F"), "{file}");
+    }
+    #[test]
+    fn examples_of_manual_pages_keep_their_lines() {
+        let roff = below_options("Examples:\n  a   b \\\n    -c 'd'\n\nA list:\n  e  f:\n     g\n\nText\n.more: of it");
+        let examples = ".SH EXAMPLES\n.nf\na   b \\e\n  \\-c \\(aqd\\(aq\n.fi\n.PP\n";
+        let expected = format!("{examples}.SH A LIST\n.nf\ne  f:\n   g\n.fi\n.PP\nText\n\\&.more: of it\n");
+        assert_eq!(roff, expected);
+        let mut command = for_people();
+        command.build();
+        let page = String::from_utf8(manual_page(command.find_subcommand("demo").unwrap()).unwrap()).unwrap();
+        let examples = page.split_once(".SH EXAMPLES\n.nf\n").unwrap().1.split_once(".fi\n").unwrap().0;
+        assert!(examples.lines().count() > 3 && examples.contains("\nfulgurite demo "), "{examples}");
+        assert!(page.contains(".SH OPTIONS") && page.contains("fulgurite\\-demo"));
     }
 }

@@ -1,10 +1,13 @@
-//! The values that options take: their types, and how each is read from text. Slips get the nearest name suggested.
+//! The values that options take: their types, and how each is read from text. Slips get the nearest name suggested; a shell's
+//! completion gets the names that there are ([`Names`]).
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fulgurite_format::{format_bytes, parse_bytes, parse_duration};
+use clap::builder::{PossibleValue, TypedValueParser};
+use fulgurite_format::{ParseUnitError, format_bytes, parse_bytes, parse_duration};
 
 /// Where JSON goes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,18 +106,21 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 
 /// Reads [`Size`].
 pub fn size(text: &str) -> Result<Size, String> {
-    match text.trim().strip_suffix('%') {
-        Some(number) => percent(number).map(Size::Percent),
-        None => bytes(text).map(Size::Bytes),
-    }
+    if text.trim().ends_with('%') { percent(text).map(Size::Percent) } else { bytes(text).map(Size::Bytes) }
 }
 
 /// The least share that is taken for one: of 16 TiB, the most there can be, it is 16 MiB.
 const PERCENT_MIN: f64 = 0.0001;
 
+/// The number of a share, before its sign if it has one.
+fn without_sign(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_suffix('%').unwrap_or(text).trim_end()
+}
+
 /// Reads a percentage above 0, at most 100; the sign may follow.
 pub fn percent(text: &str) -> Result<f64, String> {
-    let number = text.trim().trim_end_matches('%');
+    let number = without_sign(text);
     match number.parse::<f64>() {
         Ok(percent) if (PERCENT_MIN..=100.0).contains(&percent) => Ok(percent),
         Ok(_) => Err(format!("a share must be above 0% ({PERCENT_MIN}% at least) and at most 100%")),
@@ -124,7 +130,7 @@ pub fn percent(text: &str) -> Result<f64, String> {
 
 /// Reads a load in percent, up to 200.
 pub fn load(text: &str) -> Result<f64, String> {
-    match text.trim().trim_end_matches('%').parse::<f64>() {
+    match without_sign(text).parse::<f64>() {
         Ok(percent) if percent > 0.0 && percent <= 200.0 => Ok(percent),
         Ok(_) => Err("a load must be above 0% and at most 200% of dram-only's highest".to_owned()),
         Err(_) => Err("not a number; write for example 30,60,90".to_owned()),
@@ -133,7 +139,14 @@ pub fn load(text: &str) -> Result<f64, String> {
 
 /// Reads a time, at most an hour.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    match parse_duration(text).map_err(|e| e.to_string())? {
+    let read = parse_duration(text).map_err(|error| match error {
+        ParseUnitError::UnknownUnit(text, unit, units) if unit.is_empty() => {
+            let text = text.trim();
+            format!("\"{text}\" has no unit; write {text}us for microseconds (known are {units})")
+        }
+        other => other.to_string(),
+    });
+    match read? {
         long if long > Duration::from_secs(3600) => Err("more than an hour".to_owned()),
         time => Ok(time),
     }
@@ -169,6 +182,30 @@ fn unknown<'a>(kind: &str, text: &str, known: impl Iterator<Item = &'a str> + Cl
     format!("there is no {kind} \"{text}\"; {guess}All of them: {all}")
 }
 
+/// Reads one of several names, and says which there are, for completion. What is no name of them is refused by `read`, whose
+/// sentence suggests the nearest.
+#[derive(Clone, Copy, Debug)]
+pub struct Names<T> {
+    read: fn(&str) -> Result<T, String>,
+    names: fn() -> Vec<&'static str>,
+}
+
+impl<T: Clone + Send + Sync + 'static> TypedValueParser for Names<T> {
+    type Value = T;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &OsStr,
+    ) -> Result<T, clap::error::Error> {
+        TypedValueParser::parse_ref(&self.read, command, arg, value)
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        Some(Box::new((self.names)().into_iter().map(PossibleValue::new)))
+    }
+}
+
 /// A set of named values.
 macro_rules! named {
     ($(#[$doc:meta])* $kind:ident, $what:literal, $read:ident { $($(#[$variant_doc:meta])* $variant:ident = $name:literal,)* }) => {
@@ -182,6 +219,10 @@ macro_rules! named {
             /// Its name on the command line and in results.
             pub const fn name(self) -> &'static str {
                 match self { $($kind::$variant => $name,)* }
+            }
+            /// Reads it, for the command line.
+            pub const fn parser() -> Names<$kind> {
+                Names { read: $read, names: || $kind::ALL.iter().map(|k| k.name()).collect() }
             }
         }
         impl fmt::Display for $kind {
@@ -208,6 +249,8 @@ named! {
         Fulgurite = "fulgurite",
         /// The guarded path over a journaled pool.
         Pool = "pool",
+        /// The same without checksums: what they cost.
+        PoolUnchecked = "pool-unchecked",
         /// The guarded path with AstriFlash's scheduling.
         PriorityAging = "priority-aging",
         /// The guarded path, first come first served.
@@ -229,6 +272,10 @@ impl Config {
     /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
     pub const fn capped(self) -> bool {
         !matches!(self, Config::DramOnly | Config::Resident)
+    }
+    /// Whether its data lies in a journaled pool, which is made for the run.
+    pub const fn pooled(self) -> bool {
+        matches!(self, Config::Pool | Config::PoolUnchecked)
     }
     /// Whether it is plain memory that the kernel pages. It makes no sense without a memory cgroup.
     pub const fn paged_by_kernel(self) -> bool {
@@ -326,6 +373,11 @@ pub fn prefetch(text: &str) -> Result<Prefetch, String> {
     }
 }
 
+/// Reads it, for the command line.
+pub const fn prefetch_parser() -> Names<Prefetch> {
+    Names { read: prefetch, names: || vec!["off", "adaptive"] }
+}
+
 /// A workload that exists, all of the seven, or none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WorkloadName {
@@ -337,8 +389,12 @@ pub enum WorkloadName {
     One(&'static str),
 }
 
+fn known_workloads(extra: &'static [&'static str]) -> impl Iterator<Item = &'static str> + Clone {
+    extra.iter().copied().chain(fulgurite_workloads::names().iter().copied())
+}
+
 fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<WorkloadName, String> {
-    let known = || extra.iter().copied().chain(fulgurite_workloads::names().iter().copied());
+    let known = || known_workloads(extra);
     match known().find(|name| *name == text) {
         Some("all") => Ok(WorkloadName::All),
         Some("none") => Ok(WorkloadName::None),
@@ -351,15 +407,27 @@ fn workload_among(text: &str, extra: &'static [&'static str]) -> Result<Workload
 pub fn workload(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &["all"])
 }
+/// The same, for the command line.
+pub const fn workload_parser() -> Names<WorkloadName> {
+    Names { read: workload, names: || known_workloads(&["all"]).collect() }
+}
 
 /// Reads a workload, `all` or `none`.
 pub fn workload_or_none(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &["all", "none"])
 }
+/// The same, for the command line.
+pub const fn workload_or_none_parser() -> Names<WorkloadName> {
+    Names { read: workload_or_none, names: || known_workloads(&["all", "none"]).collect() }
+}
 
 /// Reads one workload.
 pub fn one_workload(text: &str) -> Result<WorkloadName, String> {
     workload_among(text, &[])
+}
+/// The same, for the command line.
+pub const fn one_workload_parser() -> Names<WorkloadName> {
+    Names { read: one_workload, names: || known_workloads(&[]).collect() }
 }
 
 /// The workloads that a list names, each once, in the list's order.
@@ -400,9 +468,18 @@ mod tests {
     fn sizes_and_shares() {
         assert_eq!(size("64M"), Ok(Size::Bytes(64 << 20)));
         assert_eq!(size("3%").unwrap().of(1 << 30), ((1u64 << 30) * 3 / 100) & !4095);
-        for bad in ["0", "-1M", "0%", "-3%", "101%", "x%", "", "1e30T", "12", "1e-300%"] {
+        for bad in ["0", "-1M", "0%", "-3%", "101%", "x%", "", "1e30T", "12", "1e-300%", "3%%"] {
             assert!(size(bad).is_err(), "{bad}");
         }
+        assert_eq!((percent("3%"), load("30%")), (Ok(3.0), Ok(30.0)));
+        assert!(percent("3%%").is_err() && load("30%%").is_err());
+    }
+    #[test]
+    fn a_time_wants_its_unit() {
+        let message = duration("10").unwrap_err();
+        assert!(message.contains("no unit") && message.contains("10us"), "{message}");
+        assert!(duration("10x").unwrap_err().contains("unknown unit \"x\""));
+        assert_eq!((duration("0"), duration("10us")), (Ok(Duration::ZERO), Ok(Duration::from_micros(10))));
     }
     #[test]
     fn slips_are_understood() {

@@ -67,11 +67,32 @@ fn counts_and_times() {
     }
     refused(&["bench", "live", "--miss-every=0"], &["time of zero"]);
     refused(&["bench", "live", "--miss-every=-10us"], &["negative"]);
-    refused(&["bench", "live", "--miss-every=10"], &["unknown unit"]);
+    refused(&["bench", "live", "--miss-every=10"], &["\"10\" has no unit", "10us"]);
     refused(&["bench", "live", "--miss-every=10us", "--work=0"], &["cannot be used with"]);
     refused(&["bench", "live", "--zipf=5"], &["0 (uniform) to 4"]);
     refused(&["bench", "live", "--read-latency=2s2"], &["--read-latency"]);
     refused(&["bench", "tail", "--loads=0"], &["above 0%"]);
+}
+
+/// As they are written without much thought: after a space.
+#[test]
+fn values_below_zero() {
+    for (option, value, part) in [
+        ("--data", "-5", "\"-5\" is negative"),
+        ("--dram", "-3%", "above 0%"),
+        ("--dram", "-64M", "negative"),
+        ("--zipf", "-1", "0 (uniform) to 4"),
+        ("--miss-every", "-1us", "negative"),
+        ("--workers", "-1", "1..=4096"),
+        ("--seed", "-1", "invalid digit"),
+    ] {
+        refused(&["bench", "live", "--quick", option, value], &[option, value, part]);
+    }
+    refused(&["demo", "--dram", "-3%"], &["above 0%"]);
+    refused(&["pool", "create", "a.pool", "--size", "-1G"], &["--size", "negative"]);
+    // A value that is missing is missing, whatever follows.
+    refused(&["bench", "live", "--data", "--dram", "1G"], &["a value is required for '--data <SIZE>'"]);
+    refused(&["bench", "live", "--quick", "-5"], &["unexpected argument '-5'"]);
 }
 
 #[test]
@@ -88,6 +109,23 @@ fn machine() {
     refused(&["demo", "--dram=9000T"], &["more than this machine has"]);
     refused(&["demo", "--flash=./missing"], &["does not exist", "--create"]);
     refused(&["demo", "--create"], &["--create needs --flash FILE"]);
+}
+
+/// Each is told of what was written, and offered what there is.
+#[test]
+fn what_was_given_is_what_is_named() {
+    refused(&["demo", "--flash=/nope/x"], &["--flash /nope/x does not exist", "--create"]);
+    refused(&["demo", "--flash=/nope/x", "--create"], &["--flash /nope/x", "the directory /nope does not exist"]);
+    refused(&["demo", "--act=survive", "--flash=/nope/x"], &["--flash /nope/x", "/nope does not exist", "--scratch"]);
+    refused(&["demo", "--scratch=nowhere"], &["--scratch nowhere is not a directory"]);
+    refused(&["bench", "live", "--data=4K"], &["--dram 3%, which is 0 B, is too little", "choose more --data"]);
+    refused(&["bench", "live", "--quick", "--dram=3%%"], &["\"3%\" is not a number"]);
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("small"), vec![0; 1 << 20]).unwrap();
+    // Before it looks for text, which may take a minute.
+    let words = ["demo", "--flash=./small"];
+    refused_in(directory.path(), &words, &["1.0 MiB, too little for an index", "make it larger"]);
+    assert!(!String::from_utf8_lossy(&run(directory.path(), &words).stderr).contains("--data"));
 }
 
 /// With several workers each configuration also runs with one, at the same time: its data is there twice.
@@ -270,8 +308,8 @@ fn help_has_examples_and_ends_well() {
             groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
         }
     }
-    // The program, demo, bench and its six, pool and its eleven, cleanup, completions, man.
-    assert_eq!(seen, 24);
+    // The program, demo, bench and its six, pool and its twelve, cleanup, completions, man.
+    assert_eq!(seen, 25);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
     assert!(run(directory.path(), &["man", "."]).status.success());

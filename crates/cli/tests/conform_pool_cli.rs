@@ -601,9 +601,20 @@ fn a_byte_that_changes_anywhere_is_found() {
 #[test]
 fn help_completions_and_pages() {
     let directory = tempfile::tempdir().unwrap();
-    for name in
-        ["create", "info", "check", "tokens", "pin", "unpin", "rollback", "compact", "resize", "export", "import"]
-    {
+    for name in [
+        "create",
+        "info",
+        "check",
+        "tokens",
+        "pin",
+        "unpin",
+        "rollback",
+        "compact",
+        "resize",
+        "add-member",
+        "export",
+        "import",
+    ] {
         let help = well(directory.path(), &[name, "--help"]);
         assert!(help.contains("Examples:") && help.contains(&format!("fulgurite pool {name}")), "{help}");
     }

@@ -246,6 +246,90 @@ fn sizes_change_and_nothing_is_lost() {
 }
 
 #[test]
+fn members_are_added_and_nothing_is_lost() {
+    for (names, create) in [(vec!["one"], "24M"), (NAMES.to_vec(), "24M")] {
+        let directory = directory();
+        let path = directory.path();
+        well(path, &[&["create"], &names[..], &["--size", create]].concat());
+        let (pool, content) = (names[names.len() - 1], noise(6 << 20, 3));
+        fs::write(path.join("source"), &content).unwrap();
+        well(path, &["import", pool, "source"]);
+        let size = |pool: &str| json(path, 0, &["info", pool, "--json"])["size_bytes"].as_u64().unwrap();
+        let before = size(pool);
+        // What cannot be is told before anything is touched.
+        well(path, &["create", "other", "--size", "8M"]);
+        std::os::unix::fs::symlink("other", path.join("link")).unwrap();
+        fs::write(path.join("text"), "words").unwrap();
+        let files = || fs::read_dir(path).unwrap().count();
+        let there = files();
+        ends(path, 2, &["add-member", pool, "new"], &["--size"]);
+        ends(path, 2, &["add-member", pool, "new", "--size", "64K"], &["needs", "at least"]);
+        ends(path, 2, &["add-member", pool, "new", "--size", "15T"], &["free"]);
+        ends(path, 2, &["add-member", pool, "new", "--size", "900T"], &["16 TiB"]);
+        ends(path, 2, &["add-member", pool, "other", "--size", "8M"], &["is a pool already"]);
+        ends(path, 2, &["add-member", pool, "text", "--size", "8M"], &["exists and holds text"]);
+        ends(path, 2, &["add-member", pool, "link", "--size", "8M", "--force"], &["link"]);
+        ends(path, 2, &["add-member", pool, "nowhere/new", "--size", "8M"], &["does not exist"]);
+        for name in &names {
+            ends(path, 2, &["add-member", pool, name, "--size", "8M", "--force"], &["is a member of the pool already"]);
+        }
+        ends(path, 2, &["add-member", "text", "new", "--size", "8M"], &["is no pool"]);
+        assert_eq!((files(), size(pool)), (there, before));
+        holds(path, pool, &content);
+        for (at, new) in ["new", "second"].into_iter().enumerate() {
+            let said = well(path, &["add-member", pool, new, "--size", "16M"]);
+            assert!(said.contains(&format!("member {}", names.len() + at + 1)), "{said}");
+            holds(path, new, &content);
+            ends(path, 0, &["check", names[0]], &["is whole"]);
+            well(path, &["import", new, "source", "--keep", "1"]);
+        }
+        assert!(size(pool) > before + (30 << 20), "{before} and {}", size(pool));
+        // Much more than there was room for before.
+        let content = noise(30 << 20, 4);
+        fs::write(path.join("source"), &content).unwrap();
+        well(path, &["import", "new", "source", "--keep", "1"]);
+        holds(path, pool, &content);
+        ends(path, 0, &["check", "second"], &["is whole"]);
+        fs::rename(path.join("new"), path.join("away")).unwrap();
+        ends(path, 2, &["info", pool], &["is missing"]);
+    }
+}
+
+#[test]
+fn a_kill_leaves_the_members_or_one_more() {
+    for names in [vec!["one"], NAMES.to_vec()] {
+        let directory = directory();
+        let path = directory.path();
+        well(path, &[&["create"], &names[..], &["--size", "24M"]].concat());
+        let content = noise(2 << 20, 1);
+        fs::write(path.join("source"), &content).unwrap();
+        well(path, &["import", names[0], "source"]);
+        let mut members = names.len();
+        let (mut killed, mut grown) = (0, 0);
+        for round in 0..12u64 {
+            let new = format!("new{round}");
+            let words = ["add-member", names[0], &new, "--size", "1M"];
+            let mut child = command(path, &words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(2 + round * 4));
+            let _ = child.kill();
+            killed += usize::from(!child.wait().unwrap().success());
+            let info = json(path, 0, &["info", names[names.len() - 1], "--json"]);
+            let now = info["members"].as_array().map_or(0, Vec::len).max(1);
+            assert!(now == members || now == members + 1, "round {round}: {now} members after {members}");
+            grown += now - members;
+            if now == members {
+                // What is left of the attempt is nobody's.
+                let _ = fs::remove_file(path.join(&new));
+            }
+            members = now;
+            holds(path, names[0], &content);
+            ends(path, 0, &["check", names[0]], &["is whole"]);
+        }
+        println!("{killed} of 12 killed, {grown} members more");
+    }
+}
+
+#[test]
 fn a_kill_leaves_one_size_or_the_other() {
     let directory = striped();
     let path = directory.path();

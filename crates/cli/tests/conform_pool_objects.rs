@@ -58,6 +58,8 @@ fn a_damaged_object_is_named() {
     assert_eq!(said.matches("damaged: subpage").count(), 1, "{said}");
     let said = says(&directory, 2, &["resize", "a.pool", "--size", "32M"]);
     assert!(said.contains("pool of objects cannot be changed"), "{said}");
+    let said = says(&directory, 2, &["add-member", "a.pool", "b.pool", "--size", "16M"]);
+    assert!(said.contains("pool of objects cannot be changed") && !directory.join("b.pool").exists(), "{said}");
     says(&directory, 0, &["info", "a.pool"]);
     let said = says(&directory, 1, &["check", "a.pool", "--repair", "--force"]);
     assert!(said.contains("lost: subpage 1400"), "{said}");

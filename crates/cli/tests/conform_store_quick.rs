@@ -168,3 +168,23 @@ fn gups_and_mmap() {
         }
     }
 }
+
+#[test]
+fn checksums_have_a_row() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["bench", "live", "--workload", "gups", "--config", "pool,pool-unchecked", "--data", "32M"];
+    let (json, drawing, told) = bench_and_table(directory.path(), &[&words[..], &["--dram", "8M"]].concat());
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    let configs: Vec<_> = rows.iter().map(|row| row["config"].as_str().unwrap()).collect();
+    assert_eq!(configs, ["dram-only", "pool", "pool-unchecked"]);
+    assert!(rows.iter().all(|row| row["work_hash"] == rows[0]["work_hash"]), "{rows:?}");
+    assert!(rows[0]["checksums"].is_null() && rows[2]["checksums"].is_null());
+    let checksums = &rows[1]["checksums"];
+    let least = spread(&rows[2], "share_of_dram_only") - spread(&rows[1], "share_of_dram_only") - 1.0;
+    assert!((least..1.0).contains(&spread(checksums, "share_of_dram_only")), "{checksums}");
+    let more = number(&rows[1], "cpu_us_per_op") - number(&rows[2], "cpu_us_per_op");
+    assert!((number(checksums, "cpu_us_per_op") - more).abs() < 1e-6, "{checksums}");
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains("its checksums")).collect();
+    assert!(lines.len() == 1 && lines[0].contains('%'), "{told}");
+}

@@ -95,6 +95,8 @@ struct State {
     submitted: u64,
     errors: u64,
     record: Vec<(Op, SubpageIndex)>,
+    /// Counts [`FaultyFlash::end_late`].
+    released: u64,
 }
 
 impl<F: Flash> FaultyFlash<F> {
@@ -108,6 +110,7 @@ impl<F: Flash> FaultyFlash<F> {
             submitted: 0,
             errors: 0,
             record: Vec::new(),
+            released: 0,
         };
         FaultyFlash { inner, state: Arc::new(Mutex::new(state)) }
     }
@@ -120,6 +123,10 @@ impl<F: Flash> FaultyFlash<F> {
     #[must_use]
     pub fn record(&self) -> Vec<(Op, SubpageIndex)> {
         lock(&self.state).record.clone()
+    }
+    /// What is late by now ([`Fault::Late`]) is found by the next poll.
+    pub fn end_late(&self) {
+        lock(&self.state).released += 1;
     }
     /// Requests submitted so far, hit or not.
     #[must_use]
@@ -152,6 +159,9 @@ impl<F: Flash> Flash for FaultyFlash<F> {
         check_depth(depth)?;
         let inner = self.inner.open_queue_for_any_thread(frames, depth, wake)?;
         Ok(Box::new(FaultyQueue::new(inner, self.state.clone(), depth)))
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
     }
     fn counters(&self) -> DeviceCounters {
         let mut counters = self.inner.counters();
@@ -215,6 +225,8 @@ struct FaultyQueue {
     /// Ended, and the polls until they are found.
     held: Vec<(Completion, u32)>,
     arrived: Vec<Completion>,
+    /// As [`State::released`], when this queue looked last.
+    released: u64,
 }
 
 impl FaultyQueue {
@@ -227,6 +239,7 @@ impl FaultyQueue {
             batch: Vec::new(),
             held: Vec::new(),
             arrived: Vec::new(),
+            released: 0,
         }
     }
 }
@@ -266,6 +279,9 @@ impl Queue for FaultyQueue {
             let slot = completion.tag as u32;
             let extra = if reorder && state.random().is_multiple_of(4) { state.random() % 4 } else { 0 };
             self.held.push((completion, self.late[slot as usize].saturating_add(extra as u32)));
+        }
+        if std::mem::replace(&mut self.released, state.released) != state.released {
+            self.held.iter_mut().for_each(|(_, polls)| *polls = 0);
         }
         let slots = &mut self.slots;
         self.held.retain_mut(|(completion, polls)| {

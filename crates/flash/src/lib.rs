@@ -160,6 +160,12 @@ pub trait Flash: FrameContract + Send + Sync {
     fn dram_bytes(&self) -> usize {
         0
     }
+    /// DRAM that one queue takes in this process beside its rings, when most of its requests name so many frames
+    /// ([`Queue::use_frames`]): memory in which what is moved lies side by side. It counts against the budget.
+    fn staging_bytes(&self, frames: u32) -> usize {
+        let _ = frames;
+        0
+    }
     /// Whether [`Flash::may`] ever says no.
     fn restricts(&self) -> bool {
         false

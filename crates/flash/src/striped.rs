@@ -192,6 +192,9 @@ impl Flash for StripedFlash {
     fn dram_bytes(&self) -> usize {
         self.members.iter().map(|flash| flash.dram_bytes()).sum()
     }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.members.iter().map(|flash| flash.staging_bytes(frames)).sum()
+    }
     /// Of all members; a flush of all of them counts once.
     fn counters(&self) -> DeviceCounters {
         self.members.iter().map(|flash| flash.counters()).fold(DeviceCounters::default(), |all, one| DeviceCounters {

@@ -28,6 +28,7 @@ fn conform(flash: &dyn Flash, seed: u64) {
     dropped_in_flight(flash);
     wakes(flash);
     flushes(flash);
+    checksums(flash, seed);
 }
 
 /// Random operations with as much in flight as fits, never two on one subpage, against a map of stamps.
@@ -202,6 +203,29 @@ fn flushes(flash: &dyn Flash) {
     assert!(queue.one(Op::Flush, 0, 0).is_ok());
     let after = flash.counters();
     assert_eq!((after.writes - before.writes, after.flushes - before.flushes), (3, 2));
+}
+
+/// A queue that says checksums says those of the bytes that were moved, whatever their bits are.
+fn checksums(flash: &dyn Flash, seed: u64) {
+    let mut random = Random(seed);
+    let frames = arena(2);
+    let mut queue = flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
+    let says = queue.want_checksums();
+    for tag in 0..64u64 {
+        fill(&frames, 0, random.next());
+        for (op, frame) in [(Op::Write, 0), (Op::Read, 1)] {
+            queue.submit(request(tag, op, 1, frame)).unwrap();
+            queue.flush().unwrap();
+            let mut ended = Vec::new();
+            while queue.poll(&mut ended) == 0 {
+                queue.wait(Some(std::time::Duration::from_secs(5)));
+            }
+            let mut bytes = [0; 4096];
+            frames.read(frame as usize * 4096, &mut bytes);
+            let expected = if says { fulgurite_format::crc32c(&bytes) } else { 0 };
+            assert_eq!((ended[0].tag, ended[0].result, ended[0].checksum), (tag, Ok(()), expected), "seed {seed}");
+        }
+    }
 }
 
 #[test]

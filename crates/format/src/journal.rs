@@ -295,12 +295,23 @@ impl History {
     /// # Panics
     /// With more than 65,535 versions in one piece.
     pub fn encode(&self, into: &mut Vec<u8>) {
-        into.extend_from_slice(&self.page.to_le_bytes());
-        into.extend_from_slice(&u16::try_from(self.versions.len()).expect("a piece fits in a page").to_le_bytes());
+        History::begin(self.page, self.versions.len(), into);
         for (entry, checksums) in &self.versions {
-            into.extend_from_slice(&entry.to_bytes());
-            checksums.iter().for_each(|c| into.extend_from_slice(&c.to_le_bytes()));
+            History::encode_version(*entry, checksums.iter().copied(), into);
         }
+    }
+    /// Appends the beginning of one, which so many versions follow.
+    ///
+    /// # Panics
+    /// With more than 65,535 versions.
+    pub fn begin(page: u32, versions: usize, into: &mut Vec<u8>) {
+        into.extend_from_slice(&page.to_le_bytes());
+        into.extend_from_slice(&u16::try_from(versions).expect("a piece fits in a page").to_le_bytes());
+    }
+    /// Appends a version: its entry, and the checksums of what that holds.
+    pub fn encode_version(entry: PageEntry, checksums: impl Iterator<Item = u32>, into: &mut Vec<u8>) {
+        into.extend_from_slice(&entry.to_bytes());
+        checksums.for_each(|c| into.extend_from_slice(&c.to_le_bytes()));
     }
     /// Reads one, of a pool with `n` subpages in a page.
     ///

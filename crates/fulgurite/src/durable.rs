@@ -3,8 +3,9 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
+use fulgurite_flash::FlashError;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_runtime::{Runtime, SyncError};
 use fulgurite_store::Pool;
@@ -15,21 +16,27 @@ use crate::{Directory, Error, Fulgurite, Reader};
 /// How often the thread that syncs looks at how much is uncommitted, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
+/// After a sync that found no space, the next one waits so long.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
 /// What a crash or a power failure leaves of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Nothing is promised, and no token is made: the pool may be empty. It costs least.
+    /// Nothing is promised, and no token is made: the pool may be empty. It costs least. What is overwritten is dead at once, so a pool
+    /// that has no space left is full of what is needed, and the access that finds no place fails.
     Cache,
     /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a thread syncs so often by itself.
-    /// Whoever stops in good order loses nothing.
+    /// Whoever stops in good order loses nothing. When so much is written between two syncs that space runs out, it syncs earlier, and who
+    /// writes waits for that.
     Lazy {
         /// The time between two syncs; without the time that a sync itself takes.
         every: Duration,
         /// Bytes written back to the pool after which it syncs earlier. What lies dirty in DRAM does not count.
         bytes: u64,
     },
-    /// The last state whose [`Fulgurite::sync`] returned.
+    /// The last state whose [`Fulgurite::sync`] returned. Only the program knows when its state is worth a name, so nothing else syncs: who
+    /// writes more between two of them than the pool has room for gets an error, and should sync more often.
     #[default]
     Sync,
 }
@@ -46,6 +53,7 @@ impl Fulgurite {
         runtime: Arc<Runtime>,
         pool: Option<Arc<Pool>>,
         durability: Durability,
+        dram_bytes: u64,
     ) -> Result<Fulgurite, Error> {
         let Some(pool) = pool else { return Ok(Fulgurite { syncer: None, runtime, pool: None }) };
         // The directory hands addresses out from now on, and nobody else.
@@ -56,7 +64,9 @@ impl Fulgurite {
         let (opened, registry) = (pool.clone(), named.clone());
         runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
         let syncer = match durability {
-            Durability::Lazy { every, bytes } => Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes)?),
+            Durability::Lazy { every, bytes } => {
+                Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes, dram_bytes)?)
+            }
             _ => None,
         };
         Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, durability }) })
@@ -80,6 +90,7 @@ impl Fulgurite {
         if let Some(failed) = self.syncer.as_ref().and_then(Syncer::failed) {
             return Err(failed.into());
         }
+        kept.pool.tick(now_ms());
         Ok(self.runtime.sync()?.token)
     }
 
@@ -131,12 +142,23 @@ pub(crate) struct Syncer {
 }
 
 impl Syncer {
-    fn start(runtime: Arc<Runtime>, pool: Arc<Pool>, every: Duration, bytes: u64) -> Result<Syncer, Error> {
+    fn start(
+        runtime: Arc<Runtime>,
+        pool: Arc<Pool>,
+        every: Duration,
+        bytes: u64,
+        dram_bytes: u64,
+    ) -> Result<Syncer, Error> {
+        // At the most all of the DRAM is dirty, and is written by a sync.
+        let limits = Limits { every, bytes, dram: dram_bytes / SUBPAGE_BYTES as u64 };
+        pool.set_syncs_for_writers(Some(limits.dram));
         let (stop, stopped) = channel();
         let failed = Arc::new(Mutex::new(None));
         let noted = failed.clone();
         let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
-            if let Err(error) = sync_until(&stopped, &runtime, &pool, every, bytes) {
+            let ended = sync_until(&stopped, &runtime, &pool, limits);
+            pool.set_syncs_for_writers(None);
+            if let Err(error) = ended {
                 eprintln!("fulgurite: the pool could not be synced, and will not be again: {error}");
                 *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
@@ -149,20 +171,52 @@ impl Syncer {
     }
 }
 
+/// When to sync: so long after the last one, or when so many bytes were written; and how many subpages a sync writes at the most.
+#[derive(Clone, Copy)]
+struct Limits {
+    every: Duration,
+    bytes: u64,
+    dram: u64,
+}
+
+/// Whether a later sync may succeed.
+fn is_passing(error: &SyncError) -> bool {
+    let no_space = SyncError::from(FlashError::NoSpace);
+    matches!(error, SyncError::SectionOpen { .. }) || *error == no_space
+}
+
+/// The time, for tokens that are kept by age: milliseconds since 1970. A clock before that is not one.
+fn now_ms() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+}
+
 fn sync_until(
     stopped: &Receiver<()>,
     runtime: &Runtime,
     pool: &Pool,
-    every: Duration,
-    bytes: u64,
+    Limits { every, bytes, dram }: Limits,
 ) -> Result<(), SyncError> {
     let look = every.min(LOOK_EVERY);
     let mut last = Instant::now();
+    let mut failed: Option<Instant> = None;
     loop {
         let stop = stopped.recv_timeout(look) != Err(RecvTimeoutError::Timeout);
-        let uncommitted = pool.info().uncommitted.saturating_mul(SUBPAGE_BYTES as u64);
-        if stop || last.elapsed() >= every || uncommitted >= bytes.max(1) {
-            runtime.sync()?;
+        let uncommitted = pool.uncommitted().saturating_mul(SUBPAGE_BYTES as u64);
+        let is_due = || last.elapsed() >= every || uncommitted >= bytes.max(1) || pool.wants_sync();
+        if stop || (failed.is_none_or(|at| at.elapsed() > AGAIN_AFTER) && is_due()) {
+            pool.tick(now_ms());
+            pool.set_syncing(true);
+            let synced = runtime.sync();
+            pool.set_syncing(false);
+            match synced {
+                Ok(_) => {
+                    failed = None;
+                    pool.set_syncs_for_writers(Some(dram));
+                }
+                // Writers are told, and the next one tries again. So it is with a section that waits for a writer.
+                Err(error) if !stop && is_passing(&error) => failed = Some(Instant::now()),
+                Err(error) => return Err(error),
+            }
             last = Instant::now();
         }
         if stop {

@@ -177,6 +177,7 @@ pub struct Builder {
     dram_bytes: u64,
     durability: Durability,
     keep_tokens: usize,
+    keep_age: Option<Duration>,
     adjust: Vec<Adjust>,
 }
 
@@ -211,6 +212,13 @@ impl Builder {
         self.keep_tokens = count;
         self
     }
+    /// How old a token may become: at each sync, those that are older are dropped, but for the newest and those that are pinned. Of
+    /// [`Builder::keep_tokens`] the newest are kept at the most. The time counts while the pool is in use, by the system's clock, to a
+    /// millisecond; what the clock goes back is left out. For ever unless said otherwise.
+    pub fn keep_age(mut self, age: Duration) -> Self {
+        self.keep_age = Some(age);
+        self
+    }
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
@@ -220,6 +228,7 @@ impl Builder {
         let opened = self.medium.open(medium::Keep {
             durability: self.durability,
             tokens: self.keep_tokens,
+            age: self.keep_age,
             dram_bytes: self.dram_bytes,
         })?;
         let mut builder = Runtime::builder(opened.flash.clone()).dram(self.dram_bytes);
@@ -231,7 +240,7 @@ impl Builder {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
         let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
-        Fulgurite::over(Arc::new(runtime), opened.pool, self.durability)
+        Fulgurite::over(Arc::new(runtime), opened.pool, self.durability, self.dram_bytes)
     }
 }
 
@@ -250,7 +259,7 @@ impl Fulgurite {
     /// A memory on `medium`, with 64 MiB of DRAM and one worker unless said otherwise.
     pub fn builder(medium: Medium) -> Builder {
         let durability = Durability::default();
-        Builder { medium, dram_bytes: 64 << 20, durability, keep_tokens: 1, adjust: Vec::new() }
+        Builder { medium, dram_bytes: 64 << 20, durability, keep_tokens: 1, keep_age: None, adjust: Vec::new() }
     }
 
     /// Runs `code` on a worker and waits for it. From any thread that is not a worker.

@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
@@ -62,6 +62,7 @@ pub enum Medium {
 pub(crate) struct Keep {
     pub durability: Durability,
     pub tokens: usize,
+    pub age: Option<Duration>,
     /// Of everything.
     pub dram_bytes: u64,
 }
@@ -138,6 +139,7 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Er
         Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
     };
     config.keep_tokens = keep.tokens.max(1);
+    config.keep_age = keep.age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the oldest go first.
     config.history_bytes = usize::try_from(keep.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;

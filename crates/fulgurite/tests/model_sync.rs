@@ -71,10 +71,14 @@ fn open_with(medium: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64)
     (over(Arc::new(flash), workers, frames, existing), pool)
 }
 fn over(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64) -> Runtime {
+    over_slow(flash, workers, frames, existing, Duration::from_secs(5))
+}
+/// The same over a medium that is given so long.
+fn over_slow(flash: Arc<dyn Flash>, workers: usize, frames: u64, existing: u64, patience: Duration) -> Runtime {
     let bytes = existing.min(u64::from(flash.subpages()) * SUBPAGE_BYTES as u64);
     let builder = |dram| {
         let builder = Runtime::builder(flash.clone()).existing(bytes).workers(workers).fibers(8).dram(dram);
-        builder.gate_timeout(Duration::from_secs(5)).device_timeout(Duration::from_secs(5))
+        builder.gate_timeout(Duration::from_secs(5)).device_timeout(patience)
     };
     // As few frames as asked for: what is fixed is asked of the error.
     match builder(1).build() {
@@ -362,6 +366,49 @@ fn a_sync_whose_writes_fail_makes_no_token_and_loses_nothing() {
             }
         }
     }
+}
+
+/// Where there is no frame to copy a pinned one to, a sync writes it from where it lies and stands still meanwhile. If that takes too
+/// long it goes on, and so does the job: what the medium then reads may be torn.
+#[test]
+fn a_sync_that_could_not_wait_for_a_pinned_frame_makes_no_token() {
+    let seed = seed("a_sync_that_could_not_wait_for_a_pinned_frame_makes_no_token");
+    let medium = Arc::new(FaultyFlash::new(MemoryFlash::new(4096).unwrap(), well(seed)));
+    let shared: Arc<dyn Flash> = medium.clone();
+    Pool::format(&shared, Geometry::new(4096, 16, Some(1024)).unwrap(), PoolId([9; 16]), 0).unwrap();
+    let flash = Pool::open(shared, config()).unwrap().0.into_flash();
+    let runtime = over_slow(Arc::new(flash), 1, 4, 0, Duration::from_millis(200));
+    runtime.run(|m| (0..4).try_for_each(|n| store(m, n, n))).unwrap();
+    let first = runtime.sync().unwrap().token;
+    let (stop, begun) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(u64::MAX)));
+    let (ends, after, its) = (stop.clone(), begun.clone(), medium.clone());
+    let (pinned, is_pinned) = std::sync::mpsc::channel();
+    let job = runtime
+        .submit(move |m| -> Result<(), AccessError> {
+            let pin = m.pin(page(3))?;
+            pin.mark_dirty();
+            pinned.send(()).unwrap();
+            while !ends.load(Ordering::Relaxed) {
+                // Something was written since the sync began, and this runs: the halt is over.
+                if its.submitted() > after.load(Ordering::Relaxed) {
+                    its.end_late();
+                }
+                m.sleep(Duration::from_millis(1))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    is_pinned.recv().unwrap();
+    let late = FaultPlan::rule(Some(Op::Write), When::From(1), Fault::Late { polls: u32::MAX });
+    medium.set_plan(FaultPlan { seed, ..late });
+    begun.store(medium.submitted(), Ordering::Relaxed);
+    let result = runtime.sync();
+    assert!(matches!(result, Err(SyncError::Version(VersionError::Flash(FlashError::TimedOut)))), "{result:?}");
+    assert_eq!(runtime.tokens(), [first]);
+    medium.set_plan(well(seed));
+    stop.store(true, Ordering::Relaxed);
+    job.wait().unwrap().unwrap();
+    assert!(runtime.sync().unwrap().token > first);
 }
 
 /// What a page was given while it might be written is not lost when it may not be any more, and its write-back fails.

@@ -7,9 +7,11 @@
 //! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no bit at or above
 //! `capacity` is set.
 
+use core::ops::ControlFlow;
+
 use fulgurite_format::{FrameIndex, SubpageIndex};
 
-use crate::replacement::{FrameView, Replacement};
+use crate::replacement::{ColdCursor, FrameView, Replacement};
 
 /// The clock policy. See the module.
 pub struct Clock {
@@ -93,6 +95,8 @@ impl Replacement for Clock {
                 self.present[word] &= !bit;
                 self.len -= 1;
                 return Some(frame);
+            } else if view.gives_up() {
+                return None;
             }
         }
         None
@@ -113,14 +117,45 @@ impl Replacement for Clock {
         self.len -= 1;
     }
 
-    #[inline]
-    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
-        let present = |frame: &usize| {
-            let (word, bit) = Clock::place(FrameIndex(*frame as u32));
-            self.present[word] & bit != 0
-        };
-        let round = (self.hand..self.capacity).chain(0..self.hand.min(self.capacity));
-        round.filter(present).take(most).for_each(|frame| each(FrameIndex(frame as u32)));
+    fn coldest(
+        &self,
+        from: ColdCursor,
+        most: usize,
+        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+    ) -> ColdCursor {
+        // A cursor is the next frame. Round from the hand: up to the last frame, and then up to the hand.
+        let mut at = if from == ColdCursor::START { self.hand } else { from.0 as usize };
+        let mut wrapped = at < self.hand;
+        for _ in 0..most {
+            let end = if wrapped { self.hand } else { self.capacity };
+            if at >= end {
+                if wrapped || self.hand == 0 {
+                    return ColdCursor::START;
+                }
+                (at, wrapped) = (0, true);
+                continue;
+            }
+            let bits = self.present[at / 64] & (u64::MAX << (at % 64));
+            if bits == 0 {
+                at = (at / 64 + 1) * 64;
+                continue;
+            }
+            at = at / 64 * 64 + bits.trailing_zeros() as usize;
+            if at >= end {
+                continue;
+            }
+            at += 1;
+            if each(FrameIndex(at as u32 - 1)).is_break() {
+                break;
+            }
+        }
+        // The hand itself is where a round begins, not where it goes on.
+        match (at, wrapped) {
+            (at, false) if at >= self.capacity && self.hand > 0 => ColdCursor(0),
+            (at, false) if at >= self.capacity => ColdCursor::START,
+            (at, true) if at >= self.hand => ColdCursor::START,
+            (at, _) => ColdCursor(at as u32),
+        }
     }
 
     fn len(&self) -> usize {

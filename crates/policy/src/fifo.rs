@@ -78,7 +78,7 @@ impl Fifo {
 
     /// The slot that is `age` slots younger than the oldest.
     #[inline(always)]
-    fn slot(&self, age: u32) -> u32 {
+    pub(crate) fn slot(&self, age: u32) -> u32 {
         let (slot, size) = (self.first + age, self.ring.len() as u32);
         if slot < size { slot } else { slot - size }
     }
@@ -87,6 +87,11 @@ impl Fifo {
     #[inline(always)]
     pub(crate) fn age(&self, slot: u32) -> u32 {
         if slot >= self.first { slot - self.first } else { slot + self.ring.len() as u32 - self.first }
+    }
+
+    /// Whether the slot is one of those in use, holes included.
+    pub(crate) fn holds(&self, slot: u32) -> bool {
+        (slot as usize) < self.ring.len() && self.age(slot) < self.used
     }
 
     /// What is in the slot of this age; `None` is a hole.

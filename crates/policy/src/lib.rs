@@ -41,7 +41,7 @@ pub use lru::Lru;
 pub use miss::{BeginError, JoinError, MissEntry, MissKind, MissTable, Waiter};
 pub use name::UnknownName;
 pub use prefetch::{PrefetchPolicy, Prefetcher};
-pub use replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy, bytes_per_frame};
+pub use replacement::{AnyReplacement, ColdCursor, FrameView, Replacement, ReplacementPolicy, bytes_per_frame};
 pub use s3fifo::S3Fifo;
 pub use schedule::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
 pub use simulate::{Hits, MissCount, miss_ratio, miss_ratio_with};

@@ -49,9 +49,13 @@ impl List {
         self.len as usize
     }
 
-    /// From the back on.
-    pub(crate) fn back_to_front<'l>(&self, link: impl Fn(u32) -> Link + 'l) -> impl Iterator<Item = u32> + 'l {
-        let mut at = self.back;
+    /// From there on, or from the back.
+    pub(crate) fn back_to_front<'l>(
+        &self,
+        from: Option<u32>,
+        link: impl Fn(u32) -> Link + 'l,
+    ) -> impl Iterator<Item = u32> + 'l {
+        let mut at = from.unwrap_or(self.back);
         std::iter::from_fn(move || {
             let here = (at != END).then_some(at)?;
             at = link(here).prev;

@@ -6,10 +6,12 @@
 //!
 //! Invariants: the list holds exactly the frames in the policy; 8 bytes a frame, links by index.
 
+use core::ops::ControlFlow;
+
 use fulgurite_format::{FrameIndex, SubpageIndex};
 
 use crate::list::{Link, List};
-use crate::replacement::{FrameView, Replacement};
+use crate::replacement::{ColdCursor, FrameView, Replacement};
 
 /// The LRU policy. See the module.
 pub struct Lru {
@@ -46,10 +48,14 @@ impl Replacement for Lru {
         for _ in 0..2 * self.list.len() {
             let last = self.list.pop_back(&mut *self.links)?;
             let frame = FrameIndex(last);
-            if !view.take_referenced(frame) && view.evictable(frame) {
+            let referenced = view.take_referenced(frame);
+            if !referenced && view.evictable(frame) {
                 return Some(frame);
             }
             self.list.push_front(&mut *self.links, last);
+            if !referenced && view.gives_up() {
+                return None;
+            }
         }
         None
     }
@@ -65,9 +71,22 @@ impl Replacement for Lru {
         self.list.remove(&mut *self.links, frame.0);
     }
 
-    #[inline]
-    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
-        self.list.back_to_front(|at| self.links[at as usize]).take(most).for_each(|at| each(FrameIndex(at)));
+    fn coldest(
+        &self,
+        from: ColdCursor,
+        most: usize,
+        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+    ) -> ColdCursor {
+        // A cursor is the next frame, which may have gone since; then from the start.
+        let here = Some(from.0).filter(|&at| self.links.get(at as usize).is_some_and(|link| !link.is_out()));
+        let mut rest = self.list.back_to_front(here, |at| self.links[at as usize]).peekable();
+        for _ in 0..most {
+            let Some(at) = rest.next() else { break };
+            if each(FrameIndex(at)).is_break() {
+                break;
+            }
+        }
+        rest.peek().map_or(ColdCursor::START, |&at| ColdCursor(at))
     }
 
     fn len(&self) -> usize {

@@ -21,7 +21,7 @@ const NONE: u32 = u32::MAX;
 pub enum MissKind {
     /// Being read, because somebody asked for it.
     Read,
-    /// Being written back, and wanted again before the write was done.
+    /// Being written back: who wants it before the write is done waits for that.
     Write,
     /// Being read, because it may be asked for soon.
     Prefetch,

@@ -5,13 +5,15 @@
 //! driver keeps to that order, and policies assert it.
 //!
 //! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte when it looks at the
-//! frame ([`FrameView::take_referenced`]). That is one bit since the last look. The access that missed sets it too,
-//! so at the first look it says nothing about reuse; drivers do well to clear it once the waiters have run. A
-//! simulator that sees every hit calls [`Replacement::touched`] instead.
+//! frame ([`FrameView::take_referenced`]). That is one bit since the last look. The runtime clears it when contents come
+//! in, and the access that waited for them does not set it; but a job touches a subpage several times right after its
+//! miss, so that at the first look the bit says little about reuse. A simulator that sees every hit calls
+//! [`Replacement::touched`] instead.
 //!
 //! Not here: what is in a frame, whether it is dirty, and how it gets written back.
 
 use core::fmt;
+use core::ops::ControlFlow;
 use core::str::FromStr;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
@@ -27,6 +29,19 @@ pub trait FrameView {
     fn take_referenced(&mut self, frame: FrameIndex) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
     fn evictable(&mut self, frame: FrameIndex) -> bool;
+    /// Asked after a frame that may not be: whether the search is to be given up, as the next ones may not be either.
+    fn gives_up(&self) -> bool {
+        false
+    }
+}
+
+/// Where [`Replacement::coldest`] goes on. What it says is for the policy that has made it alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ColdCursor(pub(crate) u32);
+
+impl ColdCursor {
+    /// At what will be looked at first.
+    pub const START: ColdCursor = ColdCursor(u32::MAX);
 }
 
 /// A replacement policy. See the module for when each call is allowed.
@@ -39,7 +54,7 @@ pub trait Replacement {
     /// A hit that is known. The runtime reports hits only through [`FrameView::take_referenced`].
     fn touched(&mut self, frame: FrameIndex);
     /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each frame) found none:
-    /// nothing is evictable, or all that is was used again during the scan. A driver tries again later, not in a
+    /// nothing is evictable, or all that is was used again during the scan, or the driver gave up. A driver tries again later, not in a
     /// loop.
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex>;
     /// The victim could not be evicted, because it is in use: it goes back as recently used.
@@ -52,8 +67,13 @@ pub trait Replacement {
     /// # Panics
     /// If it is not in the policy.
     fn removed(&mut self, frame: FrameIndex);
-    /// Calls `each` for the `most` frames that will be looked at first for a victim, in that order. Changes nothing.
-    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex));
+    /// Calls `each` for frames in the order in which they will be looked at for a victim, from `from` on, until it says stop;
+    /// takes `most` steps at the most, of which each tells of one frame or finds a place empty. Returns where to go on;
+    /// [`ColdCursor::START`] after the last frame. Changes nothing.
+    ///
+    /// A cursor holds while the policy changes: then some frames are told of twice or not at all, or all from the start.
+    fn coldest(&self, from: ColdCursor, most: usize, each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>)
+    -> ColdCursor;
     /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if that is likely to be out of
     /// the caches: for a hint to them, ahead of time. Never followed.
     #[inline]
@@ -209,8 +229,13 @@ impl Replacement for AnyReplacement {
     fn removed(&mut self, frame: FrameIndex) {
         each!(self, p => p.removed(frame));
     }
-    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
-        each!(self, p => p.coldest(most, each));
+    fn coldest(
+        &self,
+        from: ColdCursor,
+        most: usize,
+        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+    ) -> ColdCursor {
+        each!(self, p => p.coldest(from, most, each))
     }
     #[inline]
     fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {

@@ -25,11 +25,13 @@
 //! Invariants: a frame is in at most one ring, once, and `places` says where; sizes follow the frames in the policy, so a
 //! smaller DRAM budget keeps the proportions. 20 bytes a frame, and 15 to 29 for the ghost.
 
+use core::ops::ControlFlow;
+
 use fulgurite_format::{FrameIndex, SubpageIndex};
 
 use crate::fifo::{Entry, Fifo};
 use crate::ghost::Ghost;
-use crate::replacement::{FrameView, Replacement};
+use crate::replacement::{ColdCursor, FrameView, Replacement};
 
 /// One in this many frames is in the small queue (its authors' ratio: 10%).
 const SMALL_SHARE: usize = 10;
@@ -101,6 +103,12 @@ impl S3Fifo {
         self.young.len() - self.small as usize
     }
 
+    /// Frames in the main queue.
+    #[must_use]
+    pub fn main_len(&self) -> usize {
+        self.main.len()
+    }
+
     #[inline]
     fn push_main(&mut self, entry: Entry) {
         let places = &mut self.places;
@@ -164,6 +172,9 @@ impl S3Fifo {
             } else {
                 // In use: it starts again, so that those behind it get their turn.
                 self.push_fresh(entry);
+                if view.gives_up() {
+                    return None;
+                }
             }
         }
         None
@@ -183,6 +194,9 @@ impl S3Fifo {
                 return Some(frame);
             }
             self.push_main(entry.with_count(count.saturating_sub(1)));
+            if count == 0 && view.gives_up() {
+                return None;
+            }
         }
         None
     }
@@ -253,13 +267,43 @@ impl Replacement for S3Fifo {
         Some(self.last_victim)
     }
 
-    #[inline]
-    fn coldest(&self, most: usize, each: &mut dyn FnMut(FrameIndex)) {
-        let young = (0..self.young.slots()).filter_map(|age| self.young.nth(age));
-        let main = (0..self.main.slots()).filter_map(|age| self.main.nth(age));
-        let in_order: &mut dyn Iterator<Item = Entry> =
-            if self.small_first() { &mut young.chain(main) } else { &mut main.chain(young) };
-        in_order.take(most).for_each(|entry| each(FrameIndex(entry.frame())));
+    fn coldest(
+        &self,
+        from: ColdCursor,
+        most: usize,
+        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+    ) -> ColdCursor {
+        // A cursor is the place of the next frame. One that is in use no more: from the start.
+        let (young_first, place) = (self.small_first(), Place(from.0));
+        let ring = |is_main: bool| if is_main { &self.main } else { &self.young };
+        let holds = |place: &Place| place.slot() < self.capacity() as u32 && ring(place.is_main()).holds(place.slot());
+        let (mut in_main, mut age) = match Some(place).filter(holds) {
+            Some(place) => (place.is_main(), ring(place.is_main()).age(place.slot())),
+            None => (!young_first, 0),
+        };
+        for _ in 0..most {
+            if age == ring(in_main).slots() {
+                if in_main == young_first {
+                    return ColdCursor::START;
+                }
+                (in_main, age) = (young_first, 0);
+                continue;
+            }
+            age += 1;
+            if let Some(entry) = ring(in_main).nth(age - 1)
+                && each(FrameIndex(entry.frame())).is_break()
+            {
+                break;
+            }
+        }
+        if age == ring(in_main).slots() {
+            if in_main == young_first || ring(young_first).slots() == 0 {
+                return ColdCursor::START;
+            }
+            (in_main, age) = (young_first, 0);
+        }
+        let slot = ring(in_main).slot(age);
+        ColdCursor(if in_main { Place::main(slot).0 } else { Place::young(slot).0 })
     }
 
     fn len(&self) -> usize {

@@ -12,13 +12,12 @@
 //!
 //! Where the paper looks at the head of its queue alone, a head whose data is not here is passed over for the first
 //! whose data is (the paper's own remedy for slow reads: read the completion queue), and at the bound any arrived fiber
-//! runs: the head may wait for a latch that a fiber behind it holds.
+//! runs: the head may wait for a latch that a fiber behind it holds. So nobody asks which fiber waits the longest.
 //!
 //! A request's time is its age, and the driver may make it smaller for an urgent job. Under `ArrivedFirst` that is
 //! strict: a flood of urgent jobs starves the others. The other two policies do not look at it.
 //!
-//! Invariants ([`Scheduler::check`]): each fiber is in at most one of the pending list and the runnable heap; the
-//! pending list is in order of entry. If the driver starts jobs only as `pick` or [`Scheduler::may_start`] allow,
+//! Invariants ([`Scheduler::check`]): the runnable fibers are in the heap, each once, and the pending ones are not. If the driver starts jobs only as `pick` or [`Scheduler::may_start`] allow,
 //! pending and runnable together never exceed the bound. Nothing runnable is left while `pick` says to wait. All
 //! operations take at most logarithmic time and allocate nothing.
 //!
@@ -99,15 +98,10 @@ pub enum Choice {
     Resume(FiberIndex),
     /// Start the new job.
     StartNew,
-    /// At the bound of pending fibers and none is runnable: only an arrival helps, and this fiber waits the longest.
-    /// Any arrival is a reason to pick again.
-    WaitFor(FiberIndex),
-    /// Nothing to do: an arrival or a new job helps.
+    /// Nothing to do: an arrival helps, or a new job where [`Scheduler::may_start`].
     Wait,
 }
 
-/// No fiber: the end of the pending list.
-const NONE: u32 = u32::MAX;
 /// Bits of a heap entry's lower half that hold the fiber; the rest is the order of entry, which breaks ties.
 const FIBER_BITS: u32 = 24;
 const FIBER_MASK: u64 = (1 << FIBER_BITS) - 1;
@@ -130,8 +124,6 @@ struct Fiber {
     entered_ns: u64,
     /// Its place in the order of entry.
     entered: u64,
-    prev: u32,
-    next: u32,
     state: State,
     /// Waits for flash: its wait counts into the mean.
     on_flash: bool,
@@ -148,9 +140,6 @@ pub struct Scheduler {
     runnable: BinaryHeap<Reverse<u128>>,
     /// The largest key pushed since the heap was last empty: yielded fibers go behind it.
     largest_key: u64,
-    /// Ends of the pending list, oldest first.
-    head: u32,
-    tail: u32,
     pending: usize,
     entries: u64,
     /// Mean time from miss to arrival, times 2^MEAN_SHIFT; 0 before the first.
@@ -168,24 +157,14 @@ impl Scheduler {
     pub fn new(policy: SchedulingPolicy, pending_bound: usize, max_fibers: usize) -> Self {
         assert!(pending_bound > 0 && max_fibers > 0, "at least one fiber must be allowed to wait");
         assert!(max_fibers <= 1 << FIBER_BITS, "at most 2^24 fibers to a worker");
-        let fiber = Fiber {
-            request_ns: 0,
-            entered_ns: 0,
-            entered: 0,
-            prev: NONE,
-            next: NONE,
-            state: State::Out,
-            on_flash: false,
-            yielded: false,
-        };
+        let fiber =
+            Fiber { request_ns: 0, entered_ns: 0, entered: 0, state: State::Out, on_flash: false, yielded: false };
         Scheduler {
             policy,
             pending_bound,
             fibers: vec![fiber; max_fibers].into_boxed_slice(),
             runnable: BinaryHeap::with_capacity(max_fibers),
             largest_key: 0,
-            head: NONE,
-            tail: NONE,
             pending: 0,
             entries: 0,
             flash_mean_scaled: 0,
@@ -222,18 +201,10 @@ impl Scheduler {
             request_ns,
             entered_ns: now_ns,
             entered: self.entries,
-            prev: self.tail,
-            next: NONE,
             state: State::Pending,
             on_flash,
             yielded: false,
         };
-        if self.tail == NONE {
-            self.head = fiber.0;
-        } else {
-            self.fibers[self.tail as usize].next = fiber.0;
-        }
-        self.tail = fiber.0;
         self.pending += 1;
     }
 
@@ -246,17 +217,7 @@ impl Scheduler {
         let slot = &mut self.fibers[fiber.0 as usize];
         assert!(slot.state == State::Pending, "fiber {} is not pending", fiber.0);
         slot.state = State::Runnable;
-        let Fiber { request_ns, entered_ns, entered, prev, next, on_flash, .. } = *slot;
-        if prev == NONE {
-            self.head = next;
-        } else {
-            self.fibers[prev as usize].next = next;
-        }
-        if next == NONE {
-            self.tail = prev;
-        } else {
-            self.fibers[next as usize].prev = prev;
-        }
+        let Fiber { request_ns, entered_ns, entered, on_flash, .. } = *slot;
         self.pending -= 1;
         if on_flash {
             let sample = now_ns.saturating_sub(entered_ns);
@@ -282,16 +243,8 @@ impl Scheduler {
         assert!(slot.state == State::Out, "fiber {} waits already", fiber.0);
         self.entries += 1;
         let entered = self.entries;
-        *slot = Fiber {
-            request_ns,
-            entered_ns: now_ns,
-            entered,
-            prev: NONE,
-            next: NONE,
-            state: State::Runnable,
-            on_flash: false,
-            yielded: true,
-        };
+        *slot =
+            Fiber { request_ns, entered_ns: now_ns, entered, state: State::Runnable, on_flash: false, yielded: true };
         let key = if self.policy == SchedulingPolicy::ArrivedFirst {
             if self.runnable.is_empty() { request_ns } else { request_ns.max(self.largest_key) }
         } else {
@@ -342,11 +295,7 @@ impl Scheduler {
             return Choice::StartNew;
         }
         self.job_turn = self.first().is_some_and(|f| f.yielded);
-        match self.resume() {
-            Some(choice) => choice,
-            None if self.pending >= self.pending_bound => Choice::WaitFor(FiberIndex(self.head)),
-            None => Choice::Wait,
-        }
+        self.resume().unwrap_or(Choice::Wait)
     }
 
     /// Whether a fiber is runnable.
@@ -418,14 +367,6 @@ impl Scheduler {
         let count = |state| self.fibers.iter().filter(|f| f.state == state).count();
         assert_eq!(count(State::Pending), self.pending, "pending fibers counted");
         assert_eq!(count(State::Runnable), self.runnable.len(), "runnable fibers counted");
-        let (mut at, mut prev, mut listed, mut entered) = (self.head, NONE, 0, 0);
-        while at != NONE {
-            let fiber = &self.fibers[at as usize];
-            assert_eq!((fiber.state, fiber.prev), (State::Pending, prev), "fiber {at} in the pending list");
-            assert!(fiber.entered > entered, "the pending list is in order of entry");
-            (prev, entered, listed, at) = (at, fiber.entered, listed + 1, fiber.next);
-        }
-        assert_eq!((self.tail, listed), (prev, self.pending), "the pending list holds them all");
         for Reverse(entry) in &self.runnable {
             let fiber = &self.fibers[(*entry as u64 & FIBER_MASK) as usize];
             assert_eq!(fiber.state, State::Runnable);

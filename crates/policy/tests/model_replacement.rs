@@ -5,10 +5,11 @@
 //! alone.
 
 use std::collections::VecDeque;
+use std::ops::ControlFlow;
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{
-    AnyReplacement, FrameView, Hits, MissCount, Replacement, ReplacementPolicy, miss_ratio, miss_ratio_with,
+    AnyReplacement, ColdCursor, FrameView, Hits, MissCount, Replacement, ReplacementPolicy, miss_ratio, miss_ratio_with,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -384,6 +385,71 @@ fn frames_in_use_hide_nobody() {
     }
 }
 
+/// At most so many frames, in so many steps; and where to go on.
+fn coldest(
+    replacement: &AnyReplacement,
+    from: ColdCursor,
+    steps: usize,
+    frames: usize,
+) -> (Vec<FrameIndex>, ColdCursor) {
+    let mut told = Vec::new();
+    let next = replacement.coldest(from, steps, &mut |frame| {
+        told.push(frame);
+        if told.len() == frames { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    (told, next)
+}
+
+#[test]
+fn a_cursor_holds_while_the_policy_changes() {
+    let seed = u64::from(std::process::id());
+    println!("seed {seed}");
+    for policy in ReplacementPolicy::ALL {
+        let mut random = seed;
+        let mut next = |limit: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % limit
+        };
+        for _ in 0..100 {
+            let capacity = 1 + next(40) as usize;
+            let mut replacement = AnyReplacement::new(policy, capacity);
+            let mut inside = vec![false; capacity];
+            let mut view = Frames { referenced: vec![false; capacity], pinned: vec![false; capacity] };
+            let mut at = ColdCursor::START;
+            for _ in 0..300 {
+                let frame = FrameIndex(next(capacity as u64) as u32);
+                match next(3) {
+                    0 if inside[frame.index()] => {
+                        replacement.removed(frame);
+                        inside[frame.index()] = false;
+                    }
+                    1 => {
+                        if let Some(victim) = replacement.victim(&mut view) {
+                            inside[victim.index()] = false;
+                        }
+                    }
+                    _ if !inside[frame.index()] => {
+                        replacement.inserted(frame, SubpageIndex(next(100) as u32));
+                        inside[frame.index()] = true;
+                    }
+                    _ => {}
+                }
+                let (told, go_on) = coldest(&replacement, at, 1 + next(5) as usize, usize::MAX);
+                assert!(told.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
+                at = go_on;
+                // And it always comes to an end.
+                let mut steps = 0;
+                let mut end = at;
+                while end != ColdCursor::START {
+                    end = coldest(&replacement, end, 3, usize::MAX).1;
+                    steps += 1;
+                    assert!(steps <= 3 * capacity + 3, "{policy}, seed {seed}: no end");
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
     let seed = u64::from(std::process::id());
@@ -419,16 +485,29 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                 inside[frame.index()] ^= true;
             }
             view.referenced.fill(false);
-            let mut told = Vec::new();
-            replacement.coldest(usize::MAX, &mut |frame| told.push(frame));
+            let (told, end) = coldest(&replacement, ColdCursor::START, usize::MAX, usize::MAX);
+            assert_eq!(end, ColdCursor::START, "{policy}, seed {seed}");
             assert_eq!(told.len(), replacement.len(), "{policy}, seed {seed}");
             let mut sorted = told.clone();
             sorted.sort_unstable();
             sorted.dedup();
             assert!(sorted.len() == told.len() && sorted.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
-            let mut few = Vec::new();
-            replacement.coldest(3, &mut |frame| few.push(frame));
+            // The same in pieces: by the callback's leave, and by steps, of which some find nothing.
+            let (few, _) = coldest(&replacement, ColdCursor::START, usize::MAX, 3);
             assert_eq!(few, told[..told.len().min(3)], "{policy}, seed {seed}");
+            for (steps, frames) in [(usize::MAX, 3), (1, usize::MAX), (7, usize::MAX), (7, 2)] {
+                let (mut at, mut pieces) = (ColdCursor::START, Vec::new());
+                for _ in 0..4 * capacity + 8 {
+                    let (piece, next) = coldest(&replacement, at, steps, frames);
+                    assert!(piece.len() <= steps.min(frames));
+                    pieces.extend(piece);
+                    at = next;
+                    if at == ColdCursor::START {
+                        break;
+                    }
+                }
+                assert_eq!(pieces, told, "{policy}, {steps} steps, {frames} frames, seed {seed}");
+            }
             // With no marks these two have no reason for another order; S3-FIFO remembers earlier looks.
             if policy != ReplacementPolicy::S3Fifo {
                 let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));

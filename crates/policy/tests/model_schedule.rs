@@ -80,10 +80,7 @@ impl Model {
             self.waiting.retain(|w| w.fiber != first.fiber);
             return Choice::Resume(FiberIndex(first.fiber));
         }
-        match self.waiting.iter().min_by_key(|w| w.order) {
-            Some(oldest) if self.waiting.len() >= self.bound => Choice::WaitFor(FiberIndex(oldest.fiber)),
-            _ => Choice::Wait,
-        }
+        Choice::Wait
     }
 }
 
@@ -216,12 +213,9 @@ fn work(policy: SchedulingPolicy, load: &Load) -> Outcome {
                 started += 1;
                 fiber
             }
-            waits => {
+            Choice::Wait => {
                 assert!(!had_runnable, "waits while a fiber is runnable");
                 assert!(!new_job || !scheduler.may_start(), "waits while a job may start");
-                if let Choice::WaitFor(oldest) = waits {
-                    assert!(scheduler.is_pending(oldest) && scheduler.pending() == load.bound);
-                }
                 let arrival = flash.first_key_value().map_or(u64::MAX, |((at, _), ())| *at);
                 let next = if scheduler.may_start() { arrival.min(next_job_ns) } else { arrival };
                 assert!(next != u64::MAX, "nothing will ever happen: a fiber was lost");

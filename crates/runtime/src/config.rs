@@ -132,7 +132,7 @@ impl Builder {
         self
     }
     /// How far [`Runtime::set_dram`] may raise the budget (default: no further than it starts). Costs what is
-    /// kept for each frame beside its subpage, from the start: some 70 bytes.
+    /// kept for each frame beside its subpage, from the start: some 80 bytes.
     pub fn dram_max(mut self, bytes: u64) -> Self {
         self.dram_max_bytes = bytes;
         self
@@ -278,13 +278,17 @@ impl Builder {
         let fixed = fixed.saturating_add(self.flash.dram_bytes() as u64);
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
         let fixed = fixed.saturating_add(meta_of_max);
+        // More frames than subpages would never be used.
+        let useful = u32::try_from(subpages).unwrap_or(u32::MAX);
+        // What a queue takes for the most frames there may ever be, it keeps.
+        let most = u32::try_from(max_bytes.saturating_sub(fixed) / per_frame / workers).unwrap_or(u32::MAX);
+        let staging = self.flash.staging_bytes(most.min(useful)) as u64;
+        let fixed = fixed.saturating_add(workers.saturating_mul(staging));
         let least = fixed.saturating_add(workers * per_frame);
         if self.dram_bytes < least {
             return Err(BuildError::TooSmall { budget: self.dram_bytes, fixed, least });
         }
         let frames_of = |bytes: u64| u32::try_from((bytes - fixed) / per_frame / workers).unwrap_or(u32::MAX);
-        // More frames than subpages would never be used.
-        let useful = u32::try_from(subpages).unwrap_or(u32::MAX);
         let layout = Layout {
             subpages: useful,
             shared_subpages: u32::try_from((self.pool_bytes - self.owned_bytes) / SUBPAGE_BYTES as u64)
@@ -354,14 +358,14 @@ pub(crate) fn own_fibers(fibers: usize) -> usize {
 }
 
 fn default_depth(fibers: usize) -> usize {
-    // The largest depth is a power of two itself.
-    fibers.saturating_add(192).min(fulgurite_flash::DEPTH_MAX).next_power_of_two()
+    // Beside the fibers' reads: what a sync has under way, and what is evicted meanwhile. The largest depth is a power of two itself.
+    fibers.saturating_add(448).min(fulgurite_flash::DEPTH_MAX).next_power_of_two()
 }
 
 /// A fiber's stack, if nothing else is said.
 const STACK_BYTES: usize = 32 << 10;
-/// What a worker notes of a frame, and the frame's place among the free ones.
-const HELD_BYTES: usize = size_of::<crate::worker::Held>() + size_of::<u32>();
+/// What a worker notes of a frame, the frame's place among the free ones, and that in the order of a sync's writes.
+const HELD_BYTES: usize = size_of::<crate::worker::Held>() + size_of::<u32>() + size_of::<u64>();
 
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]

@@ -107,6 +107,7 @@ impl FiberState {
         }
     }
     pub(crate) fn begin(&self, control: Option<Arc<Control>>, pins: u32, request_ns: u64) {
+        self.frame_turn.set(false);
         self.pins_limit.set(pins);
         self.pins_left.set(self.pins.get());
         self.request_ns.set(request_ns);
@@ -360,12 +361,7 @@ impl Context {
     unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) -> bool {
         let frame = self.frame_of(byte);
         // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as frames.
-        let dirty = &unsafe { self.marks.add(frame as usize).as_ref() }.dirty;
-        if dirty.load(Ordering::Acquire) > DIRTY {
-            return false;
-        }
-        dirty.store(DIRTY, Ordering::Relaxed);
-        true
+        unsafe { self.marks.add(frame as usize).as_ref() }.mark_dirty()
     }
 
     /// The frame that a byte lies in.
@@ -424,6 +420,8 @@ impl Context {
         loop {
             // SAFETY: below the limit, which is at most the table's length.
             if let Some(resident) = unsafe { self.hit(subpage) } {
+                // Somebody else has brought it in: a turn that it was given is not kept for another miss.
+                self.state.frame_turn.set(false);
                 return Ok(self.touch(residency::frame_of(resident), at));
             }
             let index = self.state.index;

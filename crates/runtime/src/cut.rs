@@ -36,8 +36,9 @@ use crate::miss::Purpose;
 use crate::residency::State;
 use crate::worker::Worker;
 
-/// Most writes of sealed frames that a worker has under way: three requests of 256 KiB, as a medium makes one of neighbours.
-const PUMP_DEPTH: usize = 192;
+/// Most writes of sealed frames that a worker has under way: six requests of 256 KiB, as a medium makes one of neighbours. What has
+/// ended is recorded in batches, and the medium must not run dry meanwhile.
+const PUMP_DEPTH: usize = 384;
 /// The same while somebody waits for a read, which then is not behind many of them.
 const PUMP_DEPTH_BESIDE_READS: usize = 96;
 /// Writes that are begun together, so that they go out as large requests while others keep the medium busy.
@@ -91,7 +92,7 @@ impl Cut {
         self.abandoned.store(false, Ordering::Relaxed);
     }
     /// What is written from now on is not part of the token. While all workers are halted.
-    fn hold_back(&self) {
+    pub(crate) fn hold_back(&self) {
         self.held_back.store(true, Ordering::Release);
     }
     /// The token is named, or there will be none.
@@ -113,13 +114,17 @@ impl Cut {
     pub(crate) fn failure(&self) -> Option<FlashError> {
         *self.failure.lock()
     }
+    /// A write that the token needs went wrong, whatever becomes of it: there is no token.
+    fn failed(&self, error: FlashError) {
+        self.failure.lock().get_or_insert(error);
+    }
     fn add(&self, writes: u64) {
         self.left.fetch_add(writes, Ordering::AcqRel);
     }
     /// A write that was begun before the cut, or because of it, has ended.
     fn one_ended(&self, result: Result<(), FlashError>) {
         if let Err(error) = result {
-            self.failure.lock().get_or_insert(error);
+            self.failed(error);
         }
         if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
             if self.abandoned.load(Ordering::SeqCst) {
@@ -198,8 +203,12 @@ pub(crate) enum Unsealed {
 }
 
 /// What a worker did while it was halted.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct HaltReport {
+    /// Who reports.
+    pub worker: u32,
+    /// The sealed frames, as [`sealed_at`] notes them. The worker waits for them to come back in the order in which to write them.
+    pub order: Vec<u64>,
     /// Frames that were sealed.
     pub sealed: u64,
     /// Frames that were copied, or written, because they are pinned.
@@ -210,6 +219,12 @@ pub(crate) struct HaltReport {
     pub pins: u64,
     /// What was under way did not end: nothing was forgotten.
     pub failure: Option<FlashError>,
+}
+
+/// A sealed frame of a worker, so that sorting puts neighbouring subpages side by side: they are then written together, and a store
+/// records them together, wherever their frames lie.
+fn sealed_at(subpage: u32, local: u32) -> u64 {
+    u64::from(subpage) << 32 | u64::from(local)
 }
 
 /// A halt of all workers.
@@ -278,18 +293,19 @@ impl Worker {
     /// Whether the next scheduling point has something to do for a cut.
     #[inline]
     pub(crate) fn cut_goes_on(&self) -> bool {
-        self.drained.is_some() || self.pump_at < self.held.len() as u32
+        self.drained.is_some() || self.pump_at < self.pump_order.len()
     }
 
     /// Stands still with all other workers. At a scheduling point: no fiber of any worker runs.
     pub(crate) fn halt(&mut self, halt: &Halt) {
         let begun = self.shared.clock.now_ns();
         halt.meeting.meet();
-        let mut report = HaltReport::default();
+        let mut report = HaltReport { worker: self.id, ..HaltReport::default() };
         match halt.what {
             Halted::Seal => {
                 self.shared.cut.hold_back();
                 (report.sealed, report.copied) = self.seal();
+                report.order = std::mem::take(&mut self.pump_order);
                 halt.meeting.meet();
             }
             Halted::Forget => {
@@ -321,6 +337,8 @@ impl Worker {
     /// Seals what is dirty; copies what is dirty and pinned. Returns how many of each.
     fn seal(&mut self) -> (u64, u64) {
         let (mut sealed, mut pinned) = (0, Vec::new());
+        let mut order = std::mem::take(&mut self.pump_order);
+        order.clear();
         for local in self.dirty() {
             let frame = self.first_frame + local;
             let marks = self.shared.frames.marks(frame);
@@ -330,11 +348,13 @@ impl Worker {
             }
             if marks.pins.load(Ordering::Relaxed) == 0 {
                 marks.dirty.store(SEALED, Ordering::Relaxed);
+                order.push(sealed_at(self.held[local as usize].subpage, local));
                 sealed += 1;
             } else {
                 pinned.push(local);
             }
         }
+        (self.pump_order, self.pump_at) = (order, 0);
         // What is being written already is part of the state, too.
         self.shared.cut.add(sealed + self.writing as u64);
         for &local in &pinned {
@@ -346,7 +366,6 @@ impl Worker {
                 self.write_copy(subpage, frame);
             }
         }
-        self.pump_at = 0;
         self.statistics.counts.sealed += sealed;
         self.statistics.counts.copied += pinned.len() as u64;
         (sealed, pinned.len() as u64)
@@ -366,8 +385,9 @@ impl Worker {
         // Completions come in any order: all that this worker has under way has to end.
         while self.writing > 0 {
             if let Err(error) = self.wait_for_medium() {
-                // It is still on its way, and counted; whoever waits for it gives up by itself.
-                self.first_write_failure.get_or_insert(error);
+                // It is still on its way, and counted. Its job goes on now and may write to it: what then gets to the medium is
+                // part of no state.
+                self.shared.cut.failed(error);
                 return;
             }
         }
@@ -384,7 +404,7 @@ impl Worker {
     /// Starts writes of sealed frames, a batch at a time. Three quarters of the requests are theirs, half of those while somebody
     /// reads: sealed frames cannot be given away before, and a few requests stay for copies ([`Worker::has_room_to_copy`]).
     fn pump(&mut self) {
-        let end = self.held.len() as u32;
+        let end = self.pump_order.len();
         if self.pump_at >= end {
             return;
         }
@@ -394,8 +414,9 @@ impl Worker {
         if depth.saturating_sub(self.pumped) < PUMP_BATCH.min(depth / 2).max(1) {
             return;
         }
+        let now = self.shared.clock.now_ns();
         while self.pump_at < end && self.pumped < depth && self.has_room_to_copy() {
-            let local = self.pump_at;
+            let local = self.pump_order[self.pump_at] as u32;
             self.pump_at += 1;
             let frame = self.first_frame + local;
             let dirty = &self.shared.frames.marks(frame).dirty;
@@ -407,9 +428,14 @@ impl Worker {
                 self.writing += 1;
                 self.pumped += 1;
                 let subpage = self.held[local as usize].subpage;
-                self.submit(Op::Write, subpage, frame, Purpose::Sealed, self.shared.clock.now_ns());
+                self.submit(Op::Write, subpage, frame, Purpose::Sealed, now);
             }
         }
+    }
+
+    /// Takes sealed frames in the order in which to write them.
+    pub(crate) fn begin_pump(&mut self, order: Vec<u64>) {
+        (self.pump_order, self.pump_at) = (order, 0);
     }
 
     /// Makes a sealed frame one that may be written to.

@@ -6,11 +6,13 @@
 //! own evict buffer) and are free when the medium says so. An access to a subpage that is being written back waits, and
 //! gets the frame back without a read.
 
+use std::ops::ControlFlow;
+
 use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
-use fulgurite_policy::{FrameView, MissKind, Replacement};
+use fulgurite_policy::{ColdCursor, FrameView, MissKind, Replacement};
 
-use crate::frames::{CLEAN, DIRTY, Frames, WRITING, has_changes, index};
+use crate::frames::{CLEAN, DIRTY, Frames, has_changes, index};
 use crate::mailbox::Wake;
 use crate::miss::Purpose;
 use crate::primitive::Ordering;
@@ -27,6 +29,40 @@ const AHEAD: usize = 16;
 /// One in how many frames is cold: what is written more often than it is evicted is written in vain.
 const COLD_SHARE: usize = 4;
 
+/// Steps of one look for such frames, a few microseconds at most.
+const AHEAD_LOOKS: usize = 128;
+/// After a round over all that is cold has found nothing, how long none is begun. A round over the frames of 16 GiB takes 3 ms.
+const AHEAD_REST_NS: u64 = 50_000_000;
+
+/// What a look for frames to write ahead came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Ahead {
+    /// There may be more to do, once mail and arrivals have been looked at.
+    Again,
+    /// Not before this time, in nanoseconds of the clock.
+    After(u64),
+    /// There is nothing to do before a fiber has run.
+    Nothing,
+}
+
+/// Where the round over the cold frames stands that looks for what to write ahead.
+pub(crate) struct AheadRound {
+    at: ColdCursor,
+    /// Frames that it has looked at.
+    looked: usize,
+    found: bool,
+    /// Turns of all workers when it began.
+    begun_at: u64,
+    /// The same of the last round that found nothing: while no fiber has run since, nothing was written.
+    quiet_at: Option<u64>,
+    rest_until_ns: u64,
+}
+
+impl AheadRound {
+    pub(crate) const NEW: AheadRound =
+        AheadRound { at: ColdCursor::START, looked: 0, found: false, begun_at: 0, quiet_at: None, rest_until_ns: 0 };
+}
+
 /// What of a range is still in DRAM, or on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct StillThere {
@@ -40,6 +76,12 @@ pub(crate) struct StillThere {
 struct View<'a> {
     frames: &'a Frames,
     first: u32,
+    /// What was written since a cut must not reach flash yet.
+    held_back: bool,
+    /// Write-backs that may still be begun.
+    writes_left: usize,
+    /// Frames that would have to be written back and may not be.
+    refused: usize,
 }
 
 impl FrameView for View<'_> {
@@ -49,7 +91,26 @@ impl FrameView for View<'_> {
     }
     #[inline]
     fn evictable(&mut self, frame: FrameIndex) -> bool {
-        self.frames.pins(self.first + frame.0).load(Ordering::Relaxed) == 0
+        let marks = self.frames.marks(self.first + frame.0);
+        if marks.pins.load(Ordering::Relaxed) != 0 {
+            return false;
+        }
+        let mark = marks.dirty.load(Ordering::Relaxed);
+        if !has_changes(mark) {
+            return true;
+        }
+        // To take it out and put it back would make it a frame that was used again.
+        if self.writes_left == 0 || mark == DIRTY && self.held_back {
+            self.refused += 1;
+            return false;
+        }
+        self.writes_left -= 1;
+        true
+    }
+    /// All frames may be dirty: then the next scheduling point goes on.
+    #[inline]
+    fn gives_up(&self) -> bool {
+        self.refused >= BATCH
     }
 }
 
@@ -106,8 +167,14 @@ impl Worker {
         let mut count = 0;
         let mut named = [(0, 0); BATCH];
         let mut chosen = 0;
+        let mut view = View {
+            frames: &self.shared.frames,
+            first: self.first_frame,
+            held_back: self.shared.cut.holds_back(),
+            writes_left: self.room_to_write(),
+            refused: 0,
+        };
         while chosen < want.min(BATCH) {
-            let mut view = View { frames: &self.shared.frames, first: self.first_frame };
             let Some(FrameIndex(local)) = self.replacement.victim(&mut view) else { break };
             // A victim has been out of use for long, and so its word out of the caches: all of the batch are fetched at once.
             let known = self.replacement.last_victim_holds();
@@ -183,6 +250,7 @@ impl Worker {
         if !alone {
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
+            self.read_slots();
         }
         for victim in batch {
             let &Victim { frame, subpage, touched } = victim;
@@ -220,14 +288,20 @@ impl Worker {
         }
     }
 
-    /// Whether a fiber that runs on another worker may hold an unpinned reference into the frame.
-    fn used_elsewhere(&self, frame: u32) -> bool {
+    /// Reads the slots of all other workers, once for a batch: each read fetches a line that its worker writes to at every hit.
+    /// After the barrier; nobody can begin to use what was unlinked before that.
+    fn read_slots(&mut self) {
         let others = self.shared.slots.iter().enumerate().filter(|(worker, _)| *worker != self.id as usize);
-        others.into_iter().any(|(_, slot)| residency::protects(slot.load(Ordering::Acquire), frame))
+        self.slots_read.clear();
+        self.slots_read.extend(others.map(|(_, slot)| slot.load(Ordering::Acquire)));
+    }
+
+    /// Whether a fiber that runs on another worker may hold an unpinned reference into the frame, as the slots were read.
+    fn used_elsewhere(&self, frame: u32) -> bool {
+        self.slots_read.iter().any(|&slot| residency::protects(slot, frame))
     }
 
     fn begin_write_back(&mut self, subpage: u32, frame: u32) {
-        self.statistics.counts.evicted_dirty += 1;
         self.shared.frames.marks(frame).dirty.store(CLEAN, Ordering::Relaxed);
         self.writing += 1;
         self.misses
@@ -294,45 +368,79 @@ impl Worker {
     // ---- ahead of eviction ----------------------------------------------------------------------------------------------
 
     /// Writes back what will be evicted next and has changed, from where it lies: the worker has nothing to do, and the medium nothing
-    /// of it. Then an eviction finds it clean, and a sync has less to write. Returns whether anything was begun.
-    pub(crate) fn write_ahead(&mut self) -> bool {
+    /// of it. Then an eviction finds it clean, and a sync has less to write. Looks at a few frames a call, as mail and arrivals must not
+    /// wait for all of them.
+    pub(crate) fn write_ahead(&mut self) -> Ahead {
         if self.shared.cut.holds_back() || self.stopping() || !self.has_room_to_write() {
-            return false;
+            return Ahead::Nothing;
         }
         let now = self.shared.clock.now_ns();
         if now < self.retry_ns {
-            return false;
+            return Ahead::Nothing;
+        }
+        let turns = self.shared.turns();
+        if self.ahead.quiet_at == Some(turns) {
+            return Ahead::Nothing;
+        }
+        if now < self.ahead.rest_until_ns {
+            return Ahead::After(self.ahead.rest_until_ns);
         }
         let (first, shared) = (self.first_frame, self.shared.clone());
-        let mut chosen: Vec<u32> = Vec::with_capacity(AHEAD);
+        let (mut chosen, mut count) = ([0; AHEAD], 0);
+        let mut looks = 0;
         let mut look = |frame: FrameIndex| {
+            looks += 1;
             let marks = shared.frames.marks(first + frame.0);
             let idle = marks.dirty.load(Ordering::Relaxed) == DIRTY
                 && marks.pins.load(Ordering::Relaxed) == 0
                 && marks.referenced.load(Ordering::Relaxed) == 0;
-            if idle && chosen.len() < AHEAD {
-                chosen.push(frame.0);
+            if idle && self.held[frame.index()].linked && marks.begin_write() {
+                chosen[count] = frame.0;
+                count += 1;
             }
+            if count < AHEAD { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
-        self.replacement.coldest(self.frame_limit as usize / COLD_SHARE, &mut look);
-        chosen.retain(|&local| {
-            let dirty = &shared.frames.marks(first + local).dirty;
-            self.held[local as usize].linked
-                && dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        });
-        if chosen.is_empty() {
-            return false;
+        let round = &mut self.ahead;
+        if round.at == ColdCursor::START {
+            (round.begun_at, round.looked, round.found) = (turns, 0, false);
         }
+        round.at = self.replacement.coldest(round.at, AHEAD_LOOKS, &mut look);
+        round.looked += looks;
+        self.statistics.counts.looks_ahead += looks as u64;
+        if round.looked >= self.frame_limit as usize / COLD_SHARE {
+            round.at = ColdCursor::START;
+        }
+        let begun = count > 0 && self.write_chosen(&chosen[..count], now);
+        let round = &mut self.ahead;
+        round.found |= begun;
+        // What could not be begun because somebody uses it counts as nothing: he will have run when he does not any more.
+        if round.at == ColdCursor::START && !round.found {
+            round.quiet_at = Some(round.begun_at);
+            round.rest_until_ns = now + AHEAD_REST_NS;
+        }
+        Ahead::Again
+    }
+
+    /// Writes these frames, which are marked as being written, from where they lie, those aside that somebody uses. Returns whether
+    /// any was begun.
+    fn write_chosen(&mut self, chosen: &[u32], now: u64) -> bool {
+        let (first, shared) = (self.first_frame, self.shared.clone());
+        let mut begun = false;
         if !shared.alone() {
             // Another worker may have looked at the mark just before: then its slot names the frame.
             self.statistics.counts.barriers += 1;
             fulgurite_sys::barrier::expedited();
+            self.read_slots();
         }
-        let mut begun = false;
-        for &local in &chosen {
+        for &local in chosen {
             let frame = first + local;
             let marks = shared.frames.marks(frame);
             let used = !shared.alone() && self.used_elsewhere(frame) || marks.pins.load(Ordering::Acquire) > 0;
+            // The slots and the pins first: somebody who had looked at the mark before it changed may have stored its own over it
+            // since, and let go of the frame. Then it is as dirty as before, and writes to it do not wait for this one.
+            if !marks.still_writing() {
+                continue;
+            }
             if used || !self.has_room_to_write() {
                 marks.dirty.store(DIRTY, Ordering::Release);
                 continue;

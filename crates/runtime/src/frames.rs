@@ -5,46 +5,12 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
-/// What hits, pins and the evictor note of a frame, in a word, so that a look at a frame is a look at one line. Bytes that hits
-/// store into, plainly, so that a hit can never undo what the evictor does; and the pins.
-#[derive(Debug, Default)]
-#[repr(C)]
-pub(crate) struct Marks {
-    /// Set by every hit; taken by the replacement policy.
-    pub referenced: AtomicU8,
-    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`READ_ONLY`].
-    pub dirty: AtomicU8,
-    /// How many pins and woken waiters hold the frame.
-    pub pins: AtomicU16,
-}
-
-/// Flash holds what the frame does.
-pub(crate) const CLEAN: u8 = 0;
-/// The frame was written to since.
-pub(crate) const DIRTY: u8 = 1;
-/// The frame holds what a token needs (see `cut`): it is not written to before that was written, or copied.
-pub(crate) const SEALED: u8 = 2;
-/// The same, and its bytes are on their way to the medium.
-pub(crate) const WRITING: u8 = 3;
-/// The same, and a worker is copying it.
-pub(crate) const COPYING: u8 = 4;
-
-/// Flash holds what the frame does, and the subpage must not be written to.
-pub(crate) const READ_ONLY: u8 = 5;
-
-/// Whether a frame holds what flash does not.
-#[inline]
-pub(crate) fn has_changes(mark: u8) -> bool {
-    mark != CLEAN && mark != READ_ONLY
-}
-
-/// The most pins that may hold one frame: short of what the count can hold by more than all workers could add at once.
-pub(crate) const PINS_MAX: u16 = u16::MAX - 1024;
+pub(crate) use crate::marks::{CLEAN, COPYING, DIRTY, Marks, PINS_MAX, READ_ONLY, SEALED, WRITING, has_changes};
+use crate::primitive::{AtomicU16, Ordering};
 
 /// The frames of a runtime.
 #[derive(Debug)]

@@ -59,7 +59,8 @@ impl JobOptions {
         self.priority = priority;
         self
     }
-    /// After this time, from now, its accesses fail with [`AccessError::DeadlineExceeded`].
+    /// After this time, from its submission, its next miss or wait fails with [`AccessError::DeadlineExceeded`], and the wait that
+    /// it is in, unless that is for flash; hits go on. A job that has not begun by then never does.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
         self

@@ -23,9 +23,14 @@ mod evict;
 mod frames;
 mod job;
 mod mailbox;
+#[cfg(not(loom))]
+mod marks;
+#[cfg(loom)]
+pub mod marks;
 mod miss;
 mod near;
 mod primitive;
+mod queue;
 #[cfg(not(loom))]
 mod residency;
 #[cfg(loom)]

@@ -35,8 +35,6 @@ pub(crate) enum Message {
     Join { subpage: u32, waiter: Waiter },
     /// A fiber of this worker may go on: from the wait with this ticket, or from whatever wait it is in if that is 0.
     Wake { fiber: u32, ticket: u32, wake: Wake },
-    /// A job for this worker alone.
-    Job(Box<dyn ErasedJob>),
     /// Serve requests that are generated inside the worker.
     Serve(ServiceFactory),
     /// Have this many frames.
@@ -49,6 +47,8 @@ pub(crate) enum Message {
     OpenGate,
     /// Stand still with all other workers.
     Halt(Arc<Halt>),
+    /// Write these sealed frames, in this order.
+    Pump(Vec<u64>),
     /// Take a range of subpages out of DRAM, writing back what has changed or dropping it; tell what is still there.
     TakeOut { range: std::ops::Range<u32>, write_back: bool, reply: std::sync::mpsc::Sender<StillThere> },
     /// A job of the runtime itself, for the fiber that is kept for these.

@@ -185,7 +185,12 @@ impl Worker {
 
     /// Whether another write-back may be begun: they never take more than half of the requests, so that reads go on.
     pub(crate) fn has_room_to_write(&self) -> bool {
-        self.has_room() && self.writing < (self.requests.len() / 2).max(1)
+        self.room_to_write() > 0
+    }
+
+    /// How many may be.
+    pub(crate) fn room_to_write(&self) -> usize {
+        (self.requests.len() / 2).max(1).saturating_sub(self.writing).min(self.requests_free.len())
     }
 
     /// The same for writes that a sync waits for: they may take more, and what jobs write to meanwhile is not held up by those that
@@ -345,6 +350,7 @@ impl Worker {
     fn write_done(&mut self, subpage: u32, frame: u32, result: Result<(), FlashError>, now_ns: u64) {
         self.writing -= 1;
         let waiters = self.misses.get(SubpageIndex(subpage)).expect("a write-back is in the miss table").waiters;
+        self.statistics.counts.evicted_dirty += u64::from(result.is_ok());
         self.write_failure = result.err();
         self.first_write_failure = self.first_write_failure.or(self.write_failure);
         if result.is_ok() && waiters == 0 {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{FlashError, VersionError};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
+use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder};
 use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
@@ -27,6 +28,8 @@ pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
     watchdog: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+    /// What each worker answered when it was asked last.
+    last_answers: Mutex<Vec<WorkerStatistics>>,
 }
 
 /// Why a service did not end well.
@@ -61,7 +64,8 @@ impl Runtime {
             return Err(BuildError::NoBarrier);
         }
         fulgurite_fiber::install_overflow_handler();
-        let mut runtime = Runtime { shared: shared.clone(), threads: Vec::new(), watchdog: None };
+        let last_answers = Mutex::new(vec![WorkerStatistics::new(); config.workers]);
+        let mut runtime = Runtime { shared: shared.clone(), threads: Vec::new(), watchdog: None, last_answers };
         for id in 0..config.workers {
             let (ready, is_ready) = mpsc::channel();
             let (shared, core) = (shared.clone(), config.cores.get(id).copied());
@@ -118,20 +122,22 @@ impl Runtime {
             return Err(SubmitError::ShuttingDown);
         }
         self.check_pins(options.pins)?;
+        let queue = match options.worker {
+            None => &shared.injector,
+            Some(worker) => {
+                let workers = shared.routed.len();
+                shared.routed.get(worker).ok_or(SubmitError::NoSuchWorker { worker, workers })?
+            }
+        };
         let now = shared.clock.now_ns();
-        shared
-            .admission
-            .lock()
-            .admit(now, shared.injector.oldest_wait_ns(now))
-            .map_err(|o| SubmitError::Overloaded { wait_ns: o.wait_ns })?;
+        queue.admit(options.priority, now).map_err(|o| SubmitError::Overloaded { wait_ns: o.wait_ns })?;
         let (job, handle) = new_job(shared, options, now, code);
         match options.worker {
             None => shared.inject(job),
-            Some(worker) => shared
-                .mailboxes
-                .get(worker)
-                .ok_or(SubmitError::NoSuchWorker { worker, workers: shared.mailboxes.len() })?
-                .send(Message::Job(job)),
+            Some(worker) => {
+                queue.push(job);
+                shared.mailboxes[worker].send(Message::Nudge);
+            }
         }
         Ok(handle)
     }
@@ -246,14 +252,15 @@ impl Runtime {
         Ok(())
     }
 
-    /// What has been counted. Each worker answers at its next scheduling point; one that does not within two seconds is
-    /// left out (empty).
+    /// What has been counted. Each worker answers at its next scheduling point; of one that does not within two seconds this says
+    /// what it answered last.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.ask_statistics(false)
     }
 
-    /// As [`Runtime::statistics`], and starts counting anew.
+    /// As [`Runtime::statistics`], and starts counting anew. A worker that does not answer in time goes on counting, and is empty
+    /// here: what it has counted is in its next answer.
     #[must_use]
     pub fn take_statistics(&self) -> Statistics {
         self.ask_statistics(true)
@@ -270,9 +277,18 @@ impl Runtime {
                 answer
             })
             .collect();
+        let mut last_answers = self.last_answers.lock();
         let workers = replies
             .into_iter()
-            .map(|answer| answer.recv_timeout(Duration::from_secs(2)).unwrap_or_else(|_| WorkerStatistics::new()))
+            .zip(&mut *last_answers)
+            .map(|(answer, last)| match answer.recv_timeout(Duration::from_secs(2)) {
+                Ok(statistics) => {
+                    *last = if reset { WorkerStatistics::new() } else { statistics.clone() };
+                    statistics
+                }
+                Err(_) if reset => WorkerStatistics::new(),
+                Err(_) => last.clone(),
+            })
             .collect();
         Statistics { workers, dram_bytes: self.dram_bytes(), device: self.shared.flash.counters() }
     }
@@ -367,7 +383,7 @@ fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
             seen.1 += 1;
             // Told once, and again at each doubling.
             if seen.1.is_power_of_two() {
-                let name = *running.name.lock();
+                let name = running.name();
                 let for_s = limit.as_secs_f64() * f64::from(seen.1);
                 eprintln!(
                     "fulgurite: job \"{name}\" has kept worker {worker} for more than {for_s:.1} s without giving way; \
@@ -396,7 +412,7 @@ impl Drop for Runtime {
                 let _ = thread.join();
             }
         }
-        self.shared.injector.fail_all();
+        self.shared.fail_queued();
         if let Some((stop, thread)) = self.watchdog.take() {
             drop(stop);
             let _ = thread.join();

@@ -22,6 +22,10 @@ pub trait Service {
     /// Takes one request, which `next` said was there, and serves it. Runs on a fiber: several may be inside at a time,
     /// one after the other wherever one of them waits.
     fn run(&self, context: &mut Context);
+    /// The name by which its requests are reported.
+    fn name(&self) -> &'static str {
+        "service"
+    }
     /// How many pins one request may hold at once.
     fn pins(&self) -> u32 {
         4

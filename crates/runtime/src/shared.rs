@@ -1,24 +1,23 @@
 //! What all workers of a runtime share: the residency table, the frames, the slots, the mailboxes, the queue of new jobs.
 
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_policy::Admission;
 use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
 use crate::Durable;
-use crate::config::{BuildError, Builder, Layout};
+use crate::config::{BuildError, Builder, Layout, own_fibers};
 use crate::cut::{Cut, Gate};
 use crate::frames::Frames;
-use crate::job::{ErasedJob, JobError};
+use crate::job::ErasedJob;
 use crate::mailbox::Mailbox;
 use crate::near::Near;
 use crate::primitive::AtomicU32;
+use crate::queue::JobQueue;
 use crate::residency;
 use crate::table::Table;
 
@@ -60,7 +59,10 @@ pub(crate) struct Shared {
     /// What is saved with every sync.
     pub parts: Mutex<Vec<Arc<dyn Durable>>>,
     pub mailboxes: Box<[Mailbox]>,
-    pub injector: Injector,
+    /// Jobs that any worker may run.
+    pub injector: JobQueue,
+    /// One per worker: jobs that it must run.
+    pub routed: Box<[CachePadded<JobQueue>]>,
     pub flash: Arc<dyn Flash>,
     /// The medium may say that subpages must not be read, or not be written.
     pub permissions: bool,
@@ -70,7 +72,6 @@ pub(crate) struct Shared {
     /// Workers that may still have fibers: while there is one, all of them serve each other.
     pub active: AtomicUsize,
     pub dram_bytes: AtomicU64,
-    pub admission: Mutex<Admission>,
     /// What each worker runs now, for the watchdog.
     pub running: Box<[CachePadded<Running>]>,
     /// Next linear addresses of shared and owned regions.
@@ -79,17 +80,34 @@ pub(crate) struct Shared {
 }
 
 /// What a worker runs now.
-#[derive(Default)]
 pub(crate) struct Running {
     /// Counts fibers resumed and jobs begun; unchanged for long means that one does not give its core back.
     pub turns: AtomicU64,
     /// Whether a fiber runs at all.
     pub busy: AtomicBool,
-    /// The name of its job.
-    pub name: Mutex<&'static str>,
+    /// Which one.
+    pub fiber: AtomicU32,
+    /// By fiber: the name of its job, or of its service.
+    names: Box<[Mutex<&'static str>]>,
 }
 
 impl Running {
+    fn new(fibers: usize) -> Running {
+        Running {
+            turns: AtomicU64::new(0),
+            busy: AtomicBool::new(false),
+            fiber: AtomicU32::new(0),
+            names: (0..fibers).map(|_| Mutex::new("job")).collect(),
+        }
+    }
+    /// A fiber begins something of this name.
+    pub(crate) fn begins(&self, fiber: u32, name: &'static str) {
+        *self.names[fiber as usize].lock() = name;
+    }
+    /// The name of what the fiber that runs has begun.
+    pub(crate) fn name(&self) -> &'static str {
+        *self.names[self.fiber.load(Ordering::Relaxed) as usize].lock()
+    }
     /// Counts one; only the worker does.
     #[inline]
     pub(crate) fn turn(&self) {
@@ -120,7 +138,8 @@ impl Shared {
             sync_turn: Mutex::new(()),
             parts: Mutex::new(Vec::new()),
             mailboxes,
-            injector: Injector::default(),
+            injector: JobQueue::new(config.admission),
+            routed: (0..workers).map(|_| CachePadded::new(JobQueue::new(config.admission))).collect(),
             flash: config.flash.clone(),
             permissions: config.flash.restricts(),
             clock: Clock::get(),
@@ -128,8 +147,7 @@ impl Shared {
             stopping: AtomicBool::new(false),
             active: AtomicUsize::new(0),
             dram_bytes: AtomicU64::new(config.dram_bytes),
-            admission: Mutex::new(Admission::new(config.admission)),
-            running: (0..workers).map(|_| CachePadded::new(Running::default())).collect(),
+            running: (0..workers).map(|_| CachePadded::new(Running::new(own_fibers(config.fibers)))).collect(),
             next_shared: AtomicU64::new(0),
             next_owned: AtomicU64::new(config.pool_bytes - config.owned_bytes),
         })
@@ -161,6 +179,10 @@ impl Shared {
             pins.fetch_add(by, Ordering::AcqRel);
         }
     }
+    /// Fibers resumed and jobs begun, on all workers.
+    pub(crate) fn turns(&self) -> u64 {
+        self.running.iter().map(|running| running.turns.load(Ordering::Relaxed)).sum()
+    }
     /// The first frame of a worker.
     pub(crate) fn first_frame(&self, worker: u32) -> u32 {
         worker * self.layout.frames_per_worker_max
@@ -169,6 +191,11 @@ impl Shared {
     pub(crate) fn inject(&self, job: Box<dyn ErasedJob>) {
         self.injector.push(job);
         self.call_one();
+    }
+    /// Fails all jobs that have not begun.
+    pub(crate) fn fail_queued(&self) {
+        self.injector.fail_all();
+        self.routed.iter().for_each(|queue| queue.fail_all());
     }
     /// Wakes one worker that sleeps and would take the job at the head of the common queue, if there is one.
     pub(crate) fn call_one(&self) {
@@ -188,100 +215,6 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        self.injector.fail_all();
-    }
-}
-
-/// The jobs that any worker may run, most urgent first, oldest first among these.
-#[derive(Default)]
-pub(crate) struct Injector {
-    heap: Mutex<BinaryHeap<Queued>>,
-    count: AtomicUsize,
-    /// What the job at the head declares.
-    head_pins: std::sync::atomic::AtomicU32,
-    /// When the job at the head was submitted, about; for admission.
-    oldest_ns: AtomicU64,
-    sequence: AtomicU64,
-}
-
-/// A job in a queue, ordered by priority and age.
-pub(crate) struct Queued {
-    pub job: Box<dyn ErasedJob>,
-    pub sequence: u64,
-}
-impl Queued {
-    fn key(&self) -> (crate::Priority, std::cmp::Reverse<u64>) {
-        (self.job.control().priority, std::cmp::Reverse(self.sequence))
-    }
-}
-impl PartialEq for Queued {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-impl Eq for Queued {}
-impl PartialOrd for Queued {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Queued {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.key().cmp(&other.key())
-    }
-}
-
-impl Injector {
-    fn push(&self, job: Box<dyn ErasedJob>) {
-        let mut heap = self.heap.lock();
-        heap.push(Queued { job, sequence: self.sequence.fetch_add(1, Ordering::Relaxed) });
-        self.changed(&heap);
-    }
-    /// Publishes what the head is, with the heap locked.
-    fn changed(&self, heap: &BinaryHeap<Queued>) {
-        if let Some(head) = heap.peek() {
-            self.oldest_ns.store(head.job.control().submitted_ns, Ordering::Relaxed);
-            self.head_pins.store(head.job.control().pins, Ordering::Relaxed);
-        }
-        self.count.store(heap.len(), Ordering::Release);
-    }
-    /// One load, for every scheduling point.
-    #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
-    }
-    /// The pins that the job at the head declares, if there is one.
-    #[inline(always)]
-    pub(crate) fn head_pins(&self) -> Option<u32> {
-        if self.is_empty() { None } else { Some(self.head_pins.load(Ordering::Relaxed)) }
-    }
-    /// The job at the head, if its pins fit.
-    #[inline]
-    pub(crate) fn pop(&self, fits: impl Fn(u32) -> bool) -> Option<Box<dyn ErasedJob>> {
-        if self.is_empty() { None } else { self.pop_head(fits) }
-    }
-    fn pop_head(&self, fits: impl Fn(u32) -> bool) -> Option<Box<dyn ErasedJob>> {
-        let mut heap = self.heap.lock();
-        if !fits(heap.peek()?.job.control().pins) {
-            return None;
-        }
-        let job = heap.pop().map(|q| q.job);
-        self.changed(&heap);
-        job
-    }
-    /// How long the job at the head has waited, in nanoseconds.
-    pub(crate) fn oldest_wait_ns(&self, now_ns: u64) -> u64 {
-        if self.is_empty() { 0 } else { now_ns.saturating_sub(self.oldest_ns.load(Ordering::Relaxed)) }
-    }
-    pub(crate) fn fail_all(&self) {
-        // Not under the lock: dropping a job runs code of its owner.
-        let queued = {
-            let mut heap = self.heap.lock();
-            self.count.store(0, Ordering::Release);
-            std::mem::take(&mut *heap)
-        };
-        for Queued { job, .. } in queued {
-            crate::job::refuse(job, |name| JobError::ShutDown { name });
-        }
+        self.fail_queued();
     }
 }

@@ -56,6 +56,8 @@ counts! {
     evicted_dirty, "counter";
     /// Frames written back ahead of eviction, while there was nothing else to do.
     written_ahead, "counter";
+    /// Frames looked at for that.
+    looks_ahead, "counter";
     /// Victims that turned out to be in use.
     evict_in_use, "counter";
     /// Expedited barriers.
@@ -103,6 +105,45 @@ pub(crate) fn latencies() -> Histogram<u64> {
     let mut histogram = Histogram::new_with_bounds(1, 1 << 40, 2).expect("constant bounds are valid");
     histogram.auto(false);
     histogram
+}
+
+/// Bounds of the buckets that are told to Prometheus, in nanoseconds and as they are written: from a hit's time to that of a medium
+/// that hangs, three for a factor of ten. Buckets add up over workers and machines, which quantiles do not.
+const BUCKETS: [(u64, &str); 22] = [
+    (1_000, "0.000001"),
+    (2_000, "0.000002"),
+    (5_000, "0.000005"),
+    (10_000, "0.00001"),
+    (20_000, "0.00002"),
+    (50_000, "0.00005"),
+    (100_000, "0.0001"),
+    (200_000, "0.0002"),
+    (500_000, "0.0005"),
+    (1_000_000, "0.001"),
+    (2_000_000, "0.002"),
+    (5_000_000, "0.005"),
+    (10_000_000, "0.01"),
+    (20_000_000, "0.02"),
+    (50_000_000, "0.05"),
+    (100_000_000, "0.1"),
+    (200_000_000, "0.2"),
+    (500_000_000, "0.5"),
+    (1_000_000_000, "1"),
+    (2_000_000_000, "2"),
+    (5_000_000_000, "5"),
+    (10_000_000_000, "10"),
+];
+
+/// For each bound, how many times were no longer; to the histogram's precision, one part in 128.
+fn cumulative(histogram: &Histogram<u64>) -> impl Iterator<Item = (&'static str, u64)> {
+    let mut recorded = histogram.iter_recorded().peekable();
+    let mut count = 0;
+    BUCKETS.into_iter().map(move |(bound, text)| {
+        while let Some(step) = recorded.next_if(|step| step.value_iterated_to() <= bound) {
+            count += step.count_at_value();
+        }
+        (text, count)
+    })
 }
 
 impl WorkerStatistics {
@@ -160,14 +201,15 @@ impl Statistics {
         ];
         for (of, (name, help)) in times.into_iter().enumerate() {
             let _ = writeln!(out, "# HELP fulgurite_{name}_seconds {help}");
-            let _ = writeln!(out, "# TYPE fulgurite_{name}_seconds summary");
+            let _ = writeln!(out, "# TYPE fulgurite_{name}_seconds histogram");
             for (worker, w) in self.workers.iter().enumerate() {
                 let histogram = if of == 0 { &w.miss_ns } else { &w.job_ns };
-                for q in [0.5, 0.99, 0.999] {
-                    let seconds = histogram.value_at_quantile(q) as f64 / 1e9;
+                for (bound, count) in cumulative(histogram) {
                     let _ =
-                        writeln!(out, "fulgurite_{name}_seconds{{worker=\"{worker}\",quantile=\"{q}\"}} {seconds:.9}");
+                        writeln!(out, "fulgurite_{name}_seconds_bucket{{worker=\"{worker}\",le=\"{bound}\"}} {count}");
                 }
+                let all = histogram.len();
+                let _ = writeln!(out, "fulgurite_{name}_seconds_bucket{{worker=\"{worker}\",le=\"+Inf\"}} {all}");
                 let sum = histogram.mean() * histogram.len() as f64 / 1e9;
                 let _ = writeln!(out, "fulgurite_{name}_seconds_sum{{worker=\"{worker}\"}} {sum:.9}");
                 let _ = writeln!(out, "fulgurite_{name}_seconds_count{{worker=\"{worker}\"}} {}", histogram.len());

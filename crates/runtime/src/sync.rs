@@ -179,9 +179,15 @@ impl Runtime {
         let drain = begun.elapsed();
         self.each_part("saved", |part, context| part.save(context))?;
         shared.cut.begin();
-        let reports = self.halt_all(Halted::Seal).1;
+        let mut reports = self.halt_all(Halted::Seal).1;
         drop(gate);
         let closed = begun.elapsed();
+        // Here and not on the worker, which serves its readers meanwhile.
+        for report in &mut reports {
+            let mut order = std::mem::take(&mut report.order);
+            order.sort_unstable();
+            shared.mailboxes[report.worker as usize].send(Message::Pump(order));
+        }
         self.wait_for_cut()?;
         let named = match shared.cut.failure() {
             Some(error) => Err(error.into()),

@@ -15,6 +15,9 @@
 //! frames. What is decided is decided in `policy`.
 
 mod tasks;
+#[cfg(all(test, not(loom)))]
+mod tests;
+mod timers;
 
 use std::collections::{BinaryHeap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,11 +32,12 @@ use fulgurite_policy::{AnyReplacement, Choice, FiberIndex, MissTable, Point, Pre
 
 use crate::config::{BuildError, own_fibers};
 use crate::context::{Context, FiberState, WaitsFor};
+use crate::evict::{Ahead, AheadRound};
 use crate::job::{Control, ErasedJob, Finish, JobError, SubmitError, drop_payload, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Request;
 use crate::service::{Next, Service, ServiceEnd, ServiceFactory};
-use crate::shared::{Queued, Shared};
+use crate::shared::Shared;
 use crate::stats::WorkerStatistics;
 
 /// How often the rarely needed is looked at: time-outs of the medium.
@@ -82,6 +86,10 @@ pub(crate) struct Worker {
     pub(crate) stuck_since_ns: u64,
     /// Where the evictor goes on looking for frames beyond the limit.
     pub(crate) shrink_at: u32,
+    /// The other workers' slots, as they were after the last barrier.
+    pub(crate) slots_read: Vec<u32>,
+    /// The search for what to write ahead.
+    pub(crate) ahead: AheadRound,
     /// Numbers flushes, so that a late one is not taken for the latest.
     pub(crate) flush_number: u32,
     pub(crate) flush_result: Option<Result<(), fulgurite_flash::FlashError>>,
@@ -94,8 +102,8 @@ pub(crate) struct Worker {
     idle: Vec<u32>,
     /// Frames promised to the pins of jobs that have begun.
     pins_promised: u32,
-    jobs: BinaryHeap<Queued>,
-    jobs_sequence: u64,
+    /// Jobs that went before a more urgent one that did not fit, since one did.
+    passed: u32,
     service: Option<Serving>,
     /// The service said just now that a request is there: what takes it does not ask again.
     service_ready: bool,
@@ -105,6 +113,8 @@ pub(crate) struct Worker {
     timers: BinaryHeap<std::cmp::Reverse<(u64, u32, u32)>>,
     /// A fiber that has ended its job asks what is next; it could begin a job itself.
     at_rest: bool,
+    /// The service is being asked what is next, perhaps on a fiber's stack.
+    asking: bool,
     /// What it decided.
     decided: Option<Choice>,
     next_arrival_ns: u64,
@@ -119,8 +129,10 @@ pub(crate) struct Worker {
     pub(crate) drained: Option<std::sync::mpsc::Sender<()>>,
     /// Fibers that wait for the gate, and their tickets.
     pub(crate) gate_waiters: Vec<(u32, u32)>,
-    /// Up to which frame sealed ones have been looked for.
-    pub(crate) pump_at: u32,
+    /// Sealed frames in the order in which they are written (see `cut`), and how many of them have been looked at. Has room for all
+    /// frames from the start; empty while the order is being made.
+    pub(crate) pump_order: Vec<u64>,
+    pub(crate) pump_at: usize,
     /// Sealed frames being written from where they lie.
     pub(crate) pumped: usize,
     /// Mail that came while the worker was halted.
@@ -147,6 +159,7 @@ pub(crate) struct Held {
 
 struct Serving {
     service: Rc<dyn Service>,
+    name: &'static str,
     pins: u32,
     done: std::sync::mpsc::Sender<Result<(), ServiceEnd>>,
     running: u32,
@@ -223,6 +236,7 @@ impl Worker {
             frame_limit: 0,
             beyond: 0,
             at_rest: false,
+            asking: false,
             free: Vec::with_capacity(frames_max as usize),
             held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
             writing: 0,
@@ -233,6 +247,8 @@ impl Worker {
             late: 0,
             stuck_since_ns: 0,
             shrink_at: 0,
+            slots_read: Vec::with_capacity(config.workers),
+            ahead: AheadRound::NEW,
             flush_number: 0,
             flush_result: None,
             low_water: 0,
@@ -241,8 +257,7 @@ impl Worker {
             spare_stacks: Vec::new(),
             idle: (0..config.fibers as u32).rev().collect(),
             pins_promised: 0,
-            jobs: BinaryHeap::new(),
-            jobs_sequence: 0,
+            passed: 0,
             service: None,
             service_ready: false,
             services: VecDeque::new(),
@@ -255,7 +270,8 @@ impl Worker {
             left: false,
             drained: None,
             gate_waiters: Vec::new(),
-            pump_at: u32::MAX,
+            pump_order: Vec::with_capacity(frames_max as usize),
+            pump_at: 0,
             pumped: 0,
             mail_put_off: VecDeque::new(),
             own_jobs: VecDeque::new(),
@@ -296,7 +312,7 @@ impl Worker {
                         Some(fiber) => point = Worker::resume(worker, fiber),
                         None => point = (*worker).wait(),
                     },
-                    Choice::WaitFor(_) | Choice::Wait => {
+                    Choice::Wait => {
                         if (*worker).stopping() && (*worker).may_end() {
                             break;
                         }
@@ -326,6 +342,7 @@ impl Worker {
         self.statistics.counts.resumes += 1;
         let running = &self.shared.running[self.id as usize];
         running.turn();
+        running.fiber.store(index, Ordering::Relaxed);
         running.busy.store(true, Ordering::Relaxed);
         let slot = &mut self.fibers[index as usize];
         if slot.fiber.is_none() {
@@ -354,6 +371,12 @@ impl Worker {
     /// another stack. That memory is beyond the budget.
     fn bury(&mut self, index: u32) {
         let stack_bytes = self.shared.config.stack_bytes;
+        self.at_rest = false;
+        if std::mem::take(&mut self.asking)
+            && let Some(serving) = &mut self.service
+        {
+            serving.died = Some(format!("to say what is next, it overflowed a stack of {stack_bytes} bytes"));
+        }
         let slot = &mut self.fibers[index as usize];
         std::mem::forget(slot.fiber.take());
         if slot.state.in_section() {
@@ -361,7 +384,7 @@ impl Worker {
             self.shared.gates[self.id as usize].leave();
         }
         slot.state = Rc::new(slot.state.successor());
-        let name = slot.finish.as_ref().map_or("service", |(_, control)| control.name);
+        let name = self.shared.running[self.id as usize].name();
         eprintln!("fulgurite: job \"{name}\" overflowed its stack of {stack_bytes} bytes on worker {}", self.id);
         if let Some((finish, control)) = slot.finish.take() {
             finish.fail(JobError::StackOverflow { name: control.name, stack_bytes });
@@ -399,7 +422,7 @@ impl Worker {
         if self.in_flight() > 0 {
             self.poll();
         }
-        if !self.timers.is_empty() {
+        if self.timer_is_due() {
             self.ring_timers();
         }
         self.make_room();
@@ -454,12 +477,7 @@ impl Worker {
                 Message::Join { subpage, waiter } => self.join_from_outside(subpage, waiter),
                 Message::Wake { fiber, ticket: 0, wake } => self.wake_local(fiber, wake, shared.clock.now_ns()),
                 Message::Wake { fiber, ticket, wake } => self.wake_ticket(fiber, ticket, wake),
-                Message::Job(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
                 Message::Stop => self.begin_stop(),
-                Message::Job(job) => {
-                    self.jobs.push(Queued { job, sequence: self.jobs_sequence });
-                    self.jobs_sequence += 1;
-                }
                 Message::Serve(factory) => self.services.push_back(factory),
                 Message::SetFrames(count) => self.set_frames(count),
                 Message::Statistics { reset, reply } => {
@@ -467,14 +485,15 @@ impl Worker {
                     self.statistics.counts.frames_free = self.free.len() as u64;
                     self.statistics.counts.pending = self.scheduler.pending() as u64;
                     self.statistics.counts.in_flight = self.in_flight() as u64;
-                    let _ = reply.send(self.statistics.clone());
-                    if reset {
+                    // Who has given up waiting does not get it: then it is not lost.
+                    if reply.send(self.statistics.clone()).is_ok() && reset {
                         self.statistics = WorkerStatistics::new();
                     }
                 }
                 Message::CloseGate(drained) => self.close_gate(drained),
                 Message::OpenGate => self.open_gate(),
                 Message::Halt(halt) => self.halt(&halt),
+                Message::Pump(order) => self.begin_pump(order),
                 Message::OwnJob(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
                 Message::OwnJob(job) => self.own_jobs.push_back(job),
                 Message::TakeOut { range, write_back, reply } => {
@@ -554,28 +573,6 @@ impl Worker {
         self.scheduler.yielded(FiberIndex(fiber), age, self.shared.clock.now_ns());
     }
 
-    /// Notes that a fiber is about to sleep until then. Returns the ticket of this wait.
-    pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) -> u32 {
-        let ticket = self.will_wait(fiber, WaitsFor::Outside, self.shared.clock.now_ns());
-        self.timers.push(std::cmp::Reverse((until_ns, fiber, ticket)));
-        ticket
-    }
-
-    /// Ends the wait that has just begun with the job's deadline, if it has one.
-    pub(crate) fn until_deadline(&mut self, fiber: u32, ticket: u32) {
-        if let Some(deadline_ns) = self.fibers[fiber as usize].state.deadline_ns() {
-            // Most waits end before that: their timers must not pile up.
-            if self.timers.len() > 4 * self.fibers.len() {
-                let fibers = &self.fibers;
-                self.timers.retain(|std::cmp::Reverse((_, fiber, ticket))| {
-                    let state = &fibers[*fiber as usize].state;
-                    state.waiting.get() && state.ticket.get() == *ticket
-                });
-            }
-            self.timers.push(std::cmp::Reverse((deadline_ns + 1, fiber, ticket)));
-        }
-    }
-
     /// Ends the waits of jobs that were cancelled; those for flash end by themselves.
     fn wake_cancelled(&mut self) {
         let now = self.shared.clock.now_ns();
@@ -585,17 +582,6 @@ impl Worker {
             if state.waiting.get() && ends && state.cancelled() {
                 self.wake_local(fiber as u32, Wake::Retry, now);
             }
-        }
-    }
-
-    fn ring_timers(&mut self) {
-        let now = self.shared.clock.now_ns();
-        while let Some(&std::cmp::Reverse((at, fiber, ticket))) = self.timers.peek() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
-            self.wake_ticket(fiber, ticket, Wake::Retry);
         }
     }
 
@@ -623,9 +609,9 @@ impl Worker {
         }
         let spin_ns = self.shared.config.spin.as_nanos() as u64;
         // Whether a job of the common queue could begin here; nothing but a wake-up changes that.
-        let open = self.scheduler.may_start() && !self.idle.is_empty() && self.jobs.is_empty();
+        let open = self.scheduler.may_start() && !self.idle.is_empty() && (self.none_routed() || self.may_pass());
         let open_for = if open { self.pins_that_fit() + 1 } else { 0 };
-        let job_waits = |this: &Self| open && this.shared.injector.head_pins().is_some_and(|pins| this.fits(pins));
+        let job_waits = |this: &Self| open && this.next_job().is_some();
         // Waiting for flash, or for an arrival that is nearer than a sleep is long: poll.
         let poll_until = begin.saturating_add(spin_ns);
         while self.in_flight() > 0 || wanted < poll_until {
@@ -645,10 +631,15 @@ impl Worker {
         if self.scheduler.has_runnable() {
             return Point::Idle;
         }
-        if self.in_flight() == 0 && self.write_ahead() {
+        let ahead = if self.in_flight() == 0 { self.write_ahead() } else { Ahead::Nothing };
+        if ahead == Ahead::Again {
             return Point::Idle;
         }
+        now = clock.now_ns();
         let mut timeout = wanted.saturating_sub(now);
+        if let Ahead::After(ns) = ahead {
+            timeout = timeout.min(ns.saturating_sub(now));
+        }
         if self.in_flight() > 0 || self.stopping() || self.beyond > 0 {
             timeout = timeout.min(CHECK_NS);
         }
@@ -690,15 +681,17 @@ impl Worker {
         {
             let made = catch_unwind(AssertUnwindSafe(move || {
                 let service = make();
-                let pins = service.pins();
-                (service, pins)
+                let (name, pins) = (service.name(), service.pins());
+                (service, name, pins)
             }));
             match made {
-                Ok((_, pins)) if pins > 4 && pins >= self.frame_limit => {
+                Ok((_, _, pins)) if pins > 4 && pins >= self.frame_limit => {
                     let frames = self.frame_limit;
                     let _ = done.send(Err(ServiceEnd::Refused(SubmitError::TooManyPins { pins, frames })));
                 }
-                Ok((service, pins)) => self.service = Some(Serving { service, pins, done, running: 0, died: None }),
+                Ok((service, name, pins)) => {
+                    self.service = Some(Serving { service, name, pins, done, running: 0, died: None });
+                }
                 Err(panic) => {
                     let _ = done.send(Err(ServiceEnd::Died(panic_text(panic))));
                 }
@@ -715,13 +708,11 @@ impl Worker {
     fn begin_stop(&mut self) {
         let now = self.shared.clock.now_ns();
         self.stopping_ns = now.max(1);
-        for queued in std::mem::take(&mut self.jobs) {
-            refuse(queued.job, |name| JobError::ShutDown { name });
-        }
         for job in std::mem::take(&mut self.own_jobs) {
             refuse(job, |name| JobError::ShutDown { name });
         }
         self.shared.injector.fail_all();
+        self.shared.routed[self.id as usize].fail_all();
         self.timers.clear();
         self.wake_all(WaitsFor::Outside, now);
     }

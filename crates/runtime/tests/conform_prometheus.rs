@@ -77,7 +77,7 @@ fn read(text: &str) -> Result<BTreeMap<String, Family>, String> {
             }
         } else if let Some(kind) = line.strip_prefix("# TYPE ") {
             let Some((name, kind)) = kind.split_once(' ') else { return wrong("a type without a name") };
-            if !is_name(name) || !["counter", "gauge", "summary"].contains(&kind) {
+            if !is_name(name) || !["counter", "gauge", "histogram"].contains(&kind) {
                 return wrong("no name or no type that is in use here");
             }
             current = name.to_owned();
@@ -98,11 +98,11 @@ fn read(text: &str) -> Result<BTreeMap<String, Family>, String> {
             let Some(family) = families.get_mut(&current) else { return wrong("a sample before any type") };
             let suffix = match name.strip_prefix(current.as_str()) {
                 Some("") => "",
-                Some(suffix @ ("_sum" | "_count")) if family.kind == "summary" => suffix,
+                Some(suffix @ ("_sum" | "_count" | "_bucket")) if family.kind == "histogram" => suffix,
                 _ => return wrong("a sample of another metric than the one whose type came last"),
             };
-            if labels.contains_key("quantile") != (family.kind == "summary" && suffix.is_empty()) {
-                return wrong("quantiles belong to summaries, and to all of their samples but sum and count");
+            if labels.contains_key("le") != (suffix == "_bucket") || family.kind == "histogram" && suffix.is_empty() {
+                return wrong("bounds belong to buckets, and histograms have no samples but these, sum and count");
             }
             if !is_name(name) || !series.insert((name.to_owned(), labels.clone())) {
                 return wrong("no name, or a series twice");
@@ -172,16 +172,29 @@ fn the_text_says_what_the_numbers_say() {
     for (name, total, of) in [("miss", &total.miss_ns, 0), ("job", &total.job_ns, 1)] {
         let name = format!("fulgurite_{name}_seconds");
         let family = &families[&name];
-        assert_eq!(family.kind, "summary", "{name}");
+        assert_eq!(family.kind, "histogram", "{name}");
         assert_eq!(family.sum("_count"), total.len() as f64, "{name}: the sum is the total");
         for (worker, its) in statistics.workers.iter().enumerate() {
             let histogram = if of == 0 { &its.miss_ns } else { &its.job_ns };
             let worker = worker.to_string();
             let count = family.value("_count", &[("worker", &worker)]);
             assert_eq!(count, histogram.len() as f64, "{name}, worker {worker}");
-            let quantiles = ["0.5", "0.99", "0.999"].map(|q| family.value("", &[("worker", &worker), ("quantile", q)]));
-            assert!(quantiles.is_sorted(), "{name}, worker {worker}: {quantiles:?}");
-            assert!(quantiles[2] <= histogram.max() as f64 / 1e9 + 1e-9, "{name}: {quantiles:?}");
+            // In the order of the text, which is that of the bounds.
+            let of_worker =
+                |(suffix, labels, _): &&(String, Labels, f64)| suffix == "_bucket" && labels["worker"] == worker;
+            let buckets =
+                Vec::from_iter(family.samples.iter().filter(of_worker).map(|(_, labels, n)| (&labels["le"], *n)));
+            assert_eq!(buckets.last().map(|(bound, n)| (bound.as_str(), *n)), Some(("+Inf", count)), "{name}");
+            assert!(buckets.is_sorted_by_key(|(_, n)| n), "{name}: a bucket counts those below it, too: {buckets:?}");
+            let bounds = Vec::from_iter(buckets.iter().map(|(bound, _)| bound.parse::<f64>().unwrap()));
+            assert!(bounds.is_sorted_by(|a, b| a < b) && bounds.len() > 20, "{name}: {bounds:?}");
+            for (bound, n) in &buckets[..buckets.len() - 1] {
+                // A time lies in a step of the histogram, which is one part in 128 wide.
+                let ns = bound.parse::<f64>().unwrap() * 1e9;
+                let (least, most) = ((ns * 0.99) as u64, (ns * 1.01) as u64);
+                let between = histogram.count_between(0, least)..=histogram.count_between(0, most);
+                assert!(between.contains(&(*n as u64)), "{name}: {n} up to {bound} s, and {between:?}");
+            }
             let sum = family.value("_sum", &[("worker", &worker)]);
             assert!(sum * 1e9 <= count * histogram.max() as f64 + 1.0, "{name}: {sum} s in {count} times");
             assert!(sum * 1e9 >= count * histogram.min() as f64 - 1.0, "{name}: {sum} s in {count} times");
@@ -225,7 +238,9 @@ fn the_reader_is_strict() {
         ("not a number", "# TYPE a gauge\na NaN\n"),
         ("a stranger", "# TYPE a gauge\nb 1\n"),
         ("a sum of a gauge", "# TYPE a gauge\na_sum 1\n"),
-        ("no quantile", "# TYPE a summary\na 1\n"),
+        ("no bucket", "# TYPE a histogram\na 1\n"),
+        ("a bucket without a bound", "# TYPE a histogram\na_bucket 1\n"),
+        ("a bound of a sum", "# TYPE a histogram\na_sum{le=\"1\"} 1\n"),
         ("no samples", "# TYPE a gauge\n"),
         ("no end", "# TYPE a gauge\na 1"),
         ("two helps", "# HELP a x\n# HELP a y\n# TYPE a gauge\na 1\n"),

@@ -3,14 +3,16 @@
 //! Method: this binary starts itself as a child whose standard error is read. The child's job keeps its core until it is
 //! told that the report was seen, so nothing depends on how long things take. How a job ended is asked of its handle.
 
+use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite_flash::MemoryFlash;
-use fulgurite_runtime::{JobError, JobOptions, Runtime};
+use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
 
 /// Which of its parts the child plays.
 const PART: &str = "FULGURITE_TEST_PART";
@@ -30,6 +32,37 @@ fn overflow(depth: u64) -> u64 {
     if depth == u64::MAX { 0 } else { overflow(depth + 1) + room[(depth % 64) as usize] }
 }
 
+/// One request, which keeps its core until it is told.
+struct Reads {
+    done: Cell<bool>,
+}
+impl Service for Reads {
+    fn next(&self) -> Next {
+        if self.done.get() { Next::Finished } else { Next::Ready }
+    }
+    fn run(&self, _: &mut Context) {
+        self.done.set(true);
+        assert_eq!(std::io::stdin().read(&mut [0]).unwrap(), 1);
+    }
+    fn name(&self) -> &'static str {
+        "the service"
+    }
+}
+
+/// Nothing to do, and a stack too small to say so.
+struct Deep {
+    armed: Arc<AtomicBool>,
+}
+impl Service for Deep {
+    fn next(&self) -> Next {
+        if self.armed.load(Ordering::Relaxed) {
+            std::hint::black_box(overflow(0));
+        }
+        Next::At(u64::MAX)
+    }
+    fn run(&self, _: &mut Context) {}
+}
+
 /// Runs only as the child of the tests below.
 #[test]
 #[ignore = "started by the other tests, which read what it prints"]
@@ -41,6 +74,43 @@ fn child() {
             let options = JobOptions::new().name("one that never yields");
             let told = runtime.submit_with(&options, |_| std::io::stdin().read(&mut [0]).unwrap());
             assert_eq!(told.unwrap().wait(), Ok(1));
+        }
+        "keeps its core after another" => {
+            let begun = Arc::new(AtomicBool::new(false));
+            let has_begun = begun.clone();
+            let told = runtime
+                .submit_with(&JobOptions::new().name("the first"), move |m| {
+                    while !has_begun.load(Ordering::Relaxed) {
+                        m.yield_now().unwrap();
+                    }
+                    std::io::stdin().read(&mut [0]).unwrap()
+                })
+                .unwrap();
+            let second = runtime.submit_with(&JobOptions::new().name("the second"), move |m| {
+                begun.store(true, Ordering::Relaxed);
+                m.sleep(Duration::from_millis(1))
+            });
+            assert_eq!(told.wait(), Ok(1));
+            assert_eq!(second.unwrap().wait(), Ok(Ok(())));
+        }
+        "serves" => {
+            goes_on(&runtime);
+            runtime.serve(|_| Reads { done: Cell::new(false) }).unwrap();
+        }
+        "overflows while it is asked" => {
+            // The end of a job, on whose fiber the service is asked.
+            let armed = Arc::new(AtomicBool::new(false));
+            let (its, arms) = (armed.clone(), armed);
+            std::thread::scope(|scope| {
+                let served = scope.spawn(|| runtime.serve(move |_| Deep { armed: its.clone() }));
+                let job = runtime.submit_with(&JobOptions::new().name("the last"), move |m| {
+                    m.sleep(Duration::from_millis(50)).unwrap();
+                    arms.store(true, Ordering::Relaxed);
+                });
+                assert_eq!(job.unwrap().wait(), Ok(()));
+                let error = served.join().unwrap().unwrap_err();
+                assert!(error.to_string().contains("to say what is next, it overflowed"), "{error}");
+            });
         }
         "overflows" => {
             let job = runtime.submit_with(&JobOptions::new().name("one without end"), |_| overflow(0)).unwrap();
@@ -103,8 +173,19 @@ fn a_job_that_never_yields_is_reported_by_name() {
 }
 
 #[test]
+fn who_keeps_the_core_is_named_and_not_who_began_last() {
+    report("keeps its core after another", &["fulgurite: ", "job \"the first\"", "worker 0"]);
+    report("serves", &["fulgurite: ", "job \"the service\"", "worker 0"]);
+}
+
+#[test]
 fn a_job_that_overflows_is_reported_by_name() {
     report("overflows", &["fulgurite: ", "job \"one without end\"", "overflowed its stack", "worker 0"]);
+}
+
+#[test]
+fn a_service_that_overflows_while_it_is_asked_ends() {
+    report("overflows while it is asked", &["fulgurite: ", "overflowed its stack", "worker 0"]);
 }
 
 #[test]

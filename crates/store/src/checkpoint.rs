@@ -10,7 +10,9 @@
 //!     16         histories of those of them that are not empty
 //! ```
 
-use fulgurite_format::{Anchor, History, Malformed, PAYLOAD_BYTES, PageBuffer, PageEntry, Reader, Status};
+use fulgurite_format::{
+    Anchor, History, Malformed, PAYLOAD_BYTES, PageBuffer, PageEntry, Reader, Status, StreamPosition,
+};
 
 use crate::geometry::SUBPAGES_PER_PAGE;
 use crate::state::{Seen, State};
@@ -36,6 +38,8 @@ pub struct CheckpointWriter {
     /// Versions of the page at the cursor that did not fit, and the stamp under which they were taken.
     rest: Option<(u64, Versions)>,
     complete: bool,
+    /// Kept for their memory.
+    entries: Vec<PageEntry>,
 }
 
 impl CheckpointWriter {
@@ -51,6 +55,7 @@ impl CheckpointWriter {
             cursor: 0,
             rest: None,
             complete: false,
+            entries: Vec::new(),
         }
     }
     /// Whether its last page was made.
@@ -66,13 +71,18 @@ impl CheckpointWriter {
         self.anchor.journal_end = journal_end;
         self.anchor.checkpoint_checksum = self.stream.position().before;
     }
+    /// The journal behind it begins elsewhere.
+    pub fn move_journal(&mut self, at: StreamPosition, next_extent: u32) {
+        (self.anchor.journal, self.anchor.journal_next) = (at, next_extent);
+    }
     /// The anchor that puts it into effect.
     pub fn anchor(&self) -> &Anchor {
         &self.anchor
     }
     /// Makes the next page.
     pub fn next_page(&mut self, state: &State, now: u64) -> (u32, PageBuffer) {
-        let mut payload = vec![0; FIXED_BYTES];
+        let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+        payload.resize(FIXED_BYTES, 0);
         let first = self.cursor;
         let mut stamp = now;
         if let Some((taken, versions)) = self.rest.take() {
@@ -84,6 +94,10 @@ impl CheckpointWriter {
             }
         } else {
             while self.cursor < state.geometry().pages() && self.rest.is_none() {
+                if state.append_history(self.cursor, PAYLOAD_BYTES, &mut self.entries, &mut payload) {
+                    self.cursor += 1;
+                    continue;
+                }
                 let versions = state.history_of(self.cursor);
                 if !versions.is_empty() {
                     let bytes = History::FIXED_BYTES

@@ -44,10 +44,13 @@ pub struct Driver {
     queue: Box<dyn Queue>,
     frames: Arc<Arena>,
     flash_pages: u32,
+    /// There are checksums of data.
+    checks: bool,
     /// The medium says the checksums of what it moves.
     medium_checks: bool,
     free: Vec<u32>,
     tasks: Vec<Option<Task>>,
+    /// Requests that have ended, and of which the store was not told yet.
     completions: Vec<Completion>,
     /// Copies that are being read.
     reading: usize,
@@ -70,11 +73,16 @@ impl Driver {
     /// # Errors
     /// When there is no memory or no queue.
     pub fn new(flash: &dyn Flash, depth: usize) -> Result<Driver, DriverError> {
+        Driver::that_checks(flash, depth, true)
+    }
+    /// The same; says whether it makes checksums of what it copies. Else they are 0.
+    pub(crate) fn that_checks(flash: &dyn Flash, depth: usize, checks: bool) -> Result<Driver, DriverError> {
         let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
         let mut queue = flash.open_queue_for_any_thread(frames.clone(), depth, Arc::new(Notifier::new()?))?;
         queue.use_frames(0..depth as u32);
         Ok(Driver {
-            medium_checks: queue.want_checksums(),
+            checks,
+            medium_checks: checks && queue.want_checksums(),
             queue,
             frames,
             flash_pages: flash.subpages(),
@@ -107,6 +115,13 @@ impl Driver {
         self.queue.submit(request).expect("a queue as deep as there are frames");
     }
 
+    /// Whether a turn would find that a request has ended.
+    pub(crate) fn has_news(&mut self) -> bool {
+        let mut completions = std::mem::take(&mut self.completions);
+        let news = !completions.is_empty() || self.queue.poll(&mut completions) > 0;
+        self.completions = completions;
+        news
+    }
     /// Hands over what the store wants, as far as there are frames, and gives it what has ended. Never blocks. Returns how many
     /// requests have ended.
     ///
@@ -139,15 +154,15 @@ impl Driver {
                 }
             }
             // Mostly: a turn comes with every batch of programs' writes.
-            if self.queue.in_flight() == 0 {
+            if self.queue.in_flight() == 0 && self.completions.is_empty() {
                 return Ok(ended);
             }
             self.queue.flush()?;
             let mut completions = std::mem::take(&mut self.completions);
-            completions.clear();
-            let polled = self.queue.poll(&mut completions);
-            for completion in &completions {
-                ended += usize::from(self.completed(*completion, store));
+            self.queue.poll(&mut completions);
+            let polled = completions.len();
+            for completion in completions.drain(..) {
+                ended += usize::from(self.completed(completion, store));
             }
             self.completions = completions;
             if polled == 0 {
@@ -168,7 +183,9 @@ impl Driver {
             (Ok(()), Io::Write { .. } | Io::Flush) => Outcome::Done,
             (Ok(()), Io::Read { .. }) => Outcome::Read(self.page(task.frame)),
             (Ok(()), Io::Copy { from, to }) if *from != u32::MAX => {
-                task.checksum = if self.medium_checks { completion.checksum } else { self.checksum(task.frame) };
+                // Without any, the medium says 0.
+                let said = self.medium_checks || !self.checks;
+                task.checksum = if said { completion.checksum } else { self.checksum(task.frame) };
                 *from = u32::MAX;
                 let (to, frame) = (*to, task.frame);
                 self.copied.push((frame, to));
@@ -235,6 +252,7 @@ impl Driver {
             let mut completions = std::mem::take(&mut self.completions);
             self.queue.poll(&mut completions);
             let result = completions.first().map(|c| c.result);
+            completions.clear();
             self.completions = completions;
             match result {
                 Some(result) => return result,
@@ -266,7 +284,7 @@ impl ReadPages for Driver {
             if self.queue.poll(&mut completions) == 0 {
                 self.queue.wait(Some(Duration::from_millis(10)));
             }
-            for c in &completions {
+            for c in completions.drain(..) {
                 pages[c.tag as usize] = Some(c.result.map(|()| self.page(c.tag as u32)));
                 left -= 1;
             }

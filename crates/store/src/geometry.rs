@@ -6,6 +6,8 @@ use fulgurite_format::{FEATURE_OBJECTS, SUBPAGE_BYTES, Superblock, format_bytes,
 pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
 /// The extents that anchors are written to, in turns.
 pub const ANCHOR_EXTENTS: [u32; 2] = [1, 2];
+/// Flash pages at the beginning of an extent at which the journal may go on there.
+pub const FIRST_PLACES: u32 = 4;
 /// The first extent, behind the superblock's and the anchors', that may hold anything.
 pub const FIRST_EXTENT: u32 = 3;
 /// Extents that writers leave to reclaim.
@@ -17,6 +19,8 @@ pub const RECLAIM_AHEAD: u32 = 2;
 const MIN_EXTENT_PAGES: u32 = 8;
 /// The most flash pages of a pool of objects: places above that number are slots ([`crate::objects`]).
 const OBJECT_FLASH_PAGES_MAX: u32 = (1 << 31) - 1;
+/// The most subpages of such a pool: as many as the map has room for.
+const OBJECT_SUBPAGES_MAX: u32 = crate::map::PAGES_MAX * SUBPAGES_PER_PAGE;
 
 /// Why a pool cannot have this geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -48,7 +52,7 @@ pub enum GeometryError {
     },
     /// Objects have no room there.
     #[error(
-        "a pool of objects has 1 to 4294967280 subpages and less than 8 TiB of flash; choose less, or a pool without objects"
+        "a pool of objects has 1 to {OBJECT_SUBPAGES_MAX} subpages and less than 8 TiB of flash; choose less, or a pool without objects"
     )]
     Objects,
     /// A superblock that no program of this version writes.
@@ -103,11 +107,11 @@ impl Geometry {
     /// When that makes no pool.
     pub fn with_objects(flash_pages: u32, extent_pages: u32, subpages: u32) -> Result<Geometry, GeometryError> {
         let geometry = Geometry::new(flash_pages, extent_pages, None)?;
-        if geometry.flash_pages() > OBJECT_FLASH_PAGES_MAX || subpages == 0 {
+        if geometry.flash_pages() > OBJECT_FLASH_PAGES_MAX || !(1..=OBJECT_SUBPAGES_MAX).contains(&subpages) {
             return Err(GeometryError::Objects);
         }
         // Whole pages: permissions are a page's.
-        let subpages = subpages.checked_next_multiple_of(SUBPAGES_PER_PAGE).ok_or(GeometryError::Objects)?;
+        let subpages = subpages.next_multiple_of(SUBPAGES_PER_PAGE);
         Ok(Geometry { subpages, objects: true, ..geometry })
     }
     /// That of a superblock.
@@ -211,7 +215,11 @@ mod tests {
         let g = Geometry::with_objects(1 << 14, 64, 1 << 20).unwrap();
         assert_eq!((g.subpages, g.flash_pages(), g.superblock(7).features), (1 << 20, 1 << 14, FEATURE_OBJECTS));
         assert_eq!(Geometry::of(&g.superblock(7)), Ok(g));
-        assert_eq!(Geometry::with_objects(1 << 14, 64, u32::MAX), Err(GeometryError::Objects));
+        assert_eq!(Geometry::with_objects(1 << 14, 64, OBJECT_SUBPAGES_MAX + 1), Err(GeometryError::Objects));
+        let most = Geometry::with_objects(1 << 14, 64, OBJECT_SUBPAGES_MAX - 3).unwrap();
+        assert_eq!(most.subpages, OBJECT_SUBPAGES_MAX);
+        // Such a map can be made, and takes next to nothing while nothing is written.
+        assert!(crate::map::MapWriter::new(most.pages()).map().bytes() < 16 << 20);
         assert_eq!(Geometry::with_objects(u32::MAX, 64, 16), Err(GeometryError::Objects));
     }
     #[test]

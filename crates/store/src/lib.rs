@@ -9,15 +9,21 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod chunked;
 mod driver;
 mod extents;
 mod geometry;
+mod helpers;
+#[cfg(not(loom))]
 mod map;
+#[cfg(loom)]
+pub mod map;
 mod members;
 mod objects;
 mod pages;
 mod planted;
 mod pool;
+mod primitive;
 mod reclaim;
 mod recover;
 mod state;

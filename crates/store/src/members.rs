@@ -19,6 +19,7 @@ use fulgurite_format::{
 };
 
 use crate::driver::{Driver, DriverError};
+use crate::geometry::Geometry;
 use crate::recover::ReadPages;
 
 /// Why the members of a pool cannot be put together. Nothing was changed.
@@ -127,6 +128,16 @@ pub enum MemberError {
     Alone {
         /// The path.
         path: PathBuf,
+    },
+    /// It has no room for a member's own extent and another one.
+    #[error("{} has {}, and a member of this pool needs {} at least; choose more", path.display(), format_bytes(*found), format_bytes(*needed))]
+    TooSmall {
+        /// The path.
+        path: PathBuf,
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are there.
+        found: u64,
     },
     /// More than there can be.
     #[error("a pool spans at most {MEMBERS_MAX} files or devices; name fewer")]
@@ -285,6 +296,16 @@ impl Members {
         Ok(made)
     }
 
+    /// A pool of one file or device as the only member of itself, so that others can be added. Nothing is written yet.
+    #[must_use]
+    pub fn alone(member: (PathBuf, Arc<dyn Flash>), id: PoolId, pool: PoolId, geometry: Geometry) -> Members {
+        let names = vec![MemberName { id, path: bytes_of(&member.0) }];
+        let bands = vec![Band { rows: geometry.extents, members: 1 }];
+        let list = Member { position: 0, extent_pages: geometry.extent_pages, members: names, bands };
+        let members = vec![member];
+        let flash = striped(&members, &list);
+        Members { pool, generation: 0, list, members, flash, damaged: Vec::new() }
+    }
     /// Finds all members of the pool that `path` belongs to. `others` are members that were named; those that are not are looked for
     /// beside it, if they were there once, and where they were last. None: it is no member of anything.
     ///
@@ -301,6 +322,8 @@ impl Members {
         let Some((_, first)) = head.newest().cloned() else { return Ok(None) };
         let pool = head.pool;
         let mut slots: Vec<Option<Opened>> = first.members.iter().map(|_| None).collect();
+        // By the older list, so many are members for certain.
+        let settled = head.copies.iter().flatten().map(|(_, member)| member.members.len()).min().unwrap_or(0);
         let named = Opened { path: path.into(), flash: flash.clone(), head };
         place(&mut slots, &first, pool, named, first.position)?;
         for other in others {
@@ -321,22 +344,31 @@ impl Members {
             if slots[position as usize].is_some() {
                 continue;
             }
-            let found = look_for(&first, position, &from)
-                .ok_or_else(|| MemberError::Missing { position, path: PathBuf::from(name_of(&first, position)) })?;
+            let Some(found) = look_for(&first, position, &from) else {
+                // One that was being added and is no member yet is not missed; whether it is one is seen when all others are there.
+                if position as usize >= settled {
+                    continue;
+                }
+                return Err(MemberError::Missing { position, path: PathBuf::from(name_of(&first, position)) });
+            };
             if found.parent() != from.0.parent() && !same_file(from.0, &from.1) && peek(&from.1, pool, first.position) {
                 return Err(MemberError::Duplicate { path: from.0.into(), other: from.1 });
             }
             let flash = open(&found)?;
             let what = "it is no part of any pool of several files";
-            let head = head_of(&found, &flash)?;
-            let head = head.ok_or(MemberError::Foreign { path: found.clone(), what, position })?;
+            let Some(head) = head_of(&found, &flash)? else {
+                if position as usize >= settled {
+                    continue;
+                }
+                return Err(MemberError::Foreign { path: found.clone(), what, position });
+            };
             place(&mut slots, &first, pool, Opened { path: found, flash, head }, position)?;
         }
-        Self::judge(pool, slots.into_iter().flatten().collect()).map(Some)
+        Self::judge(pool, slots.into_iter().map_while(|slot| slot).collect()).map(Some)
     }
 
     /// All are there: are they of one time, and whole?
-    fn judge(pool: PoolId, opened: Vec<Opened>) -> Result<Members, MemberError> {
+    fn judge(pool: PoolId, mut opened: Vec<Opened>) -> Result<Members, MemberError> {
         let first_copies = opened.iter().filter_map(|o| o.head.copies[0].as_ref());
         let newest = first_copies.max_by_key(|(generation, _)| *generation);
         let newest =
@@ -345,6 +377,14 @@ impl Members {
             unreachable!("each was found by a copy that can be used")
         };
         let list = Member { position: 0, ..list };
+        if let Some(missing) = (opened.len()..list.members.len()).next() {
+            let position = missing as u32;
+            return Err(MemberError::Missing { position, path: PathBuf::from(name_of(&list, position)) });
+        }
+        // What is written next has a higher generation than all that was seen, in effect or not.
+        let seen = opened.iter().filter_map(|o| o.head.newest()).map(|(seen, _)| *seen).max().unwrap_or(generation);
+        // One that was being added is no member yet.
+        opened.truncate(list.members.len());
         for (position, member) in (0..).zip(&opened) {
             if member.head.newest().is_none_or(|(reached, _)| *reached < generation) {
                 return Err(MemberError::Old { path: member.path.clone(), position });
@@ -366,7 +406,7 @@ impl Members {
         let damaged = damaged.collect();
         let members: Vec<_> = opened.into_iter().map(|o| (o.path, o.flash)).collect();
         let flash = striped(&members, &list);
-        Ok(Members { pool, generation, list, members, flash, damaged })
+        Ok(Members { pool, generation: seen, list, members, flash, damaged })
     }
 
     /// The pool.
@@ -445,6 +485,57 @@ impl Members {
         }
         self.list.bands.extend(new);
         self.begin_changes()
+    }
+    /// One more file or device becomes a member, behind the others: the pool can go on in what it has beyond an extent of its own. `path`
+    /// is where it is, absolute; `id` is random. Whatever was on it is gone. A crash leaves the members as they were, or this one
+    /// among them.
+    ///
+    /// # Errors
+    /// When there are too many, it is too small, or one fails; what was there can still be opened.
+    pub fn add(&mut self, path: PathBuf, flash: Arc<dyn Flash>, id: PoolId) -> Result<(), MemberError> {
+        let list = self.with(&path, flash.subpages(), id)?;
+        let position = self.members.len();
+        self.list = list;
+        self.members.push((path, flash));
+        self.flash = striped(&self.members, &self.list);
+        self.generation += 1;
+        let second = self.page(position, 1)?;
+        self.generation -= 1;
+        // What an old page there says must not count; and it has its new one before anybody looks for it.
+        let (path, flash) = &self.members[position];
+        let written = driver(path, flash)?.write_all(vec![(MEMBER_PAGES[0], zero_page()), second]);
+        written.map_err(|source| MemberError::Flash { path: path.clone(), source })?;
+        self.write_generation()
+    }
+    /// Whether one of so many flash pages could be added.
+    ///
+    /// # Errors
+    /// When it could not.
+    pub fn may_add(&self, path: &Path, flash_pages: u32) -> Result<(), MemberError> {
+        self.with(path, flash_pages, PoolId::default()).map(|_| ())
+    }
+    /// The list with one more member.
+    fn with(&self, path: &Path, flash_pages: u32, id: PoolId) -> Result<Member, MemberError> {
+        if self.members.len() == MEMBERS_MAX {
+            return Err(MemberError::TooMany);
+        }
+        let extents = flash_pages / self.list.extent_pages;
+        if extents < 2 {
+            let bytes = |pages: u32| u64::from(pages) * SUBPAGE_BYTES as u64;
+            let (needed, found) = (2 * bytes(self.list.extent_pages), bytes(flash_pages));
+            return Err(MemberError::TooSmall { path: path.into(), needed, found });
+        }
+        let mut list = self.list.clone();
+        for (name, (path, _)) in list.members.iter_mut().zip(&self.members) {
+            name.path = bytes_of(path);
+        }
+        let position = list.members.len();
+        list.members.push(MemberName { id, path: bytes_of(path) });
+        list.bands.push(Band { rows: extents - 1, members: 1 << position });
+        if list.bands.len() > BANDS_MAX {
+            return Err(MemberError::Bands);
+        }
+        if list.encode(&mut Vec::new()) { Ok(list) } else { Err(MemberError::Paths) }
     }
     /// The pool has only its first so many extents any more: forgets where the others lay. Returns how many extents each member needs
     /// from now on; there may be one or a few more than asked for.
@@ -618,6 +709,74 @@ mod tests {
             assert_eq!(&again.list, expected, "after {cut} writes");
             copy.begin_changes().unwrap();
         }
+    }
+    /// What `add` writes, in order: (member, flash page, content).
+    fn writes_of_adding(to: &Members, larger: &Members) -> Vec<(usize, u32, PageBuffer)> {
+        let mut writes = vec![(3, MEMBER_PAGES[0], zero_page())];
+        let page = |at: usize, copy: usize| {
+            let (place, page) = larger.page(at, copy).unwrap();
+            (at, place, page)
+        };
+        writes.push(page(3, 1));
+        writes.extend([1, 0].into_iter().flat_map(|copy| (0..to.members.len() + 1).map(move |at| page(at, copy))));
+        writes
+    }
+    #[test]
+    fn one_that_is_added_is_a_member_or_is_none() {
+        // Something that there is.
+        let added = (PathBuf::from("/dev/null"), memory(64));
+        let mut larger = three();
+        larger.add(added.0.clone(), added.1.clone(), PoolId([4; 16])).unwrap();
+        assert_eq!(larger.flash().subpages(), (24 + 7) * 8);
+        let writes = writes_of_adding(&three(), &larger);
+        let (mut as_before, mut after) = (0, 0);
+        for cut in 0..=writes.len() {
+            for order in [vec![0, 1, 2], vec![1, 2, 0], vec![2, 0, 1]] {
+                for is_removed in [false, true] {
+                    let mut copy = three();
+                    let smaller = copy.list.clone();
+                    copy.members.push((added.0.clone(), memory(64)));
+                    for (at, place, page) in &writes[..cut] {
+                        let (path, flash) = &copy.members[*at];
+                        driver(path, flash).unwrap().write_all(vec![(*place, page.clone())]).unwrap();
+                    }
+                    if is_removed {
+                        // Somebody takes the file for a failed attempt; it must not have been a member yet.
+                        copy.members[3].1 = memory(64);
+                    }
+                    let again = found(&copy, &order);
+                    let in_effect = cut > 6;
+                    if is_removed && in_effect {
+                        assert!(again.is_err(), "a member is missing");
+                        continue;
+                    }
+                    let mut again = again.unwrap_or_else(|e| panic!("{cut} writes, {order:?}, {is_removed}: {e}"));
+                    let expected = if in_effect { &larger.list } else { &smaller };
+                    assert_eq!(&again.list, expected, "after {cut} writes");
+                    (as_before, after) = (as_before + u32::from(!in_effect), after + u32::from(in_effect));
+                    // It goes on from there, and what is seen then is the same by all of them.
+                    again.begin_changes().unwrap();
+                    let third = found(&again, &order).unwrap();
+                    assert_eq!(&third.list, expected, "after {cut} writes and changes");
+                }
+            }
+        }
+        assert!(as_before > 10 && after > 10);
+    }
+    #[test]
+    fn who_cannot_be_a_member_is_refused_before_anything_is_written() {
+        let mut made = three();
+        let before = (made.generation, made.list.clone());
+        let small = made.add("/small".into(), memory(15), PoolId([4; 16]));
+        assert!(matches!(small, Err(MemberError::TooSmall { .. })), "{small:?}");
+        let long = made.add(PathBuf::from("/x".repeat(2000)), memory(64), PoolId([4; 16]));
+        assert!(matches!(long, Err(MemberError::Paths)), "{long:?}");
+        assert_eq!((made.generation, made.list.clone()), before);
+        for n in 3..16u8 {
+            made.add(PathBuf::from(format!("/{n}")), memory(16), PoolId([n + 1; 16])).unwrap();
+        }
+        let many = made.add("/17".into(), memory(16), PoolId([17; 16]));
+        assert!(matches!(many, Err(MemberError::TooMany)), "{many:?}");
     }
     #[test]
     fn an_old_copy_of_a_member_is_refused() {

@@ -21,6 +21,12 @@ use crate::geometry::Geometry;
 const SLOT: u32 = 1 << 31;
 /// Slots come in pieces of so many, which stay where they are.
 const PIECE: usize = 1 << 13;
+/// DRAM of such a piece.
+pub const SLOT_PIECE_BYTES: usize = PIECE * size_of::<AtomicU64>();
+/// Free slots that there is room for at once, at least; that room grows by an eighth.
+const FREE_MIN: usize = 1 << 10;
+/// DRAM for the slot of one more older version, with what is noted of it when it is free.
+pub const OLDER_SLOT_BYTES: usize = 13;
 /// Units of a flash page.
 pub const UNITS_PER_PAGE: u32 = (SUBPAGE_BYTES / OBJECT_ALIGNMENT) as u32;
 
@@ -36,6 +42,11 @@ fn unpack(word: u64) -> ObjectPlace {
 fn most(geometry: Geometry) -> u32 {
     let room = u64::from(geometry.flash_pages()) * u64::from(UNITS_PER_PAGE) + 2 * u64::from(geometry.subpages);
     if geometry.objects { room.min(u64::from(SLOT)) as u32 } else { 0 }
+}
+
+/// DRAM of so many slots.
+fn piece_bytes(slots: u32) -> usize {
+    (slots as usize).div_ceil(PIECE) * SLOT_PIECE_BYTES
 }
 
 /// A piece of the slots.
@@ -102,12 +113,26 @@ impl Objects {
     pub fn room(&self) -> u32 {
         most(self.geometry) - self.count()
     }
-    /// DRAM in all.
+    /// DRAM as it is.
     pub fn bytes(&self) -> usize {
-        let pieces = (self.used as usize).div_ceil(PIECE);
-        pieces * PIECE * size_of::<AtomicU64>()
-            + self.slots.pieces.len() * size_of::<OnceLock<Piece>>()
-            + (self.free.capacity() + self.units.capacity()) * 4
+        self.fixed_bytes() + piece_bytes(self.used) + self.free.capacity() * 4
+    }
+    /// DRAM when all subpages are objects, without that for older versions ([`Objects::history_bytes`]).
+    pub fn bytes_max(&self) -> usize {
+        let most = most(self.geometry).min(self.geometry.subpages);
+        if most == 0 {
+            return 0;
+        }
+        // An object that is overwritten has its slot until the new one is in its place.
+        let free = most as usize;
+        self.fixed_bytes() + piece_bytes(most) + (free + free / 8 + FREE_MIN) * 4
+    }
+    /// DRAM beyond that: for objects of older versions.
+    pub fn history_bytes(&self) -> usize {
+        self.bytes().saturating_sub(self.bytes_max())
+    }
+    fn fixed_bytes(&self) -> usize {
+        self.slots.pieces.len() * size_of::<OnceLock<Piece>>() + self.units.capacity() * 4
     }
     /// Where the object of a place lies; none when the place is not a slot.
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
@@ -162,6 +187,10 @@ impl Objects {
         let at = self.of(place);
         // A slot that is free holds nothing that could pass for its object.
         self.word_of(place).store(0, Ordering::Release);
+        if self.free.len() == self.free.capacity() {
+            // What is counted against a budget must not double.
+            self.free.reserve_exact((self.free.len() / 8).max(FREE_MIN));
+        }
         self.free.push(place & !SLOT);
         self.discount(at)
     }
@@ -203,7 +232,7 @@ pub struct Packer {
 }
 
 /// Pages that are looked at for room.
-const OPEN_PAGES: usize = 8;
+pub const OPEN_PAGES: usize = 8;
 
 impl Packer {
     /// No page yet.
@@ -267,9 +296,27 @@ mod tests {
         assert_eq!(objects.lose(freed), None);
     }
     #[test]
+    fn it_never_takes_more_than_it_says() {
+        let mut objects = Objects::new(geometry());
+        let most = objects.bytes_max();
+        assert!(objects.bytes() < most / 16, "{} of {most}", objects.bytes());
+        let take = |objects: &mut Objects, n| {
+            let slots: Vec<u32> = (0..n).map(|_| objects.take(place(40, 0, 16))).collect();
+            slots.iter().for_each(|slot| objects.gain(*slot));
+            slots
+        };
+        let slots = take(&mut objects, 1 << 16);
+        slots.into_iter().for_each(|slot| _ = objects.lose(slot));
+        assert!(objects.bytes() <= most && objects.history_bytes() == 0, "{} of {most}", objects.bytes());
+        take(&mut objects, (1 << 16) + 20_000);
+        assert!(objects.history_bytes() > 20_000 * 8 - (64 << 10), "{}", objects.history_bytes());
+        assert!(objects.history_bytes() < 20_000 * OLDER_SLOT_BYTES + (64 << 10), "{}", objects.history_bytes());
+    }
+    #[test]
     fn a_pool_without_objects_has_no_table() {
         let objects = Objects::new(Geometry::new(1024, 8, None).unwrap());
-        assert_eq!((objects.bytes(), objects.room(), objects.get(5), objects.get(SLOT | 5)), (0, 0, None, None));
+        assert_eq!((objects.bytes(), objects.bytes_max()), (0, 0));
+        assert_eq!((objects.room(), objects.get(5), objects.get(SLOT | 5)), (0, None, None));
     }
     #[test]
     fn pages_are_filled() {

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
+use fulgurite_sys::Notifier;
 
 use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
+use crate::helpers::Helpers;
 use crate::map::Map;
 use crate::objects::Slots;
 use crate::pages::Survey;
@@ -24,7 +26,9 @@ use crate::view::Viewed;
 pub use objects::Object;
 
 /// Requests of the store's own in flight.
-const DEPTH: usize = 32;
+const DEPTH: usize = 64;
+/// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
+const IDLE_TURNS: u32 = 32;
 /// The kernel's word for what may only be read.
 pub(crate) const EROFS: i32 = 30;
 
@@ -72,6 +76,11 @@ pub enum PoolError {
     /// It cannot have another size.
     #[error(transparent)]
     Resize(#[from] ResizeError),
+    /// It may not go without checksums.
+    #[error(
+        "only a pool that is empty and keeps nothing can go without checksums; make a new one, and open it as a cache"
+    )]
+    MustCheck,
     /// It was opened to be looked at.
     #[error("the pool was opened to be looked at only; open it for changes")]
     ReadOnly,
@@ -125,6 +134,10 @@ struct Inner {
     driver: Driver,
     /// What ended the driver's turns for good.
     failed: Option<FlashError>,
+    /// Somebody has had the store since the last turn.
+    stirred: bool,
+    /// Turns since in which nothing ended.
+    idle: u32,
     /// Nothing is ever written: the driver does not turn.
     read_only: bool,
     scratch: Vec<(u32, u32, u32)>,
@@ -140,6 +153,7 @@ pub struct Pool {
     geometry: Geometry,
     id: PoolId,
     durability: Durability,
+    checks: bool,
     /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
     starved: AtomicBool,
     /// Tokens before this epoch are of processes that have ended.
@@ -153,6 +167,7 @@ pub struct Pool {
     dropped: Mutex<Vec<u32>>,
     /// Tokens that are being read beside the live state. Taken before `inner`.
     views: Mutex<Vec<Viewed>>,
+    helpers: Helpers,
 }
 
 impl std::fmt::Debug for Pool {
@@ -168,6 +183,11 @@ impl Inner {
             return false;
         }
         if self.failed.is_none() {
+            // Most turns come while everything is on its way.
+            self.idle = if std::mem::take(&mut self.stirred) { 0 } else { self.idle + 1 };
+            if !self.idle.is_multiple_of(IDLE_TURNS) && !self.driver.has_news() {
+                return !self.store.is_quiet();
+            }
             match self.driver.turn(&mut self.store) {
                 Ok(0) if !self.store.is_quiet() => {}
                 Ok(_) => starved.store(false, Ordering::Relaxed),
@@ -227,15 +247,23 @@ impl Pool {
         config: StoreConfig,
         read_only: bool,
     ) -> Result<(Pool, RecoverReport), PoolError> {
-        let mut driver = Driver::new(&*medium, DEPTH)?;
+        if config.unchecked && (config.durability != Durability::Cache || read_only) {
+            return Err(PoolError::MustCheck);
+        }
+        let mut driver = Driver::that_checks(&*medium, DEPTH, !config.unchecked)?;
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
-            let repairs = superblock_repairs(&mut driver);
-            driver.write_all(repairs)?;
+            for repair in superblock_repairs(&mut driver) {
+                // One that cannot be written has no other place, and the other copy does. A failed flush fails what follows, too.
+                let _ = driver.write_all(vec![repair]);
+            }
         }
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
         let (mut store, report) = recover(&mut driver, config)?;
+        if config.unchecked && store.info().live > 0 {
+            return Err(PoolError::MustCheck);
+        }
         if report.lost.is_some() && !read_only {
             store.begin_checkpoint();
             driver.settle(&mut store)?;
@@ -253,12 +281,22 @@ impl Pool {
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
+            checks: !config.unchecked,
             starved: AtomicBool::new(false),
             waiting: AtomicUsize::new(0),
-            inner: Mutex::new(Inner { store, driver, failed: None, read_only, scratch: Vec::new() }),
+            inner: Mutex::new(Inner {
+                store,
+                driver,
+                failed: None,
+                stirred: true,
+                idle: 0,
+                read_only,
+                scratch: Vec::new(),
+            }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
             views: Mutex::default(),
+            helpers: Helpers::default(),
         };
         Ok((pool, report))
     }
@@ -278,6 +316,12 @@ impl Pool {
         self.place_of(located)
     }
     fn lock(&self) -> MutexGuard<'_, Inner> {
+        let mut inner = self.lock_to_look();
+        inner.stirred = true;
+        inner
+    }
+    /// The same for who changes nothing.
+    fn lock_to_look(&self) -> MutexGuard<'_, Inner> {
         match self.inner.try_lock() {
             Ok(inner) => inner,
             Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
@@ -302,6 +346,9 @@ impl Pool {
                 inner.turn(&self.starved);
                 inner.failed()?;
                 if done(&inner.store) {
+                    if !inner.store.is_quiet() {
+                        self.helpers.leave_work();
+                    }
                     return Ok(());
                 }
                 if inner.driver.in_flight() > 0 {
@@ -351,6 +398,26 @@ impl Pool {
     pub fn fills(&self) -> Vec<u32> {
         self.lock().store.state().wear().all_fills().to_vec()
     }
+    /// Subpages written since the last token, whose older versions must be kept.
+    #[must_use]
+    pub fn uncommitted(&self) -> u64 {
+        self.lock().store.uncommitted()
+    }
+    /// Somebody syncs from now on when [`Pool::wants_sync`], by a sync that writes so many subpages at the most; or nobody does any more.
+    /// Meanwhile a write for which too much was written since the last token waits for that, up to two seconds without progress, instead
+    /// of failing.
+    pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
+        self.helpers.set_syncs(subpages);
+    }
+    /// Such a sync begins, and may write what was left for it; or it has ended.
+    pub fn set_syncing(&self, at_it: bool) {
+        self.helpers.set_at_it(at_it);
+    }
+    /// Whether a sync would bring places: writers wait for some, or there are hardly more than what a sync itself writes.
+    #[must_use]
+    pub fn wants_sync(&self) -> bool {
+        self.helpers.is_short() || self.helpers.to_be_left().is_some_and(|left| self.lock().store.is_short(left))
+    }
     /// Says what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]); in any unit, by any clock.
     pub fn tick(&self, clock: u64) {
         self.lock().store.tick(clock);
@@ -358,8 +425,12 @@ impl Pool {
     /// Names the state of all that was written, and waits until that is durable. Returns the token.
     ///
     /// # Errors
-    /// When the flash fails; the pool takes no more changes then.
+    /// When the flash fails; the pool takes no more changes then. When it has no checksums.
     pub fn sync(&self) -> Result<u64, PoolError> {
+        if !self.checks {
+            // Nobody finds what is in it again.
+            return Err(PoolError::MustCheck);
+        }
         let token = self.lock_for_changes()?.store.sync()?;
         self.until(|store| store.durable_token() >= token)?;
         Ok(token)
@@ -576,6 +647,7 @@ impl From<PoolError> for VersionError {
             PoolError::TokenInUse { token, read } => VersionError::InUse { token, read },
             PoolError::ReadOnly => FlashError::Io(EROFS).into(),
             PoolError::Recover(_)
+            | PoolError::MustCheck
             | PoolError::Driver(_)
             | PoolError::Resize(_)
             | PoolError::NotPermitted { .. }
@@ -619,10 +691,11 @@ impl Layer for Pool {
     }
     fn dram_bytes(&self) -> usize {
         let inner = self.lock();
-        self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
+        // What a budget must set aside: the tables grow with what is written.
+        self.medium.dram_bytes() + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
     fn locate(&self, subpage: u32) -> Option<Place> {
-        self.map.get(subpage).and_then(|located| self.place_of(located))
+        self.place_now(subpage)
     }
     fn will_locate(&self, subpage: u32) {
         self.map.prefetch(subpage);
@@ -631,7 +704,16 @@ impl Layer for Pool {
         let mut inner = self.lock();
         inner.failed()?;
         let before = places.len();
-        inner.store.place(subpages, places)?;
+        let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.is_short(left));
+        match inner.store.place(if must_wait && self.helpers.waits_for_sync() { &[] } else { subpages }, places) {
+            Ok(()) => {}
+            Err(WriteError::NoSpace { .. } | WriteError::Table(_))
+                if inner.store.uncommitted() > 0 && self.helpers.waits_for_sync() => {}
+            Err(error) => return Err(error.into()),
+        }
+        if places.len() > before {
+            self.helpers.has_places();
+        }
         self.starved.store(places.len() == before && !subpages.is_empty(), Ordering::Relaxed);
         Ok(())
     }
@@ -658,9 +740,23 @@ impl Layer for Pool {
     fn unreadable(&self, flash_page: u32, error: FlashError) {
         self.lock().store.unreadable(flash_page, error);
     }
+    fn checks(&self) -> bool {
+        self.checks
+    }
     fn work(&self) -> bool {
         // Who holds the lock is at it.
-        self.inner.try_lock().map_or(true, |mut inner| inner.turn(&self.starved))
+        let Ok(mut inner) = self.inner.try_lock() else { return true };
+        let more = inner.turn(&self.starved);
+        if !more {
+            self.helpers.is_done();
+        }
+        more
+    }
+    fn has_work(&self) -> bool {
+        self.helpers.has_work()
+    }
+    fn opened(&self, wake: &Arc<Notifier>) {
+        self.helpers.add_sleeper(wake);
     }
     fn begin_flush(&self) -> Result<u64, FlashError> {
         if self.durability == Durability::Cache {
@@ -680,7 +776,7 @@ impl Layer for Pool {
         if self.lock().read_only { None } else { Some(self) }
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
-        let inner = self.lock();
+        let inner = self.lock_to_look();
         if inner.store.durable_token() >= flush {
             return Ok(true);
         }

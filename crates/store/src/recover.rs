@@ -8,7 +8,7 @@ use fulgurite_format::{
 };
 
 use crate::checkpoint::CheckpointReader;
-use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, GeometryError};
+use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, FIRST_PLACES, Geometry, GeometryError};
 use crate::planted::Planted;
 use crate::state::State;
 use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, stamp};
@@ -183,8 +183,8 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
             };
             invalid = 0;
             if best.as_ref().is_none_or(|(sequence, ..)| *sequence < header.sequence) {
-                let next =
-                    Anchors { extent: turn, index: (index & !1) + 2, sequence: header.sequence.saturating_add(1) };
+                let (index, sequence) = ((index & !1) + 2, header.sequence.saturating_add(1));
+                let next = Anchors { extent: turn, index, sequence, in_effect: turn, failed: 0 };
                 best = Some((header.sequence, anchor, next));
             }
         }
@@ -238,7 +238,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let mut used = Vec::new();
     let exists = |at: StreamPosition| (FIRST_EXTENT..g.extents).contains(&at.extent) && at.index < g.extent_pages;
     let sane = anchor.epoch < u64::MAX / 2 && anchor.journal.sequence < u64::MAX / 2;
-    if !sane || !exists(anchor.journal) || anchor.journal.sequence < u64::from(anchor.journal.index) {
+    if !sane || !exists(anchor.journal) {
         return Err(RecoverError::Anchor);
     }
     // The checkpoint.
@@ -272,15 +272,22 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     state.set_epoch(anchor.epoch, Tokens::new(anchor.tokens.clone()));
     // The journal.
     let mut at = anchor.journal;
-    let mut extents = VecDeque::from([(at.extent, at.sequence - u64::from(at.index))]);
+    let mut extents = VecDeque::from([(at.extent, at.sequence.saturating_sub(at.index.into()))]);
     let mut next_extent = anchor.journal_next;
     let mut unreadable;
+    let mut first = FirstPages::default();
     loop {
         let mut page = None;
         (unreadable, report.torn) = (false, None);
-        // Where the journal breaks off inside an extent, a later life of the pool has gone on in the next one.
-        let on = StreamPosition { extent: next_extent, index: 0, ..at };
-        for candidate in [Some(at), (at.index > 0 && next_extent != NO_EXTENT).then_some(on)].into_iter().flatten() {
+        // Where the journal breaks off inside an extent, it has gone on in the next one: because a page failed, or in a later life
+        // of the pool. Then what lies at the old place does not count.
+        let on = if at.index > 0 { StreamPosition { extent: next_extent, index: 0, ..at } } else { at };
+        if exists(on) {
+            first.read(flash, g, on.extent, believe);
+            page = first.find(on).map(|(index, read)| (StreamPosition { index, ..on }, read));
+            page = page.filter(|(found, read)| expect(read, (g, pool, Kind::Journal), *found, believe).is_some());
+        }
+        for candidate in if page.is_some() { Vec::new() } else { vec![at, on] } {
             if !exists(candidate) {
                 continue;
             }
@@ -293,14 +300,15 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
                 read => read?,
             };
             if expect(&read, (g, pool, Kind::Journal), candidate, believe).is_some() {
-                page = Some((candidate, place, read));
+                page = Some((candidate, read));
                 break;
             }
             if Header::open(&read) == Err(NotMetadata::Checksum) {
                 report.torn = Some(place);
             }
         }
-        let Some((position, place, page)) = page else { break };
+        let Some((position, page)) = page else { break };
+        let place = g.first_of(position.extent) + position.index;
         let (payload, header, checksum) =
             expect(&page, (g, pool, Kind::Journal), position, believe).expect("seen above");
         if position.extent != extents.back().expect("the first").0 {
@@ -367,6 +375,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         epoch: state.epoch(),
         sealed: Vec::new(),
         extents,
+        named: VecDeque::new(),
         since: anchor.journal.sequence,
     };
     report.token = state.tokens().newest().unwrap_or(0);
@@ -377,6 +386,39 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     );
     store.roll_back_unsynced()?;
     Ok((store, report))
+}
+
+/// The first pages of the extent in which the journal goes on, or may.
+#[derive(Default)]
+struct FirstPages {
+    extent: Option<u32>,
+    /// Each with its number in its stream and the checksum of the page before; none for what is no page of metadata.
+    pages: Vec<Option<(u64, u32, PageBuffer)>>,
+}
+
+impl FirstPages {
+    fn read(&mut self, flash: &mut dyn ReadPages, g: Geometry, extent: u32, believe: bool) {
+        if self.extent == Some(extent) {
+            return;
+        }
+        self.extent = Some(extent);
+        let page = |index: u32| {
+            // What cannot be read is not there.
+            let page = flash.read(g.first_of(extent) + index, FIRST_PLACES - 1 - index).ok()?;
+            let opened = if believe { Header::open_unchecked(&page) } else { Header::open(&page) };
+            let (header, ..) = opened.ok()?;
+            Some((header.sequence, header.before, page))
+        };
+        self.pages = (0..FIRST_PLACES).map(page).collect();
+    }
+    /// The last one that belongs at a position, and its index: a page that failed was written again behind its place.
+    fn find(&self, at: StreamPosition) -> Option<(u32, PageBuffer)> {
+        let belongs = |page: &Option<(u64, u32, PageBuffer)>| {
+            page.as_ref().is_some_and(|(sequence, before, _)| (*sequence, *before) == (at.sequence, at.before))
+        };
+        let index = self.pages.iter().rposition(belongs)?;
+        self.pages[index].as_ref().map(|(.., page)| (index as u32, page.clone()))
+    }
 }
 
 /// Looks behind the end of the journal for a page that was written when the page missing there was durable. A crash leaves none:

@@ -9,15 +9,16 @@
 //! and says that the places are in the map ([`Status::MAPPED`]). So a page has as many entries as there are states of it that
 //! somebody can ask for, however it was written. Such entries are never on flash, where each names its places itself.
 
+mod audit;
 mod objects;
 
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use fulgurite_format::{Checksums, EntryIndex, FlashPage, PageEntry, Record, Status, full_time};
+use fulgurite_format::{Checksums, EntryIndex, FlashPage, History, PageEntry, Record, Status, full_time};
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
-use crate::map::{Located, Map};
+use crate::map::{Located, Map, MapWriter, Places};
 use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
@@ -47,7 +48,8 @@ impl Held {
 
 /// The subpages that an entry names itself, ascending.
 pub fn held(entry: PageEntry) -> impl Iterator<Item = Held> {
-    (0..N).filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
+    bits(entry.subpages(N))
+        .filter_map(move |s| entry.place(s, N).map(|place| Held { subpage: s, place: place.0 as u32 }))
 }
 
 /// The entries that name these subpages (ascending) at these places: as few as the two placements allow.
@@ -125,6 +127,11 @@ fn bits(mut set: u32) -> impl Iterator<Item = u32> {
     })
 }
 
+/// Whether what is visible of a subpage is what a version holds.
+fn is_at(visible: Option<Located>, held: Held) -> bool {
+    visible.is_some_and(|l| l.place == held.place)
+}
+
 /// A set of pages.
 #[derive(Debug)]
 struct PageSet(Vec<u64>);
@@ -150,7 +157,7 @@ impl PageSet {
 pub struct State {
     geometry: Geometry,
     table: Table,
-    map: std::sync::Arc<Map>,
+    map: MapWriter,
     /// Checksums of what only tokens still see, by place.
     old: HashMap<u32, u32, FixedState>,
     /// Pages with versions that only tokens still see.
@@ -191,7 +198,7 @@ impl State {
         State {
             geometry,
             table: Table::new(geometry.pages(), table_limit),
-            map: std::sync::Arc::new(Map::new(geometry.subpages)),
+            map: MapWriter::new(geometry.pages()),
             old: HashMap::default(),
             history: PageSet(vec![0; (geometry.pages() as usize).div_ceil(64)]),
             tokens: Tokens::default(),
@@ -221,7 +228,11 @@ impl State {
     }
     /// The map, which may be read while the state changes.
     pub fn map(&self) -> &std::sync::Arc<Map> {
-        &self.map
+        self.map.map()
+    }
+    /// Whether programs see something that was written of a subpage.
+    pub fn is_written(&self, subpage: u32) -> bool {
+        self.map.get(subpage).is_some()
     }
     /// The page table.
     pub fn table(&self) -> &Table {
@@ -255,23 +266,24 @@ impl State {
     pub fn take_emptied(&mut self) -> Vec<u32> {
         std::mem::take(&mut self.emptied)
     }
-    /// DRAM in all.
+    /// DRAM as it is.
     pub fn bytes(&self) -> usize {
-        self.table.bytes()
-            + self.map.bytes()
-            + self.old_bytes()
-            + self.history.0.capacity() * 8
-            + self.live.capacity() * 4
-            + self.wear.bytes()
-            + self.objects.bytes()
+        self.fixed_bytes() + self.table.bytes() + self.map().bytes() + self.old_bytes() + self.objects.bytes()
+    }
+    /// DRAM when all pages have a version and lie scattered, without that for older versions: it never takes more.
+    pub fn bytes_max(&self) -> usize {
+        self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max() + self.objects.bytes_max()
+    }
+    fn fixed_bytes(&self) -> usize {
+        self.history.0.capacity() * 8 + self.live.capacity() * 4 + self.wear.bytes()
     }
     /// Checksums of what only tokens still see.
     pub fn old_count(&self) -> usize {
         self.old.len()
     }
-    /// DRAM for older versions: their entries and checksums.
+    /// DRAM for older versions: their entries and checksums, and slots where they are objects.
     pub fn history_bytes(&self) -> usize {
-        self.table.history_bytes() + self.old_bytes()
+        self.table.history_bytes() + self.old_bytes() + self.objects.history_bytes()
     }
     fn old_bytes(&self) -> usize {
         self.old.capacity() / 7 * 8 * OLD_BUCKET_BYTES
@@ -301,7 +313,7 @@ impl State {
     }
     /// Starts loading what says where a subpage lies.
     pub fn prefetch(&self, subpage: u32) {
-        self.map.prefetch(subpage);
+        self.map().prefetch(subpage);
         self.table.prefetch(subpage / N);
     }
     /// Starts loading what a write of a subpage changes: with tokens, mostly more than one entry of the page.
@@ -313,7 +325,7 @@ impl State {
         }
     }
     fn is_visible(&self, page: u32, held: Held) -> bool {
-        self.map.get(page * N + held.subpage).is_some_and(|l| l.place == held.place)
+        is_at(self.map.get(page * N + held.subpage), held)
     }
     /// All versions of a page, newest first.
     pub fn versions_of(&self, page: u32) -> Vec<Version> {
@@ -338,16 +350,16 @@ impl State {
     /// The same for all of a page.
     fn prefetch_page(&self, page: u32) {
         self.table.prefetch(page);
-        // The words of a page are two lines, or lie in three.
-        [0, N / 2, N - 1].into_iter().for_each(|subpage| self.map.prefetch(page * N + subpage));
+        self.map().prefetch_page(page);
     }
     fn expand(&self, page: u32, versions: &mut Vec<Version>) {
         versions.clear();
         for entry in self.table.chain(page) {
             let mut version = Version::new(self.time(entry), status_of(entry));
             if entry.status().has(Status::MAPPED) {
+                let places = self.map.page(page);
                 for subpage in bits(entry.valid()) {
-                    let located = self.map.get(page * N + subpage).expect("the map knows the places of a mapped entry");
+                    let located = places.get(subpage).expect("the map knows the places of a mapped entry");
                     version.put(Held { subpage, place: located.place });
                 }
             } else {
@@ -371,11 +383,12 @@ impl State {
     fn compress(&mut self, page: u32, versions: &[Version]) -> Result<(), TableFull> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
+        let places = self.map.page(page);
         for version in versions {
             let (mut visible, mut old) = ([Held::NONE; N as usize], [Held::NONE; N as usize]);
             let (mut seen, mut unseen) = (0, 0);
             for h in version.held() {
-                if self.is_visible(page, h) {
+                if is_at(places.get(h.subpage), h) {
                     visible[seen] = h;
                     seen += 1;
                 } else {
@@ -485,18 +498,19 @@ impl State {
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         let mut version = Version::new(self.epoch, status_of(entry));
+        let mut places = self.map.page(page);
         for (h, checksum) in held(entry).zip(sums.as_slice()) {
             version.put(h);
-            let subpage = page * N + h.subpage;
             // Without a token nobody will ask for what was there.
-            if let Some(before) = self.map.get(subpage)
+            if let Some(before) = places.get(h.subpage)
                 && self.tokens.newest().is_some()
             {
                 self.old.insert(before.place, before.checksum);
             }
-            self.map.set(subpage, Some(Located { place: h.place, checksum: *checksum }));
+            places.set(h.subpage, Some(Located { place: h.place, checksum: *checksum }));
             self.gain(h.place);
         }
+        self.map.set_page(page, &places);
         versions.insert(0, version);
         let result = self.settle(page, &mut versions);
         self.versions = versions;
@@ -514,14 +528,27 @@ impl State {
             return false;
         }
         let (mut before, mut replaced) = ([0; N as usize], 0);
-        for (h, checksum) in held(entry).zip(sums.as_slice()) {
-            let subpage = page * N + h.subpage;
-            if let Some(located) = self.map.get(subpage) {
-                before[replaced] = located.place;
-                replaced += 1;
+        let mut note = |located: Option<Located>| {
+            before[replaced] = located.map_or(0, |l| l.place);
+            replaced += usize::from(located.is_some());
+        };
+        let located = held(entry).zip(sums.as_slice());
+        let mut located = located.map(|(h, checksum)| (h.subpage, Located { place: h.place, checksum: *checksum }));
+        if subpages.is_power_of_two() {
+            // Not the whole page: half of it may lie in no cache.
+            if let Some((subpage, located)) = located.next() {
+                note(self.map.get(page * N + subpage));
+                self.map.set(page * N + subpage, Some(located));
+                self.gain(located.place);
             }
-            self.map.set(subpage, Some(Located { place: h.place, checksum: *checksum }));
-            self.gain(h.place);
+        } else {
+            let mut places = self.map.page(page);
+            for (subpage, located) in located {
+                note(places.get(subpage));
+                places.set(subpage, Some(located));
+                self.gain(located.place);
+            }
+            self.map.set_page(page, &places);
         }
         // Behind all gains, so that no extent seems empty in between.
         before[..replaced].iter().for_each(|place| self.lose(*place));
@@ -537,12 +564,11 @@ impl State {
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
         if status.has(Status::DELETED) {
-            for subpage in page * N..(page + 1) * N {
-                if let Some(before) = self.map.get(subpage) {
-                    self.old.insert(before.place, before.checksum);
-                    self.map.set(subpage, None);
-                }
+            let places = self.map.page(page);
+            for before in (0..N).filter_map(|subpage| places.get(subpage)) {
+                self.old.insert(before.place, before.checksum);
             }
+            self.map.set_page(page, &Places::NONE);
         }
         versions.insert(0, Version::new(self.epoch, status.without(Status::PACKED).without(Status::MAPPED)));
         let result = self.settle(page, &mut versions);
@@ -601,12 +627,12 @@ impl State {
         // For each subpage, when the version that hides older ones was written.
         let mut hidden = [u64::MAX; N as usize];
         let (mut kept, mut old) = (0, false);
+        let places = self.map.page(page);
         for i in 0..versions.len() {
             let mut version = versions[i];
             for h in versions[i].held() {
                 let by = std::mem::replace(&mut hidden[h.subpage as usize], version.time);
-                let visible = self.is_visible(page, h);
-                if visible {
+                if is_at(places.get(h.subpage), h) {
                     continue;
                 }
                 if self.tokens.any_in(version.time, by) {
@@ -730,8 +756,9 @@ impl State {
                 break;
             }
         }
-        for (subpage, place) in (page * N..).zip(now) {
-            let before = self.map.get(subpage);
+        let mut places = self.map.page(page);
+        for (subpage, place) in (0..N).zip(now) {
+            let before = places.get(subpage);
             let located = match (place, before) {
                 (Some(place), Some(b)) if b.place == place => Some(b),
                 (Some(place), _) => self.old.remove(&place).map(|checksum| Located { place, checksum }),
@@ -743,8 +770,9 @@ impl State {
             {
                 self.old.insert(b.place, b.checksum);
             }
-            self.map.set(subpage, located);
+            places.set(subpage, located);
         }
+        self.map.set_page(page, &places);
         for version in versions.drain(..stays) {
             for h in version.held() {
                 self.old.remove(&h.place);
@@ -774,6 +802,43 @@ impl State {
         }
         history
     }
+    /// Appends the history of a page as a checkpoint has it, if it is empty or of one version without objects, as most are, and leaves
+    /// `into` no longer than `most`. Else changes nothing and returns false.
+    pub fn append_history(&self, page: u32, most: usize, entries: &mut Vec<PageEntry>, into: &mut Vec<u8>) -> bool {
+        let head = self.table.head(page);
+        if head == EMPTY {
+            return true;
+        }
+        if head.previous() != EntryIndex::NONE || status_of(head).has(Status::DELETED) || head.valid() == 0 {
+            return false;
+        }
+        entries.clear();
+        if head.status().has(Status::MAPPED) {
+            let (mut visible, mut count) = ([Held::NONE; N as usize], 0);
+            for subpage in bits(head.valid()) {
+                let located = self.map.get(page * N + subpage).expect("the map knows the places of a mapped entry");
+                visible[count] = Held { subpage, place: located.place };
+                count += 1;
+            }
+            entries_of(&visible[..count], head.time(), status_of(head), entries);
+        } else {
+            entries.push(head);
+        }
+        // Where objects lie is not their slots.
+        if entries.iter().any(|entry| held(*entry).any(|h| self.objects.has(h.place))) {
+            return false;
+        }
+        let checksums = entries.iter().map(|e| e.subpages(N).count_ones() as usize);
+        let bytes = History::FIXED_BYTES + checksums.map(History::version_bytes).sum::<usize>();
+        if into.len() + bytes > most {
+            return false;
+        }
+        History::begin(page, entries.len(), into);
+        for entry in entries {
+            History::encode_version(*entry, held(*entry).map(|h| self.checksum(page, h).unwrap_or(0)), into);
+        }
+        true
+    }
     /// Sets the versions of a page, as a checkpoint has them.
     ///
     /// # Errors
@@ -787,10 +852,11 @@ impl State {
         self.table.replace(page, &entries)?;
         let mut visible = true;
         let mut seen = 0u32;
+        let mut places = self.map.page(page);
         for (entry, checksums) in versions {
             for (h, checksum) in held(*entry).zip(checksums) {
                 if visible && seen & (1 << h.subpage) == 0 {
-                    self.map.set(page * N + h.subpage, Some(Located { place: h.place, checksum: *checksum }));
+                    places.set(h.subpage, Some(Located { place: h.place, checksum: *checksum }));
                 } else {
                     self.old.insert(h.place, *checksum);
                 }
@@ -799,58 +865,8 @@ impl State {
             }
             visible &= !entry.status().has(Status::DELETED);
         }
+        self.map.set_page(page, &places);
         self.history.set(page, versions.len() > 1);
         Ok(())
-    }
-
-    /// What the state should be, computed another way; for tests and `check`. Returns sentences about what is wrong.
-    pub fn audit(&self) -> Vec<String> {
-        let mut wrong = Vec::new();
-        let mut live = vec![0u32; self.live.len()];
-        let (mut units, mut objects) = (vec![0; self.live.len()], 0);
-        let mut owner: HashMap<u32, u32, FixedState> = HashMap::default();
-        for page in 0..self.geometry.pages() {
-            let mut newest: [Option<u32>; N as usize] = [None; N as usize];
-            let (mut before, mut deleted) = (u64::MAX, false);
-            for version in self.versions_of(page) {
-                if version.time > before {
-                    wrong.push(format!("page {page}: a version is newer than the one before it"));
-                }
-                before = version.time;
-                for h in version.held() {
-                    if let Some(at) = self.objects.get(h.place) {
-                        units[self.geometry.extent_of(at.flash_page) as usize] += at.units();
-                        objects += 1;
-                    } else if h.place >= self.geometry.flash_pages() {
-                        wrong.push(format!("page {page}: flash page {} does not exist", h.place));
-                        continue;
-                    } else {
-                        live[self.geometry.extent_of(h.place) as usize] += 1;
-                    }
-                    if owner.insert(h.place, page).is_some() {
-                        wrong.push(format!("page {page}: flash page {} belongs to another version too", h.place));
-                    }
-                    if self.checksum(page, h).is_none() {
-                        wrong.push(format!("page {page}: no checksum of flash page {}", h.place));
-                    }
-                    if !deleted {
-                        newest[h.subpage as usize].get_or_insert(h.place);
-                    }
-                }
-                deleted |= version.deletes();
-            }
-            for (subpage, place) in (page * N..).zip(newest) {
-                if self.map.get(subpage).map(|l| l.place) != place {
-                    wrong.push(format!("subpage {subpage}: the map and the page table disagree"));
-                }
-            }
-        }
-        for (extent, (found, counted)) in self.live.iter().zip(&live).enumerate() {
-            if found != counted {
-                wrong.push(format!("extent {extent}: {found} live flash pages counted, {counted} found"));
-            }
-        }
-        self.objects.audit(&units, objects, &mut wrong);
-        wrong
     }
 }

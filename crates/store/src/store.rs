@@ -12,7 +12,9 @@
 //!   recoverable state by an anchor, written after a commit that holds all these records.
 
 mod commit;
+mod elsewhere;
 mod failing;
+mod info;
 mod objects;
 mod reclaim;
 mod repair;
@@ -20,6 +22,7 @@ mod resize;
 mod retention;
 mod wear;
 
+pub use info::{ExtentUses, StoreCounters, StoreInfo};
 pub use objects::{OBJECTS_AT_ONCE, ObjectBatch};
 pub use repair::LOST_MAGIC;
 pub use resize::{ResizeError, Shrink, superblock_pages, superblock_repairs};
@@ -36,7 +39,7 @@ use fulgurite_policy::Heat;
 use fulgurite_sys::arch::prefetch;
 
 use crate::checkpoint::CheckpointWriter;
-use crate::extents::{Extents, Filled, Use, Victims, Writer};
+use crate::extents::{Extents, Filled, Victims, Writer};
 use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_RESERVE, SUBPAGES_PER_PAGE};
 use crate::map::Map;
 use crate::planted::Planted;
@@ -44,7 +47,6 @@ use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
 use crate::table::TableFull;
-use crate::wear::Fills;
 use retention::Clock;
 
 const N: u32 = SUBPAGES_PER_PAGE;
@@ -77,7 +79,7 @@ pub struct StoreConfig {
     pub uncommitted_max: u64,
     /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait, beside what the pool needs when there is
     /// one version of everything. Beyond it the oldest tokens are dropped as above, and then writers get [`WriteError::NoSpace`] until
-    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound, and [`StoreInfo::dram_bytes`] says what there is.
+    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound.
     pub history_bytes: usize,
     /// Which extent is reclaimed next.
     pub victims: Victims,
@@ -96,6 +98,9 @@ pub struct StoreConfig {
     /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
     /// lost is so for good then.
     pub accept_loss: bool,
+    /// Makes no checksums of data and compares none, to measure what they cost. Only for a pool that is empty and keeps nothing
+    /// ([`Durability::Cache`]): whoever opens it later finds it empty again, and so no data without a checksum.
+    pub unchecked: bool,
     /// A bug on purpose.
     #[doc(hidden)]
     pub planted: Option<Planted>,
@@ -117,6 +122,7 @@ impl Default for StoreConfig {
             restamp_after: 1 << 21,
             wear_spread: 64,
             accept_loss: false,
+            unchecked: false,
             planted: None,
         }
     }
@@ -171,6 +177,8 @@ pub enum Outcome {
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Purpose {
     Commit,
+    Journal { at: usize },
+    Anchor { place: u32 },
     Checkpoint { place: u32 },
     Summary { place: u32 },
     ReclaimRead,
@@ -234,7 +242,11 @@ struct Commit {
     phase: Phase,
     /// Requests in flight.
     pending: usize,
+    /// Pages of the journal, and how many of them were sent.
     pages: Vec<(u32, PageBuffer)>,
+    sent: usize,
+    /// The first page that was sent and not written; `usize::MAX` for an anchor.
+    failed: Option<(usize, FlashError)>,
     /// There were pages of the journal.
     promises: bool,
     /// The journal is durable up to here afterwards.
@@ -255,6 +267,8 @@ pub(crate) struct Journal {
     pub sealed: Vec<(u32, PageBuffer)>,
     /// The extents since the last checkpoint, each with its first page's number.
     pub extents: VecDeque<(u32, u64)>,
+    /// Extents that were taken, and are named before others.
+    pub named: VecDeque<u32>,
     /// Where the last checkpoint begins to be of use.
     pub since: u64,
 }
@@ -265,82 +279,10 @@ pub(crate) struct Anchors {
     pub extent: usize,
     pub index: u32,
     pub sequence: u64,
-}
-
-/// What a store has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct StoreCounters {
-    /// Subpages written for programs.
-    pub written: u64,
-    /// Subpages copied by reclaim.
-    pub copied: u64,
-    /// Pages of journal, checkpoint, anchor and summary written.
-    pub metadata: u64,
-    /// Commits.
-    pub commits: u64,
-    /// Checkpoints.
-    pub checkpoints: u64,
-    /// Extents reclaimed.
-    pub reclaimed: u64,
-    /// Flash pages that did not hold what was expected when they were copied.
-    pub damaged: u64,
-    /// Writes and copies that failed and were tried again at another place.
-    pub repeated: u64,
-    /// Of [`StoreCounters::copied`], what was copied to level wear.
-    pub levelled: u64,
-    /// Objects written for programs, those that were freed included, and their bytes.
-    pub objects: u64,
-    /// Bytes of these.
-    pub object_bytes: u64,
-    /// Flash pages that were written for them.
-    pub object_pages: u64,
-    /// Flash pages of objects that reclaim wrote.
-    pub object_pages_copied: u64,
-}
-
-/// How a store stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct StoreInfo {
-    /// Extents, and how many of them are free.
-    pub extents: u32,
-    /// Free extents.
-    pub free_extents: u32,
-    /// Flash pages with data that is needed.
-    pub live: u64,
-    /// Subpages written since the last token.
-    pub uncommitted: u64,
-    /// Versions beside the newest.
-    pub versions: u32,
-    /// Pages of the journal since the last checkpoint.
-    pub journal_pages: u64,
-    /// Flash pages that failed and are not used any more.
-    pub bad_pages: u32,
-    /// Extents with too many of those, which are not used any more.
-    pub retired_extents: u32,
-    /// How often extents were filled since the pool was made.
-    pub fills: Fills,
-    /// Objects that are needed, older versions included.
-    pub objects: u32,
-    /// DRAM in bytes.
-    pub dram_bytes: usize,
-}
-
-/// What the extents of a store are used for.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct ExtentUses {
-    /// Superblock and anchors.
-    pub fixed: Vec<u32>,
-    /// Nothing.
-    pub free: Vec<u32>,
-    /// Data of programs, and summaries of it.
-    pub data: Vec<u32>,
-    /// Journal and checkpoint.
-    pub metadata: Vec<u32>,
-    /// Nothing any more: too many of their flash pages failed.
-    pub retired: Vec<u32>,
+    /// The extent that the anchor in effect lies in.
+    pub in_effect: usize,
+    /// Pairs of flash pages that failed one after the other.
+    pub failed: u32,
 }
 
 /// The store.
@@ -378,6 +320,10 @@ pub struct Store {
     old_limit: usize,
     /// Places given to programs whose writes have not ended.
     placed: u64,
+    /// Extents that had been reclaimed when programs last found no place, if none has been given since.
+    starved_since: Option<u64>,
+    /// When space was looked at last, in subpages written since the last token, and when it need be again.
+    looked_at: (u64, u64),
     clock: Clock,
     counters: StoreCounters,
     /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
@@ -467,6 +413,8 @@ impl Store {
             uncommitted: 0,
             old_limit,
             placed: 0,
+            starved_since: None,
+            looked_at: (0, 0),
             clock,
             counters: StoreCounters::default(),
             given_up: None,
@@ -496,42 +444,10 @@ impl Store {
     pub fn map(&self) -> std::sync::Arc<Map> {
         self.state.map().clone()
     }
-    /// What it has done.
+    /// Subpages written since the last token.
     #[must_use]
-    pub fn counters(&self) -> StoreCounters {
-        self.counters
-    }
-    /// How it stands.
-    #[must_use]
-    pub fn info(&self) -> StoreInfo {
-        StoreInfo {
-            extents: self.geometry().extents,
-            free_extents: self.extents.free(),
-            live: self.state.live_total(),
-            uncommitted: self.uncommitted,
-            versions: self.state.table().versions(),
-            journal_pages: self.journal.stream.position().sequence - self.journal.since,
-            bad_pages: self.state.wear().places().len() as u32,
-            retired_extents: self.state.wear().retired(),
-            fills: self.state.wear().summary(),
-            objects: self.state.objects().count(),
-            dram_bytes: self.dram_bytes(),
-        }
-    }
-    /// What its extents are used for.
-    #[must_use]
-    pub fn uses(&self) -> ExtentUses {
-        let mut uses = ExtentUses::default();
-        for extent in 0..self.geometry().extents {
-            match self.extents.use_of(extent) {
-                Use::Fixed => uses.fixed.push(extent),
-                Use::Free => uses.free.push(extent),
-                Use::Metadata => uses.metadata.push(extent),
-                Use::Retired => uses.retired.push(extent),
-                Use::Open | Use::Closed | Use::Reclaimed | Use::Emptied { .. } => uses.data.push(extent),
-            }
-        }
-        uses
+    pub fn uncommitted(&self) -> u64 {
+        self.uncommitted
     }
     /// Why it takes no more changes, if so.
     #[must_use]
@@ -582,19 +498,30 @@ impl Store {
         }
         let before = places.len();
         let reserve = self.reserve();
-        subpages.iter().for_each(|subpage| prefetch(std::ptr::from_ref(self.heat.lies_at(*subpage))));
+        subpages.iter().filter_map(|s| self.heat.lies_at(*s)).for_each(|counter| prefetch(std::ptr::from_ref(counter)));
         // Each place takes one flash page, also where it opens an extent.
         for subpage in subpages.iter().take(self.extents.room_for_programs(reserve)) {
-            let degree = self.heat.degree(*subpage);
+            let degree = crate::extents::degree_of_batch(self.heat.degree(*subpage), subpages.len());
             let given = self.extents.give(Writer::Program, degree, reserve, self.state.wear());
             let Some(place) = given else { break };
-            self.heat.touch(*subpage);
+            if self.heat.lies_at(*subpage).is_some() || self.state.is_written(*subpage) {
+                self.heat.touch(*subpage);
+            } else {
+                self.heat.touch_first(*subpage);
+            }
             self.placed += 1;
             places.push(place);
         }
         self.note_filled();
-        if places.len() == before && !subpages.is_empty() && !self.space_will_come() {
-            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+        if places.len() > before {
+            self.starved_since = None;
+        } else if !subpages.is_empty() {
+            // Reclaim may move what is live for ever where flash pages that failed eat up what it gains.
+            let since = *self.starved_since.get_or_insert(self.counters.reclaimed);
+            let in_vain = self.counters.reclaimed - since > u64::from(2 * self.geometry().extents);
+            if in_vain || !self.space_will_come() {
+                return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+            }
         }
         Ok(())
     }
@@ -777,7 +704,8 @@ impl Store {
     /// Names the extent in which the journal goes on behind its current one.
     fn name_next_extent(&mut self) {
         if self.journal.stream.wants_extent() {
-            let Some(extent) = self.extents.take_for_metadata(self.state.wear()) else {
+            let named = self.journal.named.pop_front();
+            let Some(extent) = named.or_else(|| self.extents.take_for_metadata(self.state.wear())) else {
                 self.poison(FlashError::NoSpace);
                 return;
             };
@@ -829,6 +757,8 @@ impl Store {
         match (purpose, outcome) {
             (Purpose::Commit, Outcome::Failed(e)) => self.poison(e),
             (Purpose::Commit, _) => self.commit_done(),
+            (Purpose::Journal { at }, outcome) => self.journal_done(at, &outcome),
+            (Purpose::Anchor { place }, outcome) => self.anchor_done(place, &outcome),
             (Purpose::Checkpoint { place }, outcome) => self.checkpoint_done(place, &outcome),
             // Without a summary an extent is reclaimed by a walk through the page table.
             (Purpose::Summary { place }, Outcome::Failed(e)) => self.suspect(place, e),

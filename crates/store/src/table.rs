@@ -2,9 +2,11 @@
 //! direct ones lead to.
 //!
 //! Invariants: the chain of a page descends in time; an entry is in one chain or free; a page that was never allocated, or of
-//! which nothing is left, has the empty entry.
+//! which nothing is left, has the empty entry. Parts of the direct table in which no page ever had another are not there.
 
 use fulgurite_format::{ENTRY_INDEX_BITS, EntryIndex, FlashPage, PageEntry, Status};
+
+use crate::chunked::Chunked;
 
 /// No entry can be had: as many versions exist as indices.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -29,7 +31,9 @@ pub const EMPTY: PageEntry = PageEntry::new(
 /// The table.
 #[derive(Debug)]
 pub struct Table {
-    entries: Vec<PageEntry>,
+    heads: Chunked<PageEntry>,
+    /// The entries of earlier versions: the index counts on from the pages.
+    earlier: Vec<PageEntry>,
     pages: u32,
     /// First of the free entries, chained as versions are.
     free: EntryIndex,
@@ -47,7 +51,8 @@ impl Table {
     pub fn new(pages: u32, limit: u32) -> Table {
         assert!(pages < INDICES, "{pages} pages do not fit in a table of {INDICES} entries");
         Table {
-            entries: vec![EMPTY; pages as usize],
+            heads: Chunked::new(pages),
+            earlier: Vec::new(),
             pages,
             free: EntryIndex::NONE,
             used: 0,
@@ -73,50 +78,68 @@ impl Table {
     }
     /// DRAM of the table.
     pub fn bytes(&self) -> usize {
-        self.entries.capacity() * size_of::<PageEntry>()
+        self.heads.bytes() + self.history_bytes()
     }
-    /// The part of that for earlier versions.
+    /// DRAM when all pages have a version, without that for earlier ones.
+    pub fn bytes_max(&self) -> usize {
+        self.heads.bytes_max()
+    }
+    /// The part of it for earlier versions.
     pub fn history_bytes(&self) -> usize {
-        (self.entries.capacity() - self.pages as usize) * size_of::<PageEntry>()
+        self.earlier.capacity() * size_of::<PageEntry>()
     }
     /// The newest version of a page.
+    #[inline]
     pub fn head(&self, page: u32) -> PageEntry {
-        self.entries[page as usize]
+        self.heads.get(page).copied().unwrap_or(EMPTY)
     }
     /// Starts loading the newest version of a page.
     #[inline]
     pub fn prefetch(&self, page: u32) {
-        if let Some(entry) = self.entries.get(page as usize) {
+        if page < self.pages
+            && let Some(entry) = self.heads.get(page)
+        {
             fulgurite_sys::arch::prefetch(std::ptr::from_ref(entry).cast());
         }
     }
+    fn put_head(&mut self, page: u32, entry: PageEntry) {
+        match self.heads.get_mut(page) {
+            Some(head) => *head = entry,
+            None if entry == EMPTY => {}
+            None => {
+                self.heads.make(page, || EMPTY);
+                *self.heads.get_mut(page).expect("made above") = entry;
+            }
+        }
+    }
+    fn earlier(&mut self, index: EntryIndex) -> &mut PageEntry {
+        &mut self.earlier[(index.0 - self.pages) as usize]
+    }
     /// Changes the newest version of a page, which has one, and leaves the older ones.
     pub fn set_head(&mut self, page: u32, entry: PageEntry) {
-        let head = &mut self.entries[page as usize];
-        *head = entry.after(head.previous());
+        self.put_head(page, entry.after(self.head(page).previous()));
     }
     /// All versions of a page, newest first; none when it is empty.
     pub fn chain(&self, page: u32) -> impl Iterator<Item = PageEntry> {
         let head = self.head(page);
         std::iter::successors((head != EMPTY).then_some(head), |entry| match entry.previous() {
             EntryIndex::NONE => None,
-            EntryIndex(index) => Some(self.entries[index as usize]),
+            EntryIndex(index) => Some(self.earlier[(index - self.pages) as usize]),
         })
     }
 
     fn take(&mut self) -> Result<EntryIndex, TableFull> {
         let index = if self.free != EntryIndex::NONE {
             let index = self.free;
-            self.free = self.entries[index.0 as usize].previous();
+            self.free = self.earlier(index).previous();
             index
-        } else if (self.entries.len() as u32) < INDICES {
-            if self.entries.len() == self.entries.capacity() {
+        } else if self.pages + (self.earlier.len() as u32) < INDICES {
+            if self.earlier.len() == self.earlier.capacity() {
                 // By an eighth: what is counted against a budget must not double.
-                let versions = self.entries.len() - self.pages as usize;
-                self.entries.reserve_exact((versions / 8).max(64));
+                self.earlier.reserve_exact((self.earlier.len() / 8).max(64));
             }
-            self.entries.push(EMPTY);
-            EntryIndex(self.entries.len() as u32 - 1)
+            self.earlier.push(EMPTY);
+            EntryIndex(self.pages + self.earlier.len() as u32 - 1)
         } else {
             return Err(TableFull);
         };
@@ -124,7 +147,7 @@ impl Table {
         Ok(index)
     }
     fn give_back(&mut self, index: EntryIndex) {
-        self.entries[index.0 as usize] = EMPTY.after(self.free);
+        *self.earlier(index) = EMPTY.after(self.free);
         self.free = index;
         self.used -= 1;
     }
@@ -135,7 +158,7 @@ impl Table {
         let at = self.head(page).previous();
         if at == EntryIndex::NONE && versions.len() <= 1 {
             // Most pages: one version before, one afterwards.
-            self.entries[page as usize] = versions.first().map_or(EMPTY, |head| head.after(EntryIndex::NONE));
+            self.put_head(page, versions.first().map_or(EMPTY, |head| head.after(EntryIndex::NONE)));
             return Ok(());
         }
         let mut indices = std::mem::take(&mut self.indices);
@@ -153,7 +176,7 @@ impl Table {
     ) -> Result<(), TableFull> {
         while at != EntryIndex::NONE {
             indices.push(at);
-            at = self.entries[at.0 as usize].previous();
+            at = self.earlier(at).previous();
         }
         let needed = versions.len().saturating_sub(1);
         if needed > indices.len() + (INDICES - self.pages - self.used) as usize {
@@ -167,10 +190,11 @@ impl Table {
             indices.push(self.take()?);
         }
         let next = |i: usize| indices.get(i).copied().unwrap_or(EntryIndex::NONE);
-        self.entries[page as usize] = versions.first().map_or(EMPTY, |head| head.after(next(0)));
+        let head = versions.first().map_or(EMPTY, |head| head.after(next(0)));
         for (i, entry) in versions.iter().skip(1).enumerate() {
-            self.entries[indices[i].0 as usize] = entry.after(next(i + 1));
+            *self.earlier(indices[i]) = entry.after(next(i + 1));
         }
+        self.put_head(page, head);
         Ok(())
     }
 }

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use fulgurite_flash::{Completion, Flash, FlashError, MemoryFlash, Op, Request};
+use fulgurite_flash::{Completion, Flash, FlashError, Layer, MemoryFlash, Op, Request};
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex, crc32c};
 use fulgurite_store::{
-    Driver, Geometry, LOST_MAGIC, Pool, PoolError, ReadPages, RecoverError, ResizeError, StoreConfig, WriteError,
+    Driver, Durability, Geometry, LOST_MAGIC, Pool, PoolError, ReadPages, RecoverError, ResizeError, StoreConfig,
+    WriteError,
 };
 use fulgurite_sys::{Arena, Backed, Notifier};
 
@@ -271,4 +273,80 @@ fn a_program_that_knows_no_objects_refuses_the_pool() {
     driver.write_all(fulgurite_store::superblock_pages(POOL, &block).to_vec()).unwrap();
     let refused = Pool::open(medium.clone(), config()).map(|_| ());
     assert!(matches!(refused, Err(PoolError::Recover(RecoverError::Geometry(_)))), "{refused:?}");
+}
+
+/// However full the pool is, and whatever tokens remember, it takes no more DRAM than it says a budget must set aside.
+#[test]
+fn dram_stays_within_what_is_set_aside() {
+    let medium = medium();
+    let mut config = config();
+    config.history_bytes = 512 << 10;
+    let pool = Pool::open(medium.clone(), config).unwrap().0;
+    let set_aside = pool.info().dram_bytes_max;
+    let empty = pool.info().dram_bytes;
+    let (mut random, mut most) = (Random(77), 0);
+    for round in 0..120 {
+        // All subpages are objects, then they are overwritten, most of them by as few bytes as an object may have.
+        let batch: Vec<(u32, Vec<u8>)> = (0..512)
+            .map(|i| {
+                let subpage = if round < 16 { round * 512 + i } else { random.below(SUBPAGES.into()) as u32 };
+                (subpage, vec![round as u8; if random.below(50) == 0 { 3000 } else { 16 }])
+            })
+            .collect();
+        let few: Vec<(u32, &[u8])> = batch.iter().map(|(subpage, bytes)| (*subpage, &bytes[..])).collect();
+        match pool.write_objects(&few) {
+            Ok(()) => {}
+            Err(PoolError::Write(WriteError::NoSpace { .. } | WriteError::Table(_))) => drop(pool.sync().unwrap()),
+            Err(error) => panic!("{error}"),
+        }
+        if random.below(4) == 0 {
+            pool.sync().unwrap();
+        }
+        if random.below(10) == 0 {
+            pool.reclaim_one().unwrap();
+        }
+        let info = pool.info();
+        assert_eq!(info.dram_bytes_max, set_aside, "round {round}");
+        assert!(info.dram_bytes <= set_aside, "round {round}: {} of {set_aside}", info.dram_bytes);
+        most = most.max(info.dram_bytes);
+    }
+    println!("{empty} bytes of DRAM when it is empty, {most} at the most, {set_aside} set aside");
+    assert!(most > empty + SUBPAGES as usize * 12, "what objects take is counted: {empty}, {most}");
+}
+
+/// An object that is overwritten all the time is never taken for one that was freed, though its slot is let go each time.
+#[test]
+fn what_is_overwritten_is_always_there() {
+    let medium = medium();
+    let mut config = StoreConfig::default();
+    config.durability = Durability::Cache;
+    let pool = Pool::open(medium, config).unwrap().0;
+    let write = |subpages: std::ops::Range<u32>, byte: u8| {
+        let bytes = [byte; 16];
+        let all: Vec<(u32, &[u8])> = subpages.map(|subpage| (subpage, &bytes[..])).collect();
+        pool.write_objects(&all).unwrap();
+    };
+    write(0..16, 1);
+    let over = AtomicBool::new(false);
+    let looks = std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut looks = 0u64;
+            while !over.load(Ordering::Relaxed) {
+                for subpage in 0..16 {
+                    let place = pool.locate(subpage).expect("it was never freed");
+                    assert_eq!(place.part.map(|part| part.length), Some(16), "{place:?}");
+                }
+                looks += 16;
+            }
+            looks
+        });
+        for round in 0..3000u32 {
+            write(0..16, round as u8);
+        }
+        over.store(true, Ordering::Relaxed);
+        reader.join().unwrap()
+    });
+    println!("{looks} looks");
+    pool.write_objects(&[(3, b"")]).unwrap();
+    assert_eq!(pool.locate(3), None, "it was freed");
 }

@@ -193,7 +193,7 @@ fn dram_for_history_stays_within_its_bound() {
         config.commit_after = 64;
         let geometry = Geometry::new(64 * 800, 64, Some(16_000)).unwrap();
         let mut world = World::new(geometry, config, seed);
-        let promised = world.store.info().dram_bytes;
+        let promised = world.store.info().dram_bytes_max;
         for i in 0..9000u32 {
             // Many versions, without a sync for long; the flash lags behind.
             let first = world.random.below(16_000 - 16);
@@ -216,7 +216,8 @@ fn dram_for_history_stays_within_its_bound() {
             let takes = world.store.history_bytes();
             most = most.max(takes);
             assert!(takes <= bound, "seed {seed}, step {i}: {takes} bytes");
-            assert!(world.store.info().dram_bytes <= promised, "seed {seed}, step {i}");
+            let info = world.store.info();
+            assert!(info.dram_bytes <= promised && info.dram_bytes_max == promised, "seed {seed}, step {i}: {info:?}");
         }
         world.sync();
         world.settle();

@@ -9,11 +9,13 @@ pub mod arena;
 pub mod barrier;
 pub mod clock;
 pub mod direct_file;
+pub mod image_file;
 pub mod notify;
 pub mod uring;
 
 pub use arena::{Arena, ArenaError, Backed};
 pub use clock::Clock;
 pub use direct_file::DirectFile;
+pub use image_file::{ImageChild, ImageFile};
 pub use notify::Notifier;
 pub use uring::{RingUser, Uring};

@@ -5,10 +5,11 @@
 //! entries into the kernel (`DEFER_TASKRUN`), and a flag in shared memory says when such an entry is worth while, so that
 //! looking for completions is free when there are none.
 //!
-//! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked.
+//! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked. So they
+//! are when the device does not end them within 35 seconds.
 //!
-//! Invariants: arena, file and notifier live until no operation is in flight; user data is 63 bits, the top bit marks the
-//! ring's own poll of the notifier; the pieces of a gathered write are listed in memory that does not change before the kernel
+//! Invariants: arena, file, notifier and the memory that writes are staged in live until no operation is in flight; user data is
+//! 63 bits, the top bit marks the ring's own poll of the notifier; the pieces of a gathered write are listed in memory that does not change before the kernel
 //! has taken the operation, which copies the list. It retries nothing: short results and `EAGAIN` are the caller's.
 
 use std::collections::TryReserveError;
@@ -17,17 +18,21 @@ use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::direct_file::DirectFile;
-use crate::{Arena, Notifier};
+use crate::{Arena, ArenaError, Backed, Notifier};
 
 /// The kernel takes at most 1 GiB per registered buffer.
 const BUFFER_BYTES: usize = 1 << 30;
 /// User data of the poll of the notifier.
 const WAKE: u64 = 1 << 63;
+
+/// How long a ring that is dropped waits for operations in flight: as long as Linux gives an NVMe device for one
+/// (`nvme_core.io_timeout`, 30 s), and then some. After that the device hangs for good, perhaps, and arena and file are leaked.
+const DRAIN_LIMIT: Duration = Duration::from_secs(35);
 
 /// The submission ring is full: submit, reap, try again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -55,11 +60,15 @@ pub struct Uring {
     armed: bool,
     /// The poll ended since the last wait.
     notified: bool,
+    /// How long dropping the ring waits for operations in flight.
+    drain_limit: Duration,
     /// Lists of pieces of gathered writes that were pushed, one after the other; never grows. Begun anew when the kernel has
     /// taken all that was pushed.
     pieces: Vec<Piece>,
     /// How writes can be gathered.
     gathers: Gathers,
+    /// Memory in which the bytes of staged writes lie side by side; none before [`Uring::make_staging`].
+    staging: ManuallyDrop<Option<Arena>>,
 }
 
 /// A piece of a gathered write, as the kernel wants it.
@@ -132,8 +141,10 @@ impl Uring {
             pushed: 0,
             armed: false,
             notified: false,
+            drain_limit: DRAIN_LIMIT,
             pieces: Vec::new(),
             gathers: Gathers::No,
+            staging: ManuallyDrop::new(None),
         };
         uring.gathers = uring.find_gathers();
         if uring.gathers != Gathers::No {
@@ -217,6 +228,7 @@ impl Uring {
         p.sq_entries() as usize * (size_of::<squeue::Entry>() + 4)
             + p.cq_entries() as usize * size_of::<io_uring::cqueue::Entry>()
             + self.pieces.capacity() * size_of::<Piece>()
+            + self.staging.as_ref().map_or(0, Arena::len)
     }
 
     /// Puts a read of `len` bytes of the file into the arena in the batch.
@@ -309,6 +321,44 @@ impl Uring {
         }
         pushed
     }
+    /// Makes memory for staged writes ([`Uring::push_staged_write`]), once; later calls change nothing. In huge pages where it is as
+    /// long as one, so that it is contiguous for the device, too.
+    ///
+    /// # Errors
+    /// [`ArenaError::Map`] when the kernel refuses.
+    pub fn make_staging(&mut self, bytes: usize) -> Result<(), ArenaError> {
+        if self.staging.is_none() {
+            *self.staging = Some(Arena::anonymous(bytes, Backed::HugePages)?);
+        }
+        Ok(())
+    }
+    /// Puts one write in the batch as [`Uring::push_gathered_write`] does, but copies the bytes first, so that they lie side by side at
+    /// `stage` of the staging memory: the arena is not looked at any more after this call, and the device meets one long piece. What
+    /// lies in the stage must not be replaced before the operation has ended, or the file gets some of either.
+    ///
+    /// # Errors
+    /// [`RingFull`].
+    ///
+    /// # Panics
+    /// When a range is not inside the arena or the staging memory, or there is none.
+    pub fn push_staged_write(
+        &mut self,
+        file_offset: u64,
+        stage: usize,
+        offsets: impl IntoIterator<Item = usize>,
+        len: u32,
+        user: u64,
+    ) -> Result<(), RingFull> {
+        let staging = self.staging.as_ref().expect("staging memory was made");
+        let mut end = stage;
+        for offset in offsets {
+            Arena::copy(&self.arena, offset, staging, end, len as usize);
+            end += len as usize;
+        }
+        let bytes = u32::try_from(end - stage).expect("far fewer than 4 GiB");
+        let memory = staging.range(stage, end - stage).as_ptr().cast_const();
+        self.push(opcode::Write::new(types::Fixed(0), memory, bytes).offset(file_offset).build(), user)
+    }
     /// Lists a piece of a gathered write. `registered` is, when a first piece was listed, the registered buffer that holds all of
     /// them, if one does. False when there is no room.
     fn list(&mut self, piece: Option<Range<usize>>, end: usize, registered: &mut Option<Option<u16>>) -> bool {
@@ -347,8 +397,8 @@ impl Uring {
         if queue.len() + 1 >= queue.capacity() {
             return Err(RingFull);
         }
-        // SAFETY: memory is a checked range of the arena, which outlives the operation: `drop` either waits for all
-        // operations or leaks the arena. A list of pieces stays as it is until the kernel has taken the operation and with it
+        // SAFETY: memory is a checked range of the arena or of the staging memory, which outlive the operation: `drop` either waits
+        // for all operations or leaks both. A list of pieces stays as it is until the kernel has taken the operation and with it
         // a copy of the list (`IORING_FEAT_SUBMIT_STABLE`): it is overwritten only when nothing pushed is left (`gather_room`),
         // never moves (it was reserved whole), and is freed after the ring.
         unsafe { queue.push(&entry.user_data(user)) }.map_err(|_| RingFull)?;
@@ -450,17 +500,26 @@ impl Uring {
         Ok(())
     }
 
-    /// Waits until the kernel has nothing of ours. False when it does not let this thread.
+    /// Waits until the kernel has nothing of ours. False when it does not let this thread, or does not end it in time.
     fn drain(&mut self) -> bool {
         if !self.enabled {
             return true; // The kernel has not seen a single entry.
         }
+        let begun = Instant::now();
         // A poll of the notifier may stay: it has no memory of ours, and closing the ring ends it.
         while self.in_flight > 0 {
             if self.ring.completion().is_empty() {
-                match self.ring.submit_and_wait(1) {
+                let left = self.drain_limit.saturating_sub(begun.elapsed());
+                if left.is_zero() {
+                    return false;
+                }
+                let time = types::Timespec::new().sec(left.as_secs()).nsec(left.subsec_nanos());
+                let arguments = types::SubmitArgs::new().timespec(&time);
+                match self.ring.submitter().submit_with_args(1, &arguments) {
                     Ok(_) => {}
-                    Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {}
+                    Err(e)
+                        if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                    }
                     Err(_) => return false,
                 }
             }
@@ -484,13 +543,14 @@ impl Drop for Uring {
                 ManuallyDrop::drop(&mut self.file);
                 ManuallyDrop::drop(&mut self.wake);
                 ManuallyDrop::drop(&mut self.arena);
+                ManuallyDrop::drop(&mut self.staging);
             }
             return;
         }
-        // Another thread than the ring's own drops it with operations in flight. The kernel ends them by itself when the
-        // ring is closed, but does not say when: the arena is leaked rather than unmapped under the device, and the file
+        // Another thread than the ring's own drops it with operations in flight, or a device does not end them. The kernel ends
+        // them by itself when the ring is closed, but does not say when: the arenas are leaked rather than unmapped under the device, and the file
         // rather than unlocked.
-        // SAFETY: as above; arena and file are never dropped.
+        // SAFETY: as above; arenas and file are never dropped.
         unsafe {
             ManuallyDrop::drop(&mut self.ring);
             ManuallyDrop::drop(&mut self.wake);
@@ -539,6 +599,24 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+    #[test]
+    fn a_ring_whose_device_hangs_can_be_dropped() {
+        let Some((mut ring, arena, _)) = ring("hangs", 2, 4) else { return };
+        // An operation that never ends: nobody writes to this pipe.
+        let (reader, _writer) = std::io::pipe().unwrap();
+        let poll = opcode::PollAdd::new(types::Fd(reader.as_fd().as_raw_fd()), libc::POLLIN as u32);
+        // SAFETY: a poll has no buffer.
+        unsafe { ring.ring.submission().push(&poll.build().user_data(1)) }.unwrap();
+        ring.pushed += 1;
+        ring.in_flight += 1;
+        ring.submit().unwrap();
+        ring.drain_limit = Duration::from_millis(50);
+        let holders = Arc::strong_count(&arena);
+        let begun = Instant::now();
+        drop(ring);
+        assert!(begun.elapsed() >= Duration::from_millis(50), "it waits first");
+        assert_eq!(Arc::strong_count(&arena), holders, "the device may still move something: the arena stays for good");
     }
     #[test]
     fn memory_that_was_given_back_is_not_the_rings_any_more() {
@@ -634,6 +712,35 @@ mod tests {
                     arena.read(15 * 4096, &mut got);
                     assert_eq!(got, [*page as u8 + 1; 4096], "{pages:?}, piece {i}, {registered} registered");
                 }
+            }
+        }
+    }
+    #[test]
+    fn a_staged_write_has_the_bytes_that_there_were_when_it_was_pushed() {
+        let Some((mut ring, arena, _)) = ring("staged", 16, 8) else { return };
+        let before = ring.bytes();
+        for _ in 0..2 {
+            ring.make_staging(8 * 4096).unwrap();
+            assert_eq!(ring.bytes() - before, 8 * 4096, "made once");
+        }
+        for (stage, pages) in [(0, &[9, 2, 4, 0][..]), (4, &[5, 6, 7, 1])] {
+            for page in 0..16 {
+                arena.write(page * 4096, &[page as u8 + 1; 4096]);
+            }
+            ring.push_staged_write(4096, stage * 4096, pages.iter().map(|page| page * 4096), 4096, 7).unwrap();
+            // The arena may change at once.
+            arena.zero(0, arena.len());
+            let mut ended = Vec::new();
+            while ended.is_empty() {
+                ring.wait(None).unwrap();
+                ring.reap(|user, result| ended.push((user, result)));
+            }
+            assert_eq!(ended, [(7, pages.len() as i32 * 4096)]);
+            for (i, page) in pages.iter().enumerate() {
+                ring.file.read_at((i as u64 + 1) * 4096, &arena, 15 * 4096, 4096).unwrap();
+                let mut got = [0; 4096];
+                arena.read(15 * 4096, &mut got);
+                assert_eq!(got, [*page as u8 + 1; 4096], "{pages:?}, piece {i}");
             }
         }
     }

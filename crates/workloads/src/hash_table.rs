@@ -126,6 +126,12 @@ impl<L: Latch> Workload for HashTable<L> {
         Ok(value.map_or(0, |value| value.payload.iter().fold(0, |sum, word| sum ^ word)))
     }
 
+    /// Payloads never change, and updates return a word of them.
+    #[inline]
+    fn answer_is_fixed(&self, _: &KeyRequest) -> bool {
+        true
+    }
+
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         let broken = |what| WorkloadError::Inconsistent { workload: Self::NAME, what };
         let len = self.map.check(memory)?;

@@ -113,6 +113,10 @@ pub trait Workload: Send + Sync + Sized + 'static {
     /// Whatever the memory says.
     fn execute<M: Memory>(&self, memory: &mut M, request: &Self::Request) -> Result<u64, AccessError>;
 
+    /// Whether what [`Workload::execute`] returns for this request is the same whenever it comes among the others: what it finds is
+    /// changed by none of them. Then a wrong answer shows, whoever gave it.
+    fn answer_is_fixed(&self, request: &Self::Request) -> bool;
+
     /// Walks the data, checks every invariant, and returns a number that depends only on the set of requests executed,
     /// not on their order. Nobody may change the data meanwhile.
     ///

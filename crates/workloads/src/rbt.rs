@@ -168,6 +168,12 @@ impl<L: Latch> Workload for Rbt<L> {
         }
     }
 
+    /// Lasting keys and their payloads never change.
+    #[inline]
+    fn answer_is_fixed(&self, request: &RbtRequest) -> bool {
+        !matches!(request, RbtRequest::Toggle(_))
+    }
+
     fn check<M: Memory>(&self, memory: &mut M) -> Result<u64, WorkloadError> {
         let broken = |what| Err(WorkloadError::Inconsistent { workload: Self::NAME, what });
         let count = self.keys.count();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use fulgurite_format::SUBPAGE_BYTES;
 
 use super::fio;
 use super::image::Image;
@@ -48,8 +49,16 @@ pub fn on_file(session: &Session, way: Way) -> bool {
 
 /// Reads among the requests of these rounds, 0 to 1.
 fn read_share<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> f64 {
-    let (reads, writes) = outcomes.into_iter().fold((0, 0), |(r, w), o| (r + o.device_reads, w + o.device_writes));
+    let (reads, writes) = outcomes.into_iter().fold((0, 0), |(r, w), o| (r + o.device_reads, w + o.write_requests()));
     if reads + writes > 0 { reads as f64 / (reads + writes) as f64 } else { 1.0 }
+}
+
+/// Bytes of a write of these rounds, in whole subpages: those to neighbouring places go out as one.
+fn write_bytes<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> u64 {
+    let (subpages, requests) =
+        outcomes.into_iter().fold((0, 0), |(s, r), o| (s + o.device_writes, r + o.write_requests()));
+    let mean = if requests > 0 { subpages as f64 / requests as f64 } else { 1.0 };
+    mean.round().max(1.0) as u64 * SUBPAGE_BYTES as u64
 }
 
 /// Requests in flight at most.
@@ -86,7 +95,7 @@ pub fn measure(session: &mut Session, running: &mut Running, twin: Option<&Twin>
     let depth = depth(session, running.way);
     let device_per_s = Some(running.child.device(share, depth, time)?);
     let path = if fio::only_reads(share) { running.path.as_deref() } else { twin.map(|twin| twin.0.as_path()) };
-    let fio_per_s = path.and_then(|path| fio_on(session, path, running.way, share, time));
+    let fio_per_s = path.and_then(|path| fio_on(session, path, running.way, (share, write_bytes([outcome])), time));
     session.interrupt.check()?;
     Ok(Limit { device_per_s, fio_per_s })
 }
@@ -99,14 +108,21 @@ pub fn fio_in_the_end(session: &mut Session, running: &Running, outcomes: &[Outc
     let Some(path) = running.path.clone() else { return };
     let longest = outcomes.iter().map(|o| o.elapsed_ns).max().unwrap_or(0);
     let time = Duration::from_nanos(longest).clamp(SHORTEST, LONGEST);
-    let per_second = fio_on(session, &path, running.way, read_share(outcomes), time);
+    let mix = (read_share(outcomes), write_bytes(outcomes));
+    let per_second = fio_on(session, &path, running.way, mix, time);
     limits.iter_mut().for_each(|limit| limit.fio_per_s = limit.fio_per_s.or(per_second));
 }
 
-fn fio_on(session: &mut Session, path: &Path, way: Way, read_share: f64, time: Duration) -> Option<f64> {
+fn fio_on(
+    session: &mut Session,
+    path: &Path,
+    way: Way,
+    (read_share, write_bytes): (f64, u64),
+    time: Duration,
+) -> Option<f64> {
     let core = *session.cores.first()?;
     let (bytes, depth) = (session.data_bytes, depth(session, way));
-    match fio::per_second(&fio::Mix { path, bytes, read_share, depth, core, time }) {
+    match fio::per_second(&fio::Mix { path, bytes, read_share, write_bytes, depth, core, time }) {
         Ok(Some(per_second)) => return Some(per_second),
         Ok(None) => session.note("fio is not installed: what it gets from the file does not stand beside.".to_owned()),
         // What stands beside us is no part of us: its failure is none of the run.
@@ -125,5 +141,9 @@ mod tests {
         assert_eq!(read_share([&round(3, 1)]), 0.75);
         assert_eq!(read_share(&[round(3, 1), round(0, 4)]), 0.375);
         assert_eq!(read_share([&round(0, 0)]), 1.0);
+        // Twelve subpages written in four requests, beside four reads.
+        let gathered = Outcome { device_write_requests: 4, ..round(4, 12) };
+        assert_eq!((read_share([&gathered]), write_bytes([&gathered])), (0.5, 3 * 4096));
+        assert_eq!((write_bytes([&round(3, 1)]), write_bytes([&round(1, 0)])), (4096, 4096));
     }
 }

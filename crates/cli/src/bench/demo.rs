@@ -22,7 +22,7 @@ use crate::progress;
 use crate::report::html::Page;
 use crate::report::rows::LiveRow;
 use crate::report::{self, Report, table};
-use crate::values::{Act, Config, Size};
+use crate::values::{Act, Config, FlashChoice, Size};
 
 /// DRAM of a fiber: its stack, guard and context.
 const STACK_BYTES: u64 = 38 << 10;
@@ -30,6 +30,8 @@ const STACK_BYTES: u64 = 38 << 10;
 const TEXT_BYTES_MAX: u64 = 512 << 20;
 /// The same with `--quick`.
 const QUICK_TEXT_BYTES_MAX: u64 = 96 << 20;
+/// Flash with less room than this is not worth an index: the frames, tables and stacks in DRAM would take more.
+const FLASH_BYTES_MIN: u64 = 4 << 20;
 
 /// Prices of a gigabyte, in US dollars, 50 to 1 (AstriFlash, section I). Only the ratio matters to the comparison.
 const DRAM_DOLLARS_PER_GB: f64 = 3.0;
@@ -47,7 +49,6 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let quick = args.output.quick;
     let machine = Machine::describe();
     let (searches, survives) = (args.act.contains(&Act::Search), args.act.contains(&Act::Survive));
-    let scratch = checks::scratch(&args.flash)?;
     if !searches && args.output.plot.is_some() {
         bad_input!("--plot draws the search; leave it out, or add search to --act");
     }
@@ -56,6 +57,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         let on_flash = configs(args).into_iter().filter(|c| c.guarded()).flat_map(ways).count() as u64;
         checks::before_data(&args.flash, on_flash, &machine)?;
     }
+    let scratch = checks::scratch(&args.flash)?;
     if survives {
         checks::writable("--scratch", &scratch.join("fulgurite-demo.pool"))?;
         // The pool, and a copy of the text.
@@ -63,7 +65,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     }
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
-    let limit = if searches { most } else { most.min(survive::text_bytes(quick)) };
+    let limit = if searches { text_that_fits(args, most)? } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
     let scan_time = start.elapsed();
     let text = format!(
@@ -73,6 +75,10 @@ pub fn run(args: &DemoArgs) -> Result<()> {
         corpus.dir().display()
     );
     report::print(&args.output, &machine.line())?;
+    if searches && limit < most && !corpus.is_complete() {
+        let flash = &args.flash.flash;
+        report::print(&args.output, &format!("--flash {flash} has room for the index of no more text than this."))?;
+    }
     let found = Found { corpus: &corpus, text: &text, limit, scan_time, start };
     let searched = if searches { Some(search(args, &found, &interrupt)?) } else { None };
     let interrupted = searched.as_ref().is_some_and(|s| s.interrupted);
@@ -121,6 +127,25 @@ fn configs(args: &DemoArgs) -> Vec<Config> {
     let mut configs = vec![Config::DramOnly];
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     configs
+}
+
+/// Bytes of text to look for: `most`, or as many as the file or device that --flash names has room for.
+fn text_that_fits(args: &DemoArgs, most: u64) -> Result<u64> {
+    let (Some(bytes), FlashChoice::File(path)) = (checks::flash_bytes(&args.flash)?, &args.flash.flash) else {
+        return Ok(most);
+    };
+    // A pool has half as much again for what it writes beside the data.
+    let room = if args.config.contains(&Config::Pool) { bytes / 3 * 2 } else { bytes };
+    if room < FLASH_BYTES_MIN {
+        bad_input!(
+            "--flash {} has {}, too little for an index (at least {}); make it larger, or name a new file and add --create",
+            path.display(),
+            format_bytes(bytes),
+            format_bytes(FLASH_BYTES_MIN)
+        );
+    }
+    // An image may take up to 1.3 times its text.
+    Ok(most.min(room / 13 * 10))
 }
 
 /// The text that was found.
@@ -327,8 +352,19 @@ const HEADING: [&str; 10] = [
 
 /// Bytes of DRAM that a configuration may use for data: kernel paging fills its cgroup, allowance and all.
 fn allowed_bytes(row: &LiveRow) -> u64 {
-    let paged = Config::ALL.iter().any(|c| c.paged_by_kernel() && c.name() == row.config);
-    row.cgroup_limit_bytes.filter(|_| paged).unwrap_or(row.dram_bytes)
+    row.cgroup_limit_bytes.filter(|_| paged_by_kernel(row)).unwrap_or(row.dram_bytes)
+}
+
+fn paged_by_kernel(row: &LiveRow) -> bool {
+    Config::ALL.iter().any(|c| c.paged_by_kernel() && c.name() == row.config)
+}
+
+fn either<T: ToString>(values: &[T]) -> String {
+    values.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
+}
+
+fn threads(count: usize) -> String {
+    if count == 1 { "1 thread".to_owned() } else { format!("{count} threads") }
 }
 
 /// What a gigabyte of index costs.
@@ -339,11 +375,11 @@ fn cost(row: &LiveRow) -> f64 {
 }
 
 fn line(row: &LiveRow) -> Vec<String> {
-    let config = if row.variants.is_empty() {
-        row.config.clone()
-    } else {
+    let config = if paged_by_kernel(row) {
         let cluster = row.page_cluster.map_or(String::new(), |cluster| format!(", page-cluster {cluster}"));
-        format!("{} ({} threads{cluster})", row.config, row.fibers_or_threads)
+        format!("{} ({}{cluster})", row.config, threads(row.fibers_or_threads))
+    } else {
+        row.config.clone()
     };
     vec![
         config,
@@ -361,8 +397,7 @@ fn line(row: &LiveRow) -> Vec<String> {
 
 /// The report.
 fn page(machine: &Machine, text: &str, searched: Option<&Searched>, survived: Option<&Survived>) -> String {
-    let title = if searched.is_some() { "Fulgurite: search from flash at DRAM speed" } else { "Fulgurite" };
-    let mut page = Page::new(title);
+    let mut page = Page::new(&searched.map_or_else(|| "Fulgurite".to_owned(), |s| title(&s.rows)));
     if let Some(searched) = searched {
         search_page(&mut page, text, searched);
     }
@@ -381,6 +416,35 @@ fn page(machine: &Machine, text: &str, searched: Option<&Searched>, survived: Op
     }
     page.paragraph(&format!("Command: {}", report::command_line()));
     page.finish()
+}
+
+/// The title of a search: it promises what was measured, and no more.
+fn title(rows: &[LiveRow]) -> String {
+    let share = |row: &LiveRow| row.share_of_dram_only.filter(|_| row.config == Config::Fulgurite.name());
+    match rows.iter().find_map(share) {
+        Some(share) => format!("Fulgurite: search from flash at {} of the speed of DRAM", table::percent(share.median)),
+        None => "Fulgurite: search from flash".to_owned(),
+    }
+}
+
+/// How many times as fast as kernel swap, round by round, and what swap ran with; none where either did not run.
+fn beside_swap(rows: &[LiveRow]) -> Option<(String, String)> {
+    let of = |config: Config| rows.iter().find(|r| r.config == config.name());
+    let (over, swap) = (of(Config::Fulgurite)?.over_os_swap?, of(Config::OsSwap)?);
+    let cluster = swap.page_cluster.map_or(String::new(), |cluster| format!(", vm.page-cluster {cluster}"));
+    let best = if swap.variants.len() > 1 {
+        let mut counts: Vec<usize> = swap.variants.iter().map(|v| v.threads).collect();
+        let mut clusters: Vec<u32> = swap.variants.iter().filter_map(|v| v.page_cluster).collect();
+        counts.sort_unstable();
+        counts.dedup();
+        clusters.sort_unstable();
+        clusters.dedup();
+        format!("; the best of {} threads with page-cluster {}", either(&counts), either(&clusters))
+    } else {
+        "; the only way that was tried".to_owned()
+    };
+    let ran = threads(swap.fibers_or_threads);
+    Some((format!("{:.1}x", over.median), format!("the throughput of kernel swap ({ran}{cluster}{best})")))
 }
 
 /// The search's part of it.
@@ -420,12 +484,7 @@ fn search_page(page: &mut Page, text: &str, searched: &Searched) {
                 "the throughput of waiting for every miss".to_owned(),
             ));
         }
-        if let Some(swap) = of(Config::OsSwap) {
-            figures.push((
-                format!("{:.1}x", ours.ops_per_s / swap.ops_per_s.max(1e-9)),
-                "the throughput of kernel swap, at its best".to_owned(),
-            ));
-        }
+        figures.extend(beside_swap(rows));
     }
     page.figures(&figures);
     page.heading("All configurations");
@@ -447,6 +506,7 @@ fn search_page(page: &mut Page, text: &str, searched: &Searched) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::rows::{Spread, Variant};
 
     #[test]
     fn flash_is_what_makes_it_cheap() {
@@ -462,6 +522,48 @@ mod tests {
         let mut swap = row(Config::OsSwap, 1 << 25);
         swap.cgroup_limit_bytes = Some((1 << 25) + CGROUP_ALLOWANCE_BYTES);
         assert!(cost(&swap) > ours && allowed_bytes(&swap) == 96 << 20);
+    }
+    /// A row of the report, of so much of the throughput of dram-only.
+    fn row(config: Config, share: Option<f64>) -> LiveRow {
+        let share_of_dram_only = share.map(|share| Spread::of(&[share]));
+        LiveRow { config: config.to_string(), share_of_dram_only, ..LiveRow::default() }
+    }
+
+    #[test]
+    fn the_title_promises_what_was_measured() {
+        for (share, said) in [(0.39, "39.0%"), (0.971, "97.1%"), (1.02, "102.0%")] {
+            let title = title(&[row(Config::DramOnly, Some(1.0)), row(Config::Fulgurite, Some(share))]);
+            assert!(title.contains(said), "{title}");
+        }
+        // Where dram-only ended no round there is nothing to promise.
+        assert_eq!(title(&[row(Config::Fulgurite, None)]), "Fulgurite: search from flash");
+    }
+    #[test]
+    fn swap_is_compared_by_round_and_its_ways_are_named() {
+        let mut ours = row(Config::Fulgurite, Some(0.9));
+        let mut swap = row(Config::OsSwap, Some(0.5));
+        (ours.ops_per_s, swap.ops_per_s) = (1000.0, 100.0);
+        (swap.fibers_or_threads, swap.page_cluster) = (8, Some(0));
+        // Medians alone make no ratio.
+        assert_eq!(beside_swap(&[ours.clone(), swap.clone()]), None);
+        ours.over_os_swap = Some(Spread::of(&[2.2, 2.0, 9.0]));
+        let (figure, caption) = beside_swap(&[ours.clone(), swap.clone()]).unwrap();
+        assert!(
+            figure == "2.2x" && caption.contains("8 threads, vm.page-cluster 0; the only way"),
+            "{figure} {caption}"
+        );
+        assert_eq!(line(&swap)[0], "os-swap (8 threads, page-cluster 0)");
+        let variant = |threads| Variant {
+            threads,
+            page_cluster: Some(3),
+            rounds: 3,
+            ops_per_s: 1.0,
+            share_of_dram_only: None,
+            p99_us: 1.0,
+        };
+        swap.variants = vec![variant(1), variant(8), variant(32)];
+        let (_, caption) = beside_swap(&[ours, swap]).unwrap();
+        assert!(caption.contains("the best of 1 or 8 or 32 threads with page-cluster 3"), "{caption}");
     }
     #[test]
     fn what_is_not_indexed_is_said() {

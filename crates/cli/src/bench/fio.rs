@@ -31,6 +31,8 @@ pub struct Mix<'p> {
     pub bytes: u64,
     /// Reads among the requests, 0 to 1.
     pub read_share: f64,
+    /// Bytes of a write.
+    pub write_bytes: u64,
     /// Requests in flight.
     pub depth: usize,
     /// The core that it runs on.
@@ -43,7 +45,7 @@ pub struct Mix<'p> {
 const ENGINES: [&[&str]; 4] =
     [&["io_uring", "--fixedbufs", "--registerfiles"], &["io_uring"], &["libaio"], &["psync", "--thread"]];
 
-/// Requests of 4 KiB a second that fio completes; `None` when it is not installed.
+/// Requests a second that fio completes, reads of 4 KiB; `None` when it is not installed.
 ///
 /// # Errors
 /// When it fails in every way, or prints what is not its report.
@@ -74,7 +76,8 @@ fn with_engine(mix: &Mix<'_>, engine: &[&str]) -> Result<Option<f64>> {
     let output = Command::new("fio")
         .arg(format!("--ioengine={}", engine[0]))
         .args(&engine[1..])
-        .args(["--name=beside", "--bs=4k", "--direct=1", "--group_reporting"])
+        .args(["--name=beside", "--direct=1", "--group_reporting"])
+        .arg(format!("--bs=4k,{}", mix.write_bytes))
         .args(["--norandommap", "--randrepeat=0", "--allow_file_create=0", "--time_based", "--output-format=json"])
         .arg(format!("--filename={}", mix.path.display()))
         .arg(format!("--size={}", mix.bytes))

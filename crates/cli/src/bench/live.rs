@@ -17,7 +17,7 @@ use crate::child::protocol::Outcome;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;
 use crate::report::charts::{Axis, Bar, Bars, Curve, Curves, nines, percentile_axis, stack};
-use crate::report::rows::{LiveRow, Percentiles, Spread, Variant};
+use crate::report::rows::{Checksums, LiveRow, Percentiles, Spread, Variant};
 use crate::report::{self, Report, table};
 use crate::values::{Config, workloads};
 
@@ -76,10 +76,11 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             format!("{} ({} to {} by round)", show(of.median), show(of.min), show(of.max))
         };
         if let (Some(limit), Some(share)) = (row.device_limit_spread, row.share_of_device_limit_spread) {
+            let more = if share.median > 1.0 { "; more than 100%: neither yardstick found its ceiling" } else { "" };
             report::print(
                 &args.output,
                 &format!(
-                    "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself",
+                    "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself{more}",
                     row.workload,
                     row.config,
                     spread(share, table::percent),
@@ -122,6 +123,12 @@ pub fn run(args: &LiveArgs) -> Result<()> {
                 )?;
             }
         }
+    }
+    for row in rows.iter().filter(|row| suspect(row)) {
+        session.note(format!(
+            "{}, {}: faster than plain memory, which cannot be: something disturbed the run; repeat it.",
+            row.workload, row.config
+        ));
     }
     for note in &session.notes {
         report::print(&args.output, note)?;
@@ -200,9 +207,9 @@ fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
     one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
 }
 
-/// Requests a second of its device in a round.
+/// Requests a second of its device in a round. Where neighbouring subpages went out together they are one.
 fn device_rate(outcome: &Outcome) -> f64 {
-    (outcome.device_reads + outcome.device_writes) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
+    (outcome.device_reads + outcome.write_requests()) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
 }
 
 /// Reads and writes a second, round by round, as a share of what fio got right after.
@@ -211,11 +218,16 @@ fn shares_of_fio(one: &Contestant) -> Vec<f64> {
     rounds.filter_map(|(outcome, limit)| Some(device_rate(outcome) / limit.fio_per_s?)).collect()
 }
 
+/// What a device allows, by the yardstick that got more out of it.
+fn allowed(limit: &Limit) -> Option<f64> {
+    limit.device_per_s.into_iter().chain(limit.fio_per_s).max_by(f64::total_cmp)
+}
+
 /// Throughput, round by round, as a share of what the device allowed right after: its requests, at the pace of the device; no
 /// faster than dram-only.
 fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
     let share = |round: usize, outcome: &Outcome| {
-        let of_device = device_rate(outcome) / one.limits.get(round)?.device_per_s?;
+        let of_device = device_rate(outcome) / allowed(one.limits.get(round)?)?;
         let of_dram = dram_only.and_then(|d| Some(rate(outcome) / rate(d.outcomes.get(round)?)));
         // A share of the lesser of two is the larger of the shares of both.
         Some(of_device.max(of_dram.unwrap_or(0.0)))
@@ -250,12 +262,32 @@ fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestan
             Spread::of_any(&shares(best, other)).filter(|_| config.guarded())
         };
         (row.over_os_swap, row.over_mmap) = (over(Config::OsSwap), over(Config::Mmap));
+        if *config == Config::Pool {
+            let without = ways_of(Config::PoolUnchecked);
+            row.checksums = without.first().and_then(|without| checksums(best, without, dram_only));
+        }
         if ways.len() > 1 {
             row.variants = ways.iter().map(|c| variant(c, dram_only, median_rate(c))).collect();
         }
         rows.push(row);
     }
     rows
+}
+
+/// What checksums take of a pool, round by round, which is the second one without them.
+fn checksums(pool: &Contestant, without: &Contestant, dram_only: Option<&Contestant>) -> Option<Checksums> {
+    let beside = |one| shares(one, dram_only);
+    let taken: Vec<f64> = beside(without).iter().zip(beside(pool)).map(|(without, with)| without - with).collect();
+    let cpu_us = |one: &Contestant, of: fn(&Outcome) -> u64| {
+        let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
+        sum(of) / 1000.0 / sum(|o| o.requests).max(1.0)
+    };
+    let more = |of| cpu_us(pool, of) - cpu_us(without, of);
+    Some(Checksums {
+        share_of_dram_only: Spread::of_any(&taken)?,
+        cpu_us_per_op: more(|o| o.cpu_ns),
+        device_cpu_us_per_op: more(|o| o.device_cpu_ns),
+    })
 }
 
 fn variant(one: &Contestant, dram_only: Option<&Contestant>, ops_per_s: f64) -> Variant {
@@ -285,7 +317,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     let guarded = one.way.config.guarded();
     let ops_per_s = Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
     let limits = |of: fn(&Limit) -> Option<f64>| one.limits.iter().filter_map(of).collect::<Vec<f64>>();
-    let device_limit = Spread::of_any(&limits(|l| l.device_per_s));
+    let device_limit = Spread::of_any(&limits(allowed));
     let fio = Spread::of_any(&limits(|l| l.fio_per_s));
     let of_device_limit = Spread::of_any(&shares_of_device_limit(one, dram_only));
     let of_fio = Spread::of_any(&shares_of_fio(one));
@@ -314,10 +346,11 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         speedup_over_one_worker: None,
         over_os_swap: None,
         over_mmap: None,
+        checksums: None,
         misses_per_s: per(misses, elapsed_s),
-        work_us_per_miss: per(dram_ns_per_op * requests / 1000.0, misses),
-        accesses_per_miss: per(accesses, misses),
-        miss_ratio: per(misses, accesses),
+        work_us_per_miss: (misses > 0.0).then(|| dram_ns_per_op * requests / 1000.0 / misses),
+        accesses_per_miss: (guarded && misses > 0.0).then(|| accesses / misses),
+        miss_ratio: (accesses > 0.0).then(|| misses / accesses),
         misses_per_op: per(misses, requests),
         p50_us: latency.us(50.0),
         p99_us: latency.us(99.0),
@@ -342,6 +375,15 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         variants: Vec::new(),
         curve: latency.curve(),
     }
+}
+
+/// By more than this, no configuration with less DRAM outdoes plain memory.
+const NOISE: f64 = 1.03;
+
+/// Whether a row cannot be true.
+fn suspect(row: &LiveRow) -> bool {
+    Config::ALL.iter().any(|c| c.name() == row.config && c.capped())
+        && row.share_of_dram_only.is_some_and(|share| share.median > NOISE)
 }
 
 /// Averages over the workloads.
@@ -474,5 +516,23 @@ mod tests {
         assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
         assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);
         assert!(shares_of_fio(&ours).is_empty());
+    }
+
+    #[test]
+    fn checksums_are_what_the_pool_without_them_has_more() {
+        let contestant = |config, requests: [u64; 3], cpu_ns| {
+            let mut one = contestant(config, &requests.map(|requests| (requests, 0, 0.0)));
+            one.outcomes.iter_mut().for_each(|o| o.cpu_ns = cpu_ns * o.requests);
+            one
+        };
+        let dram_only = contestant(Config::DramOnly, [1000, 1000, 2000], 1000);
+        let pool = contestant(Config::Pool, [900, 930, 1900], 3000);
+        let without = contestant(Config::PoolUnchecked, [920, 920, 1920], 2500);
+        let found = checksums(&pool, &without, Some(&dram_only)).unwrap();
+        let Spread { median, min, max } = found.share_of_dram_only;
+        let in_thousandths = [median, min, max].map(|share| (share * 1000.0).round());
+        assert_eq!(in_thousandths, [10.0, -10.0, 20.0]);
+        assert!((found.cpu_us_per_op - 0.5).abs() < 1e-9 && found.device_cpu_us_per_op.abs() < 1e-9);
+        assert_eq!(checksums(&pool, &without, None), None);
     }
 }

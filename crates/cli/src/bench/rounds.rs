@@ -219,7 +219,7 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         if let Some(cluster) = one.way.page_cluster {
             session.helper.page_cluster(cluster)?;
         }
-        let grows = one.way.config.paged_by_kernel() || one.way.config == crate::values::Config::Pool || on_file;
+        let grows = one.way.config.paged_by_kernel() || one.way.config.pooled() || on_file;
         let ready = session.ran(running).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
         match ready.and_then(|()| running.child.check()) {
             Ok(invariant) => one.invariant = Some(invariant),

@@ -65,7 +65,7 @@ impl AtOnce {
             all: ways.len() as u64,
             whole: count(&|config| !config.capped()),
             guarded: count(&|config| config.guarded()),
-            pools: count(&|config| config == Config::Pool),
+            pools: count(&|config| config.pooled()),
             swapped: count(&|config| config == Config::OsSwap),
             mapped: count(&|config| config == Config::Mmap),
         }
@@ -332,7 +332,7 @@ impl Session {
         let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
         let runtime_bytes = self.runtime_dram(way, image.region_bytes, workload_bytes)?;
         let dram_bytes = if config == Config::DramOnly { image.region_bytes } else { runtime_bytes + workload_bytes };
-        let (source, data) = if config == Config::Pool { self.pool(image)? } else { self.data(image, config)? };
+        let (source, data) = if config.pooled() { self.pool(image, config)? } else { self.data(image, config)? };
         let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
         let mut child = ChildHandle::start(&self.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
@@ -360,10 +360,11 @@ impl Session {
             seed: image.params.seed,
             input: image.params.input.clone(),
             data: source,
-            pool: (config == Config::Pool).then(|| PoolSpec {
+            pool: config.pooled().then(|| PoolSpec {
                 image: crate::child::shared_path(image.arena().file().expect("a memfd")),
                 flash_pages: pool_pages(image.region_bytes),
                 create: matches!(data, Data::Path(_)),
+                unchecked: config == Config::PoolUnchecked,
             }),
             // Kernel paging has many threads on all the workers' cores; the others have a core each.
             cores: if config.paged_by_kernel() { self.cores.clone() } else { self.cores[..way.threads].to_vec() },
@@ -415,10 +416,10 @@ impl Session {
     }
 
     /// Where a pool will lie: the same media, with the room that it needs beside its data. The process itself fills it.
-    fn pool(&mut self, image: &Image) -> Result<(DataSource, Data)> {
+    fn pool(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
         let bytes = usize::try_from(u64::from(pool_pages(image.region_bytes)) * SUBPAGE_BYTES as u64)?;
         Ok(match self.flash.flash.clone() {
-            FlashChoice::File(path) => self.flash_file_for(&path, Config::Pool)?,
+            FlashChoice::File(path) => self.flash_file_for(&path, config)?,
             choice => {
                 // Touched here: the device's memory is none of the process's.
                 let storage = Arena::memfd("fulgurite-pool", bytes)?;

@@ -48,6 +48,12 @@ pub fn request_hash<W: Workload>(workload: &W, batch: &Batch) -> u64 {
     })
 }
 
+/// What one answer adds to the hash of a batch.
+#[inline]
+pub fn answer_hash(number: u64, answer: u64) -> u64 {
+    mix(number ^ mix(answer))
+}
+
 /// Counters of this process, of which only differences mean anything.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Usage {

@@ -14,7 +14,7 @@ use fulgurite_sys::{Arena, Backed, Clock, affinity};
 use fulgurite_workloads::Workload;
 
 use super::arrivals::Arrivals;
-use super::measure::{Latencies, Usage, request_hash};
+use super::measure::{Latencies, Usage, answer_hash, request_hash};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
 use super::{Runner, added_work};
 use crate::kernel;
@@ -86,7 +86,9 @@ impl<W: Workload> Runner for Plain<W> {
         Ok(Outcome {
             elapsed_ns,
             requests: taken.iter().map(|t| t.requests).sum(),
-            request_hash: request_hash(&*self.workload, batch),
+            request_hash: taken
+                .iter()
+                .fold(request_hash(&*self.workload, batch), |hash, thread| hash.wrapping_add(thread.answers)),
             latency: latency.pairs(),
             service: service.pairs(),
             cpu_ns: used.cpu_ns,
@@ -158,6 +160,8 @@ struct Taken {
     end_ns: u64,
     latency: Latencies,
     service: Latencies,
+    /// Sum over the answers that do not depend on order.
+    answers: u64,
 }
 
 fn one_thread<W: Workload>(
@@ -176,7 +180,8 @@ fn one_thread<W: Workload>(
             Some(Arrivals::new(batch.seed ^ batch.first, thread, per_second / threads as f64, start_ns))
         }
     };
-    let mut taken = Taken { requests: 0, end_ns: start_ns, latency: Latencies::new(), service: Latencies::new() };
+    let mut taken =
+        Taken { requests: 0, end_ns: start_ns, latency: Latencies::new(), service: Latencies::new(), answers: 0 };
     let mut now = clock.now_ns();
     loop {
         let chunk = share.take(batch.count);
@@ -198,7 +203,10 @@ fn one_thread<W: Workload>(
             };
             for number in batch.transactions_of(offset) {
                 let request = workload.request(batch.seed, number);
-                std::hint::black_box(workload.execute(memory, &request)?);
+                let found = std::hint::black_box(workload.execute(memory, &request)?);
+                if workload.answer_is_fixed(&request) {
+                    taken.answers = taken.answers.wrapping_add(answer_hash(number, found));
+                }
                 added_work::compute(batch.work_iterations);
             }
             let end = clock.now_ns();
@@ -210,5 +218,35 @@ fn one_thread<W: Workload>(
             taken.end_ns = end;
             now = end;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fulgurite_format::Address;
+    use fulgurite_memory::{Memory as _, NoLatch, Ptr, Region};
+    use fulgurite_workloads::{GupsRead, Params};
+
+    #[test]
+    fn a_wrong_answer_changes_the_hash() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let region = Region::new(Address::from_linear(0), 1 << 16);
+        let params = Params { bytes: 1 << 16, zipf: 0.0, seed: 1, input: None };
+        GupsRead::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        let workload = GupsRead::<NoLatch>::open(&mut memory, region, &params).unwrap();
+        let batch = Batch { seed: 5, first: 0, count: 1000, transactions: 1, work_iterations: 0, load: Load::Closed };
+        let answers = |memory: &mut PlainMemory| {
+            let all = Share { next: AtomicU64::new(0), chunk: u64::MAX };
+            one_thread(memory, &workload, &batch, &all, 0, 0, 1).unwrap().answers
+        };
+        let right = answers(&mut memory);
+        assert_eq!(answers(&mut memory), right);
+        // Any page of it, as a read of another's frame would bring.
+        for word in (0..512u64).map(|i| Ptr::<u64>::new(Address::from_linear((1 << 15) + 8 * i))) {
+            let was = memory.load(word).unwrap();
+            memory.store(word, was ^ 1).unwrap();
+        }
+        assert_ne!(answers(&mut memory), right);
     }
 }

@@ -22,6 +22,7 @@ pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64) -> Result<Ar
     Pool::format(medium, geometry, PoolId(*b"a pool for a run"), 0)?;
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;
+    config.unchecked = spec.unchecked;
     let flash = Pool::open(medium.clone(), config)?.0.into_flash();
     let image = Arena::shared(open_shared(&spec.image)?)?;
     let mut rest = 0..subpages;

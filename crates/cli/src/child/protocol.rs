@@ -73,6 +73,8 @@ pub struct PoolSpec {
     pub flash_pages: u32,
     /// Its file is to be created.
     pub create: bool,
+    /// It has no checksums.
+    pub unchecked: bool,
 }
 
 /// Settings of the guarded path.
@@ -209,7 +211,7 @@ pub struct Outcome {
     pub elapsed_ns: u64,
     /// Requests executed.
     pub requests: u64,
-    /// A hash of the requests executed, free of their order.
+    /// A hash of the requests executed and of those answers that do not depend on their order, free of it.
     pub request_hash: u64,
     /// From arrival to end, in nanoseconds: values and how often they were seen.
     pub latency: Vec<(u64, u64)>,
@@ -235,4 +237,11 @@ pub struct Outcome {
     pub device_lateness_ns: u64,
     /// Time in which a worker of the guarded path had nothing to run, polling or asleep; all workers together.
     pub wait_ns: u64,
+}
+
+impl Outcome {
+    /// Requests that wrote to the device: as many as subpages where nobody counts requests.
+    pub fn write_requests(&self) -> u64 {
+        if self.device_write_requests > 0 { self.device_write_requests } else { self.device_writes }
+    }
 }

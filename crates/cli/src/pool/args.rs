@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueHint};
 
 use crate::values::{self, Output};
 
@@ -36,6 +36,9 @@ pub enum PoolCommand {
     /// Make a pool larger or smaller. A crash leaves the old size or the new one.
     #[command(after_help = RESIZE_EXAMPLES)]
     Resize(ResizeArgs),
+    /// Add a file or device to those that a pool spans; the pool grows into it. A crash leaves it as it was, or with the new member.
+    #[command(after_help = ADD_MEMBER_EXAMPLES)]
+    AddMember(AddMemberArgs),
     /// Write the data of a pool to a new flat file. Writes nothing to the pool.
     #[command(after_help = EXPORT_EXAMPLES)]
     Export(ExportArgs),
@@ -48,35 +51,52 @@ pub enum PoolCommand {
 pub const EXAMPLES: &str = "\
 Examples:
   fulgurite pool create data.pool --size 16G
-  fulgurite pool import data.pool data.img               the data of a flat file
-  fulgurite pool info data.pool                          space, tokens, DRAM that it needs
-  fulgurite pool check data.pool                         read everything, name what is damaged
-  fulgurite pool tokens data.pool                        the states that can be returned to
+  fulgurite pool import data.pool data.img   # the data of a flat file
+  # space, tokens, DRAM that it needs
+  fulgurite pool info data.pool
+  # read everything, name what is damaged
+  fulgurite pool check data.pool
+  # the states that can be returned to
+  fulgurite pool tokens data.pool
   fulgurite pool rollback data.pool 17 --yes
   fulgurite pool export data.pool now.img
 
-Exit codes: 0 done, 1 something failed or is damaged, 2 bad input or no pool (nothing was touched), 130 interrupted.";
+Exit codes: 0 done, 1 something failed or is damaged, 2 bad input or no pool
+(nothing was touched), 130 interrupted.";
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
   fulgurite pool create data.pool --size 16G
   fulgurite pool create data.pool --size 16G --data 12G --extent 4M
-  fulgurite pool create /dev/nvme1n1 --force             the whole device; what was on it is gone
-  fulgurite pool create a.pool b.pool --size 32G         16 GiB on each, extent by extent in turns
+  # the whole device; what was on it is gone
+  fulgurite pool create /dev/nvme1n1 --force
+  # 16 GiB on each, extent by extent in turns
+  fulgurite pool create a.pool b.pool --size 32G
   fulgurite pool create /dev/nvme1n1 /dev/nvme2n1 --force
 
-A pool that spans several files or devices is opened by any of them, and needs all of them: it keeps no copies. The others are found
-beside the one that is named, or where they were last.
+A pool that spans several files or devices is opened by any of them, and needs
+all of them: it keeps no copies. The others are found beside the one that is
+named, or where they were last.
 
---force never takes what is mounted or in use, somebody else's file, a file with several names or a symbolic link.";
+--force never takes what is mounted or in use, somebody else's file, a file
+with several names or a symbolic link.";
+
+const ADD_MEMBER_EXAMPLES: &str = "\
+Examples:
+  fulgurite pool add-member data.pool more.pool --size 16G
+  fulgurite pool add-member /dev/nvme1n1 /dev/nvme2n1 --force     all of it; what was on it is gone
+
+From then on the pool needs all of its members: it keeps no copies. What it holds stays where it is.";
 
 const INFO_EXAMPLES: &str = "\
 Examples:
   fulgurite pool info data.pool
   fulgurite pool info data.pool --json
   fulgurite pool info data.pool --json info.json
-  fulgurite pool info data.pool --endurance 3000         how long flash of 3000 cycles will last
-  fulgurite pool info data.pool --maps pool.svg          what its extents hold, as a picture";
+  # how long flash of 3000 cycles will last
+  fulgurite pool info data.pool --endurance 3000
+  # what its extents hold, as a picture
+  fulgurite pool info data.pool --maps pool.svg";
 
 const CHECK_EXAMPLES: &str = "\
 Examples:
@@ -84,17 +104,22 @@ Examples:
   fulgurite pool check data.pool --json
   fulgurite pool check data.pool --repair --force
 
-Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2 this is no pool.
+Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2
+this is no pool.
 
---repair writes damaged copies of the superblock, of the members' lists and of anchors again from the other copy, and damaged
-summaries from the page table; it leaves damaged pages of the journal or of a checkpoint that the pool can be opened without behind
-a new checkpoint. Data that cannot be read is lost: it is given up, so that its flash page is used no more, and reads of it
-fail until it is written again. To have it back, roll back to a token that it is not part of, or restore a copy.
+--repair writes damaged copies of the superblock, of the members' lists and of
+anchors again from the other copy, and damaged summaries from the page table;
+it leaves damaged pages of the journal or of a checkpoint that the pool can be
+opened without behind a new checkpoint. Data that cannot be read is lost: it
+is given up, so that its flash page is used no more, and reads of it fail
+until it is written again. To have it back, roll back to a token that it is
+not part of, or restore a copy.
 
-A pool that has lost a token which it had promised is not opened for changes. --accept-loss makes the last state that can be read the
-pool's state; the tokens that are named are gone for good then. Export that state first:
+A pool that has lost a token which it had promised is not opened for changes.
+--accept-loss makes the last state that can be read the pool's state; the
+tokens that are named are gone for good then. Export that state first:
 
-  fulgurite pool check data.pool                         names what is lost
+  fulgurite pool check data.pool   # names what is lost
   fulgurite pool export data.pool rescued.img
   fulgurite pool check data.pool --repair --force --accept-loss";
 
@@ -111,29 +136,34 @@ Examples:
 
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
-  fulgurite pool export data.pool before.img --token 17    look at it first
+  fulgurite pool export data.pool before.img --token 17  # look at it first
   fulgurite pool rollback data.pool 17 --yes
 
-A rollback happens whole or not at all, also when the machine stops in the middle of it.";
+A rollback happens whole or not at all, also when the machine stops in the
+middle of it.";
 
 const COMPACT_EXAMPLES: &str = "\
 Examples:
   fulgurite pool compact data.pool
   fulgurite pool compact data.pool --keep 3
 
-Tokens that nobody pinned are dropped but for the newest --keep. Extents in which at least one flash page in 64 is dead are
-then emptied by copying what is live, fewest live first. The data does not change, and the file does not become smaller: what
-is freed is free inside the pool.";
+Tokens that nobody pinned are dropped but for the newest --keep. Extents in
+which at least one flash page in 64 is dead are then emptied by copying what
+is live, fewest live first. The data does not change, and the file does not
+become smaller: what is freed is free inside the pool.";
 
 const RESIZE_EXAMPLES: &str = "\
 Examples:
   fulgurite pool resize data.pool --size 32G
-  fulgurite pool resize data.pool --size 8G              what is live moves to the first 8 GiB; the file is cut
-  fulgurite pool resize data.pool --data 6G              the same flash, less of it for programs
+  # what is live moves to the first 8 GiB; the file is cut
+  fulgurite pool resize data.pool --size 8G
+  # the same flash, less of it for programs
+  fulgurite pool resize data.pool --data 6G
 
-To shrink, everything behind the new end is moved first. That is refused when data lies behind the new end of the data, or when what is
-live does not fit, older versions that tokens keep included: drop old tokens with `fulgurite pool compact`. A pool that spans several
-files grows on all of them.";
+To shrink, everything behind the new end is moved first. That is refused when
+data lies behind the new end of the data, or when what is live does not fit,
+older versions that tokens keep included: drop old tokens with `fulgurite pool
+compact`. A pool that spans several files grows on all of them.";
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
@@ -141,24 +171,28 @@ Examples:
   fulgurite pool export data.pool old.img --token 17
   fulgurite pool export data.pool rescued.img --skip-damaged
 
-The file is as long as the pool's data, and has holes where nothing was ever written.";
+The file is as long as the pool's data, and has holes where nothing was ever
+written.";
 
 const IMPORT_EXAMPLES: &str = "\
 Examples:
   fulgurite pool import data.pool data.img
   fulgurite pool import data.pool data.img --sync-every 256M --keep 1
 
-Byte 0 of the file becomes byte 0 of the data; the last subpage is filled up with zeros, and data behind it stays as it is. There
-is one sync, at the end: until then a stop leaves the pool as it was, and the pool needs room for both. With --sync-every it
-needs less, and a stop leaves the part that was synced last.";
+Byte 0 of the file becomes byte 0 of the data; the last subpage is filled up
+with zeros, and data behind it stays as it is. There is one sync, at the end:
+until then a stop leaves the pool as it was, and the pool needs room for both.
+With --sync-every it needs less, and a stop leaves the part that was synced
+last.";
 
 /// Which pool.
 #[derive(Debug, Args)]
 pub struct PoolArgs {
     /// The pool: a file or block device, or any of those that it spans.
+    #[arg(value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
     /// Where another file or device of the pool is, if it is neither beside PATH nor where it was last. May be given several times.
-    #[arg(long = "member", value_name = "PATH")]
+    #[arg(long = "member", value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub members: Vec<PathBuf>,
 }
 
@@ -168,7 +202,14 @@ pub struct LookArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_parser = values::output,
+        value_hint = ValueHint::FilePath
+    )]
     pub json: Option<Output>,
 }
 
@@ -182,7 +223,7 @@ pub struct InfoArgs {
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     pub endurance: Option<u32>,
     /// Draw maps of the pool to a file that ends in .svg: use, live share, age and older versions of its extents.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub maps: Option<PathBuf>,
 }
 
@@ -190,7 +231,7 @@ pub struct InfoArgs {
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// The file to make, or with --force a file or block device that exists. With several, the pool is striped over them.
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub paths: Vec<PathBuf>,
     /// Bytes of the pool, over all its files, rounded down to whole extents [default: all of what exists; a new file needs it].
     #[arg(long, value_name = "16G", value_parser = values::bytes)]
@@ -225,7 +266,14 @@ pub struct CheckArgs {
     #[arg(long, requires = "repair")]
     pub accept_loss: bool,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-", value_parser = values::output)]
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_parser = values::output,
+        value_hint = ValueHint::FilePath
+    )]
     pub json: Option<Output>,
 }
 
@@ -273,12 +321,28 @@ pub struct ResizeArgs {
     pub data: Option<u64>,
 }
 
+/// `pool add-member`.
+#[derive(Debug, Args)]
+pub struct AddMemberArgs {
+    #[command(flatten)]
+    pub pool: PoolArgs,
+    /// The file to make, or with --force the file or device to take.
+    pub new: PathBuf,
+    /// Bytes of the new member, rounded down to whole extents, one of which it keeps for itself [default: all of what exists].
+    #[arg(long, value_name = "16G", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Take what exists, a block device for example; everything on it is gone.
+    #[arg(long)]
+    pub force: bool,
+}
+
 /// `pool export`.
 #[derive(Debug, Args)]
 pub struct ExportArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The file to make; it must not exist.
+    #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// The state of this token instead of the newest.
     #[arg(long, value_name = "TOKEN")]
@@ -294,6 +358,7 @@ pub struct ImportArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The file to read.
+    #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
     /// Sync also whenever so much was written.
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]

@@ -61,14 +61,14 @@ fn geometry(args: &CreateArgs, bytes: u64) -> Result<Geometry> {
 }
 
 /// One of the paths, judged.
-struct Place {
-    path: PathBuf,
+pub(super) struct Place {
+    pub path: PathBuf,
     /// What exists there, and its bytes.
-    existing: Option<(DirectFile, u64)>,
+    pub existing: Option<(DirectFile, u64)>,
 }
 
 /// What exists at a path, if it may be used up.
-fn existing(path: &Path, force: bool) -> Result<Option<(DirectFile, u64)>> {
+pub(super) fn existing(path: &Path, force: bool) -> Result<Option<(DirectFile, u64)>> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -120,7 +120,7 @@ fn overwrite(file: &DirectFile, path: &Path, bytes: u64, interrupt: &Interrupt) 
 }
 
 /// An identity that no other pool has.
-fn random_id() -> Result<PoolId> {
+pub(super) fn random_id() -> Result<PoolId> {
     let mut id = PoolId::default();
     let random = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id.0));
     random.context("no random numbers can be had from /dev/urandom")?;
@@ -128,7 +128,7 @@ fn random_id() -> Result<PoolId> {
 }
 
 /// Whether so many bytes can be had at a path.
-fn check_room(place: &Place, bytes: u64) -> Result<()> {
+pub(super) fn check_room(place: &Place, bytes: u64) -> Result<()> {
     let (path, shown) = (&place.path, place.path.display());
     let Some((file, found)) = &place.existing else {
         let parent = checks::parent_of(path);
@@ -148,7 +148,7 @@ fn check_room(place: &Place, bytes: u64) -> Result<()> {
 }
 
 /// Makes a file, or overwrites what exists; and opens it.
-fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
+pub(super) fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
     let path = &place.path;
     let config = if let Some((file, _)) = place.existing {
         overwrite(&file, path, bytes, interrupt)?;
@@ -167,7 +167,7 @@ fn written(place: Place, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Fl
 
 /// Files that were made, and are removed again if the pool is not.
 #[derive(Default)]
-struct Made(Vec<PathBuf>);
+pub(super) struct Made(pub Vec<PathBuf>);
 impl Drop for Made {
     fn drop(&mut self) {
         for path in &self.0 {

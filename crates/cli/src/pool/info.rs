@@ -70,7 +70,9 @@ struct Info {
     lifetime_left_seconds: Option<u64>,
     journal_pages: u64,
     checkpoint_pages: u64,
+    /// What it takes when it is open, and what it takes when all of it is written.
     dram_bytes: usize,
+    dram_bytes_max: usize,
     durability: String,
 }
 
@@ -138,7 +140,8 @@ fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
         }),
         journal_pages: opened.report.journal_pages,
         checkpoint_pages: opened.report.checkpoint_pages,
-        dram_bytes: opened.flash.dram_bytes(),
+        dram_bytes: opened.flash.dram_bytes() - info.dram_bytes_max + info.dram_bytes,
+        dram_bytes_max: opened.flash.dram_bytes(),
         durability,
     }
 }
@@ -212,7 +215,14 @@ fn text(info: &Info) -> String {
                 thousands(info.journal_pages.cast_signed())
             ),
         ),
-        ("DRAM", format!("{} when open, beside the frames", format_bytes(info.dram_bytes as u64))),
+        (
+            "DRAM",
+            format!(
+                "{} when open, beside the frames, and up to {} when all of it is written",
+                format_bytes(info.dram_bytes as u64),
+                format_bytes(info.dram_bytes_max as u64)
+            ),
+        ),
         ("durability", info.durability.clone()),
     ];
     lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()

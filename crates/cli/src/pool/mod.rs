@@ -4,6 +4,7 @@
 //! `export` write nothing to a pool: they recover its state in DRAM only ([`fulgurite_store::Pool::inspect`]). What runs meanwhile
 //! cannot get in between: an open pool is locked.
 
+mod add_member;
 pub mod args;
 mod change;
 mod check;
@@ -32,6 +33,7 @@ pub fn run(command: &PoolCommand) -> Result<()> {
         PoolCommand::Rollback(args) => change::roll_back(args),
         PoolCommand::Compact(args) => change::compact(args),
         PoolCommand::Resize(args) => resize::run(args),
+        PoolCommand::AddMember(args) => add_member::run(args),
         PoolCommand::Export(args) => flat::export(args),
         PoolCommand::Import(args) => flat::import(args),
     }

@@ -141,7 +141,7 @@ impl Drop for Extended {
 }
 
 /// Whether this is something to be told as a bad input.
-fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
+pub(super) fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
     match error {
         PoolError::Resize(e @ (ResizeError::Damaged(_) | ResizeError::NoRoom)) => {
             anyhow::anyhow!(

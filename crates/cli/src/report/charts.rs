@@ -1,6 +1,6 @@
 //! The kinds of charts that the reports need: grouped bars, and curves over one or two logarithmic axes.
 
-use super::svg::{Anchor, Canvas, PALETTE, Scale, tick_label};
+use super::svg::{Anchor, Canvas, LIGHT_GREEN, PALETTE, Scale, tick_label};
 
 /// One bar: its height and, where there were rounds, how far they spread.
 #[derive(Clone, Debug, Default)]
@@ -32,12 +32,25 @@ pub struct Bars {
     pub mark: Option<(f64, String)>,
 }
 
-/// The colour of a series: a configuration has the same one in all charts.
+/// The colour of a series: what has a name of its own here has the same one in all charts. Grey is for the denominator, green for
+/// what is measured as ours, red for swap; no other series gets these.
 pub fn colour(name: &str, index: usize) -> &'static str {
-    let known = ["dram-only", "fulgurite", "resident", "priority-aging", "fifo", "flash-sync", "mmap", "os-swap"];
-    // In the palette's order: grey for the denominator, green for ours, red for swap.
-    let shades = [0usize, 1, 3, 6, 4, 5, 2, 7];
-    known.iter().position(|k| *k == name).map_or(PALETTE[(index + 1) % PALETTE.len()], |i| PALETTE[shades[i]])
+    match name {
+        "dram-only" | "plain" => PALETTE[0],
+        "fulgurite" => PALETTE[1],
+        // Ours over a journaled pool, and with a token for each checkpoint.
+        "pool" | "sync" => LIGHT_GREEN,
+        "resident" => PALETTE[3],
+        "priority-aging" => PALETTE[6],
+        "fifo" => PALETTE[4],
+        "flash-sync" => PALETTE[5],
+        "mmap" => PALETTE[2],
+        "os-swap" => PALETTE[7],
+        _ => {
+            let free = [3usize, 2, 5, 4, 6];
+            PALETTE[free[index % free.len()]]
+        }
+    }
 }
 
 const LEFT: f64 = 62.0;
@@ -66,23 +79,47 @@ fn headings(canvas: &mut Canvas, title: &str, subtitle: &str, series: &[String],
     legend(canvas, series, 70.0, width)
 }
 
-fn value_axis(canvas: &mut Canvas, scale: &Scale, count: usize, width: f64, unit: &str, middle: f64) {
+/// Marks of the values, from the left edge to `end`.
+fn value_axis(canvas: &mut Canvas, scale: &Scale, count: usize, end: f64, unit: &str, middle: f64) {
     for tick in scale.ticks(count) {
         let y = scale.at(tick);
-        canvas.line((LEFT, y), (width - RIGHT, y), "grid");
+        canvas.line((LEFT, y), (end, y), "grid");
         canvas.text(LEFT - 7.0, y + 4.0, Anchor::End, "tick", &tick_label(tick));
     }
-    canvas.text_up(17.0, middle, "sub", unit);
+    canvas.text_up(17.0, middle, Anchor::Middle, "sub", unit);
+}
+
+/// Width of a digit, and of a point at most, as a share of the font's size.
+const DIGIT: f64 = 0.58;
+
+/// A number above a bar: as large as there is room for, upwards where there is none. `x` is the middle, `y` what it stands on.
+fn label_bar(canvas: &mut Canvas, x: f64, y: f64, room: f64, text: &str) {
+    let wide = |size: f64| text.chars().count() as f64 * size * DIGIT;
+    if wide(10.0) <= room {
+        canvas.text(x, y - 4.0, Anchor::Middle, "value", text);
+    } else if wide(8.0) <= room {
+        canvas.text(x, y - 4.0, Anchor::Middle, "small", text);
+    } else {
+        canvas.text_up(x + 3.0, y - 4.0, Anchor::Start, "small", text);
+    }
 }
 
 impl Bars {
+    /// The room at the right: for the mark's label, which stands beside the bars and not among them.
+    fn right(&self) -> f64 {
+        // About 6.2 points a character at 11 px.
+        self.mark.as_ref().map_or(RIGHT, |(_, label)| RIGHT.max(14.0 + label.chars().count() as f64 * 6.2))
+    }
+
     /// Draws it.
     pub fn draw(&self) -> Canvas {
-        let room = (660.0 - LEFT - RIGHT) / self.groups.len().max(1) as f64 - 22.0;
+        let right = self.right();
+        let room = (660.0 - LEFT - right) / self.groups.len().max(1) as f64 - 22.0;
         let bar = (room / self.series.len().max(1) as f64 - 2.0).clamp(13.0, 48.0).floor();
         let group = self.series.len() as f64 * (bar + 2.0) + 22.0;
-        let width = (LEFT + RIGHT + group * self.groups.len() as f64).max(660.0);
-        let group = (width - LEFT - RIGHT) / self.groups.len().max(1) as f64;
+        let width = (LEFT + right + group * self.groups.len() as f64).max(660.0);
+        let group = (width - LEFT - right) / self.groups.len().max(1) as f64;
+        let end = width - right;
         let mut canvas = Canvas::new(width, 430.0);
         let top = headings(&mut canvas, &self.title, &self.subtitle, &self.series, width) + 18.0;
         let bottom = 392.0;
@@ -91,8 +128,10 @@ impl Bars {
         let highest = self.mark.as_ref().map_or(highest, |(mark, _)| highest.max(*mark));
         // Small numbers differ behind the point.
         let decimals = if highest < 10.0 { 2 } else { 0 };
-        let scale = Scale::linear(0.0, highest * 1.06, bottom, top);
-        value_axis(&mut canvas, &scale, 6, width, &self.unit, f64::midpoint(top, bottom));
+        // Room above the highest for its number.
+        let scale = Scale::linear(0.0, highest * 1.08, bottom, top);
+        value_axis(&mut canvas, &scale, 6, end, &self.unit, f64::midpoint(top, bottom));
+        let mut labels = Vec::new();
         for (g, (name, bars)) in self.groups.iter().zip(&self.bars).enumerate() {
             let left = LEFT + group * g as f64;
             let start = left + (group - self.series.len() as f64 * (bar + 2.0)) / 2.0;
@@ -106,19 +145,20 @@ impl Bars {
                     canvas.line((x + bar / 2.0, scale.at(min)), (x + bar / 2.0, scale.at(max)), "whisker");
                 }
                 let above = one.spread.map_or(y, |(_, max)| scale.at(max).min(y));
-                if bar > 15.0 || one.value < highest * 0.3 {
-                    // What is small beside the others is not nothing.
-                    let decimals = if one.value > 0.0 && one.value < 1.0 { 2 } else { decimals };
-                    let text = format!("{:.decimals$}", one.value);
-                    canvas.text(x + bar / 2.0, above - 4.0, Anchor::Middle, "value", &text);
-                }
+                // What is small beside the others is not nothing.
+                let decimals = if one.value > 0.0 && one.value < 1.0 { 2 } else { decimals };
+                labels.push((x + bar / 2.0, above, format!("{:.decimals$}", one.value)));
             }
         }
-        canvas.line((LEFT, bottom), (width - RIGHT, bottom), "axis");
+        canvas.line((LEFT, bottom), (end, bottom), "axis");
         if let Some((mark, label)) = &self.mark {
             let y = scale.at(*mark);
-            canvas.line((LEFT, y), (width - RIGHT, y), "mark");
-            canvas.text(width - RIGHT, y - 5.0, Anchor::End, "tick", label);
+            canvas.line((LEFT, y), (end, y), "mark");
+            canvas.text(end + 6.0, y + 4.0, Anchor::Start, "tick", label);
+        }
+        // Over the bars, their lines and the mark.
+        for (x, y, text) in &labels {
+            label_bar(&mut canvas, *x, *y, bar + 2.0, text);
         }
         canvas
     }
@@ -203,7 +243,7 @@ impl Curves {
         let bottom = height - 54.0;
         let x = self.scale(&self.x, |p| p.0, LEFT, width - RIGHT);
         let y = self.scale(&self.y, |p| p.1, bottom, top);
-        value_axis(&mut canvas, &y, 6, width, &self.y.label, f64::midpoint(top, bottom));
+        value_axis(&mut canvas, &y, 6, width - RIGHT, &self.y.label, f64::midpoint(top, bottom));
         let ticks = if self.x.ticks.is_empty() {
             x.ticks(8).into_iter().map(|t| (t, tick_label(t))).collect()
         } else {
@@ -216,20 +256,29 @@ impl Curves {
         }
         canvas.line((LEFT, bottom), (width - RIGHT, bottom), "axis");
         canvas.text(f64::midpoint(LEFT, width - RIGHT), bottom + 40.0, Anchor::Middle, "sub", &self.x.label);
-        for (i, curve) in self.curves.iter().enumerate() {
+        let places = |curve: &Curve| curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect::<Vec<_>>();
+        let all: Vec<Vec<(f64, f64)>> = self.curves.iter().map(places).collect();
+        for (i, (curve, points)) in self.curves.iter().zip(&all).enumerate() {
             let shade = colour(&curve.name, i);
-            let points: Vec<_> = curve.points.iter().map(|(a, b)| (x.at(*a), y.at(*b))).collect();
-            // Dashed where it would hide another one.
-            let hides = self.curves[..i].iter().any(|earlier| earlier.points == curve.points);
-            canvas.curve(&points, shade, hides || curve.name == "dram-only");
+            // Dashed, with smaller dots, where it would hide another one.
+            let hides = all[..i].iter().any(|earlier| covers(points, earlier));
+            canvas.curve(points, shade, hides || curve.name == "dram-only");
             if self.dots {
                 for ((px, py), (a, b)) in points.iter().zip(&curve.points) {
-                    canvas.dot(*px, *py, shade, &format!("{}: {} at {}", curve.name, trim(*b), trim(*a)));
+                    let tip = format!("{}: {} at {}", curve.name, trim(*b), trim(*a));
+                    canvas.dot(*px, *py, if hides { 2.0 } else { 3.0 }, shade, &tip);
                 }
             }
         }
         canvas
     }
+}
+
+/// Whether a curve lies on another for at least half of its points: less than a line's width from it.
+fn covers(over: &[(f64, f64)], under: &[(f64, f64)]) -> bool {
+    let near = |((x, y), (at, other)): (&(f64, f64), &(f64, f64))| (x - at).abs() < 0.5 && (y - other).abs() < 2.5;
+    let count = over.iter().zip(under).filter(|pair| near(*pair)).count();
+    count > 0 && count * 2 >= over.len()
 }
 
 fn trim(value: f64) -> String {
@@ -296,6 +345,63 @@ mod tests {
             dots: true,
         };
         assert!(!empty.draw().finish().contains("NaN"));
+    }
+    #[test]
+    fn green_is_for_ours_and_grey_for_the_denominator() {
+        let reserved = [PALETTE[0], PALETTE[1], LIGHT_GREEN, PALETTE[7]];
+        for (index, name) in ["clock", "file", "s3-fifo", "dump", "lru", "data", "pages", "extents"].iter().enumerate()
+        {
+            for index in [0, index, index + 7] {
+                assert!(!reserved.contains(&colour(name, index)), "{name} at {index}");
+            }
+        }
+        assert_eq!((colour("fulgurite", 5), colour("plain", 5)), (PALETTE[1], PALETTE[0]));
+        // Configurations of one chart differ.
+        let configs = crate::values::Config::ALL.iter().map(|c| colour(c.name(), 0));
+        let shades: std::collections::HashSet<_> = configs.collect();
+        assert_eq!(shades.len(), crate::values::Config::ALL.len());
+    }
+    #[test]
+    fn every_bar_has_its_number() {
+        let bar = |value: f64| Some(Bar { value, ..Bar::default() });
+        let series: Vec<String> = (0..9).map(|i| format!("s{i}")).collect();
+        let values = [95.0, 100.0, 3.0, 0.4, 55.0, 61.0, 72.0, 83.0, 1234.0];
+        let bars = Bars {
+            groups: (0..7).map(|g| format!("g{g}")).collect(),
+            bars: vec![values.iter().map(|v| bar(*v)).collect(); 7],
+            series,
+            mark: Some((100.0, "dram-only".into())),
+            ..Bars::default()
+        };
+        let drawn = bars.draw().finish();
+        for text in ["95", "100", "3", "0.40", "55", "61", "72", "83", "1234"] {
+            let label = |class: &str| {
+                let own =
+                    |line: &&str| line.contains(&format!("class=\"{class}\"")) && line.contains(&format!(">{text}<"));
+                drawn.lines().filter(own).count()
+            };
+            assert_eq!(label("value") + label("small"), 7, "{text}");
+        }
+        // The mark's label stands to the right of the last bar.
+        let place = |line: &str| line.split_once(" x=\"").unwrap().1.split_once('"').unwrap().0.parse::<f64>().unwrap();
+        let last = drawn.lines().filter(|l| l.starts_with("<rect x=")).map(|l| place(l) + 13.0).fold(0.0, f64::max);
+        let label = drawn.lines().find(|l| l.contains(">dram-only<")).map(place).unwrap();
+        assert!(label > last, "{label} {last}");
+    }
+    #[test]
+    fn no_curve_hides_another() {
+        let curve = |name: &str, by: f64| Curve {
+            name: name.into(),
+            points: (1..20).map(|i| (f64::from(i), 50.0 - f64::from(i) + by)).collect(),
+        };
+        let dashed = |by: f64| {
+            let curves = vec![curve("clock", 0.0), curve("lru", by)];
+            let (x, y) = (Axis::linear(""), Axis::linear(""));
+            let all = Curves { title: String::new(), subtitle: String::new(), x, y, curves, dots: true };
+            all.draw().finish().matches("stroke-dasharray=").count()
+        };
+        // Nearly the same is as bad as the same.
+        assert_eq!((dashed(0.0), dashed(0.1), dashed(20.0)), (1, 1, 0));
     }
     #[test]
     fn every_bar_and_point_is_there() {

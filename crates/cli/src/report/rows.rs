@@ -62,6 +62,17 @@ pub struct Variant {
     pub p99_us: f64,
 }
 
+/// What checksums cost a pool, beside one that has none.
+#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
+pub struct Checksums {
+    /// Throughput that they take, as a share of dram-only's in the same round. Below 0 where the pool without them was slower.
+    pub share_of_dram_only: Spread,
+    /// CPU time per request.
+    pub cpu_us_per_op: f64,
+    /// Of that, the emulated device's thread: it makes them of what it moves.
+    pub device_cpu_us_per_op: f64,
+}
+
 /// One workload in one configuration.
 #[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct LiveRow {
@@ -97,14 +108,16 @@ pub struct LiveRow {
     pub over_os_swap: Option<Spread>,
     /// The same of mmap.
     pub over_mmap: Option<Spread>,
+    /// What checksums take of the pool's throughput, where it ran without them as well (pool-unchecked).
+    pub checksums: Option<Checksums>,
     /// Misses a second (plain memory: major faults).
     pub misses_per_s: f64,
-    /// Computing between misses: dram-only's time per request times requests per miss.
-    pub work_us_per_miss: f64,
-    /// Guarded accesses per miss.
-    pub accesses_per_miss: f64,
-    /// Misses per guarded access.
-    pub miss_ratio: f64,
+    /// Computing between misses: dram-only's time per request times requests per miss; none without misses.
+    pub work_us_per_miss: Option<f64>,
+    /// Guarded accesses per miss; none without misses, or where accesses are not guarded.
+    pub accesses_per_miss: Option<f64>,
+    /// Misses per guarded access; none where accesses are not guarded.
+    pub miss_ratio: Option<f64>,
     /// Misses per request.
     pub misses_per_op: f64,
     /// Latency from arrival, median.
@@ -123,8 +136,8 @@ pub struct LiveRow {
     pub device_writes: u64,
     /// Requests that wrote them: fewer where those to neighbouring places went out as one. 0 where nobody counts them.
     pub device_write_requests: u64,
-    /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth:
-    /// median of measurements right after each round.
+    /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth, by
+    /// our own requests or by fio, whichever got more: median of measurements right after each round.
     pub device_limit_per_s: Option<f64>,
     /// These, with lowest and highest.
     pub device_limit_spread: Option<Spread>,
@@ -133,7 +146,7 @@ pub struct LiveRow {
     pub fio_per_s: Option<f64>,
     /// These, with lowest and highest.
     pub fio_spread: Option<Spread>,
-    /// Reads and writes of the file a second, as a share of what fio got right after; median of the rounds.
+    /// Requests to the file a second, as a share of what fio got right after; median of the rounds.
     pub share_of_fio: Option<f64>,
     /// These, with lowest and highest.
     pub share_of_fio_spread: Option<Spread>,

@@ -8,6 +8,9 @@ use std::fmt::Write;
 /// Okabe and Ito, 2008, a little darker).
 pub const PALETTE: [&str; 8] = ["#7a7f87", "#0f8f6c", "#d1681a", "#3a7ec1", "#b9569a", "#c9a227", "#5d5ac4", "#b23b3b"];
 
+/// A second shade of the second colour, for what is of the same family; lighter, so that it is told apart in grey as well.
+pub const LIGHT_GREEN: &str = "#66c2a5";
+
 /// A drawing under construction.
 #[derive(Debug)]
 pub struct Canvas {
@@ -70,18 +73,18 @@ impl Canvas {
         for (i, (x, y)) in points.iter().enumerate() {
             let _ = write!(path, "{}{x:.1} {y:.1}", if i == 0 { "M" } else { " L" });
         }
-        let dash = if dashed { " stroke-dasharray=\"5 4\"" } else { "" };
+        let dash = if dashed { " stroke-dasharray=\"8 6\"" } else { "" };
         let _ = writeln!(
             self.body,
             "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\" stroke-linejoin=\"round\"{dash}/>"
         );
     }
     /// A dot with a tooltip.
-    pub fn dot(&mut self, x: f64, y: f64, colour: &str, tip: &str) {
+    pub fn dot(&mut self, x: f64, y: f64, radius: f64, colour: &str, tip: &str) {
         let tip = escape(tip);
         let _ = writeln!(
             self.body,
-            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"><title>{tip}</title></circle>"
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{colour}\"><title>{tip}</title></circle>"
         );
     }
     /// Text of a class of the style sheet.
@@ -93,11 +96,11 @@ impl Canvas {
         );
     }
     /// Text that reads upwards.
-    pub fn text_up(&mut self, x: f64, y: f64, class: &str, text: &str) {
-        let text = escape(text);
+    pub fn text_up(&mut self, x: f64, y: f64, anchor: Anchor, class: &str, text: &str) {
+        let (anchor, text) = (anchor.name(), escape(text));
         let _ = writeln!(
             self.body,
-            "<text class=\"{class}\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\" text-anchor=\"middle\">{text}</text>"
+            "<text class=\"{class}\" transform=\"translate({x:.1} {y:.1}) rotate(-90)\" text-anchor=\"{anchor}\">{text}</text>"
         );
     }
     /// Another drawing, placed inside this one.
@@ -126,13 +129,14 @@ text{font-family:system-ui,'Segoe UI',Roboto,'DejaVu Sans',sans-serif;fill:#2429
 .sub{font-size:12px;fill:#59636e}
 .label{font-size:12px}
 .tick{font-size:11px;fill:#59636e}
-.value{font-size:10px;fill:#59636e}
+.value,.small{font-size:10px;fill:#59636e;paint-order:stroke;stroke:#ffffff;stroke-width:2px;stroke-linejoin:round}
+.small{font-size:8px}
 .grid{stroke:#d6dae0;stroke-width:1}
 .axis{stroke:#8c959f;stroke-width:1}
 .mark{stroke:#59636e;stroke-width:1.2;stroke-dasharray:4 3}
 .whisker{stroke:#24292f;stroke-width:1;opacity:.65}
 @media(prefers-color-scheme:dark){
-text{fill:#e6edf3}.ground{fill:#14181d}.sub,.tick,.value{fill:#9aa5b1}
+text{fill:#e6edf3}.ground{fill:#14181d}.sub,.tick,.value,.small{fill:#9aa5b1}.value,.small{stroke:#14181d}
 .grid{stroke:#2b323a}.axis{stroke:#6b7580}.mark{stroke:#9aa5b1}.whisker{stroke:#e6edf3}
 }";
 

@@ -73,18 +73,18 @@ pub fn live(rows: &[LiveRow]) -> String {
         "peak",
     ];
     let mut last = String::new();
-    let cells = rows.iter().map(|row| {
+    let cells = rows.iter().flat_map(|row| {
         // A workload is named once.
         let workload = if row.workload == last { String::new() } else { row.workload.clone() };
         last.clone_from(&row.workload);
-        let per_miss = |value: f64| if value > 0.0 { number(value) } else { "-".to_owned() };
+        let per_miss = |value: Option<f64>| value.map_or("-".to_owned(), number);
         let config = match (row.variants.is_empty(), row.page_cluster) {
             (true, _) => row.config.clone(),
             (false, None) => format!("{} x{}", row.config, row.fibers_or_threads),
             (false, Some(cluster)) => format!("{} x{} pc{cluster}", row.config, row.fibers_or_threads),
         };
         let share = row.share_of_dram_only;
-        vec![
+        let cells = vec![
             workload,
             config,
             number(row.ops_per_s),
@@ -100,7 +100,17 @@ pub fn live(rows: &[LiveRow]) -> String {
             thousands(row.device_reads.cast_signed()),
             thousands(row.device_writes.cast_signed()),
             row.cgroup_peak_bytes.map_or("-".to_owned(), fulgurite_format::format_bytes),
-        ]
+        ];
+        let checksums = row.checksums.map(|its| {
+            let mut cells = vec!["-".to_owned(); heading.len()];
+            cells[0].clear();
+            cells[1] = "  its checksums".to_owned();
+            let share = its.share_of_dram_only;
+            (cells[3], cells[4]) = (percent(share.median), format!("({}-{})", percent(share.min), percent(share.max)));
+            cells[11] = number(its.cpu_us_per_op);
+            cells
+        });
+        std::iter::once(cells).chain(checksums)
     });
     table(&heading, 2, cells)
 }

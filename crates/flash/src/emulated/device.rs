@@ -12,7 +12,7 @@ use std::time::Duration;
 use fulgurite_format::{SUBPAGE_BYTES, crc32c};
 use fulgurite_sys::{Arena, Clock, affinity, arch, barrier, clock};
 
-use super::queue::{Link, unpack};
+use super::queue::{Link, pack_completion, unpack};
 use super::{EmulatedConfig, Shared};
 use crate::ring::{Consumer, Producer};
 use crate::{LATE_NS, Op};
@@ -208,7 +208,7 @@ impl Device {
                     0
                 }
             };
-            port.completions.push([u64::from(checksum) << 32 | u64::from(next.slot)]);
+            port.completions.push([pack_completion(next.slot, checksum)]);
             (port.in_flight, port.posted) = (port.in_flight - 1, true);
             let lateness = self.clock.now_ns().saturating_sub(next.due_ns);
             (total, max, late) = (total + lateness, max.max(lateness), late + u64::from(lateness > LATE_NS));

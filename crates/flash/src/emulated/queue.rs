@@ -69,10 +69,27 @@ pub(super) fn unpack(word: u64) -> (Op, u32, u32) {
     (op, (word >> 32) as u32 & 0x3FFF_FFFF, word as u32)
 }
 
-/// The end of a request that went well, of the device's word for it: slot (low half), checksum (high half).
+/// The bits of a slot in a completion's word. The checksum follows them: the top bit of the word is the ring's.
+const SLOT_BITS: u32 = 16;
+const _: () = assert!(crate::DEPTH_MAX <= 1 << SLOT_BITS, "a slot fits");
+
+/// The device's word for the end of a request that went well.
+#[inline]
+pub(super) fn pack_completion(slot: u32, checksum: u32) -> u64 {
+    debug_assert!(slot < 1 << SLOT_BITS);
+    u64::from(checksum) << SLOT_BITS | u64::from(slot)
+}
+
+/// The slot of such a word.
+#[inline]
+fn slot_of(word: u64) -> u32 {
+    word as u32 & ((1 << SLOT_BITS) - 1)
+}
+
+/// The end that such a word tells.
 #[inline]
 fn completed(tag: u64, word: u64) -> Completion {
-    Completion { tag, result: Ok(()), checksum: (word >> 32) as u32 }
+    Completion { tag, result: Ok(()), checksum: (word >> SLOT_BITS) as u32 }
 }
 
 impl EmulatedQueue {
@@ -106,7 +123,7 @@ impl EmulatedQueue {
     #[cold]
     fn poll_closed(&mut self, completions: &mut Vec<Completion>) {
         while let Some([word]) = self.completions.pop() {
-            completions.push(completed(self.slots.release(word as u32), word));
+            completions.push(completed(self.slots.release(slot_of(word)), word));
         }
         self.batch.clear();
         for slot in self.slots.taken() {
@@ -161,7 +178,7 @@ impl Queue for EmulatedQueue {
         }
         let before = completions.len();
         while let Some([word]) = self.completions.pop() {
-            completions.push(completed(self.slots.release(word as u32), word));
+            completions.push(completed(self.slots.release(slot_of(word)), word));
         }
         if !self.refused.is_empty() {
             completions.append(&mut self.refused);

@@ -203,6 +203,10 @@ impl Flash for FileFlash {
     ) -> Result<Box<dyn Queue>, OpenError> {
         self.open_for(RingUser::AnyThread, frames, depth, wake)
     }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        let threads = matches!(self.backend, FileBackend::Threads(_));
+        if threads || frames < uring::STAGING_FROM { 0 } else { uring::STAGING_BYTES }
+    }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         DeviceCounters {
@@ -254,9 +258,14 @@ impl FileFlash {
 }
 
 impl Medium {
+    /// Whether a flush has failed: nothing is written any more.
+    fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
     /// Why a request is refused before it is tried, if it is.
     fn refusal(&self, request: &crate::Request, frame_count: u32) -> Option<FlashError> {
-        if request.op != Op::Read && self.poisoned.load(Ordering::Relaxed) {
+        if request.op != Op::Read && self.is_poisoned() {
             return Some(FlashError::Poisoned);
         }
         let inside = request.subpage.0 < self.subpages && request.frame.0 < frame_count;
@@ -418,12 +427,19 @@ mod tests {
     #[test]
     fn fault_a_run_that_is_not_done_whole_is_taken_apart() {
         let directory = tempfile::tempdir().unwrap();
-        for (i, backend) in
-            [FileBackend::Uring, FileBackend::UringUnregistered, FileBackend::Threads(2)].into_iter().enumerate()
-        {
+        let backends = [
+            (FileBackend::Uring, 8),
+            // Runs are copied side by side.
+            (FileBackend::Uring, uring::STAGING_FROM),
+            (FileBackend::UringUnregistered, 8),
+            (FileBackend::Threads(2), 8),
+        ];
+        for (i, (backend, frame_count)) in backends.into_iter().enumerate() {
             let path = directory.path().join(i.to_string());
             let flash = FileFlash::open(&FileConfig { backend, ..FileConfig::create(path, 8 << 12) }).unwrap();
-            let frames = Arc::new(Arena::anonymous(8 * SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap());
+            let frames = Arc::new(
+                Arena::anonymous(frame_count as usize * SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap(),
+            );
             let mut queue = match flash.open_queue(frames.clone(), 8, Arc::new(Notifier::new().unwrap())) {
                 Ok(queue) => queue,
                 Err(error) => {
@@ -431,7 +447,9 @@ mod tests {
                     continue;
                 }
             };
+            queue.use_frames(0..frame_count);
             let bytes = queue.bytes();
+            assert!(bytes >= flash.staging_bytes(frame_count), "{backend:?}");
             // Writes four neighbours, and says how many of them ended well and what the errors were.
             let mut four = |script: &[i32]| {
                 lock(&flash.medium.script).extend(script);
@@ -487,6 +505,48 @@ mod tests {
             assert_eq!(queue.poll(&mut ended), 3);
             assert!(ended.iter().all(|c| c.result == Err(FlashError::Poisoned)));
             assert_eq!(flash.counters().write_requests, before);
+        }
+    }
+    #[test]
+    fn what_was_submitted_before_a_flush_failed_and_not_handed_over_is_not_written() {
+        for backend in [FileBackend::Uring, FileBackend::UringUnregistered, FileBackend::Threads(1)] {
+            let directory = tempfile::tempdir().unwrap();
+            let config = FileConfig::create(directory.path().join("flash"), 8 << 12);
+            let flash = FileFlash::open(&FileConfig { backend, ..config }).unwrap();
+            let frames = Arc::new(Arena::anonymous(4 << 12, fulgurite_sys::Backed::BasePages).unwrap());
+            let wake = Arc::new(Notifier::new().unwrap());
+            let Ok(mut queue) = flash.open_queue(frames, 8, wake) else { continue };
+            let of = |tag: u32, op| crate::Request {
+                tag: tag.into(),
+                op,
+                subpage: SubpageIndex(tag),
+                frame: FrameIndex(tag % 4),
+            };
+            lock(&flash.medium.script).push_back(-5);
+            queue.submit(of(9, Op::Flush)).unwrap();
+            queue.flush().unwrap();
+            // Neighbours, which go out as one request, and one by itself.
+            for tag in [0, 1, 5] {
+                queue.submit(of(tag, Op::Write)).unwrap();
+            }
+            let mut ended = Vec::new();
+            for _ in 0..10_000 {
+                queue.poll(&mut ended);
+                if !ended.is_empty() {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            assert_eq!(ended.iter().map(|c| (c.tag, c.result)).collect::<Vec<_>>(), [(9, Err(FlashError::Io(5)))]);
+            queue.flush().unwrap();
+            ended.clear();
+            while queue.in_flight() > 0 {
+                queue.wait(Some(std::time::Duration::from_secs(5)));
+                queue.poll(&mut ended);
+            }
+            assert_eq!(ended.len(), 3);
+            assert!(ended.iter().all(|c| c.result == Err(FlashError::Poisoned)), "{backend:?}: {ended:?}");
+            assert_eq!(flash.counters().write_requests, 0, "{backend:?}");
         }
     }
     #[test]

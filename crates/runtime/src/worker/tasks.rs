@@ -8,18 +8,61 @@ use super::{CHECK_POINTS, Task, Worker};
 use crate::job::{ErasedJob, JobError, drop_payload, panic_text, refuse};
 use crate::service::Next;
 
+/// How many jobs may go before a more urgent one whose pins do not fit.
+const PASS_MAX: u32 = 16;
+
+/// Where the next job comes from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NextJob {
+    /// From this worker's own queue, or from the common one.
+    routed: bool,
+    /// A more urgent one does not fit.
+    passes: bool,
+}
+
 impl Worker {
+    /// Whether no job waits that this worker must run.
+    #[inline]
+    pub(super) fn none_routed(&self) -> bool {
+        self.shared.routed[self.id as usize].is_empty()
+    }
+
+    /// Whether a job may go before a more urgent one that does not fit: a few may, so that one that waits for pins does not keep all
+    /// others waiting; not for ever, as it would never fit then.
+    pub(super) fn may_pass(&self) -> bool {
+        self.passed < PASS_MAX
+    }
+
+    /// Which queue the next job comes from: the one whose head is more urgent, or older; or the other one, if that head does not fit
+    /// and this one does.
+    #[inline]
+    pub(super) fn next_job(&self) -> Option<NextJob> {
+        if self.none_routed() {
+            let fits = self.shared.injector.head_pins().is_some_and(|pins| self.fits(pins));
+            return fits.then_some(NextJob { routed: false, passes: false });
+        }
+        self.next_of_both()
+    }
+
+    fn next_of_both(&self) -> Option<NextJob> {
+        let (own, common) = (self.shared.routed[self.id as usize].head()?, self.shared.injector.head());
+        let own_first = common.is_none_or(|common| own.goes_before(common));
+        let (first, second) = if own_first { (Some(own), common) } else { (common, Some(own)) };
+        if first.is_some_and(|head| self.fits(head.pins)) {
+            return Some(NextJob { routed: own_first, passes: false });
+        }
+        let second_fits = second.is_some_and(|head| self.fits(head.pins)) && self.may_pass();
+        second_fits.then_some(NextJob { routed: !own_first, passes: true })
+    }
+
     /// Whether a new job is there and may begin.
     pub(super) fn new_job_ready(&mut self) -> bool {
         self.service_ready = false;
         if self.idle.is_empty() && !self.at_rest {
             return false;
         }
-        if let Some(queued) = self.jobs.peek() {
-            return self.fits(queued.job.control().pins);
-        }
-        if let Some(pins) = self.shared.injector.head_pins() {
-            return self.fits(pins);
+        if !self.shared.injector.is_empty() || !self.none_routed() {
+            return self.next_job().is_some();
         }
         let Some((next, pins)) = self.ask_service() else { return false };
         match next {
@@ -40,7 +83,10 @@ impl Worker {
     #[inline]
     pub(super) fn ask_service(&mut self) -> Option<(Next, u32)> {
         let serving = self.service.as_mut().filter(|s| s.died.is_none())?;
-        match catch_unwind(AssertUnwindSafe(|| serving.service.next())) {
+        self.asking = true;
+        let next = catch_unwind(AssertUnwindSafe(|| serving.service.next()));
+        self.asking = false;
+        match next {
             Ok(next) => Some((next, serving.pins)),
             Err(panic) => {
                 serving.died = Some(panic_text(panic));
@@ -50,6 +96,11 @@ impl Worker {
     }
 
     /// Whether a job with this many pins can hold them all beside what was promised to others. One always can.
+    ///
+    /// Each worker counts for itself, though its jobs may pin frames of others. That is enough: its jobs are promised one pin less than
+    /// it has frames. A job waits for a frame of its own worker only, and in vain only while all of these are pinned. Were all jobs of some workers
+    /// to wait for each other, all frames of these workers would be held by pins of their jobs (others end, and let go): as many
+    /// pins as frames, but fewer were promised.
     pub(super) fn fits(&self, pins: u32) -> bool {
         pins <= self.pins_that_fit()
     }
@@ -67,11 +118,12 @@ impl Worker {
             let job = self.own_jobs.pop_front()?;
             return self.begin_job(index, job);
         }
-        let job = match self.jobs.peek() {
-            Some(queued) if self.fits(queued.job.control().pins) => self.jobs.pop().map(|q| q.job),
-            Some(_) => None,
-            None => self.shared.injector.pop(|pins| self.fits(pins)),
-        };
+        let job = self.next_job().and_then(|NextJob { routed, passes }| {
+            let queue = if routed { &self.shared.routed[self.id as usize] } else { &self.shared.injector };
+            let job = queue.pop(|pins| self.fits(pins))?;
+            self.passed = if passes { self.passed + 1 } else { 0 };
+            Some(job)
+        });
         if let Some(job) = job {
             if self.shared.mailboxes.len() > 1 {
                 self.shared.call_one();
@@ -85,11 +137,12 @@ impl Worker {
             }
         }
         let serving = self.service.as_mut()?;
-        let pins = serving.pins;
+        let (name, pins) = (serving.name, serving.pins);
         serving.running += 1;
         let service = serving.service.clone();
         self.pins_promised += pins;
         self.statistics.counts.jobs_started += 1;
+        self.shared.running[self.id as usize].begins(index, name);
         let slot = &mut self.fibers[index as usize];
         slot.serving = true;
         slot.promised = pins;
@@ -113,7 +166,7 @@ impl Worker {
         }
         self.pins_promised += control.pins;
         self.statistics.counts.jobs_started += 1;
-        *self.shared.running[self.id as usize].name.lock() = name;
+        self.shared.running[self.id as usize].begins(index, name);
         let slot = &mut self.fibers[index as usize];
         slot.promised = control.pins;
         // An urgent job counts as older than all others (policy::Scheduler).
@@ -153,10 +206,10 @@ impl Worker {
 
     /// Whether the scheduling point between two tasks would do nothing.
     #[inline]
-    fn nothing_between(&self) -> bool {
+    pub(super) fn nothing_between(&mut self) -> bool {
         !self.shared.mailboxes[self.id as usize].has_mail()
             && self.shortage() == 0
-            && self.timers.is_empty()
+            && !self.timer_is_due()
             && self.frame_waiters.is_empty()
             && self.unflushed < self.shared.config.submit_batch
             && self.beyond == 0
@@ -176,7 +229,7 @@ impl Worker {
         }
         let alone = !self.scheduler.has_runnable()
             && self.scheduler.may_start()
-            && self.jobs.is_empty()
+            && self.none_routed()
             && self.shared.injector.is_empty()
             && self.nothing_between();
         if !alone || !matches!(self.ask_service(), Some((Next::Ready, _))) {

@@ -39,7 +39,22 @@ impl Object {
 }
 
 impl Pool {
-    /// The place of a subpage for a layer; none when it reads as zeros.
+    /// The place of a subpage now, for a layer; none when it reads as zeros. Takes no lock.
+    #[inline]
+    pub(super) fn place_now(&self, subpage: u32) -> Option<Place> {
+        loop {
+            let located = self.map.get(subpage)?;
+            if let Some(place) = self.place_of(located) {
+                return Some(place);
+            }
+            // An object that was freed has no bytes, and their checksum is 0. Any other was overwritten since the look into the map, and
+            // its slot let go, which came behind the change of the map.
+            if located.checksum == 0 && self.map.get(subpage) == Some(located) {
+                return None;
+            }
+        }
+    }
+    /// The place that a word of the map leads to; none when its object was freed, or its slot let go.
     #[inline]
     pub(super) fn place_of(&self, Located { place, checksum }: Located) -> Option<Place> {
         if !self.slots.has(place) {

@@ -25,12 +25,13 @@ impl State {
     }
     /// Whether what an entry of a checkpoint says of objects can be.
     pub fn are_sane(&self, entry: PageEntry, words: &[u32]) -> bool {
-        entry.valid() >> N == 0 && objects_of(words).all(|(place, _)| self.is_inside(place))
+        entry.valid() >> N == 0
+            && objects_of(words).all(|(place, checksum)| self.is_inside(place) && (place.length > 0 || checksum == 0))
     }
     /// Whether what a record says of objects can be.
     pub fn may_write(&self, written: &ObjectsWritten) -> bool {
         written.as_slice().iter().all(|object| {
-            let lies = object.length > 0 || object.offset == 0;
+            let lies = object.length > 0 || (object.offset == 0 && object.checksum == 0);
             object.subpage < self.geometry.subpages && lies && self.is_inside(written.place(object))
         })
     }

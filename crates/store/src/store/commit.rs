@@ -33,6 +33,8 @@ impl Store {
             pending: 1,
             promises: !pages.is_empty(),
             pages,
+            sent: 0,
+            failed: None,
             end,
             token,
             checkpoint: checkpoint_written,
@@ -50,9 +52,10 @@ impl Store {
     pub(super) fn commit_done(&mut self) {
         let Some(commit) = &mut self.commit else { return };
         commit.pending -= 1;
-        if commit.pending > 0 {
+        if commit.pending > 0 || self.commit_goes_on() {
             return;
         }
+        let Some(commit) = &mut self.commit else { return };
         let next = match commit.phase {
             Phase::Data if commit.pages.is_empty() => Phase::JournalFlush,
             Phase::Data => Phase::Journal,
@@ -64,6 +67,7 @@ impl Store {
                 return;
             }
             Phase::AnchorFlush => {
+                (self.anchors.in_effect, self.anchors.failed) = (self.anchors.extent, 0);
                 self.retire_old_checkpoint();
                 self.commit = None;
                 return;
@@ -73,11 +77,7 @@ impl Store {
         commit.phase = next;
         match next {
             Phase::Journal => {
-                let pages = std::mem::take(&mut commit.pages);
-                commit.pending = pages.len();
-                for (place, page) in pages {
-                    self.send(Purpose::Commit, Io::Write { place, page });
-                }
+                self.send_journal();
             }
             // Nothing was in the journal: the flush before was all.
             Phase::JournalFlush if skip_flush || self.config.planted == Some(Planted::SkipJournalFlush) => {
@@ -118,11 +118,16 @@ impl Store {
             return;
         }
         self.seal();
+        if self.poisoned.is_some() {
+            return;
+        }
         let end = self.journal.stream.position().sequence;
-        let Some((place, page)) = self.journal.sealed.pop() else { return };
-        let (phase, pages) = (Phase::Witness, Vec::new());
-        self.commit = Some(Commit { phase, pending: 1, promises: false, pages, end, token: None, checkpoint: false });
-        self.send(Purpose::Commit, Io::Write { place, page });
+        let pages = std::mem::take(&mut self.journal.sealed);
+        let (promises, sent, failed, token) = (false, 0, None, None);
+        let commit =
+            Commit { phase: Phase::Witness, pending: 0, promises, pages, sent, failed, end, token, checkpoint: false };
+        self.commit = Some(commit);
+        self.send_journal();
     }
 
     // ---- checkpoint ----
@@ -198,7 +203,7 @@ impl Store {
         // Two copies side by side, so that damage to one flash page cannot bring back the anchor before.
         if self.anchors.index + 2 > geometry.extent_pages {
             self.anchors.extent = 1 - self.anchors.extent;
-            self.anchors.index = 0;
+            (self.anchors.index, self.anchors.failed) = (0, 0);
         }
         let first = geometry.first_of(ANCHOR_EXTENTS[self.anchors.extent]) + self.anchors.index;
         self.commit.as_mut().expect("in a commit").pending = 2;
@@ -215,7 +220,7 @@ impl Store {
                 before: 0,
             };
             let (page, _) = header.page(&payload);
-            self.send(Purpose::Commit, Io::Write { place, page });
+            self.send(Purpose::Anchor { place }, Io::Write { place, page });
         }
         self.anchors.index += 2;
         self.anchors.sequence += 1;

@@ -24,7 +24,7 @@ use super::failing::may_be_repeated;
 use super::{Io, N, Outcome, Store, WriteError};
 use crate::extents::Writer;
 use crate::geometry::{FIRST_EXTENT, Geometry, RECLAIM_RESERVE};
-use crate::objects::Packer;
+use crate::objects::{Packer, UNITS_PER_PAGE};
 use reclaim::{MovePage, ObjectReclaim};
 
 /// The most objects of a batch that are taken at once: some 30 flash pages of small ones.
@@ -33,6 +33,8 @@ pub const OBJECTS_AT_ONCE: usize = 1024;
 const WAITING_MAX: usize = 64;
 /// Flash pages that are written at a time.
 const DEPTH: usize = 16;
+/// Extents that are being filled or settled.
+const OPEN_MAX: usize = 4;
 /// Places at which a flash page is tried; as for subpages, where so many fail it is the device.
 const PLACES_MAX: u32 = 4;
 
@@ -148,10 +150,28 @@ impl ObjectLog {
     }
     /// DRAM of what waits and of the owners of open extents.
     pub fn bytes(&self) -> usize {
-        let pages = self.queue.len() + self.ready.len() + self.moving.len();
+        let objects = |page: &PackedPage| page.objects.capacity() * size_of::<ObjectWritten>();
+        let packed =
+            self.queue.iter().map(|page| page.page.iter().len() * SUBPAGE_BYTES + objects(page)).sum::<usize>();
+        let moved =
+            self.ready.iter().chain(self.moving.iter().map(|(_, page)| page)).map(MovePage::bytes).sum::<usize>();
         let open = self.open.iter().flatten().chain(&self.settling);
         let owners: usize = open.map(|open| open.owners.capacity() * size_of::<Owner>()).sum();
-        size_of::<ObjectLog>() + pages * SUBPAGE_BYTES + owners + self.reclaim.as_ref().map_or(0, ObjectReclaim::bytes)
+        let reclaim = self.reclaim.as_ref().map_or(0, ObjectReclaim::bytes);
+        size_of::<ObjectLog>() + packed + moved + owners + reclaim
+    }
+    /// DRAM that it may come to: all waits that may, and extents are full of the smallest objects.
+    pub fn bytes_max(&self) -> usize {
+        // What is taken at once is not halved by packing; and it is freed objects at the most, which have no flash page.
+        let packed = (2 * WAITING_MAX + 2) * OBJECTS_AT_ONCE * size_of::<ObjectWritten>();
+        // Of an extent, beside their summary.
+        let units = UNITS_PER_PAGE as usize;
+        let pages = self.geometry.extent_pages as usize * Owner::PER_PAGE / (Owner::PER_PAGE + units) + 1;
+        // Memory that grows doubles.
+        let open = OPEN_MAX * 2 * pages * units * size_of::<Owner>();
+        let most = packed + open + reclaim::bytes_max(pages * units);
+        // More extents are being settled for a moment where they are tiny.
+        (size_of::<ObjectLog>() + most).max(self.bytes())
     }
     /// A write to a flash page has ended; with whose objects are there, or none when it failed.
     fn settled(&mut self, place: u32, owners: impl Iterator<Item = u32>) {

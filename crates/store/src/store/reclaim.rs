@@ -55,7 +55,8 @@ impl Store {
     pub(super) fn advance_reclaim(&mut self) {
         self.start_levelling();
         // Ahead of need: before writers have to wait.
-        let low = self.reserve() + RECLAIM_AHEAD + self.geometry().extents / 64;
+        let ahead = RECLAIM_AHEAD + self.geometry().extents / 64;
+        let low = self.reserve() + ahead;
         if self.extents.free() < low {
             if !self.is_reclaiming() {
                 self.start_reclaim();
@@ -75,7 +76,8 @@ impl Store {
         let waiting =
             self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;
         self.commit_wanted |= waiting;
-        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state, &self.heat) {
+        let in_need = self.extents.free() < low - ahead / 2;
+        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state, &self.heat, in_need) {
             let degree = self.heat.degree(subpage);
             let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.wear()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;

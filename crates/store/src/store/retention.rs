@@ -8,7 +8,8 @@
 use fulgurite_format::{Record, SUBPAGE_BYTES};
 
 use super::{N, Store, StoreConfig, WriteError};
-use crate::geometry::Geometry;
+use crate::geometry::{Geometry, RECLAIM_AHEAD};
+use crate::objects::{OLDER_SLOT_BYTES, SLOT_PIECE_BYTES};
 use crate::state::OLD_BUCKET_BYTES;
 use crate::table::TableFull;
 use crate::tokens::TokenTime;
@@ -49,16 +50,18 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
         return (config, usize::MAX);
     }
     let bytes = config.history_bytes.max(HISTORY_MIN);
-    // A quarter: pages that wait, twice as many while a commit is under way, and the same in that.
+    // A quarter: pages that wait, twice as many while a commit is under way, the same in that, and once more on their way.
     let divided = bytes - SLACK;
-    let commit_after = config.commit_after.min(divided / 4 / (4 * SUBPAGE_BYTES)).max(2);
+    let commit_after = config.commit_after.min(divided / 4 / (6 * SUBPAGE_BYTES)).max(2);
     // Of the rest, half for entries; their memory grows by an eighth.
     let half = (divided - divided / 4) / 2;
     let entries = half / 9 * 8 / 16;
     let table_limit = config.table_limit.min(geometry.pages().saturating_add(entries.try_into().unwrap_or(u32::MAX)));
     // And half for checksums: a power of two of buckets, and while they grow the ones before, too. The table takes seven in eight, and
     // only when it is less than half full of these does it clear its gaps instead of growing (hashbrown, `reserve_rehash`).
-    let buckets = (half / OLD_BUCKET_BYTES * 2 / 3 + 1).next_power_of_two() / 2;
+    // An object has a slot besides, of which there may be a piece more than are used.
+    let (piece, slots) = if geometry.objects { (SLOT_PIECE_BYTES, OLDER_SLOT_BYTES) } else { (0, 0) };
+    let buckets = ((half - piece) * 2 / (3 * OLD_BUCKET_BYTES + slots) + 1).next_power_of_two() / 2;
     (StoreConfig { history_bytes: bytes, commit_after, table_limit, ..config }, buckets / 16 * 7)
 }
 
@@ -124,6 +127,31 @@ impl Store {
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         all.saturating_sub(self.state.live_total())
     }
+    /// Whether fewer than so many subpages can be written before space runs out, or DRAM for what tokens remember, and a sync would make
+    /// room. Of a pool that is always as full as that, half of what it has beyond its data is asked for.
+    pub(crate) fn is_short(&mut self, subpages: u64) -> bool {
+        let remembered = subpages.min(self.old_limit as u64 / 2).min(u64::from(self.config.table_limit) / 4);
+        let checksums = (self.old_limit - self.state.old_count().min(self.old_limit)) as u64;
+        // A sync lets go of no more than was written since the last one.
+        if self.uncommitted > remembered / 4
+            && (checksums < remembered || u64::from(self.state.table().room()) < remembered + u64::from(N * N))
+        {
+            return true;
+        }
+        // The other way to be short takes a walk over all extents to find out: not before as much was written as there was room for.
+        if (self.looked_at.0..self.looked_at.1).contains(&self.uncommitted) {
+            return false;
+        }
+        let data_pages = u64::from(self.geometry().data_pages());
+        let kept = u64::from(self.reserve() + RECLAIM_AHEAD) * data_pages;
+        let spare = u64::from(self.extents.for_data()) * data_pages;
+        let spare = spare.saturating_sub(kept + u64::from(self.geometry().subpages));
+        let wanted = subpages.min(spare / 2);
+        let room = self.unneeded().saturating_sub(kept);
+        let until = if room < wanted { wanted / 4 + 1 } else { (room - wanted).max(wanted / 8) + self.uncommitted };
+        self.looked_at = (self.uncommitted, until);
+        self.uncommitted > wanted / 4 && room < wanted
+    }
     fn drop_for_space(&mut self) -> Result<(), WriteError> {
         // Counting goes over all extents, and this is asked for each batch of writes.
         if self.config.keep_bytes == 0 || self.state.tokens().as_slice().len() < 2 {
@@ -145,14 +173,25 @@ impl Store {
         aged.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
     }
 
-    /// DRAM: with a bound, what is there without history and the bound; else what there is.
+    /// DRAM as it is.
     pub(super) fn dram_bytes(&self) -> usize {
-        let fixed = self.extents.bytes() + self.heat.bytes() + self.objects.as_ref().map_or(0, |log| log.bytes());
-        if self.config.history_bytes == usize::MAX {
-            fixed + self.state.bytes() + self.journal.sealed.capacity() * SUBPAGE_BYTES
-        } else {
-            fixed + self.state.bytes() - self.state.history_bytes() + self.config.history_bytes
-        }
+        let objects = self.objects.as_ref().map_or(0, |log| log.bytes());
+        let tables = self.heat.bytes() + self.state.bytes() - self.state.history_bytes();
+        self.fixed_bytes() + tables + objects + self.history_bytes()
+    }
+    /// DRAM that it may come to: the tables when all is written and scattered, and the bound for history. Without a bound, what history
+    /// takes now.
+    pub(super) fn dram_bytes_max(&self) -> usize {
+        let bound = self.config.history_bytes;
+        let history = if bound == usize::MAX { self.history_bytes() } else { bound };
+        let objects = self.objects.as_ref().map_or(0, |log| log.bytes_max());
+        self.fixed_bytes() + self.heat.bytes_max() + self.state.bytes_max() + objects + history
+    }
+    fn fixed_bytes(&self) -> usize {
+        // What a reclaim has to look at, twice while that grows.
+        let reclaim = 2 * self.geometry().extent_pages as usize * size_of::<(u32, u32)>();
+        // And the page of the journal that is being filled.
+        self.extents.bytes() + reclaim + SUBPAGE_BYTES
     }
     /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
     #[must_use]

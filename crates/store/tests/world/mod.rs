@@ -203,6 +203,8 @@ pub struct World {
     pub fails: Option<Failing>,
     /// What failed.
     pub failed: Vec<Failed>,
+    /// Where writes failed.
+    pub failed_at: Vec<u32>,
     pub requests: u64,
     /// Batches of objects that are under way.
     outstanding: Vec<objects::Outstanding>,
@@ -263,6 +265,7 @@ impl World {
             refused: 0,
             fails: None,
             failed: Vec::new(),
+            failed_at: Vec::new(),
             requests: 0,
             outstanding: Vec::new(),
         }
@@ -341,9 +344,19 @@ impl World {
         let (id, io) = self.pending.swap_remove(at);
         let outcome = match self.failure(&io) {
             Some(error) => {
-                // It may have been done all the same.
-                if self.random.one_in(2) && !matches!(io, Io::Flush) {
-                    self.execute(io);
+                // It may have been done all the same, or in part.
+                match (self.random.below(4), io) {
+                    (_, Io::Flush) => {}
+                    (0 | 1, io) => {
+                        self.execute(io);
+                    }
+                    (2, Io::Write { place, page }) => {
+                        let mut torn = zero_page();
+                        torn[..2048].copy_from_slice(&page[..2048]);
+                        torn[4095] ^= 1;
+                        self.flash.write(place, Content::Metadata(Rc::new(torn)));
+                    }
+                    _ => {}
                 }
                 Outcome::Failed(error)
             }
@@ -363,6 +376,9 @@ impl World {
         self.requests += 1;
         if !(failing.from..failing.until).contains(&request) {
             return None;
+        }
+        if let Io::Write { place, .. } = io {
+            self.failed_at.push(*place);
         }
         self.failed.push(match io {
             Io::Flush => Failed::Flush,

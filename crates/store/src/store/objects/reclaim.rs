@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::{
-    Header, Kind, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectsMoved, Owner, PageBuffer, Record, crc32c, zero_page,
+    Header, Kind, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectsMoved, Owner, PageBuffer, Record, SUBPAGE_BYTES,
+    crc32c, zero_page,
 };
 
 use super::super::failing::{is_of_the_page, may_be_repeated};
@@ -18,11 +19,13 @@ use super::super::{Io, N, Outcome, Store};
 use super::{Purpose, summary_pages};
 use crate::extents::Writer;
 use crate::geometry::METADATA_RESERVE;
-use crate::objects::Packer;
+use crate::objects::{OPEN_PAGES, Packer, UNITS_PER_PAGE};
 use crate::state::Held;
 
-/// Flash pages that are read, or wait to be written, at a time.
+/// Flash pages that are read at a time.
 const DEPTH: usize = 8;
+/// Flash pages that wait to be written, or are being written, when no more are read.
+const MOVED_MAX: usize = 16;
 /// Writes that are begun again before the extent is given up for this time.
 const REPEATED_MAX: u32 = 16;
 
@@ -40,6 +43,21 @@ pub(super) struct Found {
 pub(super) struct MovePage {
     pub page: PageBuffer,
     pub objects: Vec<(Found, u16)>,
+}
+
+impl MovePage {
+    pub fn bytes(&self) -> usize {
+        SUBPAGE_BYTES + self.objects.capacity() * size_of::<(Found, u16)>()
+    }
+}
+
+/// DRAM that the reclaim of an extent of so many objects may come to.
+pub(super) fn bytes_max(objects: usize) -> usize {
+    // Memory that grows doubles; and what is needed is listed once in all, and then by flash page.
+    let listed = objects * (2 * size_of::<Owner>() + 3 * size_of::<Found>());
+    // Each read may fill two pages, beside those that are looked at for room.
+    let pages = MOVED_MAX + 2 * DEPTH + OPEN_PAGES + 1;
+    listed + pages * (SUBPAGE_BYTES + UNITS_PER_PAGE as usize * size_of::<(Found, u16)>())
 }
 
 /// How far the owners are known.
@@ -97,8 +115,9 @@ impl ObjectReclaim {
         !self.without_room || !self.reading.is_empty()
     }
     pub fn bytes(&self) -> usize {
-        let found: usize = self.todo.iter().map(|(_, found)| found.capacity()).sum();
-        self.owners.capacity() * size_of::<Owner>() + found * size_of::<Found>() + self.filling.len() * 4096
+        let found: usize = self.todo.iter().chain(&self.reading).map(|(_, found)| found.capacity()).sum();
+        let filling = self.filling.iter().map(MovePage::bytes).sum::<usize>();
+        self.owners.capacity() * size_of::<Owner>() + found * size_of::<Found>() + filling
     }
     /// Puts an object into a flash page that is being filled. Returns those that are full by that.
     fn put(&mut self, found: Found, bytes: &[u8]) -> Option<MovePage> {
@@ -144,7 +163,8 @@ impl Store {
         let waiting =
             self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;
         self.commit_wanted |= waiting;
-        while !waiting && reclaim.reading.len() < DEPTH && self.log().ready.len() < DEPTH {
+        while !waiting && reclaim.reading.len() < DEPTH && self.log().ready.len() + self.log().moving.len() < MOVED_MAX
+        {
             let Some((place, found)) = reclaim.todo.pop() else { break };
             reclaim.reading.push((place, found));
             self.send(super::super::Purpose::Objects(Purpose::Source(place)), Io::Read { place });

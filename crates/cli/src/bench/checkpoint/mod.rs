@@ -1,0 +1,359 @@
+//! `bench checkpoint`: a long computation that can go on after a crash from a moment ago: by `sync` of a pool, and by what a program
+//! in plain memory can do by itself, from the simplest to what costs it the least.
+//!
+//! ```text
+//!  computes | a checkpoint falls due                    | the next one
+//!  ---------+---------------------------------------------+----------------
+//!  file, dump    held: writes and fsync  | goes on
+//!  fork          held: fork | goes on; pages are copied as they are written to; a child process writes
+//!  behind        held: copy | goes on; another thread writes
+//!  sync          goes on; the gate is closed for a moment; kernel and workers write
+//! ```
+//!
+//! What a checkpoint costs is measured in the same way in all: by the longest time without an update, by the computation's speed beside
+//! that of plain memory that keeps nothing, in turns, and by CPU time, whoever used it. What each keeps is read back, and must be what
+//! the memory was when the checkpoint was cut, not later and not earlier.
+
+mod in_memory;
+mod in_pool;
+mod job;
+mod log;
+mod shown;
+mod used;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use fulgurite_flash::{FileConfig, FileFlash, Flash};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_sys::affinity;
+use serde::Serialize;
+
+use crate::args::CheckpointArgs;
+use crate::bad_input::bad_input;
+use crate::checks;
+use crate::child::added_work;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::machine::Machine;
+use crate::progress;
+use crate::report::charts::stack;
+use crate::report::rows::Spread;
+use crate::report::{self, Report};
+
+use job::{Gaps, Job, State};
+use used::Used;
+
+/// Computing before each update.
+const WORK: Duration = Duration::from_micros(10);
+
+/// How the computation is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    /// Plain memory, no checkpoints: what the others are compared with.
+    Plain,
+    /// Plain memory; the pages that have changed are written to a file in place, and that is flushed.
+    File,
+    /// Plain memory; all of it is written to a new file, which then takes the old one's place.
+    Dump,
+    /// The same by a child process, from the memory as it was when that was forked.
+    Fork,
+    /// Plain memory; the pages that have changed are copied, and a thread appends the copy to a log.
+    Behind,
+    /// A pool behind a DRAM cache, no checkpoints.
+    Fulgurite,
+    /// The same, and `sync`.
+    Sync,
+}
+
+impl Way {
+    const ALL: [Way; 7] = [Way::Plain, Way::File, Way::Dump, Way::Fork, Way::Behind, Way::Fulgurite, Way::Sync];
+    fn name(self) -> &'static str {
+        match self {
+            Way::Plain => "plain",
+            Way::File => "file",
+            Way::Dump => "dump",
+            Way::Fork => "fork",
+            Way::Behind => "behind",
+            Way::Fulgurite => "fulgurite",
+            Way::Sync => "sync",
+        }
+    }
+    fn in_pool(self) -> bool {
+        matches!(self, Way::Fulgurite | Way::Sync)
+    }
+    /// The same memory, without checkpoints.
+    fn unkept(self) -> Way {
+        if self.in_pool() { Way::Fulgurite } else { Way::Plain }
+    }
+    fn survives(self) -> &'static str {
+        match self {
+            Way::Plain | Way::Fulgurite => "nothing",
+            Way::File => "but not while it writes",
+            Way::Dump | Way::Fork | Way::Behind | Way::Sync => "always",
+        }
+    }
+}
+
+/// One checkpoint.
+#[derive(Clone, Copy, Debug)]
+struct Made {
+    /// What the memory was.
+    state: State,
+    /// How long the computation was held up by what it called, or by the closed gate.
+    held: Duration,
+    /// From its beginning until it would survive.
+    durable: Duration,
+    /// Bytes. Of a pool those that it evicted meanwhile are among them.
+    written: u64,
+}
+
+/// What one run of one way came to.
+struct Run {
+    gaps: Gaps,
+    used: Used,
+    /// Bytes in huge pages before and after.
+    huge: (Option<u64>, Option<u64>),
+    made: Vec<Made>,
+    /// Bytes, in all.
+    written: u64,
+    end: State,
+    /// How many updates were in what was read back.
+    restored: Option<u64>,
+}
+
+/// A way, over all rounds.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    way: &'static str,
+    survives_a_crash: &'static str,
+    rounds: usize,
+    data_bytes: u64,
+    /// Of the memory; not what a fork doubles, or a copy.
+    dram_bytes: u64,
+    dirty_bytes: u64,
+    /// Made in a round; as many fell due as `setting` says.
+    checkpoints: Spread,
+    updates: u64,
+    seconds: Spread,
+    /// Plain memory's time over this one's, by round.
+    share_of_plain: Spread,
+    /// The same memory's time without checkpoints over this one's, by round.
+    share_of_unkept: Spread,
+    /// The longest time without an update, of each turn but the first.
+    longest_gap_ms: Spread,
+    /// Of all such times, microseconds: how many of them were no longer.
+    gap_us: GapPercentiles,
+    /// How long the checkpoint's own call, or for `sync` the closed gate, held the computation up.
+    held_ms: Option<Spread>,
+    /// From a checkpoint's beginning until it would survive.
+    durable_ms: Option<Spread>,
+    written_bytes_per_checkpoint: Option<u64>,
+    /// In a round.
+    written_bytes: u64,
+    cpu_us_per_update: f64,
+    /// Of that, by whom.
+    cpu_us: Cpu,
+    huge_bytes_before: Option<u64>,
+    huge_bytes_after: Option<u64>,
+    /// What was read back and compared: how many of the updates were in it, by round.
+    restored_updates: Vec<u64>,
+    /// Of the memory in the end: the same in all rows.
+    work_hash: String,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct GapPercentiles {
+    p50: f64,
+    p99: f64,
+    p999: f64,
+    p9999: f64,
+    max: f64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Cpu {
+    process: f64,
+    children: f64,
+    kernel_threads: Option<f64>,
+}
+
+/// Runs it.
+pub fn run(args: &CheckpointArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
+    checks::outputs(&args.output)?;
+    let machine = Machine::describe();
+    let quick = args.output.quick;
+    let data_bytes = args.data.unwrap_or(if quick { 64 << 20 } else { 512 << 20 });
+    let dirty_bytes = args.dirty.unwrap_or(data_bytes / 16);
+    let dram_bytes = args.dram.of(data_bytes);
+    let rounds = args.rounds.unwrap_or(if quick { 1 } else { 3 }) as usize;
+    let checkpoints = args.checkpoints.unwrap_or(if quick { 3 } else { 6 });
+    let interval = args.interval.unwrap_or(Duration::from_millis(if quick { 50 } else { 500 }));
+    let page = SUBPAGE_BYTES as u64;
+    if !data_bytes.is_multiple_of(16 * page) {
+        bad_input!("--data {} is not a multiple of 64 KiB", format_bytes(data_bytes));
+    }
+    if dirty_bytes < page || dirty_bytes > data_bytes {
+        bad_input!(
+            "--dirty {} is not between a page of 4 KiB and the data, {}",
+            format_bytes(dirty_bytes),
+            format_bytes(data_bytes)
+        );
+    }
+    let updates = interval.as_nanos() as u64 / WORK.as_nanos() as u64;
+    if updates == 0 {
+        bad_input!("--interval {interval:?} is shorter than one update: {WORK:?}");
+    }
+    // What lies on it, and room for what a token keeps and for reclaim.
+    let pool_bytes = data_bytes * 2 + (256 << 20);
+    let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
+    if !directory.is_dir() {
+        bad_input!("--dir {} is no directory", directory.display());
+    }
+    let iterations = {
+        let per_million = added_work::time(1 << 20).max(1);
+        (WORK.as_nanos() as u64 * (1 << 20)) / per_million
+    };
+    let pages = data_bytes / page;
+    let job = Job { seed: args.output.seed, pages, dirty_pages: dirty_bytes / page, updates, checkpoints, iterations };
+    // Beside the pool two images, or one and the log.
+    checks::space("--dir", &directory, pool_bytes + data_bytes + data_bytes.max(log::log_bytes(&job)))?;
+    // The memory; pages that a fork or a copy doubles, or what is read back; DRAM before the pool.
+    checks::memory(data_bytes * 3 + dram_bytes, data_bytes, &machine)?;
+    let files = tempfile::Builder::new().prefix("fulgurite-checkpoint-").tempdir_in(&directory)?;
+    let kept = files.path().join("kept");
+    std::fs::create_dir(&kept)?;
+    let cores = affinity::cores();
+
+    let preparing = progress::waiting("a file for the pool");
+    let config = FileConfig::create(files.path().join("pool"), pool_bytes);
+    let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&config)?);
+    let first = job.first();
+    preparing.finish_and_clear();
+    let bar = progress::steps("checkpoint", (rounds * Way::ALL.len()) as u64);
+    let mut runs: Vec<Vec<Run>> = Vec::new();
+    let mut interrupted = false;
+    'all: for number in 0..rounds {
+        let mut round: [Option<Run>; Way::ALL.len()] = Default::default();
+        for turn in 0..Way::ALL.len() {
+            if interrupt.check().is_err() {
+                interrupted = true;
+                break 'all;
+            }
+            // Each round begins with another one: nobody always comes after the same.
+            let index = (turn + number) % Way::ALL.len();
+            let way = Way::ALL[index];
+            bar.set_message(way.name());
+            let run = if way.in_pool() {
+                in_pool::run(&medium, &job, first, dram_bytes, way == Way::Sync, &cores)
+            } else {
+                in_memory::run(&kept, &job, first, way, &cores)
+            };
+            round[index] = Some(run.with_context(|| format!("{} failed", way.name()))?);
+            bar.inc(1);
+        }
+        runs.push(round.into_iter().flatten().collect());
+    }
+    bar.finish_and_clear();
+    let rows: Vec<Row> = if runs.is_empty() { Vec::new() } else { rows(&runs, &job, dram_bytes)? };
+    report::print(&args.output, &machine.line())?;
+    report::print(
+        &args.output,
+        &format!(
+            "{} of data in {}, {} of it changed between two checkpoints, {interval:?} apart; {} of DRAM before the pool; the \
+             computation on core {}, whoever works for it on all {}",
+            format_bytes(data_bytes),
+            directory.display(),
+            format_bytes(dirty_bytes),
+            format_bytes(dram_bytes),
+            cores[0],
+            cores.len()
+        ),
+    )?;
+    report::print(&args.output, &shown::lines(&rows))?;
+    let setting = serde_json::json!({
+        "interval_ms": interval.as_secs_f64() * 1e3,
+        "work_us": WORK.as_secs_f64() * 1e6,
+        "checkpoints_due": checkpoints,
+        "computes_on_core": cores[0],
+        "cores": cores,
+    });
+    let command = report::command_line();
+    report::write_json(&args.output, &Report { machine: &machine, command, setting, interrupted, rows: &rows })?;
+    report::write_plot(&args.output, || stack(&shown::drawings(&rows)))?;
+    if interrupted { Err(Interrupted.into()) } else { Ok(()) }
+}
+
+/// What all rounds came to, by way.
+fn rows(runs: &[Vec<Run>], job: &Job, dram_bytes: u64) -> Result<Vec<Row>> {
+    let hash = runs[0][0].end.hash;
+    let row = |(index, way): (usize, Way)| {
+        let of_way: Vec<&Run> = runs.iter().map(|round| &round[index]).collect();
+        for run in &of_way {
+            ensure!(run.end.hash == hash, "{} did other work than {}", way.name(), Way::ALL[0].name());
+        }
+        let base = Way::ALL.iter().position(|other| *other == way.unkept()).context("a way is compared with none")?;
+        let by_round = |of: &dyn Fn(&Run) -> f64| Spread::of(&of_way.iter().map(|run| of(run)).collect::<Vec<_>>());
+        let beside = |other: usize| {
+            let share = |round: &Vec<Run>| round[other].gaps.seconds() / round[index].gaps.seconds();
+            Spread::of(&runs.iter().map(share).collect::<Vec<_>>())
+        };
+        let made: Vec<Made> = of_way.iter().flat_map(|run| run.made.iter().copied()).collect();
+        let millis = |of: fn(&Made) -> Duration| {
+            Spread::of_any(&made.iter().map(|made| of(made).as_secs_f64() * 1e3).collect::<Vec<_>>())
+        };
+        let longest = of_way.iter().flat_map(|run| run.gaps.longest_ns.iter().skip(1).map(|ns| *ns as f64 / 1e6));
+        let mut all = job::none();
+        for run in &of_way {
+            all.add(&run.gaps.all)?;
+        }
+        let gap = |quantile: f64| all.value_at_quantile(quantile) as f64 / 1e3;
+        let updates = job.all_updates();
+        let per_update = |of: &dyn Fn(&Run) -> f64| {
+            of_way.iter().map(|run| of(run)).sum::<f64>() * 1e6 / (updates * of_way.len() as u64) as f64
+        };
+        let kernel = of_way.iter().all(|run| run.used.kernel_threads_s.is_some());
+        let huge = |of: fn(&Run) -> Option<u64>| {
+            let all: Option<Vec<f64>> = of_way.iter().map(|run| of(run).map(|bytes| bytes as f64)).collect();
+            all.map(|all| Spread::of(&all).median as u64)
+        };
+        Ok(Row {
+            way: way.name(),
+            survives_a_crash: way.survives(),
+            rounds: of_way.len(),
+            data_bytes: job.bytes() as u64,
+            dram_bytes: if way.in_pool() { dram_bytes } else { job.bytes() as u64 },
+            dirty_bytes: job.dirty_pages * SUBPAGE_BYTES as u64,
+            checkpoints: by_round(&|run| run.made.len() as f64),
+            updates,
+            seconds: by_round(&|run| run.gaps.seconds()),
+            share_of_plain: beside(0),
+            share_of_unkept: beside(base),
+            longest_gap_ms: Spread::of(&longest.collect::<Vec<_>>()),
+            gap_us: GapPercentiles {
+                p50: gap(0.5),
+                p99: gap(0.99),
+                p999: gap(0.999),
+                p9999: gap(0.9999),
+                max: all.max() as f64 / 1e3,
+            },
+            held_ms: millis(|made| made.held),
+            durable_ms: millis(|made| made.durable),
+            written_bytes_per_checkpoint: (!made.is_empty())
+                .then(|| made.iter().map(|made| made.written).sum::<u64>() / made.len() as u64),
+            written_bytes: of_way.iter().map(|run| run.written).sum::<u64>() / of_way.len() as u64,
+            cpu_us_per_update: per_update(&|run| run.used.total_s()),
+            cpu_us: Cpu {
+                process: per_update(&|run| run.used.process_s),
+                children: per_update(&|run| run.used.children_s),
+                kernel_threads: kernel.then(|| per_update(&|run| run.used.kernel_threads_s.unwrap_or(0.0))),
+            },
+            huge_bytes_before: huge(|run| run.huge.0),
+            huge_bytes_after: huge(|run| run.huge.1),
+            restored_updates: of_way.iter().filter_map(|run| run.restored).collect(),
+            work_hash: format!("{hash:016x}"),
+        })
+    };
+    Way::ALL.into_iter().enumerate().map(row).collect()
+}

@@ -1,0 +1,85 @@
+//! CPU time by whom it was used: threads of this process, children that it has waited for, the kernel's own threads. And how much
+//! memory is in huge pages.
+
+use std::fs;
+use std::time::Duration;
+
+use fulgurite_sys::clock::process_cpu;
+use serde::Serialize;
+
+/// proc_pid_stat(5): a thread of the kernel (`PF_KTHREAD`), by its flags.
+const KERNEL_THREAD: u64 = 0x0020_0000;
+
+/// CPU time, user and kernel.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct Used {
+    /// Of all threads of this process; those that the kernel starts for its rings are among them.
+    pub process_s: f64,
+    /// Of child processes, as they ended.
+    pub children_s: f64,
+    /// Of the kernel's threads, which write the page cache back, complete requests and move pages, for whomever. None where they
+    /// cannot be seen.
+    pub kernel_threads_s: Option<f64>,
+}
+
+impl Used {
+    /// Until now, of which only differences mean anything. Children are the caller's to count.
+    pub fn now() -> Used {
+        Used { process_s: process_cpu().as_secs_f64(), children_s: 0.0, kernel_threads_s: kernel_threads() }
+    }
+    /// Since `before`, with these children.
+    pub fn since(before: Used, children: Duration) -> Used {
+        let now = Used::now();
+        let kernel = now.kernel_threads_s.zip(before.kernel_threads_s);
+        Used {
+            process_s: now.process_s - before.process_s,
+            children_s: children.as_secs_f64(),
+            // Those that have ended meanwhile took their time along.
+            kernel_threads_s: kernel.map(|(now, before)| (now - before).max(0.0)),
+        }
+    }
+    /// All of it.
+    pub fn total_s(&self) -> f64 {
+        self.process_s + self.children_s + self.kernel_threads_s.unwrap_or(0.0)
+    }
+}
+
+fn kernel_threads() -> Option<f64> {
+    let ran = fs::read_dir("/proc").ok()?.filter_map(|entry| {
+        let path = entry.ok()?.path();
+        path.file_name()?.to_str()?.parse::<u32>().ok()?;
+        let stat = fs::read_to_string(path.join("stat")).ok()?;
+        // Field 9, the seventh after the name in parentheses.
+        let flags: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(6)?.parse().ok()?;
+        if flags & KERNEL_THREAD == 0 {
+            return None;
+        }
+        // Its first number: nanoseconds on a processor.
+        let schedstat = fs::read_to_string(path.join("schedstat")).ok()?;
+        schedstat.split_whitespace().next()?.parse::<u64>().ok()
+    });
+    let (threads, ns) = ran.fold((0, 0), |(threads, ns), one| (threads + 1, ns + one));
+    (threads > 0).then_some(ns as f64 / 1e9)
+}
+
+/// Bytes of this process's memory that are in huge pages now; none where the kernel does not say.
+pub fn huge_bytes() -> Option<u64> {
+    let rollup = fs::read_to_string("/proc/self/smaps_rollup").ok()?;
+    let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"))?;
+    Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_counted_by_whom() {
+        let before = Used::now();
+        fulgurite_sys::Clock::get().spin(20_000_000);
+        let used = Used::since(before, Duration::from_millis(3));
+        assert!(used.process_s > 0.0 && used.children_s == 0.003);
+        assert_eq!(used.kernel_threads_s.is_some(), before.kernel_threads_s.is_some());
+        assert!(used.total_s() >= used.process_s + 0.003);
+    }
+}

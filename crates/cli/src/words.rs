@@ -1,0 +1,88 @@
+//! The words of the command line, before they are parsed: a value below zero belongs to the option before it.
+//!
+//! `--data -5` and `--dram -3%` are a slip in a value. The parser takes every word with a minus sign for an option, and would say
+//! that there is no option `-5`; joined to `--data=-5`, the value is judged by whoever reads it. No option of this program begins
+//! with a digit, so that nothing else is changed: `--data --dram 1G` still lacks a value.
+
+use std::ffi::OsString;
+
+use clap::Command;
+
+/// The words, with each value below zero joined to the option that it follows, where that one wants a value.
+pub fn joined(words: impl Iterator<Item = OsString>, command: &Command) -> Vec<OsString> {
+    let mut command = command;
+    let mut joined: Vec<OsString> = Vec::new();
+    let (mut wants, mut ended) = (false, false);
+    for word in words {
+        let text = word.to_str().unwrap_or_default();
+        if wants
+            && below_zero(text)
+            && let Some(option) = joined.last_mut()
+        {
+            option.push("=");
+            option.push(&word);
+            wants = false;
+            continue;
+        }
+        if !wants && let Some(inner) = command.find_subcommand(text) {
+            command = inner;
+        }
+        ended |= text == "--";
+        wants = !ended && text.strip_prefix("--").is_some_and(|name| wants_value(command, name));
+        joined.push(word);
+    }
+    joined
+}
+
+/// A minus sign and the beginning of a number.
+fn below_zero(text: &str) -> bool {
+    text.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == '.'))
+}
+
+/// Whether the command has an option of this name that cannot do without a value.
+fn wants_value(command: &Command, name: &str) -> bool {
+    let named = |arg: &&clap::Arg| {
+        arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
+    };
+    command
+        .get_arguments()
+        .find(named)
+        .is_some_and(|arg| arg.get_action().takes_values() && arg.get_num_args().is_none_or(|n| n.min_values() > 0))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::args::Cli;
+
+    fn join(line: &str) -> String {
+        let words = joined(line.split(' ').map(OsString::from), &Cli::command());
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn values_below_zero_belong_to_the_option_before_them() {
+        assert_eq!(join("fulgurite bench live --data -5 --quick"), "fulgurite bench live --data=-5 --quick");
+        assert_eq!(join("fulgurite demo --dram -3% --seed -.5"), "fulgurite demo --dram=-3% --seed=-.5");
+        assert_eq!(join("fulgurite bench policies --shares -1"), "fulgurite bench policies --shares=-1");
+        assert_eq!(join("fulgurite pool create a --size -1G"), "fulgurite pool create a --size=-1G");
+    }
+    #[test]
+    fn all_else_stays_as_it_is() {
+        for line in [
+            "fulgurite bench live --data --dram 1G",
+            "fulgurite bench live --data -x",
+            "fulgurite bench live --data - --quick",
+            "fulgurite bench live --quick -5",
+            "fulgurite bench live --json -5",
+            "fulgurite bench live --data=1G -5",
+            "fulgurite bench live -- --data -5",
+            "fulgurite demo --rounds -5",
+            "fulgurite pool rollback a -5",
+        ] {
+            assert_eq!(join(line), line);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Goal: a program that only writes is not stopped by what others should do for it: a lazy pool syncs before space runs out, tokens grow
+//! old while it runs, and what a sync leaves to be done is done while everybody sleeps; and who has nothing to do does not wake up.
+//! Method: a lazy pool whose time to sync never comes, written over several times; the same under `Durability::Sync`, which must fail;
+//! tokens with an age; a checkpoint that is due when a sync returns to a thread that then does nothing. Wake-ups are counted.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fulgurite::{AccessError, Array, Durability, Error, Fulgurite, Medium, Runtime};
+use fulgurite_flash::{Flash, MemoryFlash};
+use fulgurite_format::PoolId;
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+
+const POOL_BYTES: u64 = 48 << 20;
+/// About half of the pool: with a version that a token keeps, more than all of it.
+const PAGES: u64 = 5 << 10;
+const WORDS: u64 = 512;
+
+fn start(path: &Path, durability: Durability) -> Fulgurite {
+    let medium = Medium::NewPool { path: path.into(), bytes: POOL_BYTES };
+    Fulgurite::builder(medium).dram("4M").unwrap().durability(durability).start().unwrap()
+}
+/// A word of every page is written.
+fn write_all(memory: &Fulgurite, array: Array<u64>, round: u64) -> Result<(), Error> {
+    for first in (0..PAGES).step_by(64) {
+        let pages = first..first + 64;
+        memory.run(move |m| pages.clone().try_for_each(|page| array.set(m, page * WORDS, round * PAGES + page)))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn who_writes_more_than_there_is_room_for_waits_for_a_sync() {
+    let directory = tempfile::tempdir().unwrap();
+    let never = Durability::Lazy { every: Duration::from_secs(1 << 30), bytes: u64::MAX };
+    let memory = start(&directory.path().join("lazy"), never);
+    let array = memory.named("words").array(PAGES * WORDS, |_| 0u64).unwrap();
+    let first = memory.sync().unwrap();
+    for round in 1..8 {
+        write_all(&memory, array, round).unwrap();
+    }
+    let tokens = memory.tokens().unwrap();
+    assert!(tokens.last() > Some(&first), "nobody synced: {tokens:?}");
+    let wrong = memory
+        .run(move |m| {
+            (0..PAGES).try_fold(0, |wrong, page| {
+                Ok::<u64, AccessError>(wrong + u64::from(array.get(m, page * WORDS)? != 7 * PAGES + page))
+            })
+        })
+        .unwrap();
+    assert_eq!(wrong, 0);
+    drop(memory);
+
+    // Where the program names the states, nobody else does, and it is told.
+    let memory = start(&directory.path().join("sync"), Durability::Sync);
+    let array = memory.named("words").array(PAGES * WORDS, |_| 0u64).unwrap();
+    let first = memory.sync().unwrap();
+    let mut told = (1..8).try_for_each(|round| write_all(&memory, array, round)).is_err();
+    told |= memory.sync().is_err();
+    assert!(told, "seven times what there is room for was written");
+    assert_eq!(memory.tokens().unwrap(), [first]);
+}
+
+#[test]
+fn tokens_grow_old_while_the_program_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    for (name, age, kept) in [("young", Duration::from_millis(1), 1), ("old", Duration::from_secs(1 << 30), 4)] {
+        let medium = Medium::NewPool { path: directory.path().join(name), bytes: 16 << 20 };
+        let builder = Fulgurite::builder(medium).dram("4M").unwrap().keep_tokens(100).keep_age(age);
+        let memory = builder.start().unwrap();
+        memory.named("value").value(0u64).unwrap();
+        for _ in 0..4 {
+            // At least so long; longer does no harm.
+            std::thread::sleep(Duration::from_millis(10));
+            memory.sync().unwrap();
+        }
+        assert_eq!(memory.tokens().unwrap().len(), kept, "{name}");
+    }
+}
+
+#[test]
+fn what_a_sync_leaves_is_done_while_all_sleep_and_then_nobody_wakes() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let geometry = Geometry::new(4096, 16, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    let mut config = StoreConfig::default();
+    // Each sync makes one due.
+    config.checkpoint_after = 1;
+    let flash = Pool::open(medium, config).unwrap().0.into_flash();
+    let pool = flash.layer().clone();
+    let runtime = Runtime::builder(Arc::new(flash)).workers(2).dram(8 << 20).build().unwrap();
+    let sleeps = || runtime.statistics().workers.iter().map(|w| w.counts.sleeps).sum::<u64>();
+    for round in 0..5 {
+        let made = pool.counters().checkpoints;
+        pool.sync().unwrap();
+        let begun = Instant::now();
+        while pool.counters().checkpoints == made {
+            assert!(begun.elapsed() < Duration::from_secs(10), "round {round}: nobody goes on with the checkpoint");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    // Until nobody has anything to do: two looks in a row see only themselves.
+    let begun = Instant::now();
+    let mut before = sleeps();
+    loop {
+        std::thread::sleep(Duration::from_millis(100));
+        let now = sleeps();
+        // The look wakes each worker once, and may find it on its way to sleep.
+        if now - before <= 4 {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "{} wake-ups in 100 ms", now - before);
+        before = now;
+    }
+}

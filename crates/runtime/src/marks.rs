@@ -1,0 +1,75 @@
+//! Marks: what hits, pins and the evictor note of a frame, and how a write from where the frame lies begins beside workers that
+//! may write to it.
+//!
+//! Whoever writes to a frame looks at its mark and stores [`DIRTY`], in two steps: an atomic one would cost each write ten times
+//! that. So a mark that was changed between the two is overwritten. [`Marks::begin_write`] can therefore be undone by a writer who
+//! had looked before, and the caller looks again ([`Marks::still_writing`]) when nobody can be between the two any more: after a
+//! barrier, after the slots (a writer's slot names the frame from before its look until after its store), and after the pins.
+//! `tests/loom_marks.rs` checks just this, on this code.
+//!
+//! A cut needs no second look: it seals while all workers stand between two fibers, so that nobody is between the two steps, and
+//! leaves pinned frames alone; whoever looks after that sees the seal, and does not store.
+
+use crate::primitive::{AtomicU8, AtomicU16, Ordering};
+
+/// What hits, pins and the evictor note of a frame, in a word, so that a look at a frame is a look at one line. Bytes that hits
+/// store into, plainly, so that a hit can never undo what the evictor does; and the pins.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Marks {
+    /// Set by every hit; taken by the replacement policy.
+    pub referenced: AtomicU8,
+    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`READ_ONLY`].
+    pub dirty: AtomicU8,
+    /// How many pins and woken waiters hold the frame.
+    pub pins: AtomicU16,
+}
+
+/// Flash holds what the frame does.
+pub const CLEAN: u8 = 0;
+/// The frame was written to since.
+pub const DIRTY: u8 = 1;
+/// The frame holds what a token needs (see `cut`): it is not written to before that was written, or copied.
+pub const SEALED: u8 = 2;
+/// The same, and its bytes are on their way to the medium.
+pub const WRITING: u8 = 3;
+/// The same, and a worker is copying it.
+pub const COPYING: u8 = 4;
+
+/// Flash holds what the frame does, and the subpage must not be written to.
+pub const READ_ONLY: u8 = 5;
+
+/// Whether a frame holds what flash does not.
+#[inline]
+#[must_use]
+pub fn has_changes(mark: u8) -> bool {
+    mark != CLEAN && mark != READ_ONLY
+}
+
+/// The most pins that may hold one frame: short of what the count can hold by more than all workers could add at once.
+pub const PINS_MAX: u16 = u16::MAX - 1024;
+
+impl Marks {
+    /// Before a write to a frame that the worker's slot protects. False when it is sealed, and must not be written to yet.
+    #[inline(always)]
+    #[must_use]
+    pub fn mark_dirty(&self) -> bool {
+        if self.dirty.load(Ordering::Acquire) > DIRTY {
+            return false;
+        }
+        self.dirty.store(DIRTY, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes a dirty frame that is to be written from where it lies: who looks at the mark from now on does not write to it.
+    #[must_use]
+    pub fn begin_write(&self) -> bool {
+        self.dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Whether nobody has undone [`Marks::begin_write`]. Asked after the barrier, the slots and the pins.
+    #[must_use]
+    pub fn still_writing(&self) -> bool {
+        self.dirty.load(Ordering::Acquire) == WRITING
+    }
+}

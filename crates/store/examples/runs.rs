@@ -1,0 +1,174 @@
+//! How a small batch of write-backs falls apart, and what keeping hot and cold apart is worth.
+//!
+//! A program with Zipf keys writes through a cache of 3% of its data; what leaves the cache dirty goes to a store in batches. Counted, not
+//! timed: what is written for each subpage that the program wrote (write amplification, without metadata), and how many subpages of
+//! a batch lie side by side, so that a medium makes one request of them.
+//!
+//! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS]]]`
+
+use std::collections::{HashMap, VecDeque};
+
+use fulgurite_flash::FlashError;
+use fulgurite_format::{PageBuffer, PoolId, zero_page};
+use fulgurite_store::{Durability, Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
+
+/// Subpages of data: half a gigabyte.
+const SUBPAGES: u32 = 131_072;
+/// Times that all of it is written; the second half is counted.
+const OVERWRITES: u64 = 6;
+
+/// A medium that keeps metadata and answers at once.
+struct Metadata {
+    pages: HashMap<u32, PageBuffer>,
+    flash_pages: u32,
+}
+
+impl ReadPages for Metadata {
+    fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
+        Ok(self.pages.get(&place).cloned().unwrap_or_else(zero_page))
+    }
+    fn flash_pages(&self) -> u32 {
+        self.flash_pages
+    }
+}
+
+impl Metadata {
+    fn serve(&mut self, store: &mut Store) {
+        while let Some((id, io)) = store.next_io() {
+            let outcome = match io {
+                Io::Write { place, page } => {
+                    self.pages.insert(place, page);
+                    Outcome::Done
+                }
+                Io::Read { place } => Outcome::Read(self.pages.get(&place).cloned().unwrap_or_else(zero_page)),
+                Io::Copy { .. } => Outcome::Copied(0),
+                Io::Flush => Outcome::Done,
+            };
+            store.done(id, outcome);
+        }
+    }
+}
+
+/// xorshift64 (Marsaglia, 2003).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+/// Subpages in the order in which a cache lets them go dirty.
+struct WriteBacks {
+    /// By rank, how likely a key of that rank or a more popular one is, not divided by the sum.
+    sums: Vec<f64>,
+    read_share: f64,
+    random: Random,
+    /// Whether it was used since it was looked at, and whether it is dirty.
+    cache: HashMap<u32, (bool, bool)>,
+    clock: VecDeque<u32>,
+}
+
+impl WriteBacks {
+    fn next(&mut self) -> u32 {
+        let all = *self.sums.last().expect("there are keys");
+        loop {
+            if self.cache.len() > SUBPAGES as usize * 3 / 100 {
+                let oldest = self.clock.pop_front().expect("as long as the cache");
+                let (used, dirty) = self.cache[&oldest];
+                if used {
+                    self.cache.insert(oldest, (false, dirty));
+                    self.clock.push_back(oldest);
+                    continue;
+                }
+                self.cache.remove(&oldest);
+                if dirty {
+                    return oldest;
+                }
+            }
+            let at = self.random.unit() * all;
+            let rank = self.sums.partition_point(|sum| *sum < at) as u32;
+            // An odd factor: each rank has a place of its own.
+            let subpage = rank.wrapping_mul(0x9E37_79B9) % SUBPAGES;
+            let writes = self.random.unit() >= self.read_share;
+            match self.cache.get_mut(&subpage) {
+                Some((used, dirty)) => (*used, *dirty) = (true, *dirty || writes),
+                None => {
+                    self.cache.insert(subpage, (false, writes));
+                    self.clock.push_back(subpage);
+                }
+            }
+        }
+    }
+}
+
+fn main() {
+    let mut words = std::env::args().skip(1);
+    let mut number = |otherwise: f64| words.next().map_or(otherwise, |word| word.parse().expect("a number"));
+    let (zipf, batch_len, read_share) = (number(1.2), number(16.0) as usize, number(0.8));
+    let geometry = Geometry::new(SUBPAGES * 5 / 4 + 32 * 512, 512, Some(SUBPAGES)).expect("sizes that go together");
+    let mut metadata = Metadata { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
+    metadata.pages.extend(Store::format(geometry, PoolId([1; 16]), 0));
+    let mut config = StoreConfig::default();
+    config.durability = Durability::Cache;
+    let (mut store, _) = recover(&mut metadata, config).expect("made above");
+    let mut places = Vec::new();
+    // Returns how many runs it was.
+    let mut write = |store: &mut Store, batch: &mut Vec<u32>| {
+        batch.sort_unstable();
+        batch.dedup();
+        let mut runs = 0;
+        let mut rest = &batch[..];
+        while !rest.is_empty() {
+            places.clear();
+            store.place(rest, &mut places).expect("there is space");
+            let (now, later) = rest.split_at(places.len());
+            let mut written: Vec<_> = now.iter().zip(&places).map(|(subpage, place)| (*subpage, *place, 0)).collect();
+            store.written(&mut written).expect("nothing fails");
+            rest = later;
+            places.sort_unstable();
+            runs += places.chunk_by(|a, b| a + 1 == *b).count();
+            metadata.serve(store);
+        }
+        batch.clear();
+        runs
+    };
+    let mut batch: Vec<u32> = Vec::new();
+    for subpage in 0..SUBPAGES {
+        batch.push(subpage);
+        if batch.len() == 512 {
+            write(&mut store, &mut batch);
+        }
+    }
+    let sums = (1..=SUBPAGES).scan(0.0, |sum, rank| {
+        *sum += f64::from(rank).powf(-zipf);
+        Some(*sum)
+    });
+    let random = Random(0x9E37_79B9_7F4A_7C15);
+    let mut next =
+        WriteBacks { sums: sums.collect(), read_share, random, cache: HashMap::new(), clock: VecDeque::new() };
+    let (mut before, mut runs) = (store.counters(), 0);
+    for i in 0..OVERWRITES * u64::from(SUBPAGES) {
+        if i == OVERWRITES * u64::from(SUBPAGES) / 2 {
+            (before, runs) = (store.counters(), 0);
+        }
+        batch.push(next.next());
+        if batch.len() == batch_len {
+            runs += write(&mut store, &mut batch);
+        }
+    }
+    let after = store.counters();
+    let (written, copied) = (after.written - before.written, after.copied - before.copied);
+    println!(
+        "Zipf {zipf}, batches of {batch_len}, {:.0}% reads: {:.3} written for each, {:.2} side by side",
+        read_share * 100.0,
+        (written + copied) as f64 / written as f64,
+        written as f64 / runs as f64
+    );
+}

@@ -1,0 +1,92 @@
+//! Who helps a pool from outside: whoever syncs for writers that find no place, and the queues whose threads sleep while there is work.
+//!
+//! Writers wait only while somebody has said that it syncs for them ([`Helpers::syncs`]), and no longer than that is worth: a sync itself
+//! writes, and may find no place either. Each place that is given begins the time again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use fulgurite_sys::Notifier;
+
+/// How long writers wait for a sync while nobody is given a place.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// See the top of the file.
+#[derive(Debug, Default)]
+pub(crate) struct Helpers {
+    /// Somebody syncs for writers, and leaves room for so many subpages, which a sync may have to write.
+    syncs: AtomicBool,
+    room: AtomicU64,
+    /// It is at it.
+    at_it: AtomicBool,
+    /// Since when there were no places; none while there are, or nobody waits.
+    short: Mutex<Option<Instant>>,
+    /// Of the queues over the pool.
+    sleepers: Mutex<Vec<Weak<Notifier>>>,
+    /// There is work that whoever began it does not do.
+    left: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Helpers {
+    /// From now on somebody syncs when writers find no place, or nobody does any more.
+    pub fn set_syncs(&self, room: Option<u64>) {
+        self.room.store(room.unwrap_or(0), Ordering::Relaxed);
+        self.syncs.store(room.is_some(), Ordering::Release);
+        *lock(&self.short) = None;
+    }
+    /// A sync for writers begins, or has ended.
+    pub fn set_at_it(&self, at_it: bool) {
+        self.at_it.store(at_it, Ordering::Release);
+    }
+    /// What writers must leave for the next sync, if one is to come.
+    pub fn to_be_left(&self) -> Option<u64> {
+        let waits = self.syncs.load(Ordering::Acquire) && !self.at_it.load(Ordering::Acquire);
+        waits.then(|| self.room.load(Ordering::Relaxed))
+    }
+    /// There were no places, and a sync would bring some. Returns whether to wait for it.
+    pub fn waits_for_sync(&self) -> bool {
+        if !self.syncs.load(Ordering::Acquire) {
+            return false;
+        }
+        lock(&self.short).get_or_insert_with(Instant::now).elapsed() < PATIENCE
+    }
+    /// Places were given.
+    pub fn has_places(&self) {
+        if self.syncs.load(Ordering::Relaxed) {
+            *lock(&self.short) = None;
+        }
+    }
+    /// Whether writers wait for a sync.
+    pub fn is_short(&self) -> bool {
+        lock(&self.short).is_some_and(|since| since.elapsed() < PATIENCE)
+    }
+
+    /// A queue over the pool is opened, and whoever sleeps in it is woken by that.
+    pub fn add_sleeper(&self, wake: &Arc<Notifier>) {
+        let mut sleepers = lock(&self.sleepers);
+        sleepers.retain(|sleeper| sleeper.strong_count() > 0);
+        sleepers.push(Arc::downgrade(wake));
+    }
+    /// Whoever began something does not end it: one that may sleep goes on with it.
+    pub fn leave_work(&self) {
+        self.left.store(true, Ordering::Release);
+        if let Some(wake) = lock(&self.sleepers).iter().find_map(Weak::upgrade) {
+            wake.notify();
+        }
+    }
+    /// Nothing is left to do.
+    pub fn is_done(&self) {
+        if self.left.load(Ordering::Relaxed) {
+            self.left.store(false, Ordering::Release);
+        }
+    }
+    /// Whether something is left to do.
+    pub fn has_work(&self) -> bool {
+        self.left.load(Ordering::Acquire)
+    }
+}

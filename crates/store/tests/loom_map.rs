@@ -1,0 +1,85 @@
+//! Goal: what a reader of the map gets was true of its subpage, place and checksum of one write, in every order that the memory model
+//! allows, also when the block that it is on its way to is let go and used for another page meanwhile.
+//! Method: loom runs all interleavings of the very code that runs in production. One writer takes two pages through their kinds, so
+//! that each block changes hands; a reader looks twice. Then a reader that does not look whether blocks were used again, which must be
+//! found to be wrong, or the model proves nothing.
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-store --test loom_map --release`
+#![cfg(loom)]
+
+use fulgurite_store::map::{Located, Map, MapWriter, Places};
+use loom::thread;
+
+const N: u32 = 16;
+
+/// The checksum that belongs to a place of a subpage here.
+fn at(subpage: u32, place: u32) -> Located {
+    Located { place, checksum: (place << 8) | subpage }
+}
+fn run(page: u32, start: u32) -> Places {
+    let mut places = Places::NONE;
+    (0..N).for_each(|s| places.set(s, Some(at(page * N + s, start + s))));
+    places
+}
+fn few(page: u32, subpages: &[u32], place: u32) -> Places {
+    let mut places = Places::NONE;
+    subpages.iter().for_each(|s| places.set(*s, Some(at(page * N + s, place + 2 * s))));
+    places
+}
+
+/// Whether a location is one that the subpage has had.
+fn is_its_own(subpage: u32, located: Option<Located>) -> bool {
+    located.is_none_or(|l| l == at(subpage, l.place))
+}
+
+/// What one writer does to two pages, the first of which is being read.
+fn changes(writer: &mut MapWriter, kinds: &[Places; 2]) {
+    writer.set_page(0, &kinds[0]);
+    // Takes the block that page 0 has let go.
+    writer.set_page(1, &kinds[1]);
+}
+
+fn model(before: fn() -> Places, after: fn() -> [Places; 2], look: fn(&Map, u32) -> Option<Located>, subpage: u32) {
+    loom::model(move || {
+        let mut writer = MapWriter::new(2);
+        writer.set_page(0, &before());
+        let map = writer.map().clone();
+        let reader = thread::spawn(move || {
+            let (first, second) = (look(&map, subpage), look(&map, subpage));
+            assert!(is_its_own(subpage, first) && is_its_own(subpage, second), "{first:?}, {second:?}");
+            // Each change of this subpage goes to a higher place.
+            assert!(first.map_or(0, |l| l.place) <= second.map_or(u32::MAX, |l| l.place), "{first:?}, {second:?}");
+        });
+        changes(&mut writer, &after());
+        reader.join().unwrap();
+        assert!(writer.audit().is_empty());
+    });
+}
+
+#[test]
+fn a_run_moves_and_another_page_takes_its_block() {
+    model(|| run(0, 100), || [run(0, 200), run(1, 300)], Map::get, 5);
+}
+#[test]
+fn a_run_falls_apart() {
+    model(|| run(0, 100), || [few(0, &[5, 6], 400), run(1, 300)], Map::get, 5);
+}
+#[test]
+fn few_become_more() {
+    model(|| few(0, &[5, 9], 100), || [few(0, &[2, 5, 9], 200), few(1, &[0, 1, 2], 300)], Map::get, 9);
+}
+#[test]
+fn a_scattered_page_becomes_a_run() {
+    let scattered = || few(0, &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], 100);
+    model(scattered, || [run(0, 200), run(1, 300)], Map::get, 9);
+}
+#[test]
+#[should_panic(expected = "Some(Located")]
+fn without_the_second_look_it_is_wrong() {
+    model(|| run(0, 100), || [run(0, 200), run(1, 300)], Map::get_and_trust, 5);
+}
+#[test]
+#[should_panic(expected = "Some(Located")]
+fn without_the_second_look_few_are_wrong() {
+    model(|| few(0, &[5, 9], 100), || [few(0, &[2, 5, 9], 200), few(1, &[0, 1, 2], 300)], Map::get_and_trust, 9);
+}
