@@ -519,7 +519,8 @@ impl Store {
             // Reclaim may move what is live for ever where flash pages that failed eat up what it gains.
             let since = *self.starved_since.get_or_insert(self.counters.reclaimed);
             let in_vain = self.counters.reclaimed - since > u64::from(2 * self.geometry().extents);
-            if in_vain || !self.space_will_come() {
+            // Writes under way take the place of what was there: before they end, it is not known that nothing can be gained.
+            if in_vain || (!self.space_will_come() && self.placed == 0) {
                 return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
             }
         }
