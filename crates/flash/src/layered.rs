@@ -20,12 +20,32 @@ use crate::{
 };
 
 /// Where a subpage lies.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// The flash page of the medium within.
     pub flash_page: u32,
     /// CRC32C of its content.
     pub checksum: u32,
+    /// What lies there is its first bytes, behind which it is zeros, and shares the flash page with others; none where it has all of it.
+    /// Only for reads.
+    pub part: Option<Part>,
+}
+
+/// A part of a flash page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Part {
+    /// The first byte.
+    pub offset: u16,
+    /// How many bytes; offset and length together are a flash page's at the most.
+    pub length: u16,
+}
+
+impl Place {
+    /// Of a subpage that has a flash page for itself.
+    #[must_use]
+    pub fn whole(flash_page: u32, checksum: u32) -> Place {
+        Place { flash_page, checksum, part: None }
+    }
 }
 
 /// A write that has ended well.
@@ -198,7 +218,7 @@ impl Pending {
         op: Op::Flush,
         subpage: 0,
         frame: fulgurite_format::FrameIndex(0),
-        place: Place { flash_page: 0, checksum: 0 },
+        place: Place { flash_page: 0, checksum: 0, part: None },
         failed: 0,
     };
 }
@@ -267,6 +287,24 @@ impl<L: Layer> LayeredQueue<L> {
         self.frames.read(self.requests[slot as usize].frame.index() * SUBPAGE_BYTES, &mut copied.0);
         crc32c(&copied.0)
     }
+    /// Makes the frame that holds a flash page the subpage of which a part of that is the first bytes. Returns false, and leaves it,
+    /// where the checksum is wrong.
+    #[cold]
+    fn take_part(&self, slot: u32, part: Part, checksum: u32) -> bool {
+        let base = self.requests[slot as usize].frame.index() * SUBPAGE_BYTES;
+        let mut copied = Copied([0; SUBPAGE_BYTES]);
+        self.frames.read(base, &mut copied.0);
+        let Some(bytes) = copied.0.get(usize::from(part.offset)..usize::from(part.offset) + usize::from(part.length))
+        else {
+            return false;
+        };
+        if crc32c(bytes) != checksum {
+            return false;
+        }
+        self.frames.zero(base, SUBPAGE_BYTES);
+        self.frames.write(base, bytes);
+        true
+    }
     fn begin_read(&mut self, slot: u32) {
         let Pending { subpage, frame, .. } = self.requests[slot as usize];
         match self.layer.locate(subpage) {
@@ -302,7 +340,7 @@ impl<L: Layer> LayeredQueue<L> {
         let placed = self.places.len().min(self.writes.len());
         for i in 0..placed {
             let (slot, flash_page) = (self.writes[i], self.places[i]);
-            self.requests[slot as usize].place = Place { flash_page, checksum: 0 };
+            self.requests[slot as usize].place = Place::whole(flash_page, 0);
             self.pass_on(slot, Op::Write, flash_page);
         }
         self.writes.drain(..placed);
@@ -319,7 +357,11 @@ impl<L: Layer> LayeredQueue<L> {
             self.begin_read(slot);
             return;
         }
-        if result.is_ok() && self.checksum(slot, ended.checksum) != place.checksum {
+        let wrong = || match place.part {
+            None => self.checksum(slot, ended.checksum) != place.checksum,
+            Some(part) => !self.take_part(slot, part, place.checksum),
+        };
+        if result.is_ok() && wrong() {
             if failed > 0 {
                 self.layer.unreadable(place.flash_page, FlashError::Corrupt);
                 self.complete(slot, Err(FlashError::Corrupt), completions);

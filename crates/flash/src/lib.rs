@@ -51,7 +51,7 @@ pub use emulated::{EmulatedConfig, EmulatedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
-pub use layered::{Layer, Layered, Place, Written};
+pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use versions::{VersionError, Versions};

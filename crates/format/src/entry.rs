@@ -64,6 +64,8 @@ impl Status {
     pub const DELETED: Status = Status(1 << 5);
     /// The places of the entry's subpages are in a table beside it. In DRAM only: on flash each entry names its places.
     pub const MAPPED: Status = Status(1 << 6);
+    /// What the entry holds are objects, packed several to a flash page: each is followed by where it lies. In checkpoints only.
+    pub const OBJECTS: Status = Status(1 << 7);
     const KNOWN: u8 = 0b0011_1111;
 
     /// From the bits as stored; none when a bit is set that has no meaning.
@@ -100,7 +102,7 @@ impl Status {
 
 impl fmt::Debug for Status {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names = ["allocated", "read", "write", "permanent", "packed", "deleted"];
+        let names = ["allocated", "read", "write", "permanent", "packed", "deleted", "mapped", "objects"];
         f.debug_set().entries(names.iter().enumerate().filter(|(i, _)| self.0 & (1 << i) != 0).map(|(_, n)| n)).finish()
     }
 }
@@ -119,14 +121,15 @@ impl PageEntry {
             valid as u64 | ((time as u64 & TIME_MASK) << 32) | ((status.0 as u64) << 56),
         ])
     }
-    /// From the 16 bytes as stored; none when the status has bits without meaning.
+    /// From the 16 bytes as stored; none when the status has bits without meaning. (Of objects: [`Status::OBJECTS`] has one here.)
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Option<PageEntry> {
         let entry = PageEntry([
             u64::from_le_bytes(*bytes.first_chunk().expect("sixteen")),
             u64::from_le_bytes(*bytes.last_chunk().expect("sixteen")),
         ]);
-        if Status::from_bits((entry.0[1] >> 56) as u8).is_some() { Some(entry) } else { None }
+        let status = Status((entry.0[1] >> 56) as u8).without(Status::OBJECTS);
+        if Status::from_bits(status.0).is_some() { Some(entry) } else { None }
     }
     /// The 16 bytes as stored.
     #[must_use]

@@ -14,10 +14,13 @@
 //! 9 restamp    epoch 8: versions written before it get the time of the first kept token that sees them, or the current epoch
 //! 10 wear      extent 4, n 1, fills 4 n: how often this extent and those that follow were filled
 //! 11 time      epoch 8, age 8, clock 8: when this token was made
+//! 12 objects   see [`crate::ObjectsWritten`]
+//! 13 moved     see [`crate::ObjectsMoved`]
 //! ```
 
 use crate::entry::{FlashPage, PageEntry, Status};
 use crate::metadata::{Malformed, Reader};
+use crate::objects::{ObjectsMoved, ObjectsWritten, WORDS_OF_AN_OBJECT};
 
 /// The most subpages in a page: those of 2 KiB would be 32.
 pub const SUBPAGES_MAX: usize = 32;
@@ -130,6 +133,10 @@ pub enum Record {
         /// What the clock said then.
         clock: u64,
     },
+    /// New versions of objects, packed in one flash page.
+    Objects(ObjectsWritten),
+    /// Objects lie elsewhere, packed in one flash page.
+    MoveObjects(ObjectsMoved),
 }
 
 fn put_place(into: &mut Vec<u8>, place: FlashPage) {
@@ -200,6 +207,14 @@ impl Record {
                 into.extend_from_slice(&age.to_le_bytes());
                 into.extend_from_slice(&clock.to_le_bytes());
             }
+            Record::Objects(written) => {
+                into.push(12);
+                written.encode(into);
+            }
+            Record::MoveObjects(moved) => {
+                into.push(13);
+                moved.encode(into);
+            }
         }
     }
 
@@ -240,6 +255,8 @@ impl Record {
                 Record::Wear { extent, fills }
             }
             11 => Record::Time { epoch: r.u64()?, age: r.u64()?, clock: r.u64()? },
+            12 => Record::Objects(ObjectsWritten::decode(r)?),
+            13 => Record::MoveObjects(ObjectsMoved::decode(r)?),
             _ => return Err(Malformed),
         })
     }
@@ -252,14 +269,15 @@ impl Record {
 ///      0      4  page
 ///      4      2  versions
 ///      6         each version: the 16 bytes of its entry (its previous index has no meaning here), then CRC32C 4 of each
-///                subpage that it holds, in ascending order
+///                subpage that it holds, in ascending order. Of an entry of objects: flash page 4, offset 2, length 2, CRC32C 4
 /// ```
 /// A history may be longer than a page; checkpoints cut it in several pieces of the same page, in order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     /// The page.
     pub page: u32,
-    /// Versions, newest first.
+    /// Versions, newest first, each with a checksum for each subpage; of an entry of objects with three words for each
+    /// ([`crate::ObjectPlace::words`]).
     pub versions: Vec<(PageEntry, Vec<u32>)>,
 }
 
@@ -267,7 +285,7 @@ impl History {
     /// Bytes of the piece before its first version.
     pub const FIXED_BYTES: usize = 6;
 
-    /// Bytes that a version takes.
+    /// Bytes that a version takes with so many checksums or words.
     #[must_use]
     pub fn version_bytes(checksums: usize) -> usize {
         16 + 4 * checksums
@@ -305,7 +323,8 @@ impl History {
         let mut versions = Vec::with_capacity(count.into());
         for _ in 0..count {
             let entry = PageEntry::from_bytes(r.bytes()?).ok_or(Malformed)?;
-            let held = entry.subpages(n).count_ones();
+            let words = if entry.status().has(Status::OBJECTS) { WORDS_OF_AN_OBJECT } else { 1 };
+            let held = entry.subpages(n).count_ones() * words;
             let checksums = (0..held).map(|_| r.u32()).collect::<Result<_, _>>()?;
             versions.push((entry, checksums));
         }
@@ -343,6 +362,8 @@ mod tests {
                 Record::Wear { extent, fills }
             }),
             any::<[u64; 3]>().prop_map(|[epoch, age, clock]| Record::Time { epoch, age, clock }),
+            crate::objects::tests::written().prop_map(Record::Objects),
+            crate::objects::tests::moved().prop_map(Record::MoveObjects),
         ]
     }
 

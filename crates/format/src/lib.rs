@@ -12,6 +12,7 @@ mod entry;
 mod journal;
 mod member;
 mod metadata;
+mod objects;
 mod size;
 mod superblock;
 
@@ -31,8 +32,14 @@ pub use metadata::{
     FORMAT_VERSION, HEADER_BYTES, Header, Kind, Malformed, NO_EXTENT, NotMetadata, PAYLOAD_BYTES, PageBuffer, PoolId,
     Reader, zero_page,
 };
+pub use objects::{
+    OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten,
+    WORDS_OF_AN_OBJECT,
+};
 pub use size::{ParseUnitError, format_bytes, format_duration, parse_bytes, parse_duration};
-pub use superblock::{Anchor, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages};
+pub use superblock::{
+    Anchor, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages,
+};
 
 /// Bytes in a subpage: the unit of caching and of flash I/O (AstriFlash's DRAM-cache page, section III-B; NVMM's page
 /// segment).

@@ -2,6 +2,9 @@
 
 use crate::metadata::{Malformed, PAYLOAD_BYTES, Reader};
 
+/// The pool may hold objects that are packed several to a flash page.
+pub const FEATURE_OBJECTS: u64 = 1;
+
 /// Geometry of a pool, in the first two flash pages: written when it is made, and when its size changes.
 ///
 /// ```text
@@ -11,7 +14,7 @@ use crate::metadata::{Malformed, PAYLOAD_BYTES, Reader};
 ///      8      4  subpages that programs may address
 ///     12      4  bytes of a subpage
 ///     16      8  when it was made, in seconds since 1970
-///     24      8  features without which it cannot be read: none known yet
+///     24      8  features without which it cannot be read, a bit each: 0 objects
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Superblock {

@@ -10,7 +10,9 @@
 //!     16         histories of those of them that are not empty
 //! ```
 
-use fulgurite_format::{Anchor, History, Malformed, PAYLOAD_BYTES, PageBuffer, PageEntry, Reader, StreamPosition};
+use fulgurite_format::{
+    Anchor, History, Malformed, PAYLOAD_BYTES, PageBuffer, PageEntry, Reader, Status, StreamPosition,
+};
 
 use crate::geometry::SUBPAGES_PER_PAGE;
 use crate::state::{Seen, State};
@@ -208,8 +210,13 @@ impl CheckpointReader {
     fn close(&mut self, state: &mut State) -> Result<(), Malformed> {
         if let Some(history) = self.open.take() {
             let pages = state.geometry().flash_pages();
-            let inside = |e: &PageEntry| crate::state::held(*e).all(|h| h.place < pages);
-            if !history.versions.iter().all(|(e, _)| inside(e)) {
+            let inside = |(e, words): &(PageEntry, Vec<u32>)| {
+                if e.status().has(Status::OBJECTS) {
+                    return state.are_sane(*e, words);
+                }
+                crate::state::held(*e).all(|h| h.place < pages)
+            };
+            if !history.versions.iter().all(inside) {
                 return Err(Malformed);
             }
             state.load(history.page, &history.versions).map_err(|_| Malformed)?;

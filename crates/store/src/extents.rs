@@ -237,6 +237,17 @@ impl Extents {
         self.taken.push(extent);
         extent
     }
+    /// An extent for objects, where more than `reserve` are free. Whoever takes it fills it, and closes it.
+    pub fn take_for_objects(&mut self, reserve: u32, wear: &Wear, cold: bool) -> Option<u32> {
+        (self.free() > reserve).then(|| self.take_for_data(wear, cold))
+    }
+    /// An extent of objects is full, by so many flash pages, and nothing is in flight to it.
+    pub fn close_objects(&mut self, extent: u32, filled: u32) {
+        debug_assert_eq!(self.use_of(extent), Use::Open);
+        self.given += u64::from(filled);
+        self.uses[extent as usize] = Use::Closed;
+        self.filled_at[extent as usize] = self.given;
+    }
     /// Extents that were taken to be filled since this was called last.
     pub fn take_taken(&mut self) -> Option<u32> {
         self.taken.pop()

@@ -1,6 +1,6 @@
 //! How a pool divides into extents, and how much of it programs may fill.
 
-use fulgurite_format::{SUBPAGE_BYTES, Superblock, format_bytes, subpages_per_page, summary_pages};
+use fulgurite_format::{FEATURE_OBJECTS, SUBPAGE_BYTES, Superblock, format_bytes, subpages_per_page, summary_pages};
 
 /// Subpages in a page.
 pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
@@ -17,6 +17,10 @@ pub const METADATA_RESERVE: u32 = 2;
 /// Extents beyond that with which reclaim begins, so that writers do not wait for it.
 pub const RECLAIM_AHEAD: u32 = 2;
 const MIN_EXTENT_PAGES: u32 = 8;
+/// The most flash pages of a pool of objects: places above that number are slots ([`crate::objects`]).
+const OBJECT_FLASH_PAGES_MAX: u32 = (1 << 31) - 1;
+/// The most subpages of such a pool: as many as the map has room for.
+const OBJECT_SUBPAGES_MAX: u32 = crate::map::PAGES_MAX * SUBPAGES_PER_PAGE;
 
 /// Why a pool cannot have this geometry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -46,6 +50,11 @@ pub enum GeometryError {
         /// Bytes of data that it can hold.
         most: u64,
     },
+    /// Objects have no room there.
+    #[error(
+        "a pool of objects has 1 to {OBJECT_SUBPAGES_MAX} subpages and less than 8 TiB of flash; choose less, or a pool without objects"
+    )]
+    Objects,
     /// A superblock that no program of this version writes.
     #[error("the superblock's geometry makes no sense; the pool was made by another program, or is damaged")]
     Superblock,
@@ -60,6 +69,8 @@ pub struct Geometry {
     pub extents: u32,
     /// Subpages that programs may address.
     pub subpages: u32,
+    /// It may hold objects, so that it can promise more subpages than it has flash pages.
+    pub objects: bool,
 }
 
 impl Geometry {
@@ -73,7 +84,7 @@ impl Geometry {
         }
         let bytes = |pages: u32| u64::from(pages) * SUBPAGE_BYTES as u64;
         let extents = flash_pages / extent_pages;
-        let mut geometry = Geometry { extent_pages, extents, subpages: 0 };
+        let mut geometry = Geometry { extent_pages, extents, subpages: 0, objects: false };
         let most = geometry.most_subpages();
         if most < SUBPAGES_PER_PAGE {
             let needed = (1..).find(|n| Geometry { extents: *n, ..geometry }.most_subpages() >= SUBPAGES_PER_PAGE);
@@ -89,16 +100,34 @@ impl Geometry {
         geometry.subpages = asked.min(most);
         Ok(geometry)
     }
+    /// The same for a pool of objects: of these many fit in a flash page, so that the number of subpages is bounded by the address
+    /// space alone, and what can be written by what is live ([`crate::WriteError::NoSpace`]).
+    ///
+    /// # Errors
+    /// When that makes no pool.
+    pub fn with_objects(flash_pages: u32, extent_pages: u32, subpages: u32) -> Result<Geometry, GeometryError> {
+        let geometry = Geometry::new(flash_pages, extent_pages, None)?;
+        if geometry.flash_pages() > OBJECT_FLASH_PAGES_MAX || !(1..=OBJECT_SUBPAGES_MAX).contains(&subpages) {
+            return Err(GeometryError::Objects);
+        }
+        // Whole pages: permissions are a page's.
+        let subpages = subpages.next_multiple_of(SUBPAGES_PER_PAGE);
+        Ok(Geometry { subpages, objects: true, ..geometry })
+    }
     /// That of a superblock.
     ///
     /// # Errors
     /// When it makes no sense.
     pub fn of(superblock: &Superblock) -> Result<Geometry, GeometryError> {
         let pages = superblock.extents.checked_mul(superblock.extent_pages).ok_or(GeometryError::Superblock)?;
-        if superblock.subpage_bytes as usize != SUBPAGE_BYTES || superblock.features != 0 {
+        if superblock.subpage_bytes as usize != SUBPAGE_BYTES || superblock.features & !FEATURE_OBJECTS != 0 {
             return Err(GeometryError::Superblock);
         }
-        let geometry = Geometry::new(pages, superblock.extent_pages, Some(superblock.subpages));
+        let geometry = if superblock.features & FEATURE_OBJECTS != 0 {
+            Geometry::with_objects(pages, superblock.extent_pages, superblock.subpages)
+        } else {
+            Geometry::new(pages, superblock.extent_pages, Some(superblock.subpages))
+        };
         geometry.ok().filter(|g| g.subpages == superblock.subpages && g.subpages > 0).ok_or(GeometryError::Superblock)
     }
 
@@ -111,7 +140,7 @@ impl Geometry {
             subpages: self.subpages,
             subpage_bytes: SUBPAGE_BYTES as u32,
             made,
-            features: 0,
+            features: if self.objects { FEATURE_OBJECTS } else { 0 },
         }
     }
     /// Flash pages of an extent that hold data; its summary takes the others.
@@ -182,6 +211,18 @@ mod tests {
         assert_eq!(Geometry::new(1 << 18, 7, None), Err(GeometryError::Extent(7)));
     }
     #[test]
+    fn a_pool_of_objects_promises_more_than_it_has() {
+        let g = Geometry::with_objects(1 << 14, 64, 1 << 20).unwrap();
+        assert_eq!((g.subpages, g.flash_pages(), g.superblock(7).features), (1 << 20, 1 << 14, FEATURE_OBJECTS));
+        assert_eq!(Geometry::of(&g.superblock(7)), Ok(g));
+        assert_eq!(Geometry::with_objects(1 << 14, 64, OBJECT_SUBPAGES_MAX + 1), Err(GeometryError::Objects));
+        let most = Geometry::with_objects(1 << 14, 64, OBJECT_SUBPAGES_MAX - 3).unwrap();
+        assert_eq!(most.subpages, OBJECT_SUBPAGES_MAX);
+        // Such a map can be made, and takes next to nothing while nothing is written.
+        assert!(crate::map::MapWriter::new(most.pages()).map().bytes() < 16 << 20);
+        assert_eq!(Geometry::with_objects(u32::MAX, 64, 16), Err(GeometryError::Objects));
+    }
+    #[test]
     fn superblocks_are_believed_only_if_they_make_sense() {
         let g = Geometry::new(1 << 14, 64, Some(1000)).unwrap();
         let block = Superblock {
@@ -197,7 +238,7 @@ mod tests {
             Superblock { subpages: 0, ..block },
             Superblock { extents: u32::MAX, ..block },
             Superblock { extent_pages: 0, ..block },
-            Superblock { features: 1, ..block },
+            Superblock { features: 2, ..block },
             Superblock { subpages: block.subpages + 1, ..block },
         ] {
             assert_eq!(Geometry::of(&wrong), Err(GeometryError::Superblock), "{wrong:?}");

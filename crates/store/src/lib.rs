@@ -19,6 +19,7 @@ mod map;
 #[cfg(loom)]
 pub mod map;
 mod members;
+mod objects;
 mod pages;
 mod planted;
 mod pool;
@@ -38,14 +39,15 @@ pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
 pub use map::{Located, Map};
 pub use members::{MemberError, Members, OpenMember, member_in};
+pub use objects::{Objects, Slots};
 pub use pages::Permissions;
 #[doc(hidden)]
 pub use planted::Planted;
-pub use pool::{LivePage, Pool, PoolError};
+pub use pool::{LivePage, Object, Pool, PoolError};
 pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
-pub use store::{LOST_MAGIC, ResizeError, Shrink, superblock_pages, superblock_repairs};
+pub use store::{LOST_MAGIC, OBJECTS_AT_ONCE, ObjectBatch, ResizeError, Shrink, superblock_pages, superblock_repairs};
 pub use table::{Table, TableFull};
 pub use tokens::{TokenTime, Tokens};
 pub use view::View;

@@ -39,7 +39,7 @@ use crate::chunked::Chunked;
 use crate::geometry::SUBPAGES_PER_PAGE;
 use crate::primitive::{AtomicU64, Ordering};
 
-pub use writer::{MapWriter, Places};
+pub use writer::{MapWriter, PAGES_MAX, Places};
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Words of a block: a line of the cache.

@@ -1,17 +1,20 @@
 //! A pool as a medium: the store behind the requests of programs.
 
+mod objects;
+
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
-use fulgurite_format::{PoolId, Status, format_bytes};
+use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::Notifier;
 
 use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::helpers::Helpers;
-use crate::map::{Located, Map};
+use crate::map::Map;
+use crate::objects::Slots;
 use crate::pages::Survey;
 use crate::recover::{RecoverError, RecoverReport, recover, superblock};
 use crate::store::{
@@ -20,6 +23,7 @@ use crate::store::{
 };
 use crate::tokens::Tokens;
 use crate::view::Viewed;
+pub use objects::Object;
 
 /// Requests of the store's own in flight.
 const DEPTH: usize = 64;
@@ -41,6 +45,16 @@ pub struct LivePage {
     pub current: bool,
     /// The epoch in which it was written: the token that ended it, or would.
     pub epoch: u64,
+    /// Of an object: where it lies in the flash page.
+    pub object: Option<ObjectPlace>,
+}
+
+impl LivePage {
+    /// What of the flash page is its content.
+    #[must_use]
+    pub fn of<'c>(&self, content: &'c [u8]) -> &'c [u8] {
+        self.object.map_or(content, |at| &content[at.range()])
+    }
 }
 
 /// Why a pool cannot be made or opened.
@@ -108,7 +122,8 @@ impl From<WriteError> for FlashError {
     fn from(error: WriteError) -> FlashError {
         match error {
             WriteError::NoSpace { .. } | WriteError::Table(_) | WriteError::TokenTooOld(_) => FlashError::NoSpace,
-            WriteError::Poisoned(error) => error,
+            WriteError::NoObjects | WriteError::NotAnObject { .. } => FlashError::OutOfRange,
+            WriteError::Flash(error) | WriteError::Poisoned(error) => error,
         }
     }
 }
@@ -132,6 +147,9 @@ struct Inner {
 pub struct Pool {
     medium: Arc<dyn Flash>,
     map: Arc<Map>,
+    /// Where objects lie, and what reads them for those who have no queue.
+    slots: Arc<Slots>,
+    reader: Mutex<Option<Driver>>,
     geometry: Geometry,
     id: PoolId,
     durability: Durability,
@@ -258,6 +276,8 @@ impl Pool {
             medium,
             opened_at: store.state().epoch(),
             map: store.map(),
+            slots: store.state().objects().slots().clone(),
+            reader: Mutex::new(None),
             geometry: store.geometry(),
             id: store.pool(),
             durability: config.durability,
@@ -293,7 +313,7 @@ impl Pool {
     pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Option<Place> {
         let inner = self.lock();
         let located = inner.store.state().located_at(subpage, token)?;
-        Some(Place { flash_page: located.place, checksum: located.checksum })
+        self.place_of(located)
     }
     fn lock(&self) -> MutexGuard<'_, Inner> {
         let mut inner = self.lock_to_look();
@@ -521,7 +541,8 @@ impl Pool {
     /// # Errors
     /// When there is no space, or the flash fails.
     pub fn mark_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
-        let needed = self.lock_for_changes()?.store.mark_lost(subpage, place)?;
+        let objects = self.mark_objects_lost(subpage, place)?;
+        let needed = objects || self.lock_for_changes()?.store.mark_lost(subpage, place)?;
         self.until(Store::is_quiet)?;
         Ok(needed)
     }
@@ -532,6 +553,9 @@ impl Pool {
     /// # Errors
     /// When what is live does not fit, or the flash fails; the pool has its old size then.
     pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
+        if self.geometry.objects || to.objects {
+            return Err(ResizeError::Objects.into());
+        }
         let (found, needed) = (self.medium.subpages(), to.flash_pages());
         if found < needed {
             let bytes = |pages: u32| u64::from(pages) * 4096;
@@ -601,8 +625,13 @@ impl Pool {
             for h in version.held() {
                 let subpage = page * SUBPAGES_PER_PAGE + h.subpage;
                 let current = self.map.get(subpage).is_some_and(|l| l.place == h.place);
+                let object = self.slots.get(h.place);
+                if object == Some(ObjectPlace::FREED) {
+                    continue;
+                }
+                let place = object.map_or(h.place, |at| at.flash_page);
                 if let Some(checksum) = state.checksum(page, h) {
-                    into.push(LivePage { subpage, place: h.place, checksum, current, epoch: version.time });
+                    into.push(LivePage { subpage, place, checksum, current, epoch: version.time, object });
                 }
             }
         }
@@ -666,7 +695,7 @@ impl Layer for Pool {
         self.medium.dram_bytes() + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
     fn locate(&self, subpage: u32) -> Option<Place> {
-        self.map.get(subpage).map(|Located { place, checksum }| Place { flash_page: place, checksum })
+        self.place_now(subpage)
     }
     fn will_locate(&self, subpage: u32) {
         self.map.prefetch(subpage);

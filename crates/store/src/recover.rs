@@ -217,6 +217,8 @@ fn is_sane(record: &Record, state: &State) -> bool {
             let newer = state.tokens().newest().is_none_or(|newest| newest < *epoch);
             *epoch == state.epoch() && newer && !state.tokens().is_full()
         }
+        Record::Objects(written) => state.may_write(written),
+        Record::MoveObjects(moved) => state.may_move(moved),
         _ => true,
     }
 }

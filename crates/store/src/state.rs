@@ -9,6 +9,9 @@
 //! and says that the places are in the map ([`Status::MAPPED`]). So a page has as many entries as there are states of it that
 //! somebody can ask for, however it was written. Such entries are never on flash, where each names its places itself.
 
+mod audit;
+mod objects;
+
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
@@ -16,6 +19,7 @@ use fulgurite_format::{Checksums, EntryIndex, FlashPage, History, PageEntry, Rec
 
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map, MapWriter, Places};
+use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
@@ -81,7 +85,7 @@ fn one_entry(subpages: &[Held], time: u32, status: Status) -> Option<(PageEntry,
 
 /// Status of a page, without what an entry's status says of its placement.
 pub fn status_of(entry: PageEntry) -> Status {
-    entry.status().without(Status::PACKED).without(Status::MAPPED)
+    entry.status().without(Status::PACKED).without(Status::MAPPED).without(Status::OBJECTS)
 }
 
 /// A version of a page, with all its places.
@@ -160,8 +164,10 @@ pub struct State {
     history: PageSet,
     tokens: Tokens,
     epoch: u64,
-    /// Live flash pages of each extent.
+    /// Live flash pages of each extent, those of objects not among them.
     live: Vec<u32>,
+    /// Where objects lie.
+    objects: Objects,
     /// Extents that have lost their last live flash page since somebody asked.
     emptied: Vec<u32>,
     /// What has failed and how often extents were filled.
@@ -198,6 +204,7 @@ impl State {
             tokens: Tokens::default(),
             epoch: 1,
             live: vec![0; geometry.extents as usize],
+            objects: Objects::new(geometry),
             emptied: Vec::new(),
             wear: Wear::new(geometry),
             versions: Vec::new(),
@@ -239,13 +246,17 @@ impl State {
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
-    /// Live flash pages of an extent.
+    /// Live flash pages of an extent; of objects, as many as they would fill.
     pub fn live(&self, extent: u32) -> u32 {
-        self.live[extent as usize]
+        self.live[extent as usize] + self.objects.live(extent)
     }
     /// Live flash pages in all.
     pub fn live_total(&self) -> u64 {
-        self.live.iter().map(|n| u64::from(*n)).sum()
+        self.live.iter().map(|n| u64::from(*n)).sum::<u64>() + self.objects.live_total()
+    }
+    /// Where objects lie.
+    pub fn objects(&self) -> &Objects {
+        &self.objects
     }
     /// Flash pages that failed, and how often extents were filled.
     pub fn wear(&self) -> &Wear {
@@ -257,11 +268,11 @@ impl State {
     }
     /// DRAM as it is.
     pub fn bytes(&self) -> usize {
-        self.fixed_bytes() + self.table.bytes() + self.map().bytes() + self.old_bytes()
+        self.fixed_bytes() + self.table.bytes() + self.map().bytes() + self.old_bytes() + self.objects.bytes()
     }
     /// DRAM when all pages have a version and lie scattered, without that for older versions: it never takes more.
     pub fn bytes_max(&self) -> usize {
-        self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max()
+        self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max() + self.objects.bytes_max()
     }
     fn fixed_bytes(&self) -> usize {
         self.history.0.capacity() * 8 + self.live.capacity() * 4 + self.wear.bytes()
@@ -270,9 +281,9 @@ impl State {
     pub fn old_count(&self) -> usize {
         self.old.len()
     }
-    /// DRAM for older versions: their entries and checksums.
+    /// DRAM for older versions: their entries and checksums, and slots where they are objects.
     pub fn history_bytes(&self) -> usize {
-        self.table.history_bytes() + self.old_bytes()
+        self.table.history_bytes() + self.old_bytes() + self.objects.history_bytes()
     }
     fn old_bytes(&self) -> usize {
         self.old.capacity() / 7 * 8 * OLD_BUCKET_BYTES
@@ -287,6 +298,10 @@ impl State {
             Some(l) if l.place == held.place => Some(l.checksum),
             _ => self.old.get(&held.place).copied(),
         }
+    }
+    /// Whether there is a version of a page.
+    pub fn is_used(&self, page: u32) -> bool {
+        self.table.head(page) != EMPTY
     }
     /// Whether a version of a page that is needed holds this subpage at this place.
     pub fn is_live(&self, page: u32, held: Held) -> bool {
@@ -404,9 +419,15 @@ impl State {
         full_time(entry.time(), self.epoch)
     }
     fn gain(&mut self, place: u32) {
+        if self.objects.has(place) {
+            return self.objects.gain(place);
+        }
         self.live[self.geometry.extent_of(place) as usize] += 1;
     }
     fn lose(&mut self, place: u32) {
+        if self.objects.has(place) {
+            return self.emptied.extend(self.objects.lose(place));
+        }
         let extent = self.geometry.extent_of(place);
         let live = &mut self.live[extent as usize];
         *live -= 1;
@@ -452,6 +473,8 @@ impl State {
             Record::Restamp { epoch } => self.restamp(epoch, seen)?,
             Record::Wear { extent, ref fills } => self.wear.set_fills(extent, fills.as_slice()),
             Record::Time { epoch, age, clock } => self.tokens.set_time(epoch, age, clock),
+            Record::Objects(ref written) => self.write_objects(written, seen)?,
+            Record::MoveObjects(ref moved) => self.move_objects(moved, seen),
         }
         Ok(())
     }
@@ -766,20 +789,21 @@ impl State {
     pub fn history_of(&self, page: u32) -> Vec<(PageEntry, Vec<u32>)> {
         let mut history = Vec::new();
         for version in self.versions_of(page) {
-            let all: Vec<Held> = version.held().collect();
+            let all: Vec<Held> = version.held().filter(|h| !self.objects.has(h.place)).collect();
+            let objects = self.object_entry(page, &version);
             let mut entries = Vec::new();
             entries_of(&all, version.time as u32, version.status, &mut entries);
-            if all.is_empty() {
+            if all.is_empty() && objects.is_none() {
                 let status = version.status;
                 entries.push(PageEntry::new(FlashPage(0), EntryIndex::NONE, 0, version.time as u32, status));
             }
             let sums = |e: PageEntry| held(e).map(|h| self.checksum(page, h).unwrap_or(0)).collect();
-            history.extend(entries.into_iter().map(|e| (e, sums(e))));
+            history.extend(entries.into_iter().map(|e| (e, sums(e))).chain(objects));
         }
         history
     }
-    /// Appends the history of a page as a checkpoint has it, if it is empty or of one version, as most are, and leaves `into` no longer
-    /// than `most`. Else changes nothing and returns false.
+    /// Appends the history of a page as a checkpoint has it, if it is empty or of one version without objects, as most are, and leaves
+    /// `into` no longer than `most`. Else changes nothing and returns false.
     pub fn append_history(&self, page: u32, most: usize, entries: &mut Vec<PageEntry>, into: &mut Vec<u8>) -> bool {
         let head = self.table.head(page);
         if head == EMPTY {
@@ -800,6 +824,10 @@ impl State {
         } else {
             entries.push(head);
         }
+        // Where objects lie is not their slots.
+        if entries.iter().any(|entry| held(*entry).any(|h| self.objects.has(h.place))) {
+            return false;
+        }
         let checksums = entries.iter().map(|e| e.subpages(N).count_ones() as usize);
         let bytes = History::FIXED_BYTES + checksums.map(History::version_bytes).sum::<usize>();
         if into.len() + bytes > most {
@@ -816,6 +844,10 @@ impl State {
     /// # Errors
     /// When the table is full.
     pub fn load(&mut self, page: u32, versions: &[(PageEntry, Vec<u32>)]) -> Result<(), TableFull> {
+        if versions.iter().any(|(entry, _)| entry.status().has(Status::OBJECTS)) {
+            let with_slots = self.take_slots(versions)?;
+            return self.load(page, &with_slots);
+        }
         let entries: Vec<PageEntry> = versions.iter().map(|(e, _)| *e).collect();
         self.table.replace(page, &entries)?;
         let mut visible = true;
@@ -836,59 +868,5 @@ impl State {
         self.map.set_page(page, &places);
         self.history.set(page, versions.len() > 1);
         Ok(())
-    }
-
-    /// What the state should be, computed another way; for tests and `check`. Returns sentences about what is wrong.
-    pub fn audit(&self) -> Vec<String> {
-        let mut wrong = self.map.audit();
-        let mut live = vec![0u32; self.live.len()];
-        let mut owner: HashMap<u32, u32, FixedState> = HashMap::default();
-        for page in 0..self.geometry.pages() {
-            let mut newest: [Option<u32>; N as usize] = [None; N as usize];
-            let (mut before, mut deleted) = (u64::MAX, false);
-            for version in self.versions_of(page) {
-                if version.time > before {
-                    wrong.push(format!("page {page}: a version is newer than the one before it"));
-                }
-                before = version.time;
-                for h in version.held() {
-                    if h.place >= self.geometry.flash_pages() {
-                        wrong.push(format!("page {page}: flash page {} does not exist", h.place));
-                        continue;
-                    }
-                    live[self.geometry.extent_of(h.place) as usize] += 1;
-                    if owner.insert(h.place, page).is_some() {
-                        wrong.push(format!("page {page}: flash page {} belongs to another version too", h.place));
-                    }
-                    if self.checksum(page, h).is_none() {
-                        wrong.push(format!("page {page}: no checksum of flash page {}", h.place));
-                    }
-                    if !deleted {
-                        newest[h.subpage as usize].get_or_insert(h.place);
-                    }
-                }
-                deleted |= version.deletes();
-            }
-            let (mut short, mut long, versions) = (Vec::new(), Vec::new(), self.history_of(page));
-            if self.append_history(page, usize::MAX, &mut Vec::new(), &mut short) {
-                if !versions.is_empty() {
-                    History { page, versions }.encode(&mut long);
-                }
-                if short != long {
-                    wrong.push(format!("page {page}: a checkpoint would depend on how it is made"));
-                }
-            }
-            for (subpage, place) in (page * N..).zip(newest) {
-                if self.map.get(subpage).map(|l| l.place) != place {
-                    wrong.push(format!("subpage {subpage}: the map and the page table disagree"));
-                }
-            }
-        }
-        for (extent, (found, counted)) in self.live.iter().zip(&live).enumerate() {
-            if found != counted {
-                wrong.push(format!("extent {extent}: {found} live flash pages counted, {counted} found"));
-            }
-        }
-        wrong
     }
 }

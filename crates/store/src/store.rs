@@ -14,12 +14,16 @@
 mod commit;
 mod elsewhere;
 mod failing;
+mod info;
+mod objects;
 mod reclaim;
 mod repair;
 mod resize;
 mod retention;
 mod wear;
 
+pub use info::{ExtentUses, StoreCounters, StoreInfo};
+pub use objects::{OBJECTS_AT_ONCE, ObjectBatch};
 pub use repair::LOST_MAGIC;
 pub use resize::{ResizeError, Shrink, superblock_pages, superblock_repairs};
 
@@ -35,7 +39,7 @@ use fulgurite_policy::Heat;
 use fulgurite_sys::arch::prefetch;
 
 use crate::checkpoint::CheckpointWriter;
-use crate::extents::{Extents, Filled, Use, Victims, Writer};
+use crate::extents::{Extents, Filled, Victims, Writer};
 use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_RESERVE, SUBPAGES_PER_PAGE};
 use crate::map::Map;
 use crate::planted::Planted;
@@ -43,7 +47,6 @@ use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
 use crate::table::TableFull;
-use crate::wear::Fills;
 use retention::Clock;
 
 const N: u32 = SUBPAGES_PER_PAGE;
@@ -181,6 +184,7 @@ enum Purpose {
     ReclaimRead,
     ReclaimCopy { from: u32, to: u32 },
     Lost { subpage: u32, from: u32, to: u32 },
+    Objects(objects::Purpose),
 }
 
 /// Nothing more can be written for now.
@@ -201,6 +205,22 @@ pub enum WriteError {
     /// A pinned token is so old that times could not be told apart any more.
     #[error("token {0} is pinned and too old to be kept any longer; unpin it, or roll back to it")]
     TokenTooOld(u64),
+    /// Objects were written to a pool that was made without.
+    #[error("the pool was made without objects; write whole subpages, or make a pool of objects")]
+    NoObjects,
+    /// No object can be that, or lie there.
+    #[error(
+        "subpage {subpage} cannot have an object of {bytes} bytes; an object has up to 4096, in a subpage of the pool"
+    )]
+    NotAnObject {
+        /// The subpage.
+        subpage: u32,
+        /// The bytes of the object.
+        bytes: usize,
+    },
+    /// Objects could not be written, at any place.
+    #[error("objects could not be written, because {0}; their older contents stay")]
+    Flash(FlashError),
     /// The flash failed where nothing can be repeated.
     #[error("the pool takes no more changes, because {0}")]
     Poisoned(FlashError),
@@ -265,75 +285,6 @@ pub(crate) struct Anchors {
     pub failed: u32,
 }
 
-/// What a store has done.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct StoreCounters {
-    /// Subpages written for programs.
-    pub written: u64,
-    /// Subpages copied by reclaim.
-    pub copied: u64,
-    /// Pages of journal, checkpoint, anchor and summary written.
-    pub metadata: u64,
-    /// Commits.
-    pub commits: u64,
-    /// Checkpoints.
-    pub checkpoints: u64,
-    /// Extents reclaimed.
-    pub reclaimed: u64,
-    /// Flash pages that did not hold what was expected when they were copied.
-    pub damaged: u64,
-    /// Writes and copies that failed and were tried again at another place.
-    pub repeated: u64,
-    /// Of [`StoreCounters::copied`], what was copied to level wear.
-    pub levelled: u64,
-}
-
-/// How a store stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct StoreInfo {
-    /// Extents, and how many of them are free.
-    pub extents: u32,
-    /// Free extents.
-    pub free_extents: u32,
-    /// Flash pages with data that is needed.
-    pub live: u64,
-    /// Subpages written since the last token.
-    pub uncommitted: u64,
-    /// Versions beside the newest.
-    pub versions: u32,
-    /// Pages of the journal since the last checkpoint.
-    pub journal_pages: u64,
-    /// Flash pages that failed and are not used any more.
-    pub bad_pages: u32,
-    /// Extents with too many of those, which are not used any more.
-    pub retired_extents: u32,
-    /// How often extents were filled since the pool was made.
-    pub fills: Fills,
-    /// DRAM in bytes, as it is.
-    pub dram_bytes: usize,
-    /// DRAM in bytes that it may come to: with all pages written and scattered, and as much for history as may be
-    /// ([`StoreConfig::history_bytes`]), or as there is when that has no bound.
-    pub dram_bytes_max: usize,
-}
-
-/// What the extents of a store are used for.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct ExtentUses {
-    /// Superblock and anchors.
-    pub fixed: Vec<u32>,
-    /// Nothing.
-    pub free: Vec<u32>,
-    /// Data of programs, and summaries of it.
-    pub data: Vec<u32>,
-    /// Journal and checkpoint.
-    pub metadata: Vec<u32>,
-    /// Nothing any more: too many of their flash pages failed.
-    pub retired: Vec<u32>,
-}
-
 /// The store.
 #[derive(Debug)]
 pub struct Store {
@@ -352,6 +303,8 @@ pub struct Store {
     /// Extents of the checkpoint in effect, and its pages.
     last_checkpoint: (Vec<u32>, u64),
     reclaim: Option<Reclaim>,
+    /// What writes and reclaims objects, in a pool that has them.
+    objects: Option<Box<objects::ObjectLog>>,
     /// What is being reclaimed is so to level wear.
     levelling: bool,
     in_flight: HashMap<IoId, Purpose, FixedState>,
@@ -433,6 +386,7 @@ impl Store {
         let (config, old_limit) = retention::bounded(config, state.geometry());
         let mut state = state;
         state.set_table_limit(config.table_limit);
+        let state_geometry = state.geometry();
         Store {
             pool,
             config,
@@ -448,6 +402,7 @@ impl Store {
             checkpoint: None,
             last_checkpoint: checkpoint,
             reclaim: None,
+            objects: objects::ObjectLog::of(state_geometry),
             levelling: false,
             in_flight: HashMap::default(),
             outbox: VecDeque::new(),
@@ -494,43 +449,6 @@ impl Store {
     pub fn uncommitted(&self) -> u64 {
         self.uncommitted
     }
-    /// What it has done.
-    #[must_use]
-    pub fn counters(&self) -> StoreCounters {
-        self.counters
-    }
-    /// How it stands.
-    #[must_use]
-    pub fn info(&self) -> StoreInfo {
-        StoreInfo {
-            extents: self.geometry().extents,
-            free_extents: self.extents.free(),
-            live: self.state.live_total(),
-            uncommitted: self.uncommitted,
-            versions: self.state.table().versions(),
-            journal_pages: self.journal.stream.position().sequence - self.journal.since,
-            bad_pages: self.state.wear().places().len() as u32,
-            retired_extents: self.state.wear().retired(),
-            fills: self.state.wear().summary(),
-            dram_bytes: self.dram_bytes(),
-            dram_bytes_max: self.dram_bytes_max(),
-        }
-    }
-    /// What its extents are used for.
-    #[must_use]
-    pub fn uses(&self) -> ExtentUses {
-        let mut uses = ExtentUses::default();
-        for extent in 0..self.geometry().extents {
-            match self.extents.use_of(extent) {
-                Use::Fixed => uses.fixed.push(extent),
-                Use::Free => uses.free.push(extent),
-                Use::Metadata => uses.metadata.push(extent),
-                Use::Retired => uses.retired.push(extent),
-                Use::Open | Use::Closed | Use::Reclaimed | Use::Emptied { .. } => uses.data.push(extent),
-            }
-        }
-        uses
-    }
     /// Why it takes no more changes, if so.
     #[must_use]
     pub fn poisoned(&self) -> Option<FlashError> {
@@ -549,10 +467,13 @@ impl Store {
 
     /// Free extents that programs' writes leave alone.
     fn reserve(&self) -> u32 {
-        RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents()
+        // Objects are copied to an extent of their own.
+        let objects = 2 * u32::from(self.objects.is_some());
+        RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents() + objects
     }
     fn checkpoint_extents(&self) -> u32 {
         let bytes = u64::from(self.geometry().pages()) * 90 + u64::from(self.state.table().versions()) * 40;
+        let bytes = if self.objects.is_some() { self.checkpoint_bytes_of_objects() } else { bytes };
         (bytes / PAYLOAD_BYTES as u64 / u64::from(self.geometry().extent_pages)) as u32 + 1
     }
 
@@ -571,6 +492,9 @@ impl Store {
         };
         if self.config.durability == Durability::Cache && !self.state.tokens().as_slice().is_empty() {
             self.forget_tokens()?;
+        }
+        if !self.has_room_for(subpages) {
+            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
         }
         let before = places.len();
         let reserve = self.reserve();
@@ -595,7 +519,8 @@ impl Store {
             // Reclaim may move what is live for ever where flash pages that failed eat up what it gains.
             let since = *self.starved_since.get_or_insert(self.counters.reclaimed);
             let in_vain = self.counters.reclaimed - since > u64::from(2 * self.geometry().extents);
-            if in_vain || !self.space_will_come() {
+            // Writes under way take the place of what was there: before they end, it is not known that nothing can be gained.
+            if in_vain || (!self.space_will_come() && self.placed == 0) {
                 return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
             }
         }
@@ -618,7 +543,10 @@ impl Store {
                     // Since it looked last, extents may have come free.
                     reclaim.is_moving() || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents()
                 }
-                None => self.start_reclaim(),
+                None => match self.objects.as_ref().and_then(|objects| objects.reclaim_moves()) {
+                    Some(moves) => moves || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents(),
+                    None => self.start_reclaim(),
+                },
             }
     }
 
@@ -634,11 +562,7 @@ impl Store {
         let mut result = Ok(());
         for same_page in writes.chunk_by(|a, b| a.0 / N == b.0 / N) {
             let page = same_page[0].0 / N;
-            let mut status = self.state.status(page);
-            if !status.has(Status::ALLOCATED) || status.has(Status::DELETED) {
-                // Writing a page that was not allocated creates it (NVMM, "write").
-                status = Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT);
-            }
+            let status = objects::status_when_written(self.state.status(page));
             let mut subpages = [Held::NONE; N as usize];
             for (held, (subpage, place, checksum)) in subpages.iter_mut().zip(same_page) {
                 *held = Held { subpage: subpage % N, place: *place };
@@ -730,6 +654,7 @@ impl Store {
                 && !self.witness_wanted
                 && self.checkpoint.is_none()
                 && self.reclaim.is_none()
+                && self.objects.as_ref().is_none_or(|objects| objects.is_quiet())
                 && self.outbox.is_empty()
                 && self.in_flight.is_empty())
     }
@@ -812,7 +737,7 @@ impl Store {
     fn send(&mut self, purpose: Purpose, io: Io) {
         let id = IoId(self.next_id);
         self.next_id += 1;
-        if matches!(io, Io::Write { .. }) {
+        if matches!(io, Io::Write { .. }) && !matches!(purpose, Purpose::Objects(_)) {
             self.counters.metadata += 1;
         }
         self.in_flight.insert(id, purpose);
@@ -844,11 +769,15 @@ impl Store {
             (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
             (Purpose::Lost { subpage, from, to }, outcome) => self.marked_lost(subpage, from, to, &outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
+            (Purpose::Objects(purpose), outcome) => self.objects_done(purpose, outcome),
         }
     }
 
     fn advance(&mut self) {
         self.advance_commit();
+        if self.objects.is_some() {
+            self.advance_objects();
+        }
         self.advance_reclaim();
         self.advance_checkpoint();
     }

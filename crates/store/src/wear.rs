@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn an_extent_with_too_many_is_out_of_use() {
-        let g = Geometry { extent_pages: 16, extents: 40, subpages: 64 };
+        let g = Geometry { extent_pages: 16, extents: 40, subpages: 64, objects: false };
         let mut bad = Wear::new(g);
         for place in [16 * 5 + 3, 16 * 5, 16 * 5 + 15, 7] {
             assert!(bad.insert(place));

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_store::{Geometry, Members};
+use fulgurite_store::{Geometry, Members, ResizeError};
 
 use super::args::AddMemberArgs;
 use super::create::{Made, Place, check_room, existing, random_id, written};
@@ -30,6 +30,9 @@ pub fn run(args: &AddMemberArgs) -> Result<()> {
     // All that can be judged is judged before anything is touched, while nobody else can change the pool.
     let opened = to_look_at(&args.pool, None)?;
     let (id, now) = (opened.pool().id(), opened.pool().geometry());
+    if now.objects {
+        bad_input!("{}: {}", path.display(), ResizeError::Objects);
+    }
     let mut alone = None;
     let members = match &opened.members {
         Some(members) => members,

@@ -239,6 +239,10 @@ pub struct CreateArgs {
     /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
     #[arg(long, value_name = "12G", value_parser = values::bytes)]
     pub data: Option<u64>,
+    /// Make a pool of objects: contents of subpages that are shorter than 4096 bytes are packed several to a flash page, so that
+    /// --data may be larger than --size (up to 16T; the address space costs DRAM, some 12 bytes for 4096).
+    #[arg(long, requires = "data")]
+    pub objects: bool,
     /// Bytes of an extent, the unit of reclaim: 32K to 256M [default: 2M, less for a pool under 256M].
     #[arg(long, value_name = "2M", value_parser = values::bytes)]
     pub extent: Option<u64>,

@@ -100,7 +100,14 @@ pub fn damaged_subpage(layer: &Pool, subpage: u32, error: FlashError) -> String 
         FlashError::Corrupt => "its checksum does not match its content".to_owned(),
         error => error.to_string(),
     };
-    format!("damaged: subpage {subpage} (bytes {first} to {last} of the data), on flash page {place}: {why}")
+    let object = layer.locate_object(subpage).map(|object| object.at).filter(|at| at.flash_page == place);
+    let what = match object {
+        Some(at) if at.range().len() < SUBPAGE_BYTES => {
+            format!("an object of {} bytes at byte {} of flash page {place}", at.length, at.offset)
+        }
+        _ => format!("on flash page {place}"),
+    };
+    format!("damaged: subpage {subpage} (bytes {first} to {last} of the data), {what}: {why}")
 }
 
 /// The copies of the superblock that are not what they should be, each with what it should be.
@@ -157,9 +164,10 @@ pub fn is_broken(content: &[u8]) -> bool {
     Header::open(&page) == Err(NotMetadata::Checksum)
 }
 
-/// Whether a page stands for what a repair gave up.
+/// Whether a page, or an object, stands for what a repair gave up. Of a short object the magic is cut.
 fn is_lost(content: &[u8]) -> bool {
-    content.starts_with(&LOST_MAGIC)
+    let marked = content.len().min(LOST_MAGIC.len());
+    marked > 0 && content[..marked] == LOST_MAGIC[..marked]
 }
 
 /// The pages in which metadata may lie, each with what it would be.
@@ -229,7 +237,8 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<Finding>> {
     let mut driver = Driver::new(&**medium, 4)?;
     for (subpage, error) in bad {
         let place = layer.locate(subpage).map_or(0, |place| place.flash_page);
-        let given_up = driver.read(place, 0).is_ok_and(|page| is_lost(&page[..]));
+        let range = layer.locate_object(subpage).map_or(0..SUBPAGE_BYTES, |object| object.at.range());
+        let given_up = driver.read(place, 0).is_ok_and(|page| is_lost(&page[range]));
         let mut sentence = damaged_subpage(layer, subpage, error);
         if given_up {
             sentence += " (it was given up by a repair; write it again)";
@@ -251,16 +260,20 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<Finding>> {
         }
     }
     kept.sort_unstable_by_key(|live| live.place);
-    let places: Vec<u32> = kept.iter().map(|live| live.place).collect();
+    let mut places: Vec<u32> = kept.iter().map(|live| live.place).collect();
+    places.dedup();
     let mut bad = Vec::new();
     read_raw(medium, "reading what tokens keep", &places, interrupt, |place, content| {
-        let live = kept[kept.binary_search_by_key(&place, |live| live.place).expect("one of them")];
-        let (why, given_up) = match content {
-            Ok(content) if crc32c(content) == live.checksum => return,
-            Ok(content) => ("its checksum does not match its content".to_owned(), is_lost(content)),
-            Err(error) => (error.to_string(), false),
-        };
-        bad.push((live.subpage, live.place, given_up, why));
+        // Several objects may share a flash page.
+        let first = kept.partition_point(|live| live.place < place);
+        for live in kept[first..].iter().take_while(|live| live.place == place) {
+            let (why, given_up) = match content {
+                Ok(content) if crc32c(live.of(content)) == live.checksum => continue,
+                Ok(content) => ("its checksum does not match its content".to_owned(), is_lost(live.of(content))),
+                Err(error) => (error.to_string(), false),
+            };
+            bad.push((live.subpage, live.place, given_up, why));
+        }
     })?;
     bad.sort_unstable();
     damage.extend(bad.into_iter().map(|(subpage, place, given_up, why)| {

@@ -49,7 +49,12 @@ fn geometry(args: &CreateArgs, bytes: u64) -> Result<Geometry> {
     }
     let extent = pages("--extent", extent / subpage)?;
     let data = args.data.map(|data| pages("--data", data.div_ceil(subpage))).transpose()?;
-    match Geometry::new(pages("--size", bytes / subpage)?, extent, data) {
+    let size = pages("--size", bytes / subpage)?;
+    let geometry = match data {
+        Some(data) if args.objects => Geometry::with_objects(size, extent, data),
+        data => Geometry::new(size, extent, data),
+    };
+    match geometry {
         Ok(geometry) => Ok(geometry),
         Err(e) => bad_input!("{e}"),
     }

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_format::{OBJECT_ALIGNMENT, SUBPAGE_BYTES, format_bytes};
 
 use super::open::{Opened, name_of};
 use crate::report::charts::{Bar, Bars, stack};
@@ -83,6 +83,8 @@ fn gather(opened: &Opened) -> Pool {
     let now = pool.tokens().newest().unwrap_or(0);
     let mut versions = Vec::new();
     let mut live = Vec::new();
+    // Objects count as the flash pages that they would fill.
+    let mut units = vec![0; extents.len()];
     for page in 0..g.pages() {
         live.clear();
         pool.live_pages(page, &mut live);
@@ -93,11 +95,18 @@ fn gather(opened: &Opened) -> Pool {
         }
         for l in &live {
             let extent = &mut extents[g.extent_of(l.place) as usize];
-            extent.live += 1;
+            extent.live += u64::from(l.object.is_none());
             extent.older += u64::from(!l.current);
             extent.age += now.saturating_sub(l.epoch);
+            if let Some(at) = l.object {
+                units[g.extent_of(l.place) as usize] += u64::from(at.units());
+            }
         }
     }
+    extents
+        .iter_mut()
+        .zip(units)
+        .for_each(|(extent, units)| extent.live += units.div_ceil((SUBPAGE_BYTES / OBJECT_ALIGNMENT) as u64));
     Pool { extents, versions, data_pages: g.data_pages().into() }
 }
 

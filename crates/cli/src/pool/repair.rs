@@ -22,7 +22,12 @@ fn summaries(opened: &Opened, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)>
         live.clear();
         pool.live_pages(page, &mut live);
         for l in &live {
-            if let Some(owners) = owners.get_mut(&g.extent_of(l.place)) {
+            if l.object.is_some() {
+                // Who owns objects is found by a walk, where their extent has no summary.
+                if let Some(owners) = owners.get_mut(&g.extent_of(l.place)) {
+                    owners.clear();
+                }
+            } else if let Some(owners) = owners.get_mut(&g.extent_of(l.place)) {
                 let index = (l.place - g.first_of(g.extent_of(l.place))) as usize;
                 owners[index] = Owner { subpage: l.subpage, checksum: l.checksum };
             }
@@ -31,6 +36,9 @@ fn summaries(opened: &Opened, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)>
     let mut pages = Vec::new();
     for (extent, owners) in owners {
         let first = g.first_of(extent) + g.data_pages();
+        if owners.is_empty() {
+            pages.extend((first..g.first_of(extent) + g.extent_pages).map(|place| (place, zero_page())));
+        }
         for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
             let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
             owners.iter().for_each(|owner| owner.encode(&mut payload));

@@ -26,14 +26,20 @@ fn at(subpage: u32, place: u32) -> Located {
 fn change(writer: &mut MapWriter, plain: &mut [Option<Located>], random: &mut Random) {
     let page = random.below(plain.len() as u32 / N);
     let first = page * N;
+    // Half of them are those of objects, up to the last there is: they have all bits that a place has.
     let place = 1 + random.below(1 << 30);
+    let place = match random.below(8) {
+        0..4 => place,
+        4..7 => place | 1 << 31,
+        _ => u32::MAX - random.below(4 * N),
+    };
     let mut set = |writer: &mut MapWriter, subpage: u32, located| {
         writer.set(subpage, located);
         plain[subpage as usize] = located;
     };
     match random.below(10) {
-        0 => (0..N).for_each(|s| set(writer, first + s, Some(at(first + s, place + s)))),
-        1 => (0..N).rev().for_each(|s| set(writer, first + s, Some(at(first + s, place + s)))),
+        0 => (0..N).for_each(|s| set(writer, first + s, Some(at(first + s, place.saturating_add(s))))),
+        1 => (0..N).rev().for_each(|s| set(writer, first + s, Some(at(first + s, place.saturating_add(s))))),
         2 | 3 => {
             let subpage = first + random.below(N);
             set(writer, subpage, Some(at(subpage, place)));
@@ -46,8 +52,8 @@ fn change(writer: &mut MapWriter, plain: &mut [Option<Located>], random: &mut Ra
                 places.set(
                     s,
                     match kind {
-                        5 | 6 => Some(at(first + s, place + s)),
-                        7 if random.below(3) == 0 => Some(at(first + s, place + 2 * s)),
+                        5 | 6 => Some(at(first + s, place.saturating_add(s))),
+                        7 if random.below(3) == 0 => Some(at(first + s, place.saturating_add(2 * s))),
                         8 if random.below(5) > 0 => None,
                         9 => None,
                         _ => old,

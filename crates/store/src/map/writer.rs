@@ -11,6 +11,8 @@ use super::{AtomicU64, BLOCKS_MAX, Block, Chunked, Located, Map, N, Ordering, Sl
 const NO_BLOCK: u32 = u32::MAX;
 /// The most blocks that wait before they are used again.
 const LIMBO_MAX: u32 = 64;
+/// The most pages of a map.
+pub const PAGES_MAX: u32 = (BLOCKS_MAX - 2 - LIMBO_MAX) / 2;
 
 /// Where the subpages of a page lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,8 +64,8 @@ impl MapWriter {
     pub fn new(pages: u32) -> MapWriter {
         // Few in a small map, so that tests see blocks used again.
         let limbo_max = (pages / 64).clamp(1, LIMBO_MAX);
+        assert!(pages <= PAGES_MAX, "a map of {pages} pages is too large");
         let blocks = 2 * pages + 2 + limbo_max;
-        assert!(blocks <= BLOCKS_MAX, "a map of {pages} pages is too large");
         let map = Map { pages, slots: Chunked::new(pages), blocks: Chunked::new(blocks), reused: AtomicU64::new(0) };
         MapWriter {
             map: Arc::new(map),

@@ -12,8 +12,8 @@ use crate::state::Held;
 
 impl Store {
     pub(super) fn start_reclaim(&mut self) -> bool {
-        if self.reclaim.is_some() || self.poisoned.is_some() {
-            return self.reclaim.is_some();
+        if self.is_reclaiming() || self.poisoned.is_some() {
+            return self.is_reclaiming();
         }
         let worth = (self.geometry().data_pages() / 64).max(1);
         let full = self.geometry().data_pages() - worth;
@@ -27,18 +27,29 @@ impl Store {
             return false;
         }
         self.levelling = false;
-        self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+        self.reclaim_extent(extent);
         true
+    }
+    pub(super) fn is_reclaiming(&self) -> bool {
+        self.reclaim.is_some() || self.objects.as_ref().is_some_and(|objects| objects.reclaim_moves().is_some())
+    }
+    /// Begins to empty an extent.
+    pub(super) fn reclaim_extent(&mut self, extent: u32) {
+        if self.state.objects().units(extent) > 0 {
+            self.reclaim_objects(extent);
+        } else {
+            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+        }
     }
     /// Begins to empty an extent that was filled seldom, if one is due. What gains no space is moved only where there is room for all
     /// of it.
     fn start_levelling(&mut self) {
-        if self.reclaim.is_some() || self.poisoned.is_some() || self.extents.free() <= self.reserve() {
+        if self.is_reclaiming() || self.poisoned.is_some() || self.extents.free() <= self.reserve() {
             return;
         }
         if let Some(extent) = self.extents.due_for_levelling(self.config.wear_spread, self.state.wear()) {
-            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
             self.levelling = true;
+            self.reclaim_extent(extent);
         }
     }
     pub(super) fn advance_reclaim(&mut self) {
@@ -47,7 +58,7 @@ impl Store {
         let ahead = RECLAIM_AHEAD + self.geometry().extents / 64;
         let low = self.reserve() + ahead;
         if self.extents.free() < low {
-            if self.reclaim.is_none() {
+            if !self.is_reclaiming() {
                 self.start_reclaim();
             }
             if self.extents.emptied() > 0 && self.extents.free() <= self.reserve() + 1 {
@@ -59,7 +70,8 @@ impl Store {
         if let Some(place) = reclaim.next_read() {
             self.send(Purpose::ReclaimRead, Io::Read { place });
         }
-        let reserve = METADATA_RESERVE + self.checkpoint_extents();
+        // Objects are copied to an extent of their own, which is left to them.
+        let reserve = METADATA_RESERVE + self.checkpoint_extents() + u32::from(self.objects.is_some());
         // Its records wait for the journal, too.
         let waiting =
             self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;

@@ -51,6 +51,9 @@ pub enum ResizeError {
     /// It does not go on.
     #[error("what is live cannot be moved together any further; drop old tokens, or choose more")]
     NoRoom,
+    /// The pool is one of objects.
+    #[error("the size of a pool of objects cannot be changed; make another one, and copy what is in it")]
+    Objects,
     /// Something in an extent cannot be moved.
     #[error("extent {0} cannot be emptied, because something in it cannot be read; see what is damaged")]
     Damaged(u32),
@@ -71,6 +74,9 @@ impl Store {
     /// # Errors
     /// When it may not.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {
+        if self.geometry().objects || to.objects {
+            return Err(ResizeError::Objects);
+        }
         let used = (to.pages()..self.geometry().pages()).rev().find(|page| !self.state.versions_of(*page).is_empty());
         if let Some(page) = used {
             return Err(ResizeError::Data((u64::from(page) + 1) * u64::from(SUBPAGES_PER_PAGE) * 4096));

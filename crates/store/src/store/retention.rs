@@ -9,6 +9,7 @@ use fulgurite_format::{Record, SUBPAGE_BYTES};
 
 use super::{N, Store, StoreConfig, WriteError};
 use crate::geometry::{Geometry, RECLAIM_AHEAD};
+use crate::objects::{OLDER_SLOT_BYTES, SLOT_PIECE_BYTES};
 use crate::state::OLD_BUCKET_BYTES;
 use crate::table::TableFull;
 use crate::tokens::TokenTime;
@@ -58,7 +59,9 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
     let table_limit = config.table_limit.min(geometry.pages().saturating_add(entries.try_into().unwrap_or(u32::MAX)));
     // And half for checksums: a power of two of buckets, and while they grow the ones before, too. The table takes seven in eight, and
     // only when it is less than half full of these does it clear its gaps instead of growing (hashbrown, `reserve_rehash`).
-    let buckets = (half / OLD_BUCKET_BYTES * 2 / 3 + 1).next_power_of_two() / 2;
+    // An object has a slot besides, of which there may be a piece more than are used.
+    let (piece, slots) = if geometry.objects { (SLOT_PIECE_BYTES, OLDER_SLOT_BYTES) } else { (0, 0) };
+    let buckets = ((half - piece) * 2 / (3 * OLD_BUCKET_BYTES + slots) + 1).next_power_of_two() / 2;
     (StoreConfig { history_bytes: bytes, commit_after, table_limit, ..config }, buckets / 16 * 7)
 }
 
@@ -172,14 +175,17 @@ impl Store {
 
     /// DRAM as it is.
     pub(super) fn dram_bytes(&self) -> usize {
-        self.fixed_bytes() + self.heat.bytes() + self.state.bytes() - self.state.history_bytes() + self.history_bytes()
+        let objects = self.objects.as_ref().map_or(0, |log| log.bytes());
+        let tables = self.heat.bytes() + self.state.bytes() - self.state.history_bytes();
+        self.fixed_bytes() + tables + objects + self.history_bytes()
     }
     /// DRAM that it may come to: the tables when all is written and scattered, and the bound for history. Without a bound, what history
     /// takes now.
     pub(super) fn dram_bytes_max(&self) -> usize {
         let bound = self.config.history_bytes;
         let history = if bound == usize::MAX { self.history_bytes() } else { bound };
-        self.fixed_bytes() + self.heat.bytes_max() + self.state.bytes_max() + history
+        let objects = self.objects.as_ref().map_or(0, |log| log.bytes_max());
+        self.fixed_bytes() + self.heat.bytes_max() + self.state.bytes_max() + objects + history
     }
     fn fixed_bytes(&self) -> usize {
         // What a reclaim has to look at, twice while that grows.

@@ -7,7 +7,7 @@ use fulgurite_flash::FlashError;
 use fulgurite_format::{PageBuffer, zero_page};
 use fulgurite_store::{ReadPages, RecoverError, Store, StoreConfig, recover};
 
-use super::{Content, Contents, bytes_of, checksum_of};
+use super::{Content, Contents, bytes_of, checksum_of, objects};
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -128,6 +128,11 @@ pub fn compare(store: &Store, image: &Image<'_>, expected: &Contents) -> Result<
     for subpage in 0..store.geometry().subpages {
         match (map.get(subpage), expected.get(&subpage)) {
             (None, None) => {}
+            (Some(found), Some(number)) if objects::is_object(*number) => {
+                let page = |place| image.content(place).cloned();
+                let whole = objects::compare(store, page, found, *number);
+                damaged += usize::from(!whole.map_err(|e| format!("subpage {subpage}: {e}"))?);
+            }
             (Some(found), Some(number)) => {
                 if found.checksum != checksum_of(*number) {
                     return Err(format!("subpage {subpage}: the checksum of something else"));

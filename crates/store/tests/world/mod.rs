@@ -5,6 +5,7 @@
 
 pub mod attacks;
 pub mod images;
+pub mod objects;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -205,6 +206,8 @@ pub struct World {
     /// Where writes failed.
     pub failed_at: Vec<u32>,
     pub requests: u64,
+    /// Batches of objects that are under way.
+    outstanding: Vec<objects::Outstanding>,
 }
 
 /// Which request fails, and how.
@@ -264,6 +267,7 @@ impl World {
             failed: Vec::new(),
             failed_at: Vec::new(),
             requests: 0,
+            outstanding: Vec::new(),
         }
     }
     /// Writes so many different random subpages, in one batch; what finds no room in spite of all turns is not written.
@@ -359,6 +363,7 @@ impl World {
             None => self.execute(io),
         };
         self.store.done(id, outcome);
+        self.note_objects();
         self.note_acknowledged();
         true
     }
@@ -427,6 +432,7 @@ impl World {
         self.try_sync().unwrap()
     }
     pub fn try_sync(&mut self) -> Result<u64, WriteError> {
+        self.note_objects();
         let token = self.store.sync()?;
         self.tokens.insert(token, self.now.clone());
         if let Some(log) = &mut self.flash.log {
@@ -469,6 +475,11 @@ impl World {
             let found = map.get(subpage);
             assert_eq!(found.is_some(), expected.is_some(), "subpage {subpage}");
             if let (Some(found), Some(number)) = (found, expected) {
+                if objects::is_object(*number) {
+                    let page = |place| self.flash.content(place).cloned();
+                    assert_eq!(objects::compare(&self.store, page, found, *number), Ok(true), "subpage {subpage}");
+                    continue;
+                }
                 assert_eq!(
                     self.flash.content(found.place),
                     Some(&Content::Data(*number)),
@@ -483,6 +494,7 @@ impl World {
         let acknowledged = self.store.durable_token();
         self.flash.crash(&mut self.random);
         self.pending.clear();
+        self.outstanding.clear();
         let (store, report) = recover(&mut self.flash, self.config)?;
         self.store = store;
         if self.config.durability == Durability::Sync {

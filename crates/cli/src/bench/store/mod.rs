@@ -1,6 +1,7 @@
 //! `bench store`: the journaled store by itself.
 //!
-//! Three benchmarks: what it writes and keeps beside programs' data ([`overwrites`]) and what it leaves of the medium's speed
+//! Three benchmarks: what it writes and keeps beside programs' data ([`overwrites`]), for objects that are packed beside such that have
+//! a flash page each ([`objects`]), and what it leaves of the medium's speed
 //! ([`device`]); how long a pool takes to open after a crash ([`recovery`]); how long a sync takes ([`sync`]), also
 //! that of a running program ([`programs`]).
 
@@ -8,6 +9,7 @@ mod content;
 mod device;
 mod drive;
 mod medium;
+mod objects;
 mod overwrites;
 mod programs;
 mod recovery;

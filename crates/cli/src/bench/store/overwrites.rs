@@ -14,7 +14,7 @@ use fulgurite_workloads::{Random, ZipfKeys};
 use serde::Serialize;
 
 use super::medium::{Judged, Otherwise};
-use super::{device, simulate};
+use super::{device, objects, simulate};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
@@ -63,12 +63,13 @@ struct Both<'r> {
     #[serde(flatten)]
     report: Report<'r, Row>,
     beside_medium: &'r [device::Row],
+    objects: &'r [objects::Row],
 }
 
 /// Flash of which only metadata is kept.
-struct Metadata {
-    pages: HashMap<u32, PageBuffer>,
-    flash_pages: u32,
+pub(super) struct Metadata {
+    pub pages: HashMap<u32, PageBuffer>,
+    pub flash_pages: u32,
 }
 
 impl ReadPages for Metadata {
@@ -82,7 +83,7 @@ impl ReadPages for Metadata {
 
 impl Metadata {
     /// Answers all that the store asks for.
-    fn serve(&mut self, store: &mut Store) -> Result<()> {
+    pub fn serve(&mut self, store: &mut Store) -> Result<()> {
         while let Some((id, io)) = store.next_io() {
             let outcome = match io {
                 Io::Write { place, page } => {
@@ -123,7 +124,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         Err(e) => bad_input!("--size {}: {e}", format_bytes(bytes)),
     };
     // The map and the page table, twice over, and a page of metadata for each extent and journal page.
-    checks::memory(bytes / 64, bytes, &machine)?;
+    checks::memory(bytes / 64 + objects::memory_bytes(args.output.quick), bytes, &machine)?;
     let beside = Judged::new(args, Otherwise::Emulated, device::medium_bytes(bytes), &machine)?;
     let full: &[f64] = if args.output.quick { &[80.0] } else { &args.full };
     let count = args.pattern.len() * full.len() * args.victims.len();
@@ -153,6 +154,8 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         time: Duration::from_millis(if args.output.quick { 60 } else { 300 }),
         seed: args.output.seed,
     };
+    let (packed, stopped) = if interrupted { (Vec::new(), true) } else { objects::rows(args, interrupt)? };
+    interrupted |= stopped;
     let beside = if interrupted { Ok(Vec::new()) } else { device::measure(beside, &setting, interrupt) };
     let beside = match beside {
         Err(e) if e.is::<Interrupted>() => {
@@ -163,13 +166,14 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     };
     report::print(&args.output, &machine.line())?;
     report::print(&args.output, &lines(&rows))?;
+    report::print(&args.output, &objects::lines(&packed))?;
     report::print(&args.output, &device::lines(&beside))?;
     let setting = serde_json::json!({
         "mode": "overwrites", "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": reserve(geometry),
         "beside_full_percent": device::FULL,
     });
     let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows };
-    report::write_json(&args.output, &Both { report, beside_medium: &beside })?;
+    report::write_json(&args.output, &Both { report, beside_medium: &beside, objects: &packed })?;
     report::write_plot(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }

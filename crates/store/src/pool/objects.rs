@@ -1,0 +1,215 @@
+//! Objects of a pool: written in batches, read one at a time.
+//!
+//! A batch goes out packed, several objects to a flash page, and each is read back by one flash read. Who has a queue asks where an
+//! object lies ([`Pool::locate_object`]), reads that flash page and takes its bytes out of it; a runtime that reads the subpage through its
+//! own queue gets the object with zeros behind it, as a subpage. What is here besides reads and writes for those who have none, and waits.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fulgurite_flash::{FlashError, Layer, Part, Place};
+use fulgurite_format::{ObjectPlace, PageBuffer, SUBPAGE_BYTES, crc32c};
+
+use super::{Pool, PoolError, SUBPAGES_PER_PAGE};
+use crate::driver::Driver;
+use crate::map::Located;
+use crate::recover::ReadPages;
+
+/// Where the content of a subpage lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Object {
+    /// In which flash page, and which bytes of it: all, for a whole subpage. [`ObjectPlace::FREED`]: nowhere.
+    pub at: ObjectPlace,
+    /// CRC32C of these bytes.
+    pub checksum: u32,
+    /// The word of the map.
+    located: Located,
+}
+
+impl Object {
+    /// Its bytes in the flash page that was read.
+    ///
+    /// # Errors
+    /// [`FlashError::Corrupt`] when they are not what was written, or the object lies elsewhere by now: ask again where.
+    pub fn bytes<'p>(&self, page: &'p [u8; SUBPAGE_BYTES]) -> Result<&'p [u8], FlashError> {
+        let bytes = &page[self.at.range()];
+        if crc32c(bytes) == self.checksum { Ok(bytes) } else { Err(FlashError::Corrupt) }
+    }
+}
+
+impl Pool {
+    /// The place of a subpage now, for a layer; none when it reads as zeros. Takes no lock.
+    #[inline]
+    pub(super) fn place_now(&self, subpage: u32) -> Option<Place> {
+        loop {
+            let located = self.map.get(subpage)?;
+            if let Some(place) = self.place_of(located) {
+                return Some(place);
+            }
+            // An object that was freed has no bytes, and their checksum is 0. Any other was overwritten since the look into the map, and
+            // its slot let go, which came behind the change of the map.
+            if located.checksum == 0 && self.map.get(subpage) == Some(located) {
+                return None;
+            }
+        }
+    }
+    /// The place that a word of the map leads to; none when its object was freed, or its slot let go.
+    #[inline]
+    pub(super) fn place_of(&self, Located { place, checksum }: Located) -> Option<Place> {
+        if !self.slots.has(place) {
+            return Some(Place::whole(place, checksum));
+        }
+        let at = self.slots.get(place)?;
+        let part = Part { offset: at.offset, length: at.length };
+        (at.length > 0).then_some(Place { flash_page: at.flash_page, checksum, part: Some(part) })
+    }
+    /// Where the content of a subpage lies; none when it was never written. Takes no lock. Whoever reads it asks again afterwards: when
+    /// the answer is the same, nothing else was written there in between.
+    #[must_use]
+    pub fn locate_object(&self, subpage: u32) -> Option<Object> {
+        let located = self.map.get(subpage)?;
+        Some(self.object_of(located))
+    }
+    fn object_of(&self, located: Located) -> Object {
+        let whole = ObjectPlace { flash_page: located.place, offset: 0, length: SUBPAGE_BYTES as u16 };
+        Object { at: self.slots.get(located.place).unwrap_or(whole), checksum: located.checksum, located }
+    }
+    /// Reads the content of a subpage, as long as it is: the bytes of an object, or all of a subpage. Returns how many bytes it has; 0
+    /// when it was never written or was freed.
+    ///
+    /// # Errors
+    /// [`FlashError::Corrupt`] when what lies there is not what was written; when the flash fails, there is no such subpage, or `into` is
+    /// shorter than the object ([`FlashError::OutOfRange`]).
+    pub fn read_object(&self, subpage: u32, into: &mut [u8]) -> Result<usize, PoolError> {
+        if subpage >= self.geometry.subpages {
+            return Err(FlashError::OutOfRange.into());
+        }
+        self.read_located(into, || self.locate_object(subpage))
+    }
+    /// The same of the state of a token that is kept.
+    ///
+    /// # Errors
+    /// As [`Pool::read_object`]; when there is no such token.
+    pub fn read_object_at(&self, subpage: u32, token: u64, into: &mut [u8]) -> Result<usize, PoolError> {
+        if subpage >= self.geometry.subpages {
+            return Err(FlashError::OutOfRange.into());
+        }
+        if !self.tokens().contains(token) {
+            return Err(self.no_token(token));
+        }
+        self.read_located(into, || {
+            let inner = self.lock();
+            inner.store.state().located_at(subpage, token).map(|located| self.object_of(located))
+        })
+    }
+    fn read_located(&self, into: &mut [u8], locate: impl Fn() -> Option<Object>) -> Result<usize, PoolError> {
+        let mut failed = false;
+        loop {
+            let Some(object) = locate() else { return Ok(0) };
+            if object.at == ObjectPlace::FREED {
+                if locate() == Some(object) {
+                    return Ok(0);
+                }
+                continue;
+            }
+            let length = usize::from(object.at.length);
+            let Some(into) = into.get_mut(..length) else { return Err(FlashError::OutOfRange.into()) };
+            let read = self.read_page(object.at.flash_page);
+            if locate() != Some(object) {
+                // It moved, or was overwritten, while it was read.
+                continue;
+            }
+            let page = read.inspect_err(|error| {
+                if let PoolError::Flash(error) = error {
+                    self.unreadable(object.at.flash_page, *error);
+                }
+            })?;
+            match object.bytes(&page) {
+                Ok(bytes) => {
+                    into.copy_from_slice(bytes);
+                    return Ok(length);
+                }
+                Err(error) if failed => {
+                    self.unreadable(object.at.flash_page, error);
+                    return Err(error.into());
+                }
+                // Once more: it may have been the way and not the flash.
+                Err(_) => failed = true,
+            }
+        }
+    }
+    fn read_page(&self, place: u32) -> Result<PageBuffer, PoolError> {
+        let mut reader = self.reader.lock().unwrap_or_else(PoisonError::into_inner);
+        if reader.is_none() {
+            *reader = Some(Driver::new(&*self.medium, 1)?);
+        }
+        let reader = reader.as_mut().expect("made above");
+        Ok(reader.read(place, 0)?)
+    }
+
+    /// Writes objects: for each a subpage and its first bytes, up to 4096, behind which it reads as zeros; an object of no bytes is freed.
+    /// They are packed; when this returns they are what programs read, and durable with the next sync. Of two objects of one subpage the
+    /// later one counts. Whoever writes a subpage in two ways at a time gets either.
+    ///
+    /// # Errors
+    /// When the pool has no objects, or there is no such subpage; when there is no space, or the flash fails: some of them may have been
+    /// written then.
+    pub fn write_objects(&self, objects: &[(u32, &[u8])]) -> Result<(), PoolError> {
+        let (mut rest, mut batches) = (objects, Vec::new());
+        let mut result = Ok(());
+        loop {
+            let mut inner = self.lock_for_changes()?;
+            inner.failed()?;
+            if !rest.is_empty() && result.is_ok() {
+                match inner.store.write_objects(rest) {
+                    Ok(batch) => {
+                        rest = &rest[batch.taken..];
+                        batches.extend((batch.taken > 0).then_some(batch.number));
+                    }
+                    Err(error) => result = Err(error),
+                }
+            }
+            inner.turn(&self.starved);
+            batches.retain(|number| match inner.store.take_batch(*number) {
+                Some(ended) => {
+                    result = result.and(ended);
+                    false
+                }
+                None => true,
+            });
+            if batches.is_empty() && (rest.is_empty() || result.is_err()) {
+                return Ok(result?);
+            }
+            if inner.driver.in_flight() > 0 {
+                inner.driver.wait(Duration::from_micros(50));
+            }
+            drop(inner);
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                std::thread::yield_now();
+            }
+        }
+    }
+    /// Gives up the objects of a subpage in a flash page that cannot be read. Returns whether there was one.
+    pub(super) fn mark_objects_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
+        let mut live = Vec::new();
+        if !self.geometry.objects || subpage >= self.geometry.subpages {
+            return Ok(false);
+        }
+        self.live_pages(subpage / SUBPAGES_PER_PAGE, &mut live);
+        let page = self.read_page(place);
+        let mut lost = false;
+        for l in live.iter().filter(|l| l.subpage == subpage && l.place == place) {
+            let Some(at) = l.object else { continue };
+            if page.as_ref().is_ok_and(|page| crc32c(l.of(&page[..])) == l.checksum) {
+                continue;
+            }
+            let mut inner = self.lock_for_changes()?;
+            let slot = inner.store.state().slot_at(subpage, place, at.offset);
+            if let Some((slot, _)) = slot {
+                lost |= inner.store.mark_object_lost(subpage, slot)?;
+            }
+        }
+        Ok(lost)
+    }
+}

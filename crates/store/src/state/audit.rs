@@ -1,0 +1,70 @@
+//! The state computed another way, to be compared with what it is.
+
+use std::collections::HashMap;
+
+use foldhash::fast::FixedState;
+use fulgurite_format::History;
+
+use super::{N, State};
+
+impl State {
+    /// What the state should be, computed another way; for tests and `check`. Returns sentences about what is wrong.
+    pub fn audit(&self) -> Vec<String> {
+        let mut wrong = self.map.audit();
+        let mut live = vec![0u32; self.live.len()];
+        let (mut units, mut objects) = (vec![0; self.live.len()], 0);
+        let mut owner: HashMap<u32, u32, FixedState> = HashMap::default();
+        for page in 0..self.geometry.pages() {
+            let mut newest: [Option<u32>; N as usize] = [None; N as usize];
+            let (mut before, mut deleted) = (u64::MAX, false);
+            for version in self.versions_of(page) {
+                if version.time > before {
+                    wrong.push(format!("page {page}: a version is newer than the one before it"));
+                }
+                before = version.time;
+                for h in version.held() {
+                    if let Some(at) = self.objects.get(h.place) {
+                        units[self.geometry.extent_of(at.flash_page) as usize] += at.units();
+                        objects += 1;
+                    } else if h.place >= self.geometry.flash_pages() {
+                        wrong.push(format!("page {page}: flash page {} does not exist", h.place));
+                        continue;
+                    } else {
+                        live[self.geometry.extent_of(h.place) as usize] += 1;
+                    }
+                    if owner.insert(h.place, page).is_some() {
+                        wrong.push(format!("page {page}: flash page {} belongs to another version too", h.place));
+                    }
+                    if self.checksum(page, h).is_none() {
+                        wrong.push(format!("page {page}: no checksum of flash page {}", h.place));
+                    }
+                    if !deleted {
+                        newest[h.subpage as usize].get_or_insert(h.place);
+                    }
+                }
+                deleted |= version.deletes();
+            }
+            let (mut short, mut long, versions) = (Vec::new(), Vec::new(), self.history_of(page));
+            if self.append_history(page, usize::MAX, &mut Vec::new(), &mut short) {
+                if !versions.is_empty() {
+                    History { page, versions }.encode(&mut long);
+                }
+                if short != long {
+                    wrong.push(format!("page {page}: a checkpoint would depend on how it is made"));
+                }
+            }
+            for (subpage, place) in (page * N..).zip(newest) {
+                if self.map.get(subpage).map(|l| l.place) != place {
+                    wrong.push(format!("subpage {subpage}: the map and the page table disagree"));
+                }
+            }
+        }
+        for (extent, (found, counted)) in self.live.iter().zip(&live).enumerate() {
+            if found != counted {
+                wrong.push(format!("extent {extent}: {found} live flash pages counted, {counted} found"));
+            }
+        }
+        self.objects.audit(&units, objects, &mut wrong);
+        wrong
+    }
+}

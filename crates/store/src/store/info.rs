@@ -1,0 +1,125 @@
+//! What a store has done, how it stands, and what its extents are used for.
+
+use super::Store;
+use crate::extents::Use;
+use crate::wear::Fills;
+
+/// What a store has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct StoreCounters {
+    /// Subpages written for programs.
+    pub written: u64,
+    /// Subpages copied by reclaim.
+    pub copied: u64,
+    /// Pages of journal, checkpoint, anchor and summary written.
+    pub metadata: u64,
+    /// Commits.
+    pub commits: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Extents reclaimed.
+    pub reclaimed: u64,
+    /// Flash pages that did not hold what was expected when they were copied.
+    pub damaged: u64,
+    /// Writes and copies that failed and were tried again at another place.
+    pub repeated: u64,
+    /// Of [`StoreCounters::copied`], what was copied to level wear.
+    pub levelled: u64,
+    /// Objects written for programs, those that were freed included, and their bytes.
+    pub objects: u64,
+    /// Bytes of these.
+    pub object_bytes: u64,
+    /// Flash pages that were written for them.
+    pub object_pages: u64,
+    /// Flash pages of objects that reclaim wrote.
+    pub object_pages_copied: u64,
+}
+
+/// How a store stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct StoreInfo {
+    /// Extents, and how many of them are free.
+    pub extents: u32,
+    /// Free extents.
+    pub free_extents: u32,
+    /// Flash pages with data that is needed.
+    pub live: u64,
+    /// Subpages written since the last token.
+    pub uncommitted: u64,
+    /// Versions beside the newest.
+    pub versions: u32,
+    /// Pages of the journal since the last checkpoint.
+    pub journal_pages: u64,
+    /// Flash pages that failed and are not used any more.
+    pub bad_pages: u32,
+    /// Extents with too many of those, which are not used any more.
+    pub retired_extents: u32,
+    /// How often extents were filled since the pool was made.
+    pub fills: Fills,
+    /// Objects that are needed, older versions included.
+    pub objects: u32,
+    /// DRAM in bytes, as it is.
+    pub dram_bytes: usize,
+    /// DRAM in bytes that it may come to: with all pages written and scattered, and as much for history as may be
+    /// ([`StoreConfig::history_bytes`]), or as there is when that has no bound.
+    pub dram_bytes_max: usize,
+}
+
+/// What the extents of a store are used for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ExtentUses {
+    /// Superblock and anchors.
+    pub fixed: Vec<u32>,
+    /// Nothing.
+    pub free: Vec<u32>,
+    /// Data of programs, and summaries of it.
+    pub data: Vec<u32>,
+    /// Journal and checkpoint.
+    pub metadata: Vec<u32>,
+    /// Nothing any more: too many of their flash pages failed.
+    pub retired: Vec<u32>,
+}
+
+impl Store {
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> StoreCounters {
+        self.counters
+    }
+    /// How it stands.
+    #[must_use]
+    pub fn info(&self) -> StoreInfo {
+        StoreInfo {
+            extents: self.geometry().extents,
+            free_extents: self.extents.free(),
+            live: self.state.live_total(),
+            uncommitted: self.uncommitted,
+            versions: self.state.table().versions(),
+            journal_pages: self.journal.stream.position().sequence - self.journal.since,
+            bad_pages: self.state.wear().places().len() as u32,
+            retired_extents: self.state.wear().retired(),
+            fills: self.state.wear().summary(),
+            objects: self.state.objects().count(),
+            dram_bytes: self.dram_bytes(),
+            dram_bytes_max: self.dram_bytes_max(),
+        }
+    }
+    /// What its extents are used for.
+    #[must_use]
+    pub fn uses(&self) -> ExtentUses {
+        let mut uses = ExtentUses::default();
+        for extent in 0..self.geometry().extents {
+            match self.extents.use_of(extent) {
+                Use::Fixed => uses.fixed.push(extent),
+                Use::Free => uses.free.push(extent),
+                Use::Metadata => uses.metadata.push(extent),
+                Use::Retired => uses.retired.push(extent),
+                Use::Open | Use::Closed | Use::Reclaimed | Use::Emptied { .. } => uses.data.push(extent),
+            }
+        }
+        uses
+    }
+}

@@ -1,0 +1,495 @@
+//! Objects are written: packed into flash pages, and recorded in the order in which they came.
+//!
+//! Unlike whole subpages, objects pass through here: they have to be gathered somewhere, and a flash page of them is the store's own
+//! request. A batch is packed, its flash pages wait for places in extents of their own, and what was written is recorded page by page,
+//! in the order of the batches, so that of two contents of a subpage the later one counts.
+//!
+//! An extent of objects has its summary at its end as others have, but as long as its objects ask for: it names the owners of each flash
+//! page, and grows backward from the last flash page, so that what is written there first says whether there is more.
+//!
+//! Invariants: an extent holds objects or subpages, never both; what waits here is not part of a token until it is recorded.
+
+mod lost;
+mod reclaim;
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+use fulgurite_format::{
+    Header, Kind, NO_EXTENT, OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectWritten, ObjectsWritten, Owner, PAYLOAD_BYTES,
+    PageBuffer, Record, SUBPAGE_BYTES, Status, crc32c, zero_page,
+};
+
+use super::failing::may_be_repeated;
+use super::{Io, N, Outcome, Store, WriteError};
+use crate::extents::Writer;
+use crate::geometry::{FIRST_EXTENT, Geometry, RECLAIM_RESERVE};
+use crate::objects::{Packer, UNITS_PER_PAGE};
+use reclaim::{MovePage, ObjectReclaim};
+
+/// The most objects of a batch that are taken at once: some 30 flash pages of small ones.
+pub const OBJECTS_AT_ONCE: usize = 1024;
+/// Flash pages that may wait here or be under way before no more are taken.
+const WAITING_MAX: usize = 64;
+/// Flash pages that are written at a time.
+const DEPTH: usize = 16;
+/// Extents that are being filled or settled.
+const OPEN_MAX: usize = 4;
+/// Places at which a flash page is tried; as for subpages, where so many fail it is the device.
+const PLACES_MAX: u32 = 4;
+
+/// What became of a batch that was handed over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ObjectBatch {
+    /// How many of its first objects were taken; the others are handed over again when something has happened.
+    pub taken: usize,
+    /// What to ask [`Store::take_batch`] for.
+    pub number: u64,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Purpose {
+    /// A flash page of programs' objects, by its number.
+    Write(u64),
+    /// A page of a summary of the extent that is reclaimed.
+    Summary,
+    /// A flash page from which objects are copied.
+    Source(u32),
+    /// A flash page that objects are moved to.
+    Move(u32),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Waiting,
+    Writing(u32),
+    Written(u32),
+    Failed(WriteError),
+}
+
+/// A flash page of a batch.
+#[derive(Debug)]
+struct PackedPage {
+    /// None where all objects of it are freed.
+    page: Option<PageBuffer>,
+    objects: Vec<ObjectWritten>,
+    stage: Stage,
+    failed: u32,
+    batch: u64,
+}
+
+/// A batch that is under way: flash pages to come, and what failed first.
+#[derive(Debug)]
+struct Batch {
+    pages: usize,
+    result: Result<(), WriteError>,
+}
+
+/// An extent that is being filled with objects.
+#[derive(Debug)]
+struct OpenExtent {
+    extent: u32,
+    /// Flash pages given out.
+    next: u32,
+    /// Writes in flight.
+    pending: u32,
+    /// Objects of all flash pages given out.
+    promised: usize,
+    owners: Vec<Owner>,
+}
+
+/// Pages of a summary of so many objects: the last one has room, so that it says that it is the last.
+fn summary_pages(objects: usize) -> u32 {
+    (objects / Owner::PER_PAGE) as u32 + 1
+}
+
+/// All that a pool of objects needs beside one without.
+#[derive(Debug)]
+pub(super) struct ObjectLog {
+    geometry: Geometry,
+    /// By writer.
+    open: [Option<OpenExtent>; 2],
+    /// Full, with writes in flight.
+    settling: Vec<OpenExtent>,
+    queue: VecDeque<PackedPage>,
+    /// The number of the first in the queue.
+    first: u64,
+    batches: HashMap<u64, Batch, FixedState>,
+    next_batch: u64,
+    /// The reclaim of an extent, and flash pages of moved objects that wait for places or are being written.
+    reclaim: Option<ObjectReclaim>,
+    ready: VecDeque<MovePage>,
+    moving: Vec<(u32, MovePage)>,
+}
+
+impl ObjectLog {
+    /// None for a pool without objects.
+    pub fn of(geometry: Geometry) -> Option<Box<ObjectLog>> {
+        geometry.objects.then(|| {
+            Box::new(ObjectLog {
+                geometry,
+                open: [None, None],
+                settling: Vec::new(),
+                queue: VecDeque::new(),
+                first: 0,
+                batches: HashMap::default(),
+                next_batch: 0,
+                reclaim: None,
+                ready: VecDeque::new(),
+                moving: Vec::new(),
+            })
+        })
+    }
+    pub fn is_quiet(&self) -> bool {
+        self.queue.is_empty() && self.reclaim.is_none() && self.ready.is_empty() && self.moving.is_empty()
+    }
+    /// Whether the reclaim under way goes on by itself; none when there is none.
+    pub fn reclaim_moves(&self) -> Option<bool> {
+        self.reclaim.as_ref().map(|reclaim| reclaim.is_moving() || !self.moving.is_empty())
+    }
+    /// DRAM of what waits and of the owners of open extents.
+    pub fn bytes(&self) -> usize {
+        let objects = |page: &PackedPage| page.objects.capacity() * size_of::<ObjectWritten>();
+        let packed =
+            self.queue.iter().map(|page| page.page.iter().len() * SUBPAGE_BYTES + objects(page)).sum::<usize>();
+        let moved =
+            self.ready.iter().chain(self.moving.iter().map(|(_, page)| page)).map(MovePage::bytes).sum::<usize>();
+        let open = self.open.iter().flatten().chain(&self.settling);
+        let owners: usize = open.map(|open| open.owners.capacity() * size_of::<Owner>()).sum();
+        let reclaim = self.reclaim.as_ref().map_or(0, ObjectReclaim::bytes);
+        size_of::<ObjectLog>() + packed + moved + owners + reclaim
+    }
+    /// DRAM that it may come to: all waits that may, and extents are full of the smallest objects.
+    pub fn bytes_max(&self) -> usize {
+        // What is taken at once is not halved by packing; and it is freed objects at the most, which have no flash page.
+        let packed = (2 * WAITING_MAX + 2) * OBJECTS_AT_ONCE * size_of::<ObjectWritten>();
+        // Of an extent, beside their summary.
+        let units = UNITS_PER_PAGE as usize;
+        let pages = self.geometry.extent_pages as usize * Owner::PER_PAGE / (Owner::PER_PAGE + units) + 1;
+        // Memory that grows doubles.
+        let open = OPEN_MAX * 2 * pages * units * size_of::<Owner>();
+        let most = packed + open + reclaim::bytes_max(pages * units);
+        // More extents are being settled for a moment where they are tiny.
+        (size_of::<ObjectLog>() + most).max(self.bytes())
+    }
+    /// A write to a flash page has ended; with whose objects are there, or none when it failed.
+    fn settled(&mut self, place: u32, owners: impl Iterator<Item = u32>) {
+        let extent = self.geometry.extent_of(place);
+        let open = self.open.iter_mut().flatten().chain(&mut self.settling).find(|open| open.extent == extent);
+        let open = open.expect("it was given out");
+        open.pending -= 1;
+        open.owners.extend(owners.map(|subpage| Owner { subpage, checksum: place }));
+    }
+}
+
+impl Store {
+    fn log(&mut self) -> &mut ObjectLog {
+        self.objects.as_mut().expect("a pool of objects")
+    }
+    /// Bytes of a checkpoint: a page 22 and its share of a header, an object 12, a subpage 4 as in other pools.
+    pub(super) fn checkpoint_bytes_of_objects(&self) -> u64 {
+        let state = &self.state;
+        u64::from(state.geometry().pages()) * 24
+            + u64::from(state.objects().count()) * 12
+            + state.live_total() * 4
+            + u64::from(state.table().versions()) * 40
+    }
+    /// Flash pages that may become live before only that is left which reclaim, the journal and checkpoints need, and a sixteenth, as
+    /// in a pool without objects: that one promises so little when it is made, this one says so when it is full.
+    pub(super) fn room_for_objects(&self) -> u64 {
+        let g = self.geometry();
+        let kept = FIRST_EXTENT + RECLAIM_RESERVE + 4 + 4 * self.checkpoint_extents();
+        let data = u64::from(g.extents.saturating_sub(kept)) * u64::from(g.data_pages());
+        let waiting = self.objects.as_ref().map_or(0, |log| log.queue.len() as u64);
+        (data - data / 16).saturating_sub(self.state.live_total() + waiting + self.placed / u64::from(N))
+    }
+
+    /// Whether objects take more than what they replace.
+    fn grows(&self, objects: &[(u32, &[u8])]) -> bool {
+        let units = |bytes: usize| bytes.div_ceil(OBJECT_ALIGNMENT);
+        let new: usize = objects.iter().map(|(_, bytes)| units(bytes.len())).sum();
+        let place = |subpage: &u32| self.state.map().get(*subpage).map(|located| located.place);
+        let before = |place: u32| self.state.objects().get(place).map_or(SUBPAGE_BYTES, |at| at.length.into());
+        let replaced: usize = objects.iter().filter_map(|(s, _)| place(s)).map(|place| units(before(place))).sum();
+        new > replaced
+    }
+    /// Whether whole subpages may be written, as far as what is live goes: those that replace some may.
+    pub(super) fn has_room_for(&self, subpages: &[u32]) -> bool {
+        let map = self.state.map();
+        let replaces = |s: &u32| map.get(*s).is_some_and(|located| !self.state.objects().has(located.place));
+        self.objects.is_none() || self.room_for_objects() > 0 || subpages.iter().all(replaces)
+    }
+
+    /// Takes objects to be written: for each a subpage and its first bytes; what is behind them reads as zeros, and no bytes at all free
+    /// the object. The first so many are taken; they count from when [`Store::take_batch`] says so, in the order in which they came.
+    ///
+    /// # Errors
+    /// When the pool has no objects, or there is no such subpage; when there is no space and none will come; when the pool is poisoned.
+    /// None is taken then.
+    pub fn write_objects(&mut self, objects: &[(u32, &[u8])]) -> Result<ObjectBatch, WriteError> {
+        self.check()?;
+        if self.objects.is_none() {
+            return Err(WriteError::NoObjects);
+        }
+        let none =
+            |(subpage, bytes): &&(u32, &[u8])| *subpage >= self.geometry().subpages || bytes.len() > SUBPAGE_BYTES;
+        if let Some((subpage, bytes)) = objects.iter().find(none) {
+            return Err(WriteError::NotAnObject { subpage: *subpage, bytes: bytes.len() });
+        }
+        let free = WAITING_MAX.saturating_sub(self.log().queue.len());
+        let admitted = if free == 0 { 0 } else { self.admit(objects.len().min(OBJECTS_AT_ONCE))? };
+        // Not far beyond what may wait; one is taken whatever its size.
+        let mut bytes = free * SUBPAGE_BYTES;
+        let fitting = objects[..admitted].iter().take_while(|(_, object)| {
+            let fits = bytes > 0;
+            bytes = bytes.saturating_sub(object.len());
+            fits
+        });
+        let taken = fitting.count();
+        let number = self.log().next_batch;
+        if taken == 0 {
+            return Ok(ObjectBatch { taken, number });
+        }
+        if self.room_for_objects() == 0 && self.grows(&objects[..taken]) {
+            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+        }
+        let pages = pack(&objects[..taken], number);
+        self.placed += pages.iter().map(|page| page.objects.len() as u64).sum::<u64>();
+        let log = self.log();
+        log.next_batch += 1;
+        log.batches.insert(number, Batch { pages: pages.len(), result: Ok(()) });
+        log.queue.extend(pages);
+        self.record_written();
+        Ok(ObjectBatch { taken, number })
+    }
+    /// Whether a batch is written, so that its objects are what programs read; none while it is under way. It is forgotten when it was said.
+    pub fn take_batch(&mut self, number: u64) -> Option<Result<(), WriteError>> {
+        let poisoned = self.check();
+        let log = self.objects.as_mut()?;
+        let ended = poisoned.is_err() || log.batches.get(&number).is_some_and(|batch| batch.pages == 0);
+        let batch = if ended { log.batches.remove(&number) } else { return None };
+        Some(batch.map_or(poisoned, |batch| if batch.pages == 0 { batch.result } else { poisoned }))
+    }
+
+    /// A flash page for so many objects. It is in flight from now on. None where that would take another extent and no more than `reserve`
+    /// are free.
+    fn give_objects(&mut self, writer: Writer, count: usize, reserve: u32) -> Option<u32> {
+        let (g, wear) = (self.state.geometry(), self.state.wear());
+        let log = self.objects.as_mut()?;
+        loop {
+            let open = &mut log.open[writer as usize];
+            let Some(at) = open else {
+                let extent = self.extents.take_for_objects(reserve, wear, writer == Writer::Reclaim)?;
+                *open = Some(OpenExtent { extent, next: 0, pending: 0, promised: 0, owners: Vec::new() });
+                continue;
+            };
+            let end = g.data_pages().min(g.extent_pages - summary_pages(at.promised + count));
+            let first = g.first_of(at.extent);
+            while at.next < end && wear.contains(first + at.next) {
+                at.next += 1;
+            }
+            if at.next < end {
+                at.next += 1;
+                at.pending += 1;
+                at.promised += count;
+                return Some(first + at.next - 1);
+            }
+            log.settling.extend(open.take());
+        }
+    }
+    /// Closes extents that are full, and writes their summaries.
+    fn settle_objects(&mut self) {
+        while let Some(at) = self.log().settling.iter().position(|open| open.pending == 0) {
+            let OpenExtent { extent, next, owners, .. } = self.log().settling.swap_remove(at);
+            self.extents.close_objects(extent, next);
+            if self.state.live(extent) == 0 {
+                self.extents.note_empty(extent, self.last_record());
+                continue;
+            }
+            if self.poisoned.is_some() {
+                continue;
+            }
+            let last = self.geometry().first_of(extent) + self.geometry().extent_pages - 1;
+            for index in 0..summary_pages(owners.len()) {
+                let place = last - index;
+                let its = owners.iter().skip(index as usize * Owner::PER_PAGE).take(Owner::PER_PAGE);
+                let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+                its.for_each(|owner| owner.encode(&mut payload));
+                if self.state.wear().contains(place) {
+                    // Without it the owners are found by a walk.
+                    continue;
+                }
+                let header = Header {
+                    kind: Kind::Summary,
+                    used: 0,
+                    commit_offset: 0,
+                    pool: self.pool,
+                    place,
+                    next_extent: NO_EXTENT,
+                    sequence: index.into(),
+                    epoch: self.state.epoch(),
+                    before: 0,
+                };
+                self.send(super::Purpose::Summary { place }, Io::Write { place, page: header.page(&payload).0 });
+            }
+        }
+    }
+
+    pub(super) fn advance_objects(&mut self) {
+        let reserve = self.reserve();
+        let mut under_way = self.log().queue.iter().filter(|page| matches!(page.stage, Stage::Writing(_))).count();
+        for index in 0..self.log().queue.len() {
+            let waits = &self.log().queue[index];
+            if waits.stage != Stage::Waiting {
+                continue;
+            }
+            if under_way == DEPTH {
+                break;
+            }
+            let count = waits.objects.len();
+            let Some(place) = self.give_objects(Writer::Program, count, reserve) else {
+                if !self.space_will_come() {
+                    self.fail_waiting();
+                }
+                break;
+            };
+            let log = self.log();
+            let number = log.first + index as u64;
+            let waits = &mut log.queue[index];
+            waits.stage = Stage::Writing(place);
+            let page = waits.page.clone().expect("what waits is written");
+            under_way += 1;
+            self.send(super::Purpose::Objects(Purpose::Write(number)), Io::Write { place, page });
+        }
+        self.settle_objects();
+        self.record_written();
+        self.advance_object_reclaim();
+    }
+    /// There is no space, and none will come.
+    fn fail_waiting(&mut self) {
+        let error = WriteError::NoSpace { uncommitted: self.uncommitted };
+        let waiting = self.log().queue.iter_mut().filter(|page| page.stage == Stage::Waiting);
+        waiting.for_each(|page| page.stage = Stage::Failed(error));
+    }
+    pub(super) fn objects_done(&mut self, purpose: Purpose, outcome: Outcome) {
+        match purpose {
+            Purpose::Write(number) => self.object_page_written(number, &outcome),
+            Purpose::Summary => self.object_summary_read(outcome),
+            Purpose::Source(place) => self.objects_read(place, outcome),
+            Purpose::Move(place) => self.objects_moved(place, &outcome),
+        }
+    }
+    fn object_page_written(&mut self, number: u64, outcome: &Outcome) {
+        let log = self.log();
+        let page = &mut log.queue[(number - log.first) as usize];
+        let Stage::Writing(place) = page.stage else { return };
+        let Outcome::Failed(error) = *outcome else {
+            page.stage = Stage::Written(place);
+            self.record_written();
+            return;
+        };
+        page.failed += 1;
+        let again = may_be_repeated(error) && page.failed < PLACES_MAX;
+        page.stage = if again { Stage::Waiting } else { Stage::Failed(WriteError::Flash(error)) };
+        log.settled(place, std::iter::empty());
+        self.counters.repeated += u64::from(again);
+        self.suspect(place, error);
+        self.settle_objects();
+        self.record_written();
+    }
+    /// Records what was written, as far as all that came before it is.
+    fn record_written(&mut self) {
+        loop {
+            let log = self.log();
+            let ended = log.queue.front().is_some_and(|p| matches!(p.stage, Stage::Written(_) | Stage::Failed(_)));
+            let Some(page) = log.queue.pop_front_if(|_| ended) else { break };
+            log.first += 1;
+            self.placed = self.placed.saturating_sub(page.objects.len() as u64);
+            let result = match page.stage {
+                Stage::Written(place) => self.record_objects(&page, place),
+                Stage::Failed(error) => Err(error),
+                Stage::Waiting | Stage::Writing(_) => unreachable!("it has ended"),
+            };
+            let batch = self.log().batches.get_mut(&page.batch).expect("it is asked for behind its last page");
+            batch.pages -= 1;
+            batch.result = batch.result.and(result);
+        }
+    }
+    fn record_objects(&mut self, page: &PackedPage, place: u32) -> Result<(), WriteError> {
+        if page.page.is_some() {
+            self.log().settled(place, page.objects.iter().map(|object| object.subpage));
+        }
+        let mut result = self.check();
+        if result.is_ok() {
+            let status = |object: &ObjectWritten| status_when_written(self.state.status(object.subpage / N));
+            let mut records: Vec<ObjectsWritten> = Vec::with_capacity(page.objects.len() / OBJECTS_MAX + 1);
+            for object in &page.objects {
+                let status = status(object);
+                let fits = |last: &&mut ObjectsWritten| last.status == status && last.as_slice().len() < OBJECTS_MAX;
+                match records.last_mut().filter(fits) {
+                    Some(last) => last.push(*object),
+                    None => {
+                        let mut record = ObjectsWritten::new(place, status);
+                        record.push(*object);
+                        records.push(record);
+                    }
+                }
+            }
+            for record in records {
+                result = result.and(self.record(Record::Objects(record)));
+            }
+            self.counters.objects += page.objects.len() as u64;
+            self.counters.object_bytes += page.objects.iter().map(|object| u64::from(object.length)).sum::<u64>();
+            self.counters.object_pages += u64::from(page.page.is_some());
+            self.uncommitted += page.objects.len() as u64;
+        }
+        self.settle_objects();
+        self.condemn();
+        result
+    }
+}
+
+/// Status of a page from when something of it is written on.
+pub(super) fn status_when_written(status: Status) -> Status {
+    if status.has(Status::ALLOCATED) && !status.has(Status::DELETED) {
+        return status;
+    }
+    // Writing a page that was not allocated creates it (NVMM, "write").
+    Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT)
+}
+
+/// Packs a batch, the longest objects first, so that little of the flash pages is left over. Of two objects of one subpage the later one
+/// counts.
+fn pack(objects: &[(u32, &[u8])], batch: u64) -> Vec<PackedPage> {
+    let mut order: Vec<usize> = (0..objects.len()).collect();
+    // Stable: the later one comes last.
+    order.sort_by_key(|i| objects[*i].0);
+    let counts = |w: usize| order.get(w + 1).is_none_or(|next| objects[*next].0 != objects[order[w]].0);
+    let mut order: Vec<usize> = (0..order.len()).filter(|w| counts(*w)).map(|w| order[w]).collect();
+    // Of the same length they stay in the order of their subpages: what is close in memory is close in flash.
+    order.sort_by_key(|i| std::cmp::Reverse(objects[*i].1.len()));
+    let (mut packer, mut pages) = (Packer::new(), Vec::<PackedPage>::new());
+    let empty = |page, stage| PackedPage { page, objects: Vec::new(), stage, failed: 0, batch };
+    let mut freed = Vec::new();
+    for i in order {
+        let (subpage, bytes) = objects[i];
+        if bytes.is_empty() {
+            freed.push(ObjectWritten { subpage, ..ObjectWritten::default() });
+            continue;
+        }
+        let length = bytes.len() as u16;
+        let (at, offset) = packer.put(length);
+        if at == pages.len() {
+            pages.push(empty(Some(zero_page()), Stage::Waiting));
+        }
+        let page = &mut pages[at];
+        let buffer = page.page.as_mut().expect("made above");
+        buffer[usize::from(offset)..usize::from(offset) + bytes.len()].copy_from_slice(bytes);
+        page.objects.push(ObjectWritten { subpage, length, offset, checksum: crc32c(bytes) });
+    }
+    if !freed.is_empty() {
+        pages.push(PackedPage { objects: freed, ..empty(None, Stage::Written(0)) });
+    }
+    pages
+}

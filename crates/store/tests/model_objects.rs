@@ -1,0 +1,211 @@
+//! Goal: objects of all sizes, overwritten, freed, kept by tokens, moved by reclaim, are what a program wrote, also beside whole subpages
+//! and after crashes; and a pool that is full of them says so and goes on.
+//! Method: random runs against a model that keeps everything in plain maps; random parts of what was not flushed arrive, some torn.
+
+mod world;
+
+use fulgurite_store::{Geometry, StoreConfig, Victims, WriteError};
+use world::objects::tiny_objects;
+use world::{World, quick_checkpoints};
+
+fn runs(default: u64) -> u64 {
+    std::env::var("FULGURITE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+/// Runs with each seed, and says which one failed.
+fn seeds(count: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
+    let only = std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok());
+    for seed in only.map_or(0..runs(count), |seed| seed..seed + 1) {
+        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
+            eprintln!("seed {seed}; replay with FULGURITE_SEED={seed}");
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+fn configs(seed: u64) -> (Geometry, StoreConfig, u32) {
+    let mut config = quick_checkpoints();
+    config.keep_tokens = 1 + (seed % 3) as usize;
+    config.victims = if seed.is_multiple_of(2) { Victims::Greedy } else { Victims::CostBenefit };
+    let subpages = 16 * (4 + (seed % 9) as u32 * 2);
+    (tiny_objects(48 + (seed % 5) as u32 * 4, 16 * 40), config, subpages)
+}
+
+/// One step of a program.
+fn step(world: &mut World, subpages: u32) {
+    match world.random.below(20) {
+        0 => {
+            let page = world.random.below(subpages / 16);
+            world.delete(page);
+        }
+        1..=3 => {
+            let count = 1 + world.random.below(4);
+            let batch: std::collections::BTreeSet<u32> = (0..count).map(|_| world.random.below(subpages)).collect();
+            world.write_these(&batch.into_iter().collect::<Vec<u32>>());
+        }
+        _ => {
+            let count = 1 + world.random.below(12);
+            world.write_objects(count, subpages);
+        }
+    }
+    for _ in 0..world.random.below(12) {
+        world.turn();
+    }
+    if world.random.one_in(6) {
+        let _ = world.try_sync();
+    }
+    if world.random.one_in(20) {
+        world.store.begin_reclaim();
+    }
+    if world.random.one_in(40) {
+        let tokens: Vec<u64> = world.store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
+        if !tokens.is_empty() {
+            let which = world.random.below(tokens.len() as u32) as usize;
+            world.roll_back(tokens[which]);
+            world.note_objects();
+            world.check();
+        }
+    }
+}
+
+#[test]
+fn without_crashes_all_is_there() {
+    seeds(40, |seed| {
+        let (geometry, config, subpages) = configs(seed);
+        let mut world = World::new(geometry, config, seed);
+        for _ in 0..400 {
+            step(&mut world, subpages);
+            if world.random.one_in(20) {
+                world.check();
+            }
+        }
+        world.settle();
+        world.check();
+        let counters = world.store.counters();
+        assert!(world.batches() == 0 && counters.objects > 1000 && counters.checkpoints > 0, "{counters:?}");
+        assert!(counters.object_pages_copied > 0, "no object was moved: {counters:?}");
+        world.sync();
+        world.settle();
+        let before = world.now.clone();
+        world.crash().unwrap();
+        world.check();
+        assert_eq!(world.now, before, "what was synced last is there");
+    });
+}
+
+#[test]
+fn after_a_crash_the_last_token_is_there() {
+    seeds(200, |seed| {
+        let (geometry, config, subpages) = configs(seed);
+        let mut world = World::new(geometry, config, seed);
+        for _ in 0..8 {
+            for _ in 0..world.random.below(60) {
+                step(&mut world, subpages);
+            }
+            world.crash().unwrap();
+            world.check();
+            // And again, while recovery's own first writes are under way.
+            for _ in 0..world.random.below(6) {
+                world.turn();
+            }
+            if world.random.one_in(2) {
+                world.crash().unwrap();
+                world.check();
+            }
+        }
+    });
+}
+
+#[test]
+fn a_full_pool_says_so_and_goes_on() {
+    seeds(12, |seed| {
+        let (_, config, _) = configs(seed);
+        let mut world = World::new(tiny_objects(48, 1 << 13), config, seed);
+        // More and more subpages, until there is no room.
+        let mut subpages = 0;
+        while world.full == 0 {
+            let batch: Vec<(u32, usize)> = (0..20).map(|i| (subpages + i, 160 + (seed as usize * 37) % 900)).collect();
+            subpages += 20;
+            world.write_these_objects(&batch);
+            world.settle();
+            if world.random.one_in(3) {
+                world.sync();
+                world.settle();
+            }
+            assert!(subpages < (1 << 13) - 20, "it never is full");
+        }
+        world.sync();
+        world.settle();
+        world.check();
+        // What is there is overwritten all the same, when a sync lets go of what was before.
+        let objects = world.store.counters().objects;
+        for _ in 0..600 {
+            let first = world.random.below(subpages - 20);
+            let batch: Vec<(u32, usize)> = (0..4).map(|i| (first + i, 90)).collect();
+            world.write_these_objects(&batch);
+            world.settle();
+            world.sync();
+            world.settle();
+        }
+        world.check();
+        assert!(world.store.counters().objects > objects + 1200, "{:?}", world.store.counters());
+        // Freed, they make room.
+        for first in (0..subpages - 20).step_by(10) {
+            world.write_these_objects(&(0..10).map(|i| (first + i, 0)).collect::<Vec<_>>());
+            world.settle();
+        }
+        // No token is left that sees what was before.
+        for _ in 0..3 {
+            world.sync();
+            world.settle();
+        }
+        world.full = 0;
+        for first in (0..subpages - 20).step_by(20) {
+            world.write_these_objects(&(0..4).map(|i| (first + i, 300)).collect::<Vec<_>>());
+            world.settle();
+        }
+        assert_eq!(world.full, 0, "{:?}", world.store.info());
+        world.check();
+        world.crash().unwrap();
+        world.check();
+    });
+}
+
+#[test]
+fn what_gains_nothing_is_not_moved() {
+    // Objects of a little more than half a flash page: each takes one, however they are packed.
+    let (_, config, _) = configs(0);
+    let mut world = World::new(tiny_objects(48, 1 << 12), config, 1);
+    let all: Vec<(u32, usize)> = (0..120).map(|subpage| (subpage, 2100)).collect();
+    for _ in 0..2 {
+        for few in all.chunks(8) {
+            world.write_these_objects(few);
+            world.settle();
+        }
+        world.sync();
+        world.settle();
+    }
+    let before = world.store.counters();
+    for _ in 0..200 {
+        world.store.begin_reclaim();
+        world.settle();
+    }
+    let moved = world.store.counters().object_pages_copied - before.object_pages_copied;
+    assert!(moved < 60, "{moved} flash pages were moved for nothing");
+    world.check();
+}
+
+#[test]
+fn what_cannot_be_an_object_is_refused() {
+    let (geometry, config, _) = configs(0);
+    let mut world = World::new(geometry, config, 1);
+    let long = [0; 4097];
+    assert_eq!(world.store.write_objects(&[(3, &long)]), Err(WriteError::NotAnObject { subpage: 3, bytes: 4097 }));
+    let behind = geometry.subpages;
+    assert_eq!(
+        world.store.write_objects(&[(0, b"a"), (behind, b"b")]),
+        Err(WriteError::NotAnObject { subpage: behind, bytes: 1 })
+    );
+    let mut without = World::new(world::tiny(32), config, 1);
+    assert_eq!(without.store.write_objects(&[(0, b"a")]), Err(WriteError::NoObjects));
+    assert_eq!(without.store.info().objects, 0);
+}
