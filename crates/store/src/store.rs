@@ -532,10 +532,8 @@ impl Store {
         if self.extents.emptied() > 0 {
             self.commit_wanted = true;
         }
-        // A checkpoint frees the journal before it. A reclaim that waits for room itself brings none. Each write under way lets go of
-        // what it replaces.
-        self.placed > 0
-            || self.commit.is_some()
+        // A checkpoint frees the journal before it. A reclaim that waits for room itself brings none.
+        self.commit.is_some()
             || self.commit_wanted
             || self.checkpoint.is_some()
             || match &self.reclaim {
