@@ -218,14 +218,14 @@ others:
              new file, then fsync and rename
   fork       a forked child dumps the memory as it was, as Redis' BGSAVE does;
              pages are copied as they are written to meanwhile
-  behind     it copies changed pages, and another thread appends them to a log,
-             then fsync; nobody folds the log into the image
+  behind     it copies changed pages, and another thread appends them to a
+             log, then fsync; nobody folds the log into the image
   fulgurite  a pool behind --dram, nothing is kept
   sync       the same, and a token for each checkpoint
 
 A checkpoint that falls due while one is being made is put off. After the last
-there is one more interval. Each way's last checkpoint is read back and must be
-the memory as it was when that was cut.";
+there is one more interval. Each way's last checkpoint is read back and must
+be the memory as it was when that was cut.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:

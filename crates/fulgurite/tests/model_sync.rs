@@ -530,7 +530,12 @@ fn what_is_cold_is_written_while_there_is_nothing_to_do() {
         runtime.run(|m| (0..PAGES).try_for_each(|n| store(m, n, n + 5))).unwrap();
         let begun = std::time::Instant::now();
         let written_ahead = || runtime.statistics().total().counts.written_ahead;
-        while written_ahead() == 0 {
+        // They count when they begin; what is still under way is the sync's as well.
+        let some_are_done = || {
+            let counts = runtime.statistics().total().counts;
+            counts.written_ahead > 0 && counts.in_flight == 0
+        };
+        while !some_are_done() {
             assert!(begun.elapsed() < Duration::from_secs(20), "nothing is ever written ahead");
             std::thread::sleep(Duration::from_millis(1));
         }

@@ -63,7 +63,7 @@ pub struct StoreInfo {
     /// DRAM in bytes, as it is.
     pub dram_bytes: usize,
     /// DRAM in bytes that it may come to: with all pages written and scattered, and as much for history as may be
-    /// ([`StoreConfig::history_bytes`]), or as there is when that has no bound.
+    /// ([`StoreConfig::history_bytes`](crate::StoreConfig::history_bytes)), or as there is when that has no bound.
     pub dram_bytes_max: usize,
 }
 
