@@ -84,9 +84,11 @@ with several names or a symbolic link.";
 const ADD_MEMBER_EXAMPLES: &str = "\
 Examples:
   fulgurite pool add-member data.pool more.pool --size 16G
-  fulgurite pool add-member /dev/nvme1n1 /dev/nvme2n1 --force     all of it; what was on it is gone
+  # All of a device; what was on it is gone:
+  fulgurite pool add-member /dev/nvme1n1 /dev/nvme2n1 --force
 
-From then on the pool needs all of its members: it keeps no copies. What it holds stays where it is.";
+From then on the pool needs all of its members: it keeps no copies. What it
+holds stays where it is.";
 
 const INFO_EXAMPLES: &str = "\
 Examples:
