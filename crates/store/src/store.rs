@@ -792,27 +792,32 @@ impl Store {
             }
             let geometry = self.geometry();
             let first = geometry.first_of(extent) + geometry.data_pages();
-            for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
-                if self.state.wear().contains(place) {
-                    continue;
-                }
-                let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
-                owners.iter().for_each(|owner| owner.encode(&mut payload));
-                let header = Header {
-                    kind: Kind::Summary,
-                    used: 0,
-                    commit_offset: 0,
-                    pool: self.pool,
-                    place,
-                    next_extent: NO_EXTENT,
-                    sequence: u64::from(place - first),
-                    epoch: self.state.epoch(),
-                    before: 0,
-                };
-                let (page, _) = header.page(&payload);
-                self.send(Purpose::Summary { place }, Io::Write { place, page });
+            for (index, owners) in (0..).zip(owners.chunks(Owner::PER_PAGE)) {
+                self.write_summary(first + index, index, owners);
             }
         }
+    }
+
+    /// Writes the page of an extent's summary with this number, unless its flash page has failed: then a walk finds the owners.
+    fn write_summary(&mut self, place: u32, index: u32, owners: &[Owner]) {
+        if self.state.wear().contains(place) {
+            return;
+        }
+        let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+        owners.iter().for_each(|owner| owner.encode(&mut payload));
+        let header = Header {
+            kind: Kind::Summary,
+            used: 0,
+            commit_offset: 0,
+            pool: self.pool,
+            place,
+            next_extent: NO_EXTENT,
+            sequence: index.into(),
+            epoch: self.state.epoch(),
+            before: 0,
+        };
+        let (page, _) = header.page(&payload);
+        self.send(Purpose::Summary { place }, Io::Write { place, page });
     }
 }
 

@@ -16,8 +16,8 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use fulgurite_format::{
-    Header, Kind, NO_EXTENT, OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectWritten, ObjectsWritten, Owner, PAYLOAD_BYTES,
-    PageBuffer, Record, SUBPAGE_BYTES, Status, crc32c, zero_page,
+    OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectWritten, ObjectsWritten, Owner, PageBuffer, Record, SUBPAGE_BYTES, Status,
+    crc32c, zero_page,
 };
 
 use super::failing::may_be_repeated;
@@ -311,27 +311,8 @@ impl Store {
                 continue;
             }
             let last = self.geometry().first_of(extent) + self.geometry().extent_pages - 1;
-            for index in 0..summary_pages(owners.len()) {
-                let place = last - index;
-                let its = owners.iter().skip(index as usize * Owner::PER_PAGE).take(Owner::PER_PAGE);
-                let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
-                its.for_each(|owner| owner.encode(&mut payload));
-                if self.state.wear().contains(place) {
-                    // Without it the owners are found by a walk.
-                    continue;
-                }
-                let header = Header {
-                    kind: Kind::Summary,
-                    used: 0,
-                    commit_offset: 0,
-                    pool: self.pool,
-                    place,
-                    next_extent: NO_EXTENT,
-                    sequence: index.into(),
-                    epoch: self.state.epoch(),
-                    before: 0,
-                };
-                self.send(super::Purpose::Summary { place }, Io::Write { place, page: header.page(&payload).0 });
+            for (index, owners) in (0..).zip(owners.chunks(Owner::PER_PAGE)) {
+                self.write_summary(last - index, index, owners);
             }
         }
     }
