@@ -87,7 +87,7 @@ fn whole_row(row: &Value) {
     let not_negative = |key: &str| {
         assert!(number(row, key) >= 0.0, "{key} in {row}");
     };
-    for key in ["misses_per_s", "device_reads", "device_writes", "device_write_requests"] {
+    for key in ["misses_per_s", "device_reads", "device_writes", "device_write_requests", "device_read_requests"] {
         not_negative(key);
     }
     for key in ["workers", "dram_bytes", "data_bytes", "rounds", "ops_per_s", "cpu_us_per_op", "p50_us"] {

@@ -160,6 +160,9 @@ impl<F: Flash> Flash for FaultyFlash<F> {
         let inner = self.inner.open_queue_for_any_thread(frames, depth, wake)?;
         Ok(Box::new(FaultyQueue::new(inner, self.state.clone(), depth)))
     }
+    fn gathers(&self) -> usize {
+        self.inner.gathers()
+    }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }
@@ -302,6 +305,9 @@ impl Queue for FaultyQueue {
     }
     fn want_checksums(&mut self) -> bool {
         self.inner.want_checksums()
+    }
+    fn gather_reads(&mut self) -> bool {
+        self.inner.gather_reads()
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.inner.use_frames(frames);

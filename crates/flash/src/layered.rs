@@ -8,7 +8,7 @@
 //! reads the subpage then finds it; a read is completed with what the layer said last, or with an error.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, crc32c};
 use fulgurite_sys::{Arena, Notifier};
@@ -174,6 +174,10 @@ impl<L: Layer> Flash for Layered<L> {
             ended: Vec::with_capacity(depth),
             arrived: Vec::with_capacity(depth),
             written: Vec::with_capacity(depth),
+            gathers: self.gathers(),
+            hold: 1,
+            may_hold: false,
+            held_since: None,
             subpages: Vec::with_capacity(depth),
             places: Vec::with_capacity(depth),
             busy: false,
@@ -197,6 +201,13 @@ impl<L: Layer> Flash for Layered<L> {
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.layer.medium().staging_bytes(frames)
+    }
+    fn gathers(&self) -> usize {
+        self.layer.medium().gathers()
+    }
+    fn holds_writes(&self) -> usize {
+        let gathers = self.gathers();
+        if gathers > 1 { gathers } else { 0 }
     }
 }
 
@@ -254,11 +265,24 @@ struct LayeredQueue<L: Layer> {
     written: Vec<Written>,
     subpages: Vec<u32>,
     places: Vec<u32>,
+    /// Writes that the medium makes one request of at the most.
+    gathers: usize,
+    /// Writes that are kept back at the most, so that more of them find places side by side; 1: they are not.
+    hold: usize,
+    may_hold: bool,
+    /// Since when the first of the writes that wait does; none where they are not to wait any more.
+    held_since: Option<Instant>,
     /// The layer had more work when it was asked last.
     busy: bool,
     polls: u32,
 }
 
+/// How long writes are kept back at the most.
+const HOLD: Duration = Duration::from_micros(500);
+/// One in how many frames may lie in such writes.
+const HOLD_SHARE: usize = 64;
+/// At one in how many polls it is asked whether they have waited for so long.
+const HOLD_POLLS: u32 = 8;
 /// At one in how many polls that find nothing a layer that has work is asked to do some.
 const WORK_EVERY: u32 = 4;
 
@@ -319,11 +343,20 @@ impl<L: Layer> LayeredQueue<L> {
             }
         }
     }
-    /// Places the writes that wait, side by side in the order of their subpages, and passes them on.
+    /// Whether the writes that wait have been kept back for long enough.
+    fn are_due(&mut self) -> bool {
+        if !self.may_hold || self.writes.len() >= self.hold {
+            self.held_since = None;
+        }
+        !self.writes.is_empty() && self.held_since.is_none_or(|since| since.elapsed() >= HOLD)
+    }
+    /// Places the writes that wait, if they are due, side by side in the order of their subpages, and passes them on.
     fn begin_writes(&mut self) {
-        if self.writes.is_empty() {
+        if !self.are_due() {
             return;
         }
+        // What finds no place now has waited already.
+        self.held_since = None;
         if !self.layer.may_place() {
             self.busy = true;
             return;
@@ -400,7 +433,12 @@ impl<L: Layer> Queue for LayeredQueue<L> {
                 self.layer.will_locate(request.subpage.0);
                 self.reads.push(slot);
             }
-            Op::Write => self.writes.push(slot),
+            Op::Write => {
+                if self.writes.is_empty() && self.hold > 1 && self.may_hold {
+                    self.held_since = Some(Instant::now());
+                }
+                self.writes.push(slot);
+            }
         }
         Ok(())
     }
@@ -419,8 +457,12 @@ impl<L: Layer> Queue for LayeredQueue<L> {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         self.polls = self.polls.wrapping_add(1);
-        let nothing_here = self.ended.is_empty() && self.flushes.is_empty() && !self.unflushed;
+        let nothing_here = self.ended.is_empty() && self.flushes.is_empty();
         let due = self.busy && self.polls.is_multiple_of(WORK_EVERY);
+        if self.held_since.is_some() && self.polls.is_multiple_of(HOLD_POLLS) {
+            self.begin_writes();
+        }
+        let nothing_here = nothing_here && !self.unflushed;
         if self.inner.poll(&mut self.arrived) == 0 && nothing_here && !due {
             // As most polls.
             return 0;
@@ -448,7 +490,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
                     if self.layer.not_written(place.flash_page, error) && tried < PLACES_MAX {
                         // The frame is its request's until the completion is returned, so that it can be written elsewhere.
                         self.writes.push(slot);
-                        self.busy = true;
+                        (self.held_since, self.busy) = (None, true);
                     } else {
                         self.complete(slot, Err(error), completions);
                     }
@@ -485,15 +527,25 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         }
         completions.len() - before
     }
+    fn hold_writes(&mut self, may: bool) {
+        self.may_hold = may;
+    }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        self.hold = self.gathers.min(frames.len() / HOLD_SHARE).max(1);
         self.inner.use_frames(frames);
     }
     fn wait(&mut self, timeout: Option<Duration>) {
+        if self.inner.in_flight() == 0 && self.reads.is_empty() {
+            // Nothing else would end.
+            self.held_since = None;
+        }
         let _ = self.flush();
         if !self.ended.is_empty() {
             return;
         }
-        if self.busy || !self.writes.is_empty() || !self.flushes.is_empty() {
+        if let Some(left) = self.held_since.map(|since| HOLD.saturating_sub(since.elapsed())) {
+            self.inner.wait(Some(timeout.map_or(left, |t| t.min(left))));
+        } else if self.busy || !self.writes.is_empty() || !self.flushes.is_empty() {
             // The layer's own work is found by asking, not by sleeping.
             self.work();
             let short = Duration::from_micros(100);
@@ -520,7 +572,7 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 
 impl<L: Layer> Drop for LayeredQueue<L> {
     fn drop(&mut self) {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         let mut completions = Vec::new();
         while self.inner.in_flight() > 0 && begun.elapsed() < LAST_WRITES {
             self.inner.wait(Some(Duration::from_millis(1)));

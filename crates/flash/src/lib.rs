@@ -106,6 +106,8 @@ pub struct DeviceCounters {
     /// Requests of the kernel or device that this took, those tried again included: fewer where writes to neighbouring places go
     /// out as one. 0 where the medium does not count them.
     pub write_requests: u64,
+    /// The same of reads: fewer where a queue was asked to gather them ([`Queue::gather_reads`]).
+    pub read_requests: u64,
     /// Flushes completed.
     pub flushes: u64,
     /// Requests that ended in an error.
@@ -166,6 +168,15 @@ pub trait Flash: FrameContract + Send + Sync {
         let _ = frames;
         0
     }
+    /// How many neighbouring subpages of a batch it makes one request of, at the most: where that is more than one, writes cost less
+    /// the more of them are handed over together.
+    fn gathers(&self) -> usize {
+        1
+    }
+    /// How many writes a queue keeps back at the most, where it is allowed to, so that more of them go out as one request.
+    fn holds_writes(&self) -> usize {
+        0
+    }
     /// Whether [`Flash::may`] ever says no.
     fn restricts(&self) -> bool {
         false
@@ -205,6 +216,16 @@ pub trait Queue: Send {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
     /// The caller will poll in a moment: a queue whose other side is another core may start to fetch what it will look at.
     fn will_poll(&self) {}
+    /// Whether the medium may keep writes back for a while ([`Flash::holds_writes`]): nobody waits for them but who wants their frames. At
+    /// first it may not.
+    fn hold_writes(&mut self, may: bool) {
+        let _ = may;
+    }
+    /// From now on reads, too, wait for the end of the batch, and those of neighbouring places go out as one request: for who reads
+    /// what lies together. Returns whether that will be so.
+    fn gather_reads(&mut self) -> bool {
+        false
+    }
     /// Asks for the checksum of each subpage that is moved from now on, made by whoever moves it. Returns whether that will be so;
     /// if not, the caller makes them.
     fn want_checksums(&mut self) -> bool {

@@ -192,6 +192,9 @@ impl Flash for StripedFlash {
     fn dram_bytes(&self) -> usize {
         self.members.iter().map(|flash| flash.dram_bytes()).sum()
     }
+    fn gathers(&self) -> usize {
+        self.members.iter().map(|flash| flash.gathers()).max().unwrap_or(1)
+    }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.members.iter().map(|flash| flash.staging_bytes(frames)).sum()
     }
@@ -201,6 +204,7 @@ impl Flash for StripedFlash {
             reads: all.reads + one.reads,
             writes: all.writes + one.writes,
             write_requests: all.write_requests + one.write_requests,
+            read_requests: all.read_requests + one.read_requests,
             flushes: all.flushes.max(one.flushes),
             errors: all.errors + one.errors,
             device_cpu_ns: all.device_cpu_ns + one.device_cpu_ns,
@@ -302,6 +306,13 @@ impl Queue for StripedQueue {
             all &= queue.want_checksums();
         }
         all
+    }
+    fn gather_reads(&mut self) -> bool {
+        let mut any = false;
+        for queue in &mut self.queues {
+            any |= queue.gather_reads();
+        }
+        any
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.queues.iter_mut().for_each(|queue| queue.use_frames(frames.clone()));

@@ -163,6 +163,55 @@ fn model_neighbours_of_a_batch_are_one_request() {
     }
 }
 
+#[test]
+fn model_gathered_reads_find_what_single_ones_would() {
+    let directory = tempfile::tempdir().unwrap();
+    let seed = seed();
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    for (number, way) in WAYS.into_iter().enumerate() {
+        let frames = arena(128);
+        let Some((flash, mut driver)) = open(&directory.path().join(number.to_string()), way, &frames, 128) else {
+            continue;
+        };
+        for place in 0..100 {
+            fill(&frames, 0, u64::from(place) + 1);
+            driver.one(Op::Write, place, 0).unwrap();
+        }
+        let gathers = driver.queue.gather_reads();
+        let mut before = flash.counters().read_requests;
+        let mut requests = |driver: &mut Driver, reads: &[(u32, u32)]| {
+            for (place, frame) in reads {
+                driver.submit(Op::Read, *place, *frame);
+            }
+            assert!(driver.finish_all().values().all(Result::is_ok), "{way:?}");
+            let now = flash.counters().read_requests;
+            now - std::mem::replace(&mut before, now)
+        };
+        let [side_by_side, scattered, along] = [
+            Vec::from_iter((0..16).map(|i| (20 + i, i))),
+            Vec::from_iter((0..16).map(|i| (20 + i, i * 37 % 128))),
+            // What nobody wants goes to one frame.
+            Vec::from_iter((0..16).map(|i| (20 + i, if i % 3 == 1 { 127 } else { i }))),
+        ];
+        for reads in [side_by_side, scattered, along] {
+            let count = requests(&mut driver, &reads);
+            assert!(!gathers || count == 1, "{way:?}: {count} requests");
+            for (place, frame) in reads.into_iter().filter(|(_, frame)| *frame != 127) {
+                assert_eq!(stamp_of(&frames, frame), Some(u64::from(place) + 1), "{way:?}");
+            }
+        }
+        for round in 0..100 {
+            // Any places, some twice, each into a frame of its own.
+            let reads = Vec::from_iter((0..1 + random.below(100) as u32).map(|i| (random.below(100) as u32, i)));
+            requests(&mut driver, &reads);
+            for (place, frame) in reads {
+                assert_eq!(stamp_of(&frames, frame), Some(u64::from(place) + 1), "{way:?}, round {round}, seed {seed}");
+            }
+        }
+    }
+}
+
 /// The child's part: what lies before the limit is written, what lies behind it fails, in whatever company.
 fn write_across_the_limit(directory: &Path) {
     for (number, way) in WAYS.into_iter().enumerate() {

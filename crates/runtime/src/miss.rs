@@ -279,6 +279,8 @@ impl Worker {
     pub(crate) fn hand_over(&mut self) {
         if self.unflushed > 0 {
             self.unflushed = 0;
+            // A sync waits for them.
+            self.queue.hold_writes(!self.shared.cut.holds_back());
             // A medium that takes no more completes its requests with an error, which their waiters get.
             let _ = self.queue.flush();
         }

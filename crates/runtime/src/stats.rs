@@ -220,6 +220,7 @@ impl Statistics {
             ("device_reads", "Subpages read from the medium.", d.reads),
             ("device_writes", "Subpages written to the medium.", d.writes),
             ("device_write_requests", "Requests that wrote them, where the medium counts these.", d.write_requests),
+            ("device_read_requests", "Requests that read them, where the medium counts these.", d.read_requests),
             ("device_errors", "Requests that the medium ended with an error.", d.errors),
         ];
         for (name, help, value) in device {

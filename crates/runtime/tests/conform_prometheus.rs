@@ -204,10 +204,9 @@ fn the_text_says_what_the_numbers_say() {
     let device = statistics.device;
     let errors = device.errors;
     assert!(device.reads > 0 && device.writes > 0 && errors > 0);
-    let requests = device.write_requests;
-    for (name, value) in
-        [("reads", device.reads), ("writes", device.writes), ("write_requests", requests), ("errors", errors)]
-    {
+    let requests = [("write_requests", device.write_requests), ("read_requests", device.read_requests)];
+    let subpages = [("reads", device.reads), ("writes", device.writes), ("errors", errors)];
+    for (name, value) in subpages.into_iter().chain(requests) {
         let name = format!("fulgurite_device_{name}_total");
         assert_eq!(
             (families[&name].kind.as_str(), families[&name].value("", &[])),

@@ -1,5 +1,5 @@
 //! Goal: the log pays: what a pool is given to write at one time reaches the kernel as few requests, wherever the subpages belong, and
-//! so does what its reclaim copies.
+//! so does what its reclaim copies, and what it reads for that.
 //! Method: a pool on a file, through a ring and through threads; batches as an evictor hands them over, of subpages from all over; the
 //! medium's count of its requests is compared with that of subpages. What was written is read back.
 
@@ -79,12 +79,16 @@ fn batches(backend: FileBackend, extents: u32, subpages_a_request: u64) {
     // What reclaim has under way by itself comes to its end first.
     flash.layer().checkpoint().unwrap();
     let (before, copied) = (written(&*medium), flash.layer().counters().copied);
+    let reads = medium.counters().read_requests;
     for _ in 0..8 {
         flash.layer().reclaim_one().unwrap();
     }
     let (after, copied) = (written(&*medium), flash.layer().counters().copied - copied);
     let (subpages, requests) = (after.0 - before.0, after.1 - before.1);
-    println!("reclaim copied {copied}: {subpages} subpages in {requests} requests");
+    let reads = medium.counters().read_requests - reads;
+    println!("reclaim copied {copied} in {reads} reads: {subpages} subpages in {requests} requests");
+    // Threads read each by itself, and do not count them.
+    assert!(reads * 2 < copied, "{copied} copies in {reads} reads");
     assert!(copied > 0 && requests * 2 < subpages, "{subpages} subpages in {requests} requests");
 
     let expected: Vec<(u32, u64)> = expected.into_iter().collect();
@@ -105,5 +109,52 @@ fn conform_a_batch_of_a_small_pool_is_few_requests() {
 fn conform_a_batch_of_a_pool_with_streams_by_heat_is_few_requests() {
     for backend in [FileBackend::Auto, FileBackend::UringUnregistered] {
         batches(backend, 160, 2);
+    }
+}
+
+#[test]
+fn conform_writes_that_may_be_kept_back_go_out_together_and_all_go_out() {
+    const FRAMES: u32 = 1024;
+    let directory = tempfile::tempdir().unwrap();
+    let geometry = Geometry::new(120 * 64, 64, Some(SUBPAGES)).unwrap();
+    let file = FileConfig::create(directory.path().join("pool"), u64::from(geometry.flash_pages()) << 12);
+    let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&file).unwrap());
+    Pool::format(&medium, geometry, POOL, 0).unwrap();
+    let mut config = StoreConfig::default();
+    config.durability = Durability::Cache;
+    let flash = Pool::open(medium.clone(), config).unwrap().0.into_flash();
+    assert!(flash.holds_writes() > 1, "a file makes one request of neighbours");
+    let frames = Arc::new(Arena::anonymous(FRAMES as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+    let mut queue = flash.open_queue(frames, 64, Arc::new(Notifier::new().unwrap())).unwrap();
+    queue.use_frames(0..FRAMES);
+    let mut next = 0;
+    let mut requests = |may_hold: bool, writes: u32, sleep: bool| {
+        queue.hold_writes(may_hold);
+        let before = written(&*medium);
+        for _ in 0..writes {
+            let (subpage, frame) = (SubpageIndex(next * 7 % SUBPAGES), FrameIndex(next % 64));
+            queue.submit(Request { tag: next.into(), op: Op::Write, subpage, frame }).unwrap();
+            // Each is handed over by itself.
+            queue.flush().unwrap();
+            next += 1;
+        }
+        let mut ended = Vec::new();
+        while queue.in_flight() > 0 {
+            if queue.poll(&mut ended) == 0 && sleep {
+                queue.wait(Some(Duration::from_secs(5)));
+            }
+        }
+        assert!(ended.iter().all(|c| c.result.is_ok()) && ended.len() == writes as usize);
+        let after = written(&*medium);
+        (after.0 - before.0, after.1 - before.1)
+    };
+    for sleep in [false, true] {
+        let (subpages, apart) = requests(false, 16, sleep);
+        assert!(subpages >= 16 && apart >= 16, "{subpages} subpages in {apart} requests");
+        let (subpages, together) = requests(true, 16, sleep);
+        println!("sleeping {sleep}: 16 writes were {apart} requests, and {together} where they may wait");
+        assert!(subpages >= 16 && together * 2 < apart, "{together} requests, and {apart} where they may not wait");
+        // Too few for a batch, and nobody else comes: they go out all the same, by the time or by who waits.
+        assert!(requests(true, 3, sleep).0 >= 3);
     }
 }

@@ -62,22 +62,31 @@ pub struct Uring {
     notified: bool,
     /// How long dropping the ring waits for operations in flight.
     drain_limit: Duration,
-    /// Lists of pieces of gathered writes that were pushed, one after the other; never grows. Begun anew when the kernel has
+    /// Lists of pieces of gathered writes and scattered reads that were pushed, one after the other; never grows. Begun anew when the kernel has
     /// taken all that was pushed.
     pieces: Vec<Piece>,
-    /// How writes can be gathered.
+    /// How requests can have several pieces.
     gathers: Gathers,
     /// Memory in which the bytes of staged writes lie side by side; none before [`Uring::make_staging`].
     staging: ManuallyDrop<Option<Arena>>,
 }
 
-/// A piece of a gathered write, as the kernel wants it.
+/// A piece of a gathered write or a scattered read, as the kernel wants it.
 #[repr(transparent)]
 struct Piece(libc::iovec);
 // SAFETY: it points into an arena, which threads may share, and only the kernel follows it.
 unsafe impl Send for Piece {}
 
-/// How one write can take its bytes from several places.
+/// Which way the bytes go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Direction {
+    /// From the file into the arena.
+    Read,
+    /// From the arena to the file.
+    Write,
+}
+
+/// How one request can move bytes of several places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Gathers {
     /// Not at all: the kernel would look at the list later than it takes the operation (before Linux 5.5).
@@ -286,6 +295,33 @@ impl Uring {
         len: u32,
         user: u64,
     ) -> Result<(), RingFull> {
+        self.push_pieces(Direction::Write, file_offset, offsets, len, user)
+    }
+    /// The other way round: one read that puts `len` bytes at each of these offsets of the arena, one after the other. Ranges may
+    /// overlap; what lies there then is of one of them.
+    ///
+    /// # Errors
+    /// As [`Uring::push_gathered_write`].
+    ///
+    /// # Panics
+    /// As [`Uring::push_gathered_write`].
+    pub fn push_scattered_read(
+        &mut self,
+        file_offset: u64,
+        offsets: impl IntoIterator<Item = usize>,
+        len: u32,
+        user: u64,
+    ) -> Result<(), RingFull> {
+        self.push_pieces(Direction::Read, file_offset, offsets, len, user)
+    }
+    fn push_pieces(
+        &mut self,
+        direction: Direction,
+        file_offset: u64,
+        offsets: impl IntoIterator<Item = usize>,
+        len: u32,
+        user: u64,
+    ) -> Result<(), RingFull> {
         let room = self.gather_room();
         let begin = self.pieces.len();
         let (mut run, mut registered) = (None::<Range<usize>>, None);
@@ -303,7 +339,10 @@ impl Uring {
         let last = run.expect("a write of something");
         if self.pieces.len() == begin {
             let bytes = u32::try_from(last.len()).expect("far fewer than 4 GiB");
-            return self.push_write(file_offset, last.start, bytes, user);
+            return match direction {
+                Direction::Read => self.push_read(file_offset, last.start, bytes, user),
+                Direction::Write => self.push_write(file_offset, last.start, bytes, user),
+            };
         }
         if !self.list(Some(last), begin + room, &mut registered) {
             self.pieces.truncate(begin);
@@ -311,9 +350,17 @@ impl Uring {
         }
         let count = (self.pieces.len() - begin) as u32;
         let list = self.pieces[begin..].as_ptr().cast::<libc::iovec>();
-        let entry = match registered.flatten().filter(|_| self.gathers == Gathers::Registered) {
-            Some(buffer) => opcode::WritevFixed::new(types::Fixed(0), list, count, buffer).offset(file_offset).build(),
-            None => opcode::Writev::new(types::Fixed(0), list, count).offset(file_offset).build(),
+        let file = types::Fixed(0);
+        let buffer = registered.flatten().filter(|_| self.gathers == Gathers::Registered);
+        let entry = match (direction, buffer) {
+            (Direction::Read, Some(buffer)) => {
+                opcode::ReadvFixed::new(file, list, count, buffer).offset(file_offset).build()
+            }
+            (Direction::Read, None) => opcode::Readv::new(file, list, count).offset(file_offset).build(),
+            (Direction::Write, Some(buffer)) => {
+                opcode::WritevFixed::new(file, list, count, buffer).offset(file_offset).build()
+            }
+            (Direction::Write, None) => opcode::Writev::new(file, list, count).offset(file_offset).build(),
         };
         let pushed = self.push(entry, user);
         if pushed.is_err() {

@@ -49,7 +49,8 @@ pub fn on_file(session: &Session, way: Way) -> bool {
 
 /// Reads among the requests of these rounds, 0 to 1.
 fn read_share<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> f64 {
-    let (reads, writes) = outcomes.into_iter().fold((0, 0), |(r, w), o| (r + o.device_reads, w + o.write_requests()));
+    let (reads, writes) =
+        outcomes.into_iter().fold((0, 0), |(r, w), o| (r + o.read_requests(), w + o.write_requests()));
     if reads + writes > 0 { reads as f64 / (reads + writes) as f64 } else { 1.0 }
 }
 
@@ -144,6 +145,8 @@ mod tests {
         // Twelve subpages written in four requests, beside four reads.
         let gathered = Outcome { device_write_requests: 4, ..round(4, 12) };
         assert_eq!((read_share([&gathered]), write_bytes([&gathered])), (0.5, 3 * 4096));
+        let both = Outcome { device_read_requests: 2, ..gathered };
+        assert_eq!(read_share([&both]), 2.0 / 6.0);
         assert_eq!((write_bytes([&round(3, 1)]), write_bytes([&round(1, 0)])), (4096, 4096));
     }
 }

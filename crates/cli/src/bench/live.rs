@@ -209,7 +209,7 @@ fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
 
 /// Requests a second of its device in a round. Where neighbouring subpages went out together they are one.
 fn device_rate(outcome: &Outcome) -> f64 {
-    (outcome.device_reads + outcome.write_requests()) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
+    (outcome.read_requests() + outcome.write_requests()) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
 }
 
 /// Reads and writes a second, round by round, as a share of what fio got right after.
@@ -360,6 +360,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         device_reads: reads as u64,
         device_writes: writes as u64,
         device_write_requests: sum(|o| o.device_write_requests) as u64,
+        device_read_requests: sum(|o| o.device_read_requests) as u64,
         device_late: sum(|o| o.device_late) as u64,
         device_lateness_us: Spread::of(
             &one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>(),

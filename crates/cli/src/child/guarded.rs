@@ -264,6 +264,7 @@ impl<W: Workload> Runner for Guarded<W> {
             device_reads: device.reads - device_before.reads,
             device_writes: device.writes - device_before.writes,
             device_write_requests: device.write_requests - device_before.write_requests,
+            device_read_requests: device.read_requests - device_before.read_requests,
             device_late: device.late - device_before.late,
             wait_ns: counts.wait_ns - counts_before.wait_ns,
             device_lateness_ns: (device.lateness_ns_total - device_before.lateness_ns_total) / completions,

@@ -231,6 +231,8 @@ pub struct Outcome {
     pub device_writes: u64,
     /// Requests that wrote them, where the device counts these.
     pub device_write_requests: u64,
+    /// Requests that read.
+    pub device_read_requests: u64,
     /// Completions of an emulated device that were more than 5 µs late.
     pub device_late: u64,
     /// Mean lateness of its completions.
@@ -243,5 +245,9 @@ impl Outcome {
     /// Requests that wrote to the device: as many as subpages where nobody counts requests.
     pub fn write_requests(&self) -> u64 {
         if self.device_write_requests > 0 { self.device_write_requests } else { self.device_writes }
+    }
+    /// The same of those that read.
+    pub fn read_requests(&self) -> u64 {
+        if self.device_read_requests > 0 { self.device_read_requests } else { self.device_reads }
     }
 }

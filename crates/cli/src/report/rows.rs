@@ -136,6 +136,8 @@ pub struct LiveRow {
     pub device_writes: u64,
     /// Requests that wrote them: fewer where those to neighbouring places went out as one. 0 where nobody counts them.
     pub device_write_requests: u64,
+    /// Requests that read.
+    pub device_read_requests: u64,
     /// Requests a second that the file or device completes by itself in the same mix of reads and writes, at the same depth, by
     /// our own requests or by fio, whichever got more: median of measurements right after each round.
     pub device_limit_per_s: Option<f64>,

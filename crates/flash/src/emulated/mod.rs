@@ -226,6 +226,7 @@ impl Flash for EmulatedFlash {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         DeviceCounters {
             write_requests: 0,
+            read_requests: 0,
             reads: get(&c.reads),
             writes: get(&c.writes),
             flushes: get(&c.flushes),

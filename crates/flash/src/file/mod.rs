@@ -98,6 +98,7 @@ struct Medium {
     reads: AtomicU64,
     writes: AtomicU64,
     write_requests: AtomicU64,
+    read_requests: AtomicU64,
     flushes: AtomicU64,
     errors: AtomicU64,
     /// What the kernel is made to have said, for so many results.
@@ -135,7 +136,7 @@ impl FileFlash {
                 config.path.display()
             ));
         }
-        let [reads, writes, write_requests, flushes, errors] = [0; 5].map(AtomicU64::new);
+        let [reads, writes, write_requests, read_requests, flushes, errors] = [0; 6].map(AtomicU64::new);
         let poisoned = AtomicBool::new(false);
         let medium = Medium {
             file: Arc::new(file),
@@ -144,6 +145,7 @@ impl FileFlash {
             reads,
             writes,
             write_requests,
+            read_requests,
             flushes,
             errors,
             #[cfg(test)]
@@ -207,12 +209,16 @@ impl Flash for FileFlash {
         let threads = matches!(self.backend, FileBackend::Threads(_));
         if threads || frames < uring::STAGING_FROM { 0 } else { uring::STAGING_BYTES }
     }
+    fn gathers(&self) -> usize {
+        runs::RUN_MAX
+    }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         DeviceCounters {
             reads: get(&self.medium.reads),
             writes: get(&self.medium.writes),
             write_requests: get(&self.medium.write_requests),
+            read_requests: get(&self.medium.read_requests),
             flushes: get(&self.medium.flushes),
             errors: get(&self.medium.errors),
             ..DeviceCounters::default()
@@ -276,9 +282,9 @@ impl Medium {
     fn judge(&self, op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
         judge(op, self.scripted(result), tries)
     }
-    /// Whether a request of so many writes did all of them. If not, each is to be tried by itself: which of them the kernel would
+    /// Whether a request of so many subpages moved all of them. If not, each is to be tried by itself: which of them the kernel would
     /// not do, and which it was only kept from by its neighbours, only that can tell.
-    fn all_written(&self, count: usize, result: i32) -> bool {
+    fn all_moved(&self, count: usize, result: i32) -> bool {
         self.scripted(result) == (count * SUBPAGE_BYTES) as i32
     }
     #[cfg(test)]
@@ -293,6 +299,13 @@ impl Medium {
     /// Counts requests of the kernel that write.
     fn count_write_requests(&self, count: u64) {
         self.write_requests.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// The same of those that read.
+    fn count_read_requests(&self, count: u64) {
+        if count > 0 {
+            self.read_requests.fetch_add(count, Ordering::Relaxed);
+        }
     }
 
     /// Counts a request that has ended, and poisons the medium if it was a flush that failed.

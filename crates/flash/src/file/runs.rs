@@ -1,9 +1,9 @@
-//! Which writes of a batch go to the kernel as one request: those whose places follow one another.
+//! Which requests of a batch go to the kernel as one: those whose places follow one another.
 //!
 //! A log gives consecutive places to what is written together, and a disk does one write of 64 KiB at about the price of one of
-//! 4 KiB. Reads are left alone: those of a program lie anywhere, and looking for neighbours would cost each of them.
+//! 4 KiB. Reads are left alone unless somebody asks: those of a program lie anywhere, and looking for neighbours would cost each of them.
 //!
-//! Invariant: every write of the batch is in exactly one run; within a run each place is the one before it plus one.
+//! Invariant: every request of the batch is in exactly one run; within a run each place is the one before it plus one.
 
 use fulgurite_sys::direct_file::GATHERED_MAX;
 
@@ -12,7 +12,7 @@ use fulgurite_sys::direct_file::GATHERED_MAX;
 pub(super) const RUN_MAX: usize = 64;
 const _: () = assert!(RUN_MAX <= GATHERED_MAX);
 
-/// Sorts a batch by place and cuts it into runs. Two writes to one place never share one.
+/// Sorts a batch by place and cuts it into runs. Two requests for one place never share one.
 pub(super) fn runs<T>(batch: &mut [T], place: impl Fn(&T) -> u32) -> impl Iterator<Item = &[T]> {
     batch.sort_unstable_by_key(&place);
     batch.chunk_by(move |a, b| place(a).checked_add(1) == Some(place(b))).flat_map(|run| run.chunks(RUN_MAX))

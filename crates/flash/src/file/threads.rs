@@ -138,7 +138,7 @@ impl Pool {
         let place = run[0].request.subpage.linear();
         let result = self.medium.file.write_gathered_at(place, &self.frames, offsets, SUBPAGE_BYTES);
         let result = result.map_or_else(|e| -e.raw_os_error().unwrap_or(5), |n| n as i32);
-        self.medium.all_written(run.len(), result)
+        self.medium.all_moved(run.len(), result)
     }
 
     fn serve_one(&self, request: &Request) -> Result<(), FlashError> {

@@ -1,6 +1,6 @@
 //! One worker's queue on a file, through io_uring.
 //!
-//! Reads go straight into the kernel's ring and are handed over in batches; writes wait for the end of the batch, where those to
+//! Reads go straight into the kernel's ring and are handed over in batches; writes (and reads of who asks for that) wait for the end of the batch, where those to
 //! neighbouring places become one request of the kernel, a run. Where the frames of a run lie all over the arena, their bytes are
 //! copied side by side first, into a stage: a device, and the kernel before it, take a request of one piece at a fraction of what as
 //! many pieces as subpages cost (a virtual disk writes 256 KiB in 64 pieces at half its rate).
@@ -8,7 +8,7 @@
 //! Completions are looked for in shared memory. Short transfers and put-off requests are tried again here, so that the caller sees
 //! only ends; a run that the kernel did not do whole is taken apart, so that an error hits the writes that have it and no others.
 //!
-//! Invariants: a write waits in `batch`, or is alone in the ring, or is linked into a run whose first write names it there, and the
+//! Invariants: a request waits in a batch, or is alone in the ring, or is linked into a run whose first one names it there, and the
 //! stage it has, if any: a stage is free, or belongs to one run that the kernel has not ended. A request that was pushed into the
 //! ring ends by the kernel's completion and in no other way. When the ring itself fails (a call that enters the kernel does, for
 //! good), nothing new is taken; what the kernel has may still be moving, and nobody can tell, so it stays in flight until it is found
@@ -47,6 +47,11 @@ pub(super) struct UringQueue {
     under_way: Box<[UnderWay]>,
     /// Writes of this batch: place and slot.
     batch: Vec<(u32, u32)>,
+    /// The same of reads, where these are gathered.
+    reads: Vec<(u32, u32)>,
+    gathers_reads: bool,
+    /// Reads pushed singly, and not counted yet.
+    uncounted: u64,
     /// Results of one poll, as the ring gave them.
     ended: Vec<(u32, i32)>,
     /// To be tried again, when the ring had no room for them.
@@ -68,9 +73,9 @@ struct UnderWay {
     subpage: SubpageIndex,
     frame: FrameIndex,
     tries: Tries,
-    /// The next write of the same run, or [`LAST`].
+    /// The next request of the same run, or [`LAST`].
     next: u32,
-    /// Of the first write of a run: its stage, or [`LAST`].
+    /// Of the first one of a run: its stage, or [`LAST`].
     stage: u32,
 }
 /// No slot: the end of a run, and of what is alone. And no stage.
@@ -87,6 +92,9 @@ impl UringQueue {
             slots: Slots::new(depth),
             under_way: vec![idle; depth].into(),
             batch: Vec::with_capacity(depth),
+            reads: Vec::new(),
+            gathers_reads: false,
+            uncounted: 0,
             ended: Vec::with_capacity(depth),
             again: Vec::with_capacity(depth),
             stages: Vec::new(),
@@ -107,11 +115,21 @@ impl UringQueue {
         }
     }
 
-    /// Puts the writes of the batch into the ring, neighbours as one request.
-    fn push_writes(&mut self) {
-        if self.batch.is_empty() {
-            return;
+    /// Puts what waits for the end of the batch into the ring, neighbours as one request.
+    fn push_batch(&mut self) {
+        let mut reads = std::mem::take(&mut self.reads);
+        let mut requests = std::mem::take(&mut self.uncounted);
+        for run in runs::runs(&mut reads, |read| read.0) {
+            requests += self.push_run(Op::Read, run);
         }
+        reads.clear();
+        self.reads = reads;
+        self.medium.count_read_requests(requests);
+        if !self.batch.is_empty() {
+            self.push_writes();
+        }
+    }
+    fn push_writes(&mut self) {
         let mut batch = std::mem::take(&mut self.batch);
         if self.medium.is_poisoned() {
             // A flush has failed since they were submitted.
@@ -122,14 +140,14 @@ impl UringQueue {
         }
         let mut requests = 0;
         for run in runs::runs(&mut batch, |write| write.0) {
-            requests += self.push_run(run);
+            requests += self.push_run(Op::Write, run);
         }
         batch.clear();
         self.batch = batch;
         self.medium.count_write_requests(requests);
     }
     /// Returns how many requests that takes.
-    fn push_run(&mut self, run: &[(u32, u32)]) -> u64 {
+    fn push_run(&mut self, op: Op, run: &[(u32, u32)]) -> u64 {
         let &[(place, first), .., (_, last)] = run else {
             return self.push_singly(run);
         };
@@ -137,13 +155,15 @@ impl UringQueue {
         let offsets = run.iter().map(|write| frame_of(write) * SUBPAGE_BYTES);
         let place = SubpageIndex(place).linear();
         let pieces = 1 + run.windows(2).filter(|pair| frame_of(&pair[0]) + 1 != frame_of(&pair[1])).count();
-        let stage = if pieces > 1 && pieces * PIECE_MAX >= run.len() { self.stages.pop() } else { None };
+        let staged = op == Op::Write && pieces > 1 && pieces * PIECE_MAX >= run.len();
+        let stage = if staged { self.stages.pop() } else { None };
         let pushed = match stage {
             Some(stage) => {
                 let at = stage as usize * STAGE_BYTES;
                 self.ring.push_staged_write(place, at, offsets, SUBPAGE_BYTES as u32, first.into())
             }
             None if run.len() > self.ring.gather_room() => Err(RingFull),
+            None if op == Op::Read => self.ring.push_scattered_read(place, offsets, SUBPAGE_BYTES as u32, first.into()),
             None => self.ring.push_gathered_write(place, offsets, SUBPAGE_BYTES as u32, first.into()),
         };
         if pushed.is_err() {
@@ -157,24 +177,24 @@ impl UringQueue {
         debug_assert_eq!(self.under_way[last as usize].next, LAST);
         1
     }
-    fn push_singly(&mut self, writes: &[(u32, u32)]) -> u64 {
-        for &(_, slot) in writes {
+    fn push_singly(&mut self, requests: &[(u32, u32)]) -> u64 {
+        for &(_, slot) in requests {
             if self.push(slot).is_err() {
                 // The ring has room for as many as there are slots, so this is never seen; the next poll tries again.
                 self.again.push(slot);
             }
         }
-        writes.len() as u64
+        requests.len() as u64
     }
 
-    /// Ends a run that the kernel did whole; else its writes are to be tried again, each by itself.
+    /// Ends a run that the kernel did whole; else its requests are to be tried again, each by itself.
     fn settle_run(&mut self, first: u32, result: i32, again: &mut Vec<u32>, completions: &mut Vec<Completion>) {
         let (mut count, mut slot) = (0, first);
         while slot != LAST {
             count += 1;
             slot = self.under_way[slot as usize].next;
         }
-        let whole = self.medium.all_written(count, result);
+        let whole = self.medium.all_moved(count, result);
         let stage = std::mem::replace(&mut self.under_way[first as usize].stage, LAST);
         self.stages.extend((stage != LAST).then_some(stage));
         let mut slot = first;
@@ -229,6 +249,8 @@ impl UringQueue {
                 None => {
                     let writes = again.iter().filter(|slot| self.under_way[**slot as usize].op == Op::Write).count();
                     self.medium.count_write_requests(writes as u64);
+                    let reads = again.iter().filter(|slot| self.under_way[**slot as usize].op == Op::Read).count();
+                    self.medium.count_read_requests(reads as u64);
                     again.retain(|&slot| self.push(slot).is_err());
                 }
             }
@@ -275,9 +297,13 @@ impl Queue for UringQueue {
             UnderWay { op, subpage, frame, tries: Tries::default(), next: LAST, stage: LAST };
         if op == Op::Write {
             self.batch.push((subpage.0, slot));
+        } else if op == Op::Read && self.gathers_reads {
+            self.reads.push((subpage.0, slot));
         } else if self.push(slot).is_err() {
             self.slots.release(slot);
             return Err(QueueFull);
+        } else if op == Op::Read {
+            self.uncounted += 1;
         }
         Ok(())
     }
@@ -285,7 +311,7 @@ impl Queue for UringQueue {
         if let Some(error) = self.failed {
             return Err(error);
         }
-        self.push_writes();
+        self.push_batch();
         self.hand_over()
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
@@ -294,7 +320,7 @@ impl Queue for UringQueue {
             // What was pushed and not handed over: the kernel may take it after all.
             let _ = self.ring.submit();
             // It never sees what was not even pushed.
-            while let Some((_, slot)) = self.batch.pop() {
+            while let Some((_, slot)) = self.batch.pop().or_else(|| self.reads.pop()) {
                 self.end(slot, Err(error), completions);
             }
         }
@@ -305,6 +331,11 @@ impl Queue for UringQueue {
         }
         completions.append(&mut self.refused);
         completions.len() - before
+    }
+    fn gather_reads(&mut self) -> bool {
+        self.reads.reserve(self.slots.depth());
+        self.gathers_reads = true;
+        true
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         let end = frames.end.min(self.frame_count) as usize;
@@ -317,9 +348,10 @@ impl Queue for UringQueue {
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         if self.failed.is_none() {
-            self.push_writes();
+            self.push_batch();
         }
-        if !self.refused.is_empty() || (self.failed.is_some() && !self.batch.is_empty()) {
+        let unseen = !self.batch.is_empty() || !self.reads.is_empty();
+        if !self.refused.is_empty() || self.failed.is_some() && unseen {
             return;
         }
         if self.failed.is_some() {
@@ -338,7 +370,7 @@ impl Queue for UringQueue {
         self.ring.bytes()
             + self.slots.bytes()
             + self.under_way.len() * size_of::<UnderWay>()
-            + self.batch.capacity() * 8
+            + (self.batch.capacity() + self.reads.capacity()) * 8
             + self.ended.capacity() * 8
             + (self.again.capacity() + self.stages.capacity()) * 4
             + self.refused.capacity() * size_of::<Completion>()
