@@ -763,8 +763,9 @@ impl Worker {
     fn set_frames(&mut self, count: u32) {
         let count = count.clamp(1, self.held.len() as u32);
         self.frame_limit = count;
-        // What is kept back is missing from the stock.
-        self.low_water = (count as usize / 8).min(64 + 2 * self.shared.flash.holds_writes());
+        // What the medium keeps back is missing from the stock.
+        let kept_back = (2 * self.shared.flash.holds_writes()).min(count as usize / 128);
+        self.low_water = (count as usize / 8).min(64 + kept_back);
         for local in (0..count).rev() {
             if std::mem::take(&mut self.held[local as usize].out) {
                 self.free.push(self.first_frame + local);

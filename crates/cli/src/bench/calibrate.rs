@@ -35,6 +35,9 @@ pub struct Plan {
     pub misses_per_op: f64,
     /// Requests in a round.
     pub count: u64,
+    /// Requests before these, in each round, that are not measured: whoever ran before has left the processor's caches full of its own,
+    /// and a short round would tell of that.
+    pub lead_in: u64,
     /// Requests before the first round, until the cache holds what it will hold.
     pub warm_up: u64,
 }
@@ -54,6 +57,7 @@ impl Plan {
         self.misses_per_op *= times;
         self.transactions *= times as u64;
         self.count = (self.count / times as u64).max(64);
+        self.lead_in /= times as u64;
         self.warm_up = (self.warm_up / times as u64).max(64);
         self
     }
@@ -76,6 +80,9 @@ impl Plan {
 
 /// How many times as long as dram-only's round time the slowest configuration may take, about.
 const LONGEST_ROUND: f64 = 8.0;
+/// How long plain memory takes for what is not measured at the beginning of a round: to fetch the hot part of its data from DRAM into
+/// all of a last-level cache of 32 MiB takes some 20 ms. No more than a quarter of a round.
+const LEAD_IN_S: f64 = 0.02;
 /// The same for the search for the misses of a request, at one exponent.
 const LONGEST_SEARCH: f64 = 20.0;
 /// A miss that is waited for, in seconds: AstriFlash's 50 µs and what it costs around it.
@@ -150,7 +157,8 @@ impl Bench<'_> {
         let frames = (self.session.dram_bytes / 4096) as f64;
         let fill = if misses > 0.0 { 2.0 * frames / misses } else { 0.0 };
         let warm_up = (fill as u64).clamp(count / 2, count * 3);
-        Ok(Plan { calibration, transactions: 1, misses_per_op: misses, count, warm_up })
+        let lead_in = ((per_second * LEAD_IN_S) as u64).min(count / 4);
+        Ok(Plan { calibration, transactions: 1, misses_per_op: misses, count, lead_in, warm_up })
     }
 
     /// The smallest exponent at which the requests' own computing reaches the distance asked for, or the largest there is.

@@ -21,7 +21,7 @@ pub struct Contestant {
     pub running: Option<Running>,
     /// One for each round that it ran in.
     pub outcomes: Vec<Outcome>,
-    /// Hash of all requests executed, of the warm-up too.
+    /// Hash of all requests executed, of those that are not measured too.
     pub request_hash: u64,
     /// The workload's invariant in the end.
     pub invariant: Option<u64>,
@@ -119,8 +119,13 @@ fn run_all(
     let mut twin = None;
     for round in 0..=rounds {
         let (warm_up, count) = (round == 0, if round == 0 { plan.warm_up } else { plan.count });
-        let batch = plan.batch(image.params.seed, first, count, Load::Closed);
-        first += count;
+        let mut next = |count| {
+            let batch = plan.batch(image.params.seed, first, count, Load::Closed);
+            first += count;
+            batch
+        };
+        let lead_in = Some(plan.lead_in).filter(|count| !warm_up && *count > 0).map(&mut next);
+        let batch = next(count);
         let order = ran.contestants.len();
         for turn in 0..order {
             let one = &mut ran.contestants[(turn + round as usize) % order];
@@ -134,9 +139,14 @@ fn run_all(
             if let Some(cluster) = one.way.page_cluster {
                 session.helper.page_cluster(cluster)?;
             }
-            match running.child.run(&batch) {
+            let mut request_hash = 0;
+            let led_in = lead_in.as_ref().map_or(Ok(()), |lead_in| {
+                running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
+            });
+            match led_in.and_then(|()| running.child.run(&batch)) {
                 Ok(outcome) => {
-                    one.request_hash = one.request_hash.wrapping_add(outcome.request_hash);
+                    request_hash = outcome.request_hash.wrapping_add(request_hash);
+                    one.request_hash = one.request_hash.wrapping_add(request_hash);
                     if warm_up && on_file && twin.is_none() {
                         twin = beside::twin_for(session, image, &outcome)?;
                     }
