@@ -76,7 +76,9 @@ pub enum Violation {
     WrittenTwice { value: u64 },
     #[error("{0} is in part before and in part after {1}")]
     Entangled(Zone, Zone),
-    #[error("{value:#x} had been reached by an operation that returned at {responded}, and one on what comes before it began only at {invoked}")]
+    #[error(
+        "{value:#x} had been reached by an operation that returned at {responded}, and one on what comes before it began only at {invoked}"
+    )]
     Backwards { value: u64, invoked: u64, responded: u64 },
 }
 
@@ -124,7 +126,10 @@ pub fn register(history: &mut [Operation]) -> Result<(), Violation> {
 /// The zone of the operations on one value, the write at the head. None for a write that nobody has seen, and may never come.
 fn zone(cluster: &[Operation]) -> Result<Option<Zone>, Violation> {
     let value = cluster[0].value;
-    assert!(cluster.iter().all(|op| 0 < op.invoked && op.invoked <= op.responded), "stamps of {value:#x} make no sense");
+    assert!(
+        cluster.iter().all(|op| 0 < op.invoked && op.invoked <= op.responded),
+        "stamps of {value:#x} make no sense"
+    );
     let (mut first_return, mut last_call) = (NEVER, 0);
     if value == INITIAL {
         assert!(cluster[0].kind == Kind::Read, "the first value is written");

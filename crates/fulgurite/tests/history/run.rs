@@ -58,8 +58,11 @@ pub struct Plan {
 const FIBERS: u64 = 48;
 /// Operations of a run, about.
 pub const OPERATIONS: u64 = 96_000;
-/// Flash pages of a pool: many times what is live, so that hundreds of write-backs may come between two syncs.
-const POOL_PAGES: u32 = 4096;
+/// Flash pages of a pool: several times what is live, so that hundreds of write-backs may come between two syncs; not so many that
+/// extents become empty before they are wanted, and nothing is reclaimed.
+const POOL_PAGES: u32 = 1536;
+/// So many reads of a pool and as many writes fail for good, ever more seldom.
+const BAD_PLACES: u64 = 12;
 
 /// What a run has come to.
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,8 +131,14 @@ impl Medium {
                 rule(Op::Read, 80, Fault::Fails(FlashError::Short)),
                 rule(Op::Write, 6, eio),
             ]),
-            // A place that fails is not used any more: few, so that the pool lasts.
-            Medium::FaultyPool => rules.extend([rule(Op::Read, 60, eio), rule(Op::Write, 400, eio)]),
+            // A place that fails is not used any more, nor are those beside it: few do, so that there is room to the end. EAGAIN says
+            // nothing of the place.
+            Medium::FaultyPool => {
+                let again = Fault::Fails(FlashError::Io(11));
+                rules.extend([rule(Op::Read, 60, again), rule(Op::Write, 60, again)]);
+                let nth = |op, n| Rule { op: Some(op), when: When::Nth(n), fault: eio };
+                rules.extend((1..=BAD_PLACES).flat_map(|n| [nth(Op::Write, 30 * n * n), nth(Op::Read, 40 * n * n)]));
+            }
             Medium::Memory | Medium::Emulated | Medium::Pool => {}
         }
         // The first rule that hits decides.
@@ -142,7 +151,8 @@ impl Medium {
             // No sync came in time: it says so, and nothing was changed.
             Medium::Pool => |error| matches!(error, AccessError::Flash { source: FlashError::NoSpace, .. }),
             Medium::Faulty | Medium::FaultyPool => |error| {
-                let expected = |e: &FlashError| matches!(e, FlashError::Io(5) | FlashError::Short | FlashError::NoSpace);
+                let expected =
+                    |e: &FlashError| matches!(e, FlashError::Io(5 | 11) | FlashError::Short | FlashError::NoSpace);
                 matches!(error, AccessError::Flash { source, .. } if expected(source))
             },
         }
@@ -220,7 +230,9 @@ fn disturb(runtime: &Runtime, plan: &Plan, stop: &AtomicBool) -> u64 {
     while !stop.load(Ordering::Relaxed) {
         match plan.meanwhile {
             Meanwhile::Nothing => break,
-            Meanwhile::Squeezes => runtime.set_dram(if done % 2 == 0 { half } else { full }).expect("enough for frames"),
+            Meanwhile::Squeezes => {
+                runtime.set_dram(if done % 2 == 0 { half } else { full }).expect("enough for frames")
+            }
             Meanwhile::Syncs => {
                 let synced = runtime.write_back();
                 assert!(faulty || matches!(synced, Ok(()) | Err(FlashError::NoSpace)), "{synced:?}");
@@ -272,7 +284,10 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
     log.append(at_rest(&runtime, &table, 0));
     let counts = runtime.statistics().total().counts;
     // What was handed over before the faults ended may fail still, once.
-    runtime.write_back().or_else(|_| runtime.write_back()).map_err(|e| format!("nothing fails any more: {e}"))?;
+    runtime.write_back().or_else(|_| runtime.write_back()).map_err(|error| {
+        let pool = ground.pool.as_ref().map(|pool| (pool.info(), pool.uses()));
+        format!("nothing fails any more, and still not all can be written back: {error}; {pool:?}")
+    })?;
     report.reclaimed = ground.pool.as_ref().map_or(0, |pool| pool.counters().reclaimed);
     drop(runtime);
     if plan.medium.is_pool() {
