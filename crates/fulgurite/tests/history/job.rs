@@ -131,7 +131,12 @@ impl Hand {
 
     /// How long to hold on to a view, now and then, with the core: whoever wants the frame meanwhile must not get it.
     fn pause(&mut self) -> u32 {
-        if self.random.one_in(16) { self.random.below(100) as u32 } else { 0 }
+        match self.random.below(100) {
+            // As long as a device takes to write.
+            0 => self.random.below(2000) as u32,
+            1..7 => self.random.below(100) as u32,
+            _ => 0,
+        }
     }
 
     /// Notes what was found. `owner` is the key that the values of this place are written to.
