@@ -288,7 +288,15 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
         let pool = ground.pool.as_ref().map(|pool| (pool.info(), pool.uses()));
         format!("nothing fails any more, and still not all can be written back: {error}; {pool:?}")
     })?;
-    report.reclaimed = ground.pool.as_ref().map_or(0, |pool| pool.counters().reclaimed);
+    if let Some(pool) = &ground.pool {
+        let counters = pool.counters();
+        report.reclaimed = counters.reclaimed;
+        // A medium that fails no read has what was written to it.
+        if plan.medium == Medium::Pool && counters.damaged > 0 {
+            log.wrong.insert(0, format!("a copy was not what was written: {counters:?}, {:?}", pool.info()));
+        }
+        log.wrong.extend(pool.audit());
+    }
     drop(runtime);
     if plan.medium.is_pool() {
         ground.open_pool();
