@@ -2,7 +2,7 @@
 
 TOOLS := scripts/with-tools
 
-.PHONY: help demo test bench soak fmt clean
+.PHONY: help demo test bench soak mutants fmt clean
 
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
@@ -10,7 +10,10 @@ help:
 	@echo "make test    everything that must hold: format, lints, tests, models, sanitizer, documents, quick benchmarks"
 	@echo "make bench   the figures, into docs/results/ (some hours; 30 GiB of disk, for the file"
 	@echo "             that FLASH=PATH names and those beside it; root for the comparison with swap)"
-	@echo "make soak    the randomised tests with ever new seeds, for MINUTES (60)"
+	@echo "make soak    50 M operations whose history is checked, some mutants (MUTANTS=no: none), then"
+	@echo "             the randomised tests with ever new seeds, for MINUTES (60)"
+	@echo "make mutants change one thing at a time in format, policy and store: do the tests notice?"
+	@echo "             (many hours; SHARD=k/n does a part)"
 	@echo "make fmt     format the sources"
 	@echo "make clean   remove what was built"
 
@@ -25,6 +28,9 @@ bench:
 
 soak:
 	@$(TOOLS) scripts/soak
+
+mutants:
+	@$(TOOLS) scripts/mutants
 
 fmt:
 	@$(TOOLS) cargo fmt --all

@@ -373,6 +373,17 @@ mod tests {
             bad[at] = value;
             assert_eq!(with_sum(bad), Err(NotDirectory::Malformed), "byte {at} = {value}");
         }
+        let space = |free: &[(u32, u32)]| {
+            let free = free.iter().map(|&(first, count)| PageRange { first, count }).collect();
+            Space { pages: 40, next: 20, free }
+        };
+        for good in [&[(1, 1), (3, 1)][..], &[(2, 17)], &[(18, 1)]] {
+            assert_eq!(Space::decode(&space(good).encode()), Ok(Some(space(good))));
+        }
+        // Side by side, one over the other, out of order, empty, of the directory's page, up to what was never handed out.
+        for bad in [&[(1, 2), (3, 1)][..], &[(1, 3), (3, 1)], &[(3, 1), (1, 1)], &[(5, 0)], &[(0, 1)], &[(18, 2)]] {
+            assert!(!space(bad).is_sound(), "{bad:?}");
+        }
         let mut bad = entry().encode();
         bad[NAME_AT] = 0xFF;
         let sum = crc32c(&bad[4..]);

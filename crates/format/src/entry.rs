@@ -238,6 +238,7 @@ impl fmt::Display for PageEntry {
 pub const fn subpages_per_page(subpage_bytes: usize) -> u32 {
     (PAGE_BYTES / subpage_bytes) as u32
 }
+const _: () = assert!(subpages_per_page(4096) == 16 && subpages_per_page(8192) == 8);
 
 /// Places subpages as the paper does: each at start + s, or as many pages' subpages further on as it takes to find a flash page that
 /// `free` accepts. None when all of a subpage's places are taken.

@@ -50,7 +50,7 @@ pub const SUBPAGE_SHIFT: u32 = 12;
 pub const PAGE_BYTES: usize = 64 * 1024;
 /// Bytes in a huge page of the processor, in which frames are laid out.
 pub const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
-const _: () = assert!(SUBPAGE_BYTES == 1 << SUBPAGE_SHIFT);
+const _: () = assert!(SUBPAGE_BYTES == 1 << SUBPAGE_SHIFT && PAGE_BYTES == 1 << 16 && HUGE_PAGE_BYTES == 1 << 21);
 
 /// Data that may lie in flash memory: any bit pattern is a value, no padding, no pointers into the process.
 pub trait Plain: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable + Copy + 'static {}

@@ -126,6 +126,10 @@ mod tests {
         let mut bytes = Vec::new();
         assert!(member(20).encode(&mut bytes));
         assert_eq!(Member::decode(&bytes), Ok(member(20)));
+        let most = Member { bands: vec![Band { rows: 1, members: 1 }; BANDS_MAX], ..member(1) };
+        let mut full = Vec::new();
+        assert!(most.encode(&mut full));
+        assert_eq!(Member::decode(&full), Ok(most), "as many bands as there may be");
         for cut in 0..bytes.len() {
             assert_eq!(Member::decode(&bytes[..cut]), Err(Malformed), "{cut} bytes");
         }

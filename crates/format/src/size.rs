@@ -131,6 +131,36 @@ mod tests {
         assert!(matches!(parse_bytes("99999999999T"), Err(ParseUnitError::TooLarge(_))));
     }
     #[test]
+    fn sizes_people_read() {
+        for (bytes, text) in [
+            (0, "0 B"),
+            (1023, "1023 B"),
+            (1024, "1.0 KiB"),
+            (1536, "1.5 KiB"),
+            (64 << 20, "64.0 MiB"),
+            (3 << 29, "1.5 GiB"),
+            (1 << 40, "1.0 TiB"),
+            (5 << 50, "5120.0 TiB"),
+        ] {
+            assert_eq!(format_bytes(bytes), text);
+        }
+    }
+    #[test]
+    fn times_people_read() {
+        for (ns, text) in [
+            (0, "0 ns"),
+            (999, "999 ns"),
+            (1_000, "1 µs"),
+            (10_500, "10.5 µs"),
+            (1_000_000, "1 ms"),
+            (1_500_000, "1.5 ms"),
+            (1_000_000_000, "1 s"),
+            (90_000_000_000, "90 s"),
+        ] {
+            assert_eq!(format_duration(Duration::from_nanos(ns)), text);
+        }
+    }
+    #[test]
     fn times_people_write() {
         assert_eq!(parse_duration("10us"), Ok(Duration::from_micros(10)));
         assert_eq!(parse_duration("0"), Ok(Duration::ZERO));

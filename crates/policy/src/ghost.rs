@@ -174,7 +174,11 @@ mod tests {
     }
 
     #[test]
-    fn subpage_zero_is_not_there_to_begin_with() {
-        assert!(!Ghost::new(4).take(SubpageIndex(0)));
+    fn subpage_zero_is_not_there_before_it_was_evicted() {
+        let mut ghost = Ghost::new(100);
+        assert!(!ghost.take(SubpageIndex(0)));
+        ghost.insert(SubpageIndex(5));
+        assert!(!ghost.take(SubpageIndex(0)));
+        assert!(ghost.take(SubpageIndex(5)) && !ghost.take(SubpageIndex(5)), "once");
     }
 }

@@ -120,3 +120,34 @@ impl List {
         found
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pushed_is_there_front_to_back_until_it_is_taken() {
+        let (mut links, mut list) = ([Link::OUT; 6], List::EMPTY);
+        let found = |list: &List, links: &[Link]| list.check(|at| links[at as usize]);
+        assert_eq!(found(&list, &links), [0; 0]);
+        for at in [4, 1, 5, 2] {
+            list.push_front(&mut links[..], at);
+        }
+        assert_eq!(found(&list, &links), [2, 5, 1, 4]);
+        assert_eq!(list.back_to_front(None, |at| links[at as usize]).collect::<Vec<_>>(), [4, 1, 5, 2]);
+        assert_eq!(list.back_to_front(Some(5), |at| links[at as usize]).collect::<Vec<_>>(), [5, 2]);
+        list.remove(&mut links[..], 5);
+        assert_eq!(list.pop_back(&mut links[..]), Some(4));
+        assert_eq!((found(&list, &links), list.len(), list.front()), (vec![2, 1], 2, Some(2)));
+        let out = links.map(Link::is_out);
+        assert_eq!(out, [true, false, false, true, true, true]);
+    }
+    #[test]
+    #[should_panic(expected = "points back to where it was reached from")]
+    fn a_list_that_was_cut_is_found() {
+        let (mut links, mut list) = ([Link::OUT; 3], List::EMPTY);
+        (0..3).for_each(|at| list.push_front(&mut links[..], at));
+        links[1].prev = 0;
+        list.check(|at| links[at as usize]);
+    }
+}

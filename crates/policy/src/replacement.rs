@@ -274,6 +274,13 @@ mod tests {
     }
 
     #[test]
+    fn every_policy_says_how_many_frames_it_is_for() {
+        for policy in ReplacementPolicy::ALL {
+            let replacement = AnyReplacement::new(policy, 17);
+            assert_eq!((replacement.capacity(), replacement.len(), replacement.is_empty()), (17, 0, true), "{policy}");
+        }
+    }
+    #[test]
     fn bytes_per_frame_is_an_upper_bound() {
         for policy in ReplacementPolicy::ALL {
             for capacity in [1_000, 4_096, 5_000, 16_384, 18_205, 100_000] {

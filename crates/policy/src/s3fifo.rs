@@ -333,3 +333,41 @@ impl Replacement for S3Fifo {
         assert_eq!(placed, self.len(), "frames counted");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Nothing is marked or pinned.
+    struct Idle;
+    impl FrameView for Idle {
+        fn take_referenced(&mut self, _: FrameIndex) -> bool {
+            false
+        }
+        fn evictable(&mut self, _: FrameIndex) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn main_gives_where_few_are_young() {
+        let mut policy = S3Fifo::new(40);
+        (0..40).for_each(|n| policy.inserted(FrameIndex(n), SubpageIndex(100 + n)));
+        for frame in (0..38).chain(0..38) {
+            policy.touched(FrameIndex(frame));
+        }
+        // All are young: those that were used twice go to main, the first that was not goes.
+        assert_eq!(
+            (policy.victim(&mut Idle), policy.last_victim_holds()),
+            (Some(FrameIndex(38)), Some(SubpageIndex(138)))
+        );
+        assert_eq!(policy.main_len(), 38);
+        // One of 39 is young, which is fewer than a tenth: main's oldest goes.
+        assert_eq!(
+            (policy.victim(&mut Idle), policy.last_victim_holds()),
+            (Some(FrameIndex(0)), Some(SubpageIndex(100)))
+        );
+        assert_eq!((policy.len(), policy.main_len(), policy.capacity()), (38, 37, 40));
+        policy.check();
+    }
+}

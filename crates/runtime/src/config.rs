@@ -7,6 +7,7 @@ use fulgurite_flash::Flash;
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 
+use crate::planted::Planted;
 use crate::{frames, near, runtime::Runtime, table};
 
 /// Why a runtime could not be built. Nothing was started.
@@ -95,6 +96,7 @@ pub struct Builder {
     pub(crate) device_timeout: Duration,
     pub(crate) run_limit: Duration,
     pub(crate) gate_timeout: Duration,
+    pub(crate) planted: Option<Planted>,
 }
 
 impl Builder {
@@ -124,6 +126,7 @@ impl Builder {
             device_timeout: Duration::from_secs(10),
             run_limit: Duration::from_secs(1),
             gate_timeout: Duration::from_secs(10),
+            planted: None,
         }
     }
     /// The DRAM budget in bytes: a hard cap on everything, tables, stacks, rings and buffers included.
@@ -226,6 +229,12 @@ impl Builder {
     /// How long a sync or a roll back waits for write sections that are open.
     pub fn gate_timeout(mut self, time: Duration) -> Self {
         self.gate_timeout = time;
+        self
+    }
+    /// A bug on purpose.
+    #[doc(hidden)]
+    pub fn plant(mut self, bug: Planted) -> Self {
+        self.planted = Some(bug);
         self
     }
     /// Starts the runtime.

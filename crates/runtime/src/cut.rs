@@ -33,6 +33,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::frames::{CLEAN, COPYING, DIRTY, READ_ONLY, SEALED, WRITING, has_changes, index};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Purpose;
+use crate::planted::Planted;
 use crate::residency::State;
 use crate::worker::Worker;
 
@@ -473,7 +474,9 @@ impl Worker {
         self.shared.unpin(frame);
         self.statistics.counts.write_errors += u64::from(result.is_err());
         // It has contents on flash now, and is not "fresh" when it goes.
-        self.held[(frame - self.first_frame) as usize].fresh &= result.is_err();
+        if !self.shared.has_planted(Planted::StaysFresh) {
+            self.held[(frame - self.first_frame) as usize].fresh &= result.is_err();
+        }
         self.shared.frames.marks(frame).dirty.store(if result.is_ok() { CLEAN } else { DIRTY }, Ordering::Release);
     }
 

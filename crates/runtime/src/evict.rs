@@ -15,6 +15,7 @@ use fulgurite_policy::{ColdCursor, FrameView, MissKind, Replacement};
 use crate::frames::{CLEAN, DIRTY, Frames, has_changes, index};
 use crate::mailbox::Wake;
 use crate::miss::Purpose;
+use crate::planted::Planted;
 use crate::primitive::Ordering;
 use crate::residency::{self, State};
 use crate::worker::Worker;
@@ -230,7 +231,9 @@ impl Worker {
         debug_assert_eq!(self.held[local as usize].subpage, subpage, "the policy and the worker disagree on a frame");
         match self.shared.table.unlink(subpage, frame, self.id) {
             Some(touched) => {
-                self.shared.near.forget(subpage);
+                if !self.shared.has_planted(Planted::StaleNear) {
+                    self.shared.near.forget(subpage);
+                }
                 self.held[local as usize].linked = false;
                 Some(Victim { frame, subpage, touched })
             }
@@ -298,7 +301,8 @@ impl Worker {
 
     /// Whether a fiber that runs on another worker may hold an unpinned reference into the frame, as the slots were read.
     fn used_elsewhere(&self, frame: u32) -> bool {
-        self.slots_read.iter().any(|&slot| residency::protects(slot, frame))
+        !self.shared.has_planted(Planted::NoSlots)
+            && self.slots_read.iter().any(|&slot| residency::protects(slot, frame))
     }
 
     fn begin_write_back(&mut self, subpage: u32, frame: u32) {
@@ -555,6 +559,9 @@ impl Worker {
 
     pub(crate) fn written_in_place(&mut self, frame: u32, result: Result<(), FlashError>) {
         self.writing -= 1;
+        if self.shared.has_planted(Planted::InPlaceIsClean) {
+            self.shared.frames.marks(frame).dirty.store(CLEAN, Ordering::Relaxed);
+        }
         self.shared.unpin(frame);
         if let Err(error) = result {
             self.statistics.counts.write_errors += 1;

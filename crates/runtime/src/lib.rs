@@ -29,6 +29,7 @@ mod marks;
 pub mod marks;
 mod miss;
 mod near;
+mod planted;
 mod primitive;
 mod queue;
 #[cfg(not(loom))]
@@ -47,6 +48,8 @@ pub use config::{BuildError, Builder, Needs};
 pub use context::{Context, OwnedFrame, PinnedFrame, WriteSection};
 pub use error::AccessError;
 pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
+#[doc(hidden)]
+pub use planted::Planted;
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;

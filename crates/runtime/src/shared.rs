@@ -16,6 +16,7 @@ use crate::frames::Frames;
 use crate::job::ErasedJob;
 use crate::mailbox::Mailbox;
 use crate::near::Near;
+use crate::planted::Planted;
 use crate::primitive::AtomicU32;
 use crate::queue::JobQueue;
 use crate::residency;
@@ -153,6 +154,11 @@ impl Shared {
         })
     }
 
+    /// Whether a bug was planted on purpose.
+    #[inline]
+    pub(crate) fn has_planted(&self, bug: Planted) -> bool {
+        self.config.planted == Some(bug)
+    }
     /// Whether there is one worker only: nobody else reads or changes what it keeps.
     #[inline(always)]
     pub(crate) fn alone(&self) -> bool {

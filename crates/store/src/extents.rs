@@ -4,7 +4,8 @@
 //! for each degree of heat, for what programs write and what reclaim copies alike.
 //!
 //! Invariants: an extent that has lost its last live flash page is used again only after a commit has made durable whatever took
-//! the last one away; what is in flight to an extent keeps it from being used again.
+//! the last one away; what is in flight to an extent, or is being copied from it, keeps it from being used again. (A copy whose source was
+//! given away, and then to the same subpage, would be taken for what lies there now.)
 
 use std::collections::VecDeque;
 
@@ -125,6 +126,10 @@ pub struct Extents {
     taken: Vec<u32>,
     /// `given` when levelling began last.
     levelled_at: u64,
+    /// Copies from it are under way.
+    copied_from: Option<u32>,
+    /// The journal is durable up to but not including this page.
+    durable_end: u64,
 }
 
 impl Extents {
@@ -138,6 +143,8 @@ impl Extents {
             stuck: vec![0; uses.len()],
             taken: Vec::new(),
             levelled_at: 0,
+            copied_from: None,
+            durable_end: 0,
             uses,
             given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
@@ -392,13 +399,22 @@ impl Extents {
     /// The journal is durable up to but not including this page: what waited for that is free. Returns how many extents.
     pub fn durable(&mut self, end: u64, wear: &Wear) -> u32 {
         let before = self.free();
+        self.durable_end = self.durable_end.max(end);
         for extent in 0..self.geometry.extents {
-            if matches!(self.use_of(extent), Use::Emptied { until } if until < end) {
+            let is_empty = matches!(self.use_of(extent), Use::Emptied { until } if until < end);
+            if is_empty && self.copied_from != Some(extent) {
                 self.make_free(extent, wear);
                 self.emptied -= 1;
             }
         }
         self.free() - before
+    }
+
+    /// Copies from this extent are under way, or from none. What became free but for that is so when they have ended.
+    pub fn set_copied_from(&mut self, extent: Option<u32>, wear: &Wear) {
+        if std::mem::replace(&mut self.copied_from, extent) != extent && self.emptied > 0 {
+            self.durable(self.durable_end, wear);
+        }
     }
 
     /// The next extent to reclaim; none when all closed ones are full of live data. Where there is room, one that is to be used no

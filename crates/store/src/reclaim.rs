@@ -151,6 +151,10 @@ impl Reclaim {
     pub fn found_no_room(&mut self) {
         self.without_room = true;
     }
+    /// Whether copies are under way.
+    pub fn is_copying(&self) -> bool {
+        self.copying > 0
+    }
     /// Whether it goes on by itself: a request of its own ends, or there is room for the next.
     pub fn is_moving(&self) -> bool {
         !self.without_room || self.copying > 0

@@ -66,6 +66,7 @@ impl Store {
                 self.advance_commit();
             }
         }
+        self.note_copied_from();
         let Some(mut reclaim) = self.reclaim.take() else { return };
         if let Some(place) = reclaim.next_read() {
             self.send(Purpose::ReclaimRead, Io::Read { place });
@@ -93,6 +94,12 @@ impl Store {
         } else {
             self.reclaim = Some(reclaim);
         }
+        self.note_copied_from();
+    }
+    /// What is being copied stays where it is until it was read, dead or not.
+    fn note_copied_from(&mut self) {
+        let copying = self.reclaim.as_ref().filter(|reclaim| reclaim.is_copying());
+        self.extents.set_copied_from(copying.map(Reclaim::extent), self.state.wear());
     }
     pub(super) fn end_reclaim(&mut self, reclaim: &mut Reclaim) {
         let extent = reclaim.extent();
