@@ -130,28 +130,27 @@ fn contents(world: &World) -> Vec<(u32, usize)> {
 /// More and more subpages are written, of these lengths, until there is no room, also after a sync. Returns how many there are then.
 fn fill(world: &mut World, sync_one_in: u32, mut length: impl FnMut(&mut World) -> usize) -> u32 {
     let behind = world.store.geometry().subpages - 1;
-    let mut subpages = 0;
+    let (mut subpages, mut synced) = (0, false);
     loop {
         let batch: Vec<(u32, usize)> = (0..20).map(|i| (subpages + i, length(world))).collect();
         subpages += 20;
         assert!(subpages < behind, "it never is full");
         world.write_these_objects(&batch);
         world.settle();
-        if world.full > 0 || world.random.one_in(sync_one_in) {
+        if world.full > 0 && synced {
+            break;
+        }
+        synced = world.full > 0;
+        if synced || world.random.one_in(sync_one_in) {
             world.sync();
             world.settle();
         }
-        if world.full > 0
-            && let Err(refused) = world.store.write_objects(&[(behind, &[1; 4096])])
-        {
-            assert!(refused.to_string().contains("sync, drop tokens, or make it larger"), "{refused}");
-            break;
-        }
-        world.settle();
-        world.write_these_objects(&[(behind, 0)]);
-        world.settle();
         world.full = 0;
     }
+    let refused = world.store.write_objects(&[(behind, &[1; 4096])]).unwrap_err();
+    assert!(refused.to_string().contains("sync, drop tokens, or make it larger"), "{refused}");
+    world.sync();
+    world.settle();
     world.check();
     world.full = 0;
     contents(world).len() as u32

@@ -38,19 +38,19 @@ impl Store {
     pub(in super::super) fn most_weight(&self, g: Geometry) -> u64 {
         let wear = self.state.wear();
         let extents = g.extents.saturating_sub(wear.retired());
-        // A checkpoint takes an extent more than it fills. Counted are flash pages and not extents, so that no write steps over a brink.
-        let checkpoint = self.checkpoint_bytes_of_objects() / PAYLOAD_BYTES as u64;
-        let pages = |kept: u32, checkpoints: u32, of_each: u32| {
-            let kept = kept + checkpoints;
-            let all = u64::from(extents.saturating_sub(kept)) * u64::from(of_each);
-            all.saturating_sub(checkpoint * u64::from(checkpoints * of_each) / u64::from(g.extent_pages))
+        // A checkpoint takes an extent more than it fills. What it fills is not counted in extents, so that no write steps over a brink.
+        let metadata = self.checkpoint_bytes_of_objects() * u64::from(PAGE_WEIGHT) / PAYLOAD_BYTES as u64;
+        let weight = |kept: u32, checkpoints: u32, of_each: u32| {
+            let all =
+                u64::from(extents.saturating_sub(kept + checkpoints)) * u64::from(of_each) * u64::from(PAGE_WEIGHT);
+            all.saturating_sub(metadata * u64::from(checkpoints * of_each) / u64::from(g.extent_pages))
         };
         let left_free = RECLAIM_RESERVE + METADATA_RESERVE + 2;
         let kept = FIRST_EXTENT + left_free + OPEN + open_at_most(g) + JOURNAL;
-        let closed = pages(kept, 3, g.data_pages() - g.worth() - 1);
-        let roomy = pages(FIRST_EXTENT + RECLAIM_RESERVE + 4, 4, g.data_pages());
-        let most = closed.min(roomy - roomy / 16);
-        most.saturating_sub(wear.places().len() as u64) * u64::from(PAGE_WEIGHT)
+        let closed = weight(kept, 3, g.data_pages() - g.worth() - 1);
+        let roomy = weight(FIRST_EXTENT + RECLAIM_RESERVE + 4, 4, g.data_pages());
+        let failed = wear.places().len() as u64 * u64::from(PAGE_WEIGHT);
+        closed.min(roomy - roomy / 16).saturating_sub(failed)
     }
     /// The weight of all that is live.
     pub(in super::super) fn live_weight(&self) -> u64 {
