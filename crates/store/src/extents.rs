@@ -53,9 +53,13 @@ const STREAMS: usize = Heat::DEGREES;
 /// In a pool of fewer extents there are two, one for each writer: open extents are space that nobody else has.
 const FEW_EXTENTS: u32 = 128;
 
+/// Whether a pool has so few extents that each writer has one and no more open.
+pub fn has_few(geometry: Geometry) -> bool {
+    geometry.extents < FEW_EXTENTS
+}
 /// Extents that are open at the same time, at the most, those of objects not among them.
 pub fn open_at_most(geometry: Geometry) -> u32 {
-    if geometry.extents < FEW_EXTENTS { 2 } else { STREAMS as u32 }
+    if has_few(geometry) { 2 } else { STREAMS as u32 }
 }
 
 /// In a batch of fewer subpages than this, programs' writes go to two streams and not to all: what goes to one lies side by side, and a

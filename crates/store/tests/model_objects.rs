@@ -28,7 +28,9 @@ fn configs(seed: u64) -> (Geometry, StoreConfig, u32) {
     config.keep_tokens = 1 + (seed % 3) as usize;
     config.victims = if seed.is_multiple_of(2) { Victims::Greedy } else { Victims::CostBenefit };
     let subpages = 16 * (4 + (seed % 9) as u32 * 2);
-    (tiny_objects(48 + (seed % 5) as u32 * 4, 16 * 40), config, subpages)
+    // One in four has so many extents that hot and cold are kept apart.
+    let extents = if seed % 4 == 3 { 130 } else { 48 + (seed % 5) as u32 * 4 };
+    (tiny_objects(extents, 16 * 40), config, subpages)
 }
 
 /// One step of a program.
@@ -225,7 +227,8 @@ fn a_full_pool_says_so_and_goes_on() {
 fn a_pool_full_of_many_sizes_goes_on() {
     seeds(40, |seed| {
         let (_, config, _) = configs(seed);
-        let mut world = World::new(tiny_objects(64, 1 << 13), config, seed);
+        let extents = if seed % 8 == 7 { 132 } else { 64 };
+        let mut world = World::new(tiny_objects(extents, 1 << 14), config, seed);
         let sizes: Vec<usize> = (0..2 + world.random.below(4)).map(|_| world.length().max(200)).collect();
         let some = |world: &mut World| sizes[world.random.below(sizes.len() as u32) as usize];
         let subpages = fill(&mut world, 2, some);
@@ -255,6 +258,44 @@ fn a_pool_full_of_many_sizes_goes_on() {
         goes_on(&mut world, 60);
         assert!(subpages > 20 && world.store.state().objects().count() > 0);
     });
+}
+
+/// The extents that objects lie in.
+fn extents_of(world: &World, subpages: impl Iterator<Item = u32>) -> std::collections::BTreeSet<u32> {
+    let (map, state) = (world.store.map(), world.store.state());
+    let place = |subpage| state.objects().get(map.get(subpage).expect("it was written").place).expect("an object");
+    subpages.map(|subpage| state.geometry().extent_of(place(subpage).flash_page)).collect()
+}
+
+#[test]
+fn hot_and_cold_lie_apart() {
+    for (extents, apart) in [(136, true), (120, false)] {
+        let mut world = World::new(tiny_objects(extents, 1 << 12), configs(0).1, 7);
+        let hot: Vec<(u32, usize)> = (0..60).map(|i| (i * 16, 680)).collect();
+        for _ in 0..16 {
+            world.write_these_objects(&hot);
+            world.settle();
+        }
+        // In one batch with as many that are written for the first time.
+        let cold = (0..60).map(|i| (i * 16 + 7, 680));
+        let batch: Vec<(u32, usize)> = hot.iter().copied().chain(cold.clone()).collect();
+        world.write_these_objects(&batch);
+        world.settle();
+        let both = |world: &World| {
+            let hot = extents_of(world, hot.iter().map(|(subpage, _)| *subpage));
+            let cold = extents_of(world, cold.clone().map(|(subpage, _)| subpage));
+            hot.intersection(&cold).count()
+        };
+        assert_eq!(both(&world) == 0, apart, "{extents} extents");
+        // What reclaim moves stays apart.
+        world.sync();
+        for _ in 0..200 {
+            world.settle();
+            world.store.begin_reclaim();
+        }
+        assert_eq!(both(&world) == 0, apart, "{extents} extents");
+        world.check();
+    }
 }
 
 #[test]

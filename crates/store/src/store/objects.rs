@@ -12,6 +12,7 @@
 mod lost;
 mod reclaim;
 mod room;
+mod streams;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -26,6 +27,7 @@ use crate::extents::Writer;
 use crate::geometry::Geometry;
 use crate::objects::{Packer, UNITS_PER_PAGE};
 use reclaim::{MovePage, ObjectReclaim};
+use streams::{Division, STREAMS, Stream};
 
 /// The most objects of a batch that are taken at once: some 30 flash pages of small ones.
 pub const OBJECTS_AT_ONCE: usize = 1024;
@@ -34,7 +36,7 @@ const WAITING_MAX: usize = 64;
 /// Flash pages that are written at a time.
 const DEPTH: usize = 16;
 /// Extents that are being filled or settled.
-const OPEN_MAX: usize = 4;
+const OPEN_MAX: usize = 2 * STREAMS;
 /// Places at which a flash page is tried; as for subpages, where so many fail it is the device.
 const PLACES_MAX: u32 = 4;
 
@@ -73,6 +75,7 @@ enum Stage {
 struct PackedPage {
     /// None where all objects of it are freed.
     page: Option<PageBuffer>,
+    stream: Stream,
     objects: Vec<ObjectWritten>,
     stage: Stage,
     failed: u32,
@@ -109,8 +112,8 @@ fn summary_pages(objects: usize) -> u32 {
 #[derive(Debug)]
 pub(super) struct ObjectLog {
     geometry: Geometry,
-    /// By writer.
-    open: [Option<OpenExtent>; 2],
+    /// By stream.
+    open: [Option<OpenExtent>; STREAMS],
     /// Full, with writes in flight.
     settling: Vec<OpenExtent>,
     queue: VecDeque<PackedPage>,
@@ -132,7 +135,7 @@ impl ObjectLog {
         geometry.objects.then(|| {
             Box::new(ObjectLog {
                 geometry,
-                open: [None, None],
+                open: [const { None }; STREAMS],
                 settling: Vec::new(),
                 queue: VecDeque::new(),
                 first: 0,
@@ -226,7 +229,16 @@ impl Store {
             let settled = self.placed == 0 && self.log().queue.is_empty();
             return if admitted > 0 && settled { Err(self.no_space()) } else { Ok(ObjectBatch { taken, number }) };
         }
-        let pages = pack(&objects[..taken], number);
+        let mut bytes = 0;
+        for (subpage, object) in objects[..taken].iter().filter(|(_, object)| !object.is_empty()) {
+            bytes += object.len();
+            if self.heat.lies_at(*subpage).is_some() || self.state.is_written(*subpage) {
+                self.heat.touch(*subpage);
+            } else {
+                self.heat.touch_first(*subpage);
+            }
+        }
+        let pages = pack(&objects[..taken], number, Division::of_batch(&self.heat, self.geometry(), bytes));
         self.placed += pages.iter().map(|page| page.objects.len() as u64).sum::<u64>();
         let log = self.log();
         log.next_batch += 1;
@@ -247,13 +259,19 @@ impl Store {
 
     /// A flash page for so many objects. It is in flight from now on. None where that would take another extent and no more than `reserve`
     /// are free.
-    fn give_objects(&mut self, writer: Writer, count: usize, reserve: u32) -> Option<u32> {
+    fn give_objects(&mut self, stream: Stream, count: usize, reserve: u32) -> Option<u32> {
+        // Better among others than not at all.
+        self.give_in(stream, count, Some(reserve)).or_else(|| self.give_in(stream.other(), count, None))
+    }
+    /// The same in one stream; without a reserve, only where it has an extent.
+    fn give_in(&mut self, stream: Stream, count: usize, reserve: Option<u32>) -> Option<u32> {
         let (g, wear) = (self.state.geometry(), self.state.wear());
         let log = self.objects.as_mut()?;
         loop {
-            let open = &mut log.open[writer as usize];
+            let open = &mut log.open[stream.index()];
             let Some(at) = open else {
-                let extent = self.extents.take_for_objects(reserve, wear, writer == Writer::Reclaim)?;
+                let cold = stream == Stream::cold(Writer::Reclaim);
+                let extent = self.extents.take_for_objects(reserve?, wear, cold)?;
                 *open = Some(OpenExtent { extent, next: 0, pending: 0, promised: 0, owners: Vec::new() });
                 continue;
             };
@@ -308,8 +326,8 @@ impl Store {
             if under_way == DEPTH {
                 break;
             }
-            let count = waits.objects.len();
-            let Some(place) = self.give_objects(Writer::Program, count, reserve) else {
+            let (count, stream) = (waits.objects.len(), waits.stream);
+            let Some(place) = self.give_objects(stream, count, reserve) else {
                 if !self.space_will_come() {
                     self.fail_waiting();
                 }
@@ -425,9 +443,9 @@ pub(super) fn status_when_written(status: Status) -> Status {
     Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT)
 }
 
-/// Packs a batch, the longest objects first, so that little of the flash pages is left over. Of two objects of one subpage the later one
-/// counts.
-fn pack(objects: &[(u32, &[u8])], batch: u64) -> Vec<PackedPage> {
+/// Packs a batch, the longest objects first, so that little of the flash pages is left over, and hot ones apart. Of two objects of one
+/// subpage the later one counts.
+fn pack(objects: &[(u32, &[u8])], batch: u64, division: Division<'_>) -> Vec<PackedPage> {
     let mut order: Vec<usize> = (0..objects.len()).collect();
     // Stable: the later one comes last.
     order.sort_by_key(|i| objects[*i].0);
@@ -435,8 +453,8 @@ fn pack(objects: &[(u32, &[u8])], batch: u64) -> Vec<PackedPage> {
     let mut order: Vec<usize> = (0..order.len()).filter(|w| counts(*w)).map(|w| order[w]).collect();
     // Of the same length they stay in the order of their subpages: what is close in memory is close in flash.
     order.sort_by_key(|i| std::cmp::Reverse(objects[*i].1.len()));
-    let (mut packer, mut pages) = (Packer::new(), Vec::<PackedPage>::new());
-    let empty = |page, stage| PackedPage { page, objects: Vec::new(), stage, failed: 0, batch };
+    let empty = |page, stream, stage| PackedPage { page, stream, objects: Vec::new(), stage, failed: 0, batch };
+    let mut packed = [(Packer::new(), Vec::<PackedPage>::new()), (Packer::new(), Vec::new())];
     let mut freed = Vec::new();
     for i in order {
         let (subpage, bytes) = objects[i];
@@ -445,17 +463,20 @@ fn pack(objects: &[(u32, &[u8])], batch: u64) -> Vec<PackedPage> {
             continue;
         }
         let length = bytes.len() as u16;
+        let stream = division.stream(subpage);
+        let (packer, pages) = &mut packed[usize::from(stream.hot)];
         let (at, offset) = packer.put(length);
         if at == pages.len() {
-            pages.push(empty(Some(zero_page()), Stage::Waiting));
+            pages.push(empty(Some(zero_page()), stream, Stage::Waiting));
         }
         let page = &mut pages[at];
         let buffer = page.page.as_mut().expect("made above");
         buffer[usize::from(offset)..usize::from(offset) + bytes.len()].copy_from_slice(bytes);
         page.objects.push(ObjectWritten { subpage, length, offset, checksum: crc32c(bytes) });
     }
+    let mut pages: Vec<PackedPage> = packed.into_iter().flat_map(|(_, pages)| pages).collect();
     if !freed.is_empty() {
-        pages.push(PackedPage { objects: freed, ..empty(None, Stage::Written(0)) });
+        pages.push(PackedPage { objects: freed, ..empty(None, Stream::cold(Writer::Program), Stage::Written(0)) });
     }
     pages
 }

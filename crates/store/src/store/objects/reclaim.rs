@@ -19,6 +19,7 @@ use fulgurite_format::{
 
 use super::super::failing::{is_of_the_page, may_be_repeated};
 use super::super::{Io, N, Outcome, Store};
+use super::streams::{Division, Stream};
 use super::{Purpose, summary_pages};
 use crate::extents::Writer;
 use crate::geometry::METADATA_RESERVE;
@@ -47,11 +48,13 @@ struct Planned {
     found: Found,
     page: u32,
     offset: u16,
+    stream: Stream,
 }
 
 /// A flash page of objects that go elsewhere: each with its offset there.
 #[derive(Debug)]
 pub(super) struct MovePage {
+    pub stream: Stream,
     pub page: PageBuffer,
     pub objects: Vec<(Found, u16)>,
 }
@@ -135,7 +138,7 @@ impl ObjectReclaim {
     /// was the last one of it.
     fn put(&mut self, planned: Planned, bytes: Option<&[u8]>) -> Option<MovePage> {
         if let Some(bytes) = bytes {
-            let new = || MovePage { page: zero_page(), objects: Vec::new() };
+            let new = || MovePage { stream: planned.stream, page: zero_page(), objects: Vec::new() };
             let page = self.filling.entry(planned.page).or_insert_with(new);
             let offset = usize::from(planned.offset);
             page.page[offset..offset + bytes.len()].copy_from_slice(bytes);
@@ -149,8 +152,9 @@ impl ObjectReclaim {
 
 /// Where objects of an extent go, in flash pages from 0 on, and how many of these there are. They come in the order in which they lie, and
 /// stay so unless that takes `worth` flash pages more than it need, or more than `enough`.
-fn pack_again(found: &[Found], worth: usize, enough: usize) -> (Vec<Planned>, usize) {
-    let planned = |found: &Found, (page, offset): (usize, u16)| Planned { found: *found, page: page as u32, offset };
+fn pack_again(found: &[Found], stream: Stream, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
+    let planned =
+        |found: &Found, (page, offset): (usize, u16)| Planned { found: *found, page: page as u32, offset, stream };
     let mut packer = Packer::new();
     let in_order: Vec<Planned> = found.iter().map(|found| planned(found, packer.put(found.at.length))).collect();
     let pages = packer.pages();
@@ -168,6 +172,24 @@ fn pack_again(found: &[Found], worth: usize, enough: usize) -> (Vec<Planned>, us
     }
     tight.sort_unstable_by_key(|planned| (planned.found.at.flash_page, planned.found.at.offset));
     (tight, packer.pages())
+}
+
+/// The same, hot and cold ones apart, unless that takes more than `enough`.
+fn pack_apart(found: &[Found], division: Division<'_>, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
+    let cold = Stream::cold(Writer::Reclaim);
+    let (hot_ones, cold_ones): (Vec<Found>, Vec<Found>) =
+        found.iter().copied().partition(|found| division.stream(found.subpage).hot);
+    if !hot_ones.is_empty() && !cold_ones.is_empty() {
+        let (mut planned, first) = pack_again(&cold_ones, cold, worth, enough);
+        let (mut hot_ones, pages) = pack_again(&hot_ones, cold.other(), worth, enough);
+        if first + pages <= enough {
+            hot_ones.iter_mut().for_each(|planned| planned.page += first as u32);
+            planned.append(&mut hot_ones);
+            planned.sort_unstable_by_key(|planned| (planned.found.at.flash_page, planned.found.at.offset));
+            return (planned, first + pages);
+        }
+    }
+    pack_again(found, if cold_ones.is_empty() { cold.other() } else { cold }, worth, enough)
 }
 
 impl Store {
@@ -266,7 +288,8 @@ impl Store {
         }
         found.sort_unstable_by_key(|found| (found.at.flash_page, found.at.offset));
         let enough = g.extent_pages.saturating_sub(summary_pages(found.len()) + g.worth()) as usize;
-        let (planned, pages) = pack_again(&found, g.worth() as usize, enough);
+        let division = Division::of_copies(&self.heat, g);
+        let (planned, pages) = pack_apart(&found, division, g.worth() as usize, enough);
         if !reclaim.forced && pages > enough {
             return false;
         }
@@ -319,8 +342,8 @@ impl Store {
     /// Gives places to flash pages of moved objects, and writes them.
     pub(super) fn write_moved(&mut self) {
         let reserve = METADATA_RESERVE + self.checkpoint_extents();
-        while let Some(count) = self.log().ready.front().map(|page| page.objects.len()) {
-            let Some(place) = self.give_objects(Writer::Reclaim, count, reserve) else {
+        while let Some((stream, count)) = self.log().ready.front().map(|page| (page.stream, page.objects.len())) {
+            let Some(place) = self.give_objects(stream, count, reserve) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
                 break;
             };

@@ -11,12 +11,11 @@
 use fulgurite_format::{PAYLOAD_BYTES, SUBPAGE_BYTES};
 
 use super::super::{Store, WriteError};
-use crate::extents::open_at_most;
+use super::streams;
+use crate::extents;
 use crate::geometry::{FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_RESERVE};
 use crate::objects::{PAGE_WEIGHT, weight};
 
-/// Open extents of objects, one for each writer.
-const OPEN: u32 = 2;
 /// Extents of the journal at which a checkpoint begins when space is scarce.
 const JOURNAL: u32 = 4;
 
@@ -46,7 +45,8 @@ impl Store {
             all.saturating_sub(metadata * u64::from(checkpoints * of_each) / u64::from(g.extent_pages))
         };
         let left_free = RECLAIM_RESERVE + METADATA_RESERVE + 2;
-        let kept = FIRST_EXTENT + left_free + OPEN + open_at_most(g) + JOURNAL;
+        let open = streams::open_at_most(g) + extents::open_at_most(g);
+        let kept = FIRST_EXTENT + left_free + open + JOURNAL;
         let closed = weight(kept, 3, g.data_pages() - g.worth() - 1);
         let roomy = weight(FIRST_EXTENT + RECLAIM_RESERVE + 4, 4, g.data_pages());
         let failed = wear.places().len() as u64 * u64::from(PAGE_WEIGHT);
