@@ -30,6 +30,8 @@ use crate::state::Held;
 const DEPTH: usize = 8;
 /// Flash pages that wait to be written, or are being written, when no more are read.
 const MOVED_MAX: usize = 16;
+/// Flash pages of hot objects in an extent, and of others, from which on they are divided: the last page of each is not full.
+const APART_FROM: u32 = 2;
 /// Writes that are begun again before the extent is given up for this time.
 const REPEATED_MAX: u32 = 16;
 
@@ -174,12 +176,14 @@ fn pack_again(found: &[Found], stream: Stream, worth: usize, enough: usize) -> (
     (tight, packer.pages())
 }
 
-/// The same, hot and cold ones apart, unless that takes more than `enough`.
+/// The same, hot and cold ones apart, unless there is little of one of them or that takes more than `enough`.
 fn pack_apart(found: &[Found], division: Division<'_>, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
     let cold = Stream::cold(Writer::Reclaim);
+    let units = |found: &[Found]| found.iter().map(|found| found.at.units()).sum::<u32>();
     let (hot_ones, cold_ones): (Vec<Found>, Vec<Found>) =
         found.iter().copied().partition(|found| division.stream(found.subpage).hot);
-    if !hot_ones.is_empty() && !cold_ones.is_empty() {
+    let (hot_units, cold_units) = (units(&hot_ones), units(&cold_ones));
+    if hot_units.min(cold_units) > APART_FROM * UNITS_PER_PAGE {
         let (mut planned, first) = pack_again(&cold_ones, cold, worth, enough);
         let (mut hot_ones, pages) = pack_again(&hot_ones, cold.other(), worth, enough);
         if first + pages <= enough {
@@ -189,7 +193,7 @@ fn pack_apart(found: &[Found], division: Division<'_>, worth: usize, enough: usi
             return (planned, first + pages);
         }
     }
-    pack_again(found, if cold_ones.is_empty() { cold.other() } else { cold }, worth, enough)
+    pack_again(found, if hot_units > cold_units { cold.other() } else { cold }, worth, enough)
 }
 
 impl Store {

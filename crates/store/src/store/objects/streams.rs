@@ -2,8 +2,8 @@
 //!
 //! Programs and reclaim have an extent each for what is overwritten often and for what is not, so that the first empty by themselves and
 //! reclaim seldom touches the second. Two kinds are enough: flash pages are filled by objects of one kind, and each more kind leaves half a
-//! flash page more of each batch unused. Counted by `examples/objects.rs`, at 80% full and Zipf 0.99: 13 to 15% fewer flash pages written,
-//! and 4% fewer with batches that are too small to be divided; 1% more when all are overwritten alike.
+//! flash page more of each batch unused. Counted by `examples/objects.rs`, at 80% full and Zipf 0.99: 14% fewer flash pages written, about
+//! as many with batches that are too small to be divided, and 1% more when all objects are overwritten alike.
 //!
 //! Invariant: what reclaim fills is never given to programs, which could leave it nowhere to copy to.
 
@@ -18,7 +18,7 @@ pub(super) const STREAMS: usize = 4;
 /// The degree of heat from which on what a program writes is hot: of what is overwritten it is a small part, and soon overwritten again.
 const HOT_WRITTEN: usize = 4;
 /// The same of what reclaim copies: that has outlived an extent, and little of it was overwritten often of late. With one degree less,
-/// chance divides what is all alike, and 3% more is written then.
+/// chance divides what is all alike.
 const HOT_COPIED: usize = 3;
 /// Flash pages of objects from which on a batch is divided.
 const DIVIDED_FROM: usize = 8;
