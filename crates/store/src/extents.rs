@@ -54,6 +54,15 @@ const STREAMS: usize = Heat::DEGREES;
 /// In a pool of fewer extents there are two, one for each writer: open extents are space that nobody else has.
 const FEW_EXTENTS: u32 = 128;
 
+/// Whether a pool has so few extents that each writer has one and no more open.
+pub fn has_few(geometry: Geometry) -> bool {
+    geometry.extents < FEW_EXTENTS
+}
+/// Extents that are open at the same time, at the most, those of objects not among them.
+pub fn open_at_most(geometry: Geometry) -> u32 {
+    if has_few(geometry) { 2 } else { STREAMS as u32 }
+}
+
 /// In a batch of fewer subpages than this, programs' writes go to two streams and not to all: what goes to one lies side by side, and a
 /// disk writes eight subpages at about the price of one. Five streams cut 16 subpages of mixed heat into runs of 3.4, two into runs
 /// of 7.9, for 1.3 to 3.5% more that is written in all; one stream would write 10 to 13% more (`examples/runs.rs`).
@@ -120,7 +129,8 @@ pub struct Extents {
     /// Full and settled.
     summaries: VecDeque<Filled>,
     emptied: u32,
-    /// For extents that reclaim could not empty because something in them cannot be read: what was live then. 0 for others.
+    /// For extents that reclaim could not empty, because something in them cannot be read or cannot be packed any closer: what was live
+    /// then. 0 for others.
     stuck: Vec<u32>,
     /// Taken since somebody asked.
     taken: Vec<u32>,
@@ -296,11 +306,24 @@ impl Extents {
     pub fn limit(&self) -> u32 {
         self.limit
     }
-    /// An extent of some to be reclaimed: the one with the fewest live flash pages, if that is at most so many.
-    pub fn victim_among(&mut self, range: std::ops::Range<u32>, most: u32, live: impl Fn(u32) -> u32) -> Option<u32> {
-        let closed = range.filter(|e| self.use_of(*e) == Use::Closed && live(*e) <= most).min_by_key(|e| live(*e))?;
-        self.uses[closed as usize] = Use::Reclaimed;
-        Some(closed)
+    /// An extent of some to be reclaimed: the one with the fewest live flash pages, if that is at most so many and it was not given up
+    /// before; where no bound is named, whatever it is. `live` as for [`Extents::victim`].
+    pub fn victim_among(
+        &mut self,
+        range: std::ops::Range<u32>,
+        most: Option<u32>,
+        live: impl Fn(u32) -> (u32, u32),
+    ) -> Option<u32> {
+        let closed = range.filter(|e| self.use_of(*e) == Use::Closed).filter(|e| {
+            let (live, compared) = live(*e);
+            most.is_none_or(|most| live <= most && !self.is_stuck(*e, compared))
+        });
+        let fewest = closed.min_by_key(|e| live(*e).0)?;
+        self.uses[fewest as usize] = Use::Reclaimed;
+        Some(fewest)
+    }
+    fn is_stuck(&self, extent: u32, compared: u32) -> bool {
+        compared > 0 && self.stuck[extent as usize] == compared
     }
 
     fn stream_of(&self, writer: Writer, degree: usize) -> usize {
@@ -417,10 +440,18 @@ impl Extents {
         }
     }
 
-    /// The next extent to reclaim; none when all closed ones are full of live data. Where there is room, one that is to be used no
-    /// more comes first, however full it is.
-    pub fn victim(&mut self, policy: Victims, room: bool, wear: &Wear, live: impl Fn(u32) -> u32) -> Option<u32> {
+    /// The next extent to reclaim; none when to empty any of the closed ones gains too little. Where there is room, one that is to be used
+    /// no more comes first, however full it is. `live` says how many flash pages of an extent are live, and what is compared with what it
+    /// was when the extent was given up last.
+    pub fn victim(
+        &mut self,
+        policy: Victims,
+        room: bool,
+        wear: &Wear,
+        live: impl Fn(u32) -> (u32, u32),
+    ) -> Option<u32> {
         let room = room && !wear.places().is_empty();
+        let most = self.geometry.data_pages() - self.geometry.worth();
         let condemned = |extent: u32| room && wear.is_retired(extent);
         let pages = self.geometry.data_pages();
         let benefit = |extent: u32, live: u32| match policy {
@@ -432,10 +463,10 @@ impl Extents {
             }
         };
         let judged = (FIRST_EXTENT..self.geometry.extents).filter_map(|e| {
-            let live = if self.use_of(e) == Use::Closed { live(e) } else { return None };
-            let stuck = live > 0 && self.stuck[e as usize] == live;
+            let (live, compared) = if self.use_of(e) == Use::Closed { live(e) } else { return None };
             let condemned = condemned(e);
-            (!stuck && (live < pages || condemned)).then(|| ((condemned, benefit(e, live)), e))
+            let worth = live <= most || condemned;
+            (worth && !self.is_stuck(e, compared)).then(|| ((condemned, benefit(e, live)), e))
         });
         // Of equals the last.
         let (_, closed) = judged.max_by_key(|(judged, _)| *judged)?;
@@ -450,7 +481,7 @@ impl Extents {
             self.filled_at[extent as usize] = self.given;
         }
     }
-    /// The same, where so many live flash pages stay because one of them cannot be read: it is not tried again before that changes.
+    /// The same, where so many live flash pages stay for now: it is not tried again before that changes.
     pub fn give_up_for_now(&mut self, extent: u32, live: u32) {
         self.give_up(extent);
         self.stuck[extent as usize] = live;

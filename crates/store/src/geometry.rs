@@ -147,6 +147,10 @@ impl Geometry {
     pub fn data_pages(&self) -> u32 {
         self.extent_pages - summary_pages(self.extent_pages)
     }
+    /// Flash pages that emptying an extent must gain to be worth it.
+    pub fn worth(&self) -> u32 {
+        (self.data_pages() / 64).max(1)
+    }
     /// Flash pages.
     pub fn flash_pages(&self) -> u32 {
         self.extents * self.extent_pages

@@ -7,13 +7,16 @@
 //! Slots are read without a lock. A slot is used again only after the version that had it is gone, and with it the word of the map that
 //! led there: a reader who finds word and slot as before knows that the place was not used for anything else in between.
 //!
-//! Invariants: a slot belongs to one version of one subpage, or is free; of each extent, the units of the objects that are needed are
+//! How much of a pool objects take is counted by weight: what packing takes for one at the worst ([`weight`]), and not its bytes. So
+//! what is counted can be packed into as much, whatever lies beside what.
+//!
+//! Invariants: a slot belongs to one version of one subpage, or is free; of each extent, the weight of the objects that are needed is
 //! counted. A pool without objects has no slots, and an empty table of them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use fulgurite_format::{OBJECT_ALIGNMENT, ObjectPlace, SUBPAGE_BYTES};
+use fulgurite_format::{OBJECT_ALIGNMENT, ObjectPlace, Owner, SUBPAGE_BYTES};
 
 use crate::geometry::Geometry;
 
@@ -29,6 +32,29 @@ const FREE_MIN: usize = 1 << 10;
 pub const OLDER_SLOT_BYTES: usize = 13;
 /// Units of a flash page.
 pub const UNITS_PER_PAGE: u32 = (SUBPAGE_BYTES / OBJECT_ALIGNMENT) as u32;
+/// The weight of a flash page. That of an extent of 65,536, full of whatever weighs most, is less than 2^32.
+pub const PAGE_WEIGHT: u32 = 1 << 14;
+
+/// By units.
+const WEIGHTS: [u32; UNITS_PER_PAGE as usize + 1] = {
+    let mut weights = [0; UNITS_PER_PAGE as usize + 1];
+    let mut units = 1;
+    while units <= UNITS_PER_PAGE {
+        // Of the page, and of a page of the summary.
+        let page = PAGE_WEIGHT.div_ceil(UNITS_PER_PAGE / units);
+        weights[units as usize] = page + PAGE_WEIGHT.div_ceil(Owner::PER_PAGE as u32);
+        units += 1;
+    }
+    weights
+};
+
+/// What an object takes of flash at the worst, in parts of [`PAGE_WEIGHT`]: as much as if all of its flash page were objects of its size,
+/// and its line in the summary of the extent. Objects of all sizes that together weigh as much as n flash pages can be packed into n + 1,
+/// and mostly into fewer ([`TightPacker`]). One of no bytes weighs nothing.
+#[must_use]
+pub const fn weight(length: usize) -> u32 {
+    WEIGHTS[length.div_ceil(OBJECT_ALIGNMENT)]
+}
 
 fn pack(place: ObjectPlace) -> u64 {
     // 32 + 16 + 16 bits.
@@ -91,15 +117,39 @@ pub struct Objects {
     /// Slots that were ever used, and those of them that are free.
     used: u32,
     free: Vec<u32>,
-    /// Units of each extent that are needed. Empty in a pool without objects.
-    units: Vec<u32>,
+    /// What is needed of each extent: its weight, and its units. Empty in a pool without objects.
+    needed: Vec<Needed>,
+    /// The weight of all that is needed.
+    weight: u64,
+}
+
+/// The objects of an extent that are needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Needed {
+    /// Their weight ([`weight`]).
+    pub weight: u32,
+    /// Their units of [`OBJECT_ALIGNMENT`] bytes.
+    pub units: u32,
+}
+
+impl Needed {
+    /// One more.
+    pub fn add(&mut self, at: ObjectPlace) {
+        self.weight += weight(at.length.into());
+        self.units += at.units();
+    }
+    fn remove(&mut self, at: ObjectPlace) {
+        self.weight -= weight(at.length.into());
+        self.units -= at.units();
+    }
 }
 
 impl Objects {
     /// None.
     pub fn new(geometry: Geometry) -> Objects {
         let extents = if geometry.objects { geometry.extents as usize } else { 0 };
-        Objects { geometry, slots: Arc::new(Slots::new(geometry)), used: 0, free: Vec::new(), units: vec![0; extents] }
+        let needed = vec![Needed::default(); extents];
+        Objects { geometry, slots: Arc::new(Slots::new(geometry)), used: 0, free: Vec::new(), needed, weight: 0 }
     }
     /// The slots, which may be read while they change.
     pub fn slots(&self) -> &Arc<Slots> {
@@ -132,7 +182,7 @@ impl Objects {
         self.bytes().saturating_sub(self.bytes_max())
     }
     fn fixed_bytes(&self) -> usize {
-        self.slots.pieces.len() * size_of::<OnceLock<Piece>>() + self.units.capacity() * 4
+        self.slots.pieces.len() * size_of::<OnceLock<Piece>>() + self.needed.capacity() * size_of::<Needed>()
     }
     /// Where the object of a place lies; none when the place is not a slot.
     pub fn get(&self, place: u32) -> Option<ObjectPlace> {
@@ -143,17 +193,25 @@ impl Objects {
     pub fn has(&self, place: u32) -> bool {
         self.slots.has(place)
     }
-    /// Flash pages that the objects of an extent would fill.
+    /// The objects of an extent that are needed.
+    pub fn needed(&self, extent: u32) -> Needed {
+        self.needed.get(extent as usize).copied().unwrap_or_default()
+    }
+    /// Flash pages that the objects of an extent take at the worst, by their weight.
     pub fn live(&self, extent: u32) -> u32 {
-        self.units(extent).div_ceil(UNITS_PER_PAGE)
+        self.needed(extent).weight.div_ceil(PAGE_WEIGHT)
     }
-    /// Units of an extent that are needed.
-    pub fn units(&self, extent: u32) -> u32 {
-        self.units.get(extent as usize).copied().unwrap_or(0)
+    /// Flash pages that they take at least, however they are packed.
+    pub fn live_at_least(&self, extent: u32) -> u32 {
+        self.needed(extent).units.div_ceil(UNITS_PER_PAGE)
     }
-    /// Flash pages that all objects would fill.
+    /// The weight of all objects that are needed.
+    pub fn weight(&self) -> u64 {
+        self.weight
+    }
+    /// Flash pages that all of them take at the worst.
     pub fn live_total(&self) -> u64 {
-        (0..self.units.len() as u32).map(|extent| u64::from(self.live(extent))).sum()
+        self.weight.div_ceil(PAGE_WEIGHT.into())
     }
     /// Takes a slot for an object. Nothing is counted until [`Objects::gain`].
     ///
@@ -180,7 +238,8 @@ impl Objects {
     pub fn gain(&mut self, place: u32) {
         let at = self.of(place);
         let extent = self.extent_of(at);
-        self.units[extent] += at.units();
+        self.needed[extent].add(at);
+        self.weight += u64::from(weight(at.length.into()));
     }
     /// The version of a slot is not needed any more, and its slot is free. Returns the extent that has lost its last object by that.
     pub fn lose(&mut self, place: u32) -> Option<u32> {
@@ -196,8 +255,9 @@ impl Objects {
     }
     fn discount(&mut self, at: ObjectPlace) -> Option<u32> {
         let extent = self.extent_of(at);
-        self.units[extent] -= at.units();
-        (at.length > 0 && self.units[extent] == 0).then_some(extent as u32)
+        self.needed[extent].remove(at);
+        self.weight -= u64::from(weight(at.length.into()));
+        (at.length > 0 && self.needed[extent] == Needed::default()).then_some(extent as u32)
     }
     /// The object of a slot lies elsewhere. Returns the extent that has lost its last object by that.
     pub fn relocate(&mut self, place: u32, to: ObjectPlace) -> Option<u32> {
@@ -210,12 +270,16 @@ impl Objects {
     fn word_of(&self, place: u32) -> &AtomicU64 {
         self.slots.word(place).expect("a slot that is used")
     }
-    /// Compares what is counted with what was found: units of each extent, and objects.
-    pub fn audit(&self, units: &[u32], count: u32, wrong: &mut Vec<String>) {
-        for (extent, counted) in self.units.iter().enumerate() {
-            if units[extent] != *counted {
-                wrong.push(format!("extent {extent}: {counted} units of objects counted, {} found", units[extent]));
+    /// Compares what is counted with what was found: what is needed of each extent, and objects.
+    pub fn audit(&self, found: &[Needed], count: u32, wrong: &mut Vec<String>) {
+        for (extent, counted) in self.needed.iter().enumerate() {
+            if found[extent] != *counted {
+                wrong.push(format!("extent {extent}: {counted:?} of objects counted, {:?} found", found[extent]));
             }
+        }
+        let weight: u64 = found.iter().map(|needed| u64::from(needed.weight)).sum();
+        if weight != self.weight {
+            wrong.push(format!("objects of weight {} counted, of {weight} found", self.weight));
         }
         if count != self.count() {
             wrong.push(format!("{} objects counted, {count} found", self.count()));
@@ -262,6 +326,64 @@ impl Packer {
     }
 }
 
+/// Packs objects of these lengths into few flash pages, when they come the longest first: each into the fullest page that it fits in,
+/// of all pages.
+///
+/// Objects that weigh less than n pages together, their lines in the summary left out, come to n + 1 pages at the most. For let k objects
+/// of a size fit in a page, where k is that of the one which opened the last page: all other pages are filled beyond 1 - 1/k. A page
+/// that an object of its kind j opened has j of these before any smaller one comes, and so weighs 1 or more, but for the last page of
+/// each kind up to k; those k - 1 lack less than 1/k each.
+#[derive(Debug)]
+pub struct TightPacker {
+    /// The pages with so many units left, and which of these lists have any, a bit each.
+    with_room: Vec<Vec<u32>>,
+    any: [u64; UNITS_PER_PAGE as usize / 64 + 1],
+    pages: u32,
+}
+
+impl TightPacker {
+    /// No page yet.
+    pub fn new() -> TightPacker {
+        let with_room = vec![Vec::new(); UNITS_PER_PAGE as usize + 1];
+        TightPacker { with_room, any: [0; UNITS_PER_PAGE as usize / 64 + 1], pages: 0 }
+    }
+    /// Pages so far.
+    pub fn pages(&self) -> usize {
+        self.pages as usize
+    }
+    /// The least room that is enough.
+    fn enough(&self, units: usize) -> Option<usize> {
+        let mut word = units / 64;
+        let mut bits = self.any[word] & (u64::MAX << (units % 64));
+        while bits == 0 {
+            word += 1;
+            bits = *self.any.get(word)?;
+        }
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+    /// Where the next object goes, which is no longer than those before it.
+    pub fn put(&mut self, length: u16) -> (usize, u16) {
+        let units = ObjectPlace { flash_page: 0, offset: 0, length }.units() as usize;
+        let (room, page) = match self.enough(units) {
+            Some(room) => {
+                let page = self.with_room[room].pop().expect("its bit says that there is one");
+                if self.with_room[room].is_empty() {
+                    self.any[room / 64] &= !(1 << (room % 64));
+                }
+                (room, page)
+            }
+            None => {
+                self.pages += 1;
+                (UNITS_PER_PAGE as usize, self.pages - 1)
+            }
+        };
+        let left = room - units;
+        self.with_room[left].push(page);
+        self.any[left / 64] |= 1 << (left % 64);
+        (page as usize, ((UNITS_PER_PAGE as usize - room) * OBJECT_ALIGNMENT) as u16)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -278,12 +400,15 @@ mod tests {
         let mut objects = Objects::new(geometry());
         let (a, b) = (objects.take(place(40, 0, 100)), objects.take(place(41, 112, 4000 - 112)));
         [a, b].into_iter().for_each(|slot| objects.gain(slot));
-        assert_eq!((objects.units(5), objects.live(5), objects.live_total()), (7 + 243, 1, 1));
+        assert_eq!((objects.needed(5).units, objects.live_at_least(5)), (7 + 243, 1));
+        assert_eq!(objects.needed(5).weight, weight(100) + weight(4000 - 112));
+        // The larger one takes a flash page for itself, when all are like it.
+        assert_eq!((objects.live(5), objects.live_total()), (2, 2));
         assert_eq!(objects.relocate(a, place(80, 16, 100)), None);
-        assert_eq!((objects.units(5), objects.units(10)), (243, 7));
+        assert_eq!((objects.needed(5).units, objects.needed(10).units), (243, 7));
         assert_eq!(objects.lose(b), Some(5));
         assert_eq!(objects.lose(a), Some(10));
-        assert_eq!(objects.count(), 0);
+        assert_eq!((objects.count(), objects.weight()), (0, 0));
         // The slots are used again.
         assert_eq!(objects.take(ObjectPlace::FREED), a);
     }
@@ -327,5 +452,54 @@ mod tests {
         let at: Vec<(usize, u16)> = [4000, 4096, 1, 80, 16].map(|length| packer.put(length)).into();
         // 4000 bytes leave six units: one byte takes one of them, 80 bytes five.
         assert_eq!(at, [(0, 0), (1, 0), (0, 4000), (0, 4016), (2, 0)]);
+    }
+    #[test]
+    fn an_object_weighs_what_packing_takes() {
+        let line = PAGE_WEIGHT.div_ceil(Owner::PER_PAGE as u32);
+        for (length, in_a_page) in
+            [(1, 256), (16, 256), (17, 128), (128, 32), (819, 4), (1024, 4), (1365, 2), (2048, 2)]
+        {
+            assert_eq!(weight(length), PAGE_WEIGHT.div_ceil(in_a_page) + line, "{length} bytes");
+        }
+        assert_eq!((weight(0), weight(2049), weight(4096)), (0, PAGE_WEIGHT + line, PAGE_WEIGHT + line));
+        // The most that an extent may weigh: pages of 1 + 1/2 + 1/6 + 1/42, and lines for the smallest objects.
+        assert!(u64::from(PAGE_WEIGHT * 2 + 256 * line) * 65_536 < 1 << 32);
+    }
+    #[test]
+    fn what_is_weighed_is_packed() {
+        let mut state = 7u64;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let line = f64::from(PAGE_WEIGHT.div_ceil(Owner::PER_PAGE as u32));
+        let (mut most, mut saved) = (0.0f64, 0);
+        for _ in 0..3000 {
+            // Few sizes, so that what packs badly comes up.
+            let sizes: Vec<u16> = (0..1 + random(6)).map(|_| 1 + (random(4096) >> random(6)) as u16).collect();
+            let count = 1 + random(300);
+            let in_order: Vec<u16> = (0..count).map(|_| sizes[random(sizes.len() as u64) as usize]).collect();
+            let mut lengths = in_order.clone();
+            lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
+            let (mut tight, mut packer) = (TightPacker::new(), Packer::new());
+            let mut taken = vec![[false; UNITS_PER_PAGE as usize]; lengths.len()];
+            for length in &lengths {
+                let (page, offset) = tight.put(*length);
+                let at = place(page as u32, offset, *length);
+                assert!(at.is_sane());
+                for unit in &mut taken[page][usize::from(offset) / OBJECT_ALIGNMENT..][..at.units() as usize] {
+                    assert!(!std::mem::replace(unit, true), "{at:?} lies where something is");
+                }
+            }
+            in_order.iter().for_each(|length| _ = packer.put(*length));
+            let weight: f64 = lengths.iter().map(|length| f64::from(weight(usize::from(*length))) - line).sum();
+            let weight = weight / f64::from(PAGE_WEIGHT);
+            assert!((tight.pages() as f64) < weight + 2.0, "{} pages for {weight}: {lengths:?}", tight.pages());
+            most = most.max(tight.pages() as f64 - weight);
+            saved += packer.pages() as i64 - tight.pages() as i64;
+        }
+        assert!(most > 0.5 && saved > 0, "{most}, {saved}");
     }
 }

@@ -553,7 +553,7 @@ impl Pool {
     /// # Errors
     /// When what is live does not fit, or the flash fails; the pool has its old size then.
     pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
-        if self.geometry.objects || to.objects {
+        if self.geometry.objects != to.objects {
             return Err(ResizeError::Objects.into());
         }
         let (found, needed) = (self.medium.subpages(), to.flash_pages());

@@ -164,8 +164,9 @@ pub struct State {
     history: PageSet,
     tokens: Tokens,
     epoch: u64,
-    /// Live flash pages of each extent, those of objects not among them.
+    /// Live flash pages of each extent, and of all; those of objects not among them.
     live: Vec<u32>,
+    live_in_all: u64,
     /// Where objects lie.
     objects: Objects,
     /// Extents that have lost their last live flash page since somebody asked.
@@ -204,6 +205,7 @@ impl State {
             tokens: Tokens::default(),
             epoch: 1,
             live: vec![0; geometry.extents as usize],
+            live_in_all: 0,
             objects: Objects::new(geometry),
             emptied: Vec::new(),
             wear: Wear::new(geometry),
@@ -246,13 +248,25 @@ impl State {
     pub fn epoch(&self) -> u64 {
         self.epoch
     }
-    /// Live flash pages of an extent; of objects, as many as they would fill.
+    /// Live flash pages of an extent; of objects, as many as they take at the worst, and no more than it has.
     pub fn live(&self, extent: u32) -> u32 {
+        self.weighed(extent).min(self.geometry.data_pages())
+    }
+    /// The same, which may be more than it has: what is packed well weighs more than what it fills.
+    pub fn weighed(&self, extent: u32) -> u32 {
         self.live[extent as usize] + self.objects.live(extent)
     }
-    /// Live flash pages in all.
+    /// The same; of objects, as many as they take at least.
+    pub fn live_at_least(&self, extent: u32) -> u32 {
+        self.live[extent as usize] + self.objects.live_at_least(extent)
+    }
+    /// Live flash pages in all; of objects, as many as they take at the worst.
     pub fn live_total(&self) -> u64 {
-        self.live.iter().map(|n| u64::from(*n)).sum::<u64>() + self.objects.live_total()
+        self.live_in_all + self.objects.live_total()
+    }
+    /// The same of subpages alone.
+    pub fn live_subpages(&self) -> u64 {
+        self.live_in_all
     }
     /// Where objects lie.
     pub fn objects(&self) -> &Objects {
@@ -423,6 +437,7 @@ impl State {
             return self.objects.gain(place);
         }
         self.live[self.geometry.extent_of(place) as usize] += 1;
+        self.live_in_all += 1;
     }
     fn lose(&mut self, place: u32) {
         if self.objects.has(place) {
@@ -431,6 +446,7 @@ impl State {
         let extent = self.geometry.extent_of(place);
         let live = &mut self.live[extent as usize];
         *live -= 1;
+        self.live_in_all -= 1;
         if *live == 0 {
             self.emptied.push(extent);
         }

@@ -1,8 +1,8 @@
 //! Goal: a pool that is made larger or smaller has its old size or its new one after a crash at any point, never anything between, and
 //! all that was synced; and it can be used, and resized, from there.
 //! Method: random pools, resized with a log of all writes; each moment of the log with subsets of what was under way, whole and torn;
-//! open each image, compare it with the model and its size with the two; go on from a sample of them. Then a pool over several media
-//! by the public interface.
+//! open each image, compare it with the model and its size with the two; go on from a sample of them. Pools of subpages, and of objects
+//! beside subpages. Then pools over several media by the public interface.
 
 mod world;
 
@@ -15,6 +15,7 @@ use fulgurite_store::{
 };
 use world::attacks::{config, first_seed, replay, runs};
 use world::images::{Image, Moment, open_whole};
+use world::objects::tiny_objects;
 use world::{Content, ForgetfulFlash, POOL, Random, World, tiny};
 
 /// Does what `Pool::resize` does, over the flash that forgets.
@@ -51,7 +52,13 @@ fn reopen(world: &mut World) {
     *world = again;
 }
 
-fn sizes(random: &mut Random, seed: u64) -> (Geometry, Geometry) {
+fn sizes(random: &mut Random, seed: u64, objects: bool) -> (Geometry, Geometry) {
+    if objects {
+        let (extents, subpages) = (34 + random.below(8), 16 * (2 + random.below(4)));
+        let small = tiny_objects(extents, subpages);
+        let large = tiny_objects(extents + 1 + random.below(24), subpages + 16 * random.below(2));
+        return if seed.is_multiple_of(2) { (small, large) } else { (large, small) };
+    }
     let small = tiny(16 * (2 + random.below(3)));
     let pages = small.flash_pages() + 8 * (1 + random.below(40));
     let more = Some(small.subpages + 16 * random.below(2));
@@ -60,9 +67,9 @@ fn sizes(random: &mut Random, seed: u64) -> (Geometry, Geometry) {
 }
 
 /// A random pool of one size that becomes one of the other, with a log from its beginning; and what it was at first.
-fn resized(seed: u64) -> Option<(World, Moment, [Geometry; 2])> {
+fn resized(seed: u64, objects: bool) -> Option<(World, Moment, [Geometry; 2])> {
     let mut random = Random::new(seed + 77);
-    let (from, to) = sizes(&mut random, seed);
+    let (from, to) = sizes(&mut random, seed, objects);
     let mut world = World::new(from, config(None, seed), seed);
     world.flash.pages = from.flash_pages().max(to.flash_pages());
     let places = world.flash.places();
@@ -72,7 +79,11 @@ fn resized(seed: u64) -> Option<(World, Moment, [Geometry; 2])> {
     let most = from.subpages.min(to.subpages);
     for i in 0..random.below(60) {
         let subpages: std::collections::BTreeSet<u32> = (0..1 + random.below(5)).map(|_| random.below(most)).collect();
-        world.write_these(&subpages.into_iter().collect::<Vec<u32>>());
+        if !objects || random.one_in(4) {
+            world.write_these(&subpages.into_iter().collect::<Vec<u32>>());
+        } else {
+            world.write_objects(1 + random.below(8), most);
+        }
         if random.one_in(3) {
             let _ = world.try_sync();
         }
@@ -113,6 +124,10 @@ fn go_on(image: &Image<'_>, config: StoreConfig, moment: &Moment, to: Geometry, 
         let subpages = world.store.geometry().subpages.min(to.subpages);
         let subpage = world.random.below(subpages);
         world.write_these(&[subpage]);
+        if to.objects {
+            world.write_objects(3, subpages);
+            world.settle();
+        }
         world.sync();
         world.settle();
     }
@@ -129,8 +144,8 @@ fn go_on(image: &Image<'_>, config: StoreConfig, moment: &Moment, to: Geometry, 
     world.check();
 }
 
-fn every_moment(seed: u64) -> Result<u64, String> {
-    let Some((mut world, mut moment, sizes)) = resized(seed) else { return Ok(0) };
+fn every_moment(seed: u64, objects: bool) -> Result<u64, String> {
+    let Some((mut world, mut moment, sizes)) = resized(seed, objects) else { return Ok(0) };
     let (config, to) = (world.config, sizes[1]);
     let mut random = Random::new(seed);
     let mut images = 0;
@@ -178,8 +193,17 @@ fn every_moment(seed: u64) -> Result<u64, String> {
 fn a_crash_leaves_one_size_or_the_other() {
     let seed = first_seed();
     let images: u64 =
-        (seed..seed + runs(40)).map(|s| every_moment(s).unwrap_or_else(|e| panic!("{}", replay(s, &e)))).sum();
+        (seed..seed + runs(40)).map(|s| every_moment(s, false).unwrap_or_else(|e| panic!("{}", replay(s, &e)))).sum();
     println!("resizes from seed {seed}: {images} images, 0 violations");
+    assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
+}
+
+#[test]
+fn a_crash_leaves_a_pool_of_objects_in_one_size_or_the_other() {
+    let seed = first_seed();
+    let images: u64 =
+        (seed..seed + runs(40)).map(|s| every_moment(s, true).unwrap_or_else(|e| panic!("{}", replay(s, &e)))).sum();
+    println!("resizes of objects from seed {seed}: {images} images, 0 violations");
     assert!(images > 2_000 || runs(40) < 40, "{images} are too few");
 }
 
@@ -232,4 +256,53 @@ fn sizes_by_the_public_interface() {
     assert!(!pool.resize(geometry(50, Some(64)), &mut stop).unwrap());
     drop(pool);
     assert_eq!(size(), before);
+}
+
+#[test]
+fn a_pool_of_objects_by_the_public_interface() {
+    let medium = striped(100);
+    let geometry = |extents: u32, subpages: u32| Geometry::with_objects(extents * 8, 8, subpages).unwrap();
+    let open = || Pool::open(medium.clone(), StoreConfig::default()).unwrap().0;
+    Pool::format(&medium, geometry(80, 4096), POOL, 7).unwrap();
+    let pool = open();
+    // A sixth of each flash page stays unused.
+    let content = |subpage: u32| vec![subpage as u8 | 1; if subpage.is_multiple_of(9) { 2100 } else { 680 }];
+    let write = |pool: &Pool, subpages: std::ops::Range<u32>| {
+        let all: Vec<(u32, Vec<u8>)> = subpages.map(|subpage| (subpage, content(subpage))).collect();
+        let all: Vec<(u32, &[u8])> = all.iter().map(|(subpage, bytes)| (*subpage, &bytes[..])).collect();
+        pool.write_objects(&all)
+    };
+    write(&pool, 0..400).unwrap();
+    pool.sync().unwrap();
+    let check = |pool: &Pool, subpages: u32| {
+        let (mut bytes, wrong) = ([0; 4096], pool.audit());
+        assert!(wrong.is_empty(), "{wrong:#?}");
+        for subpage in 0..subpages {
+            let length = pool.read_object(subpage, &mut bytes).unwrap();
+            assert_eq!(bytes[..length], content(subpage), "subpage {subpage}");
+        }
+    };
+    drop(pool);
+    for to in [geometry(300, 4096), geometry(300, 8192), geometry(64, 4096), geometry(200, 4096)] {
+        let pool = open();
+        // What a smaller one has no room for is refused before anything is moved.
+        let refused = pool.resize(geometry(40, 4096), &mut || true);
+        assert!(matches!(refused, Err(PoolError::Resize(ResizeError::Live { .. }))), "{refused:?}");
+        let refused = pool.resize(Geometry::new(2400, 8, None).unwrap(), &mut || true);
+        assert!(matches!(refused, Err(PoolError::Resize(ResizeError::Objects))), "{refused:?}");
+        assert!(pool.resize(to, &mut || true).unwrap());
+        drop(pool);
+        let pool = open();
+        assert_eq!(pool.geometry(), to);
+        check(&pool, 400);
+        // It is written as one that was made so.
+        for first in (0..400).step_by(20) {
+            write(&pool, first..first + 20).unwrap();
+            pool.sync().unwrap();
+        }
+        check(&pool, 400);
+    }
+    let pool = open();
+    write(&pool, 400..1600).unwrap();
+    check(&pool, 1600);
 }

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_store::{Geometry, Members, ResizeError};
+use fulgurite_store::{Geometry, Members};
 
 use super::args::AddMemberArgs;
 use super::create::{Made, Place, check_room, existing, random_id, written};
@@ -30,9 +30,6 @@ pub fn run(args: &AddMemberArgs) -> Result<()> {
     // All that can be judged is judged before anything is touched, while nobody else can change the pool.
     let opened = to_look_at(&args.pool, None)?;
     let (id, now) = (opened.pool().id(), opened.pool().geometry());
-    if now.objects {
-        bad_input!("{}: {}", path.display(), ResizeError::Objects);
-    }
     let mut alone = None;
     let members = match &opened.members {
         Some(members) => members,
@@ -57,7 +54,12 @@ pub fn run(args: &AddMemberArgs) -> Result<()> {
     let Some(all) = (members.flash().subpages() / now.extent_pages * now.extent_pages).checked_add(more) else {
         bad_input!("--size: a pool has less than 16 TiB; choose less");
     };
-    let to = match Geometry::new(all, now.extent_pages, None) {
+    let to = if now.objects {
+        Geometry::with_objects(all, now.extent_pages, now.subpages)
+    } else {
+        Geometry::new(all, now.extent_pages, None)
+    };
+    let to = match to {
         Ok(to) => to,
         Err(e) => bad_input!("{e}"),
     };

@@ -318,7 +318,7 @@ pub struct ResizeArgs {
     /// Bytes of the pool, over all its files, rounded down to whole extents [default: as now].
     #[arg(long, value_name = "32G", value_parser = values::bytes)]
     pub size: Option<u64>,
-    /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
+    /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit; in a pool of objects as now].
     #[arg(long, value_name = "24G", value_parser = values::bytes)]
     pub data: Option<u64>,
 }

@@ -42,12 +42,15 @@ fn flash_pages(option: &str, bytes: u64) -> Result<u32> {
 
 /// The geometry that was asked for.
 fn geometry(args: &ResizeArgs, now: Geometry) -> Result<Geometry> {
-    if now.objects {
-        bad_input!("{}", ResizeError::Objects);
-    }
     let all = args.size.map_or(Ok(now.flash_pages()), |size| flash_pages("--size", size))?;
     let data = args.data.map(|data| flash_pages("--data", data.next_multiple_of(SUBPAGE))).transpose()?;
-    match Geometry::new(all, now.extent_pages, data) {
+    let geometry = if now.objects {
+        // How much can be addressed does not follow from how much there is.
+        Geometry::with_objects(all, now.extent_pages, data.unwrap_or(now.subpages))
+    } else {
+        Geometry::new(all, now.extent_pages, data)
+    };
+    match geometry {
         Ok(geometry) => Ok(geometry),
         Err(e) => bad_input!("{e}"),
     }

@@ -6,13 +6,14 @@ use foldhash::fast::FixedState;
 use fulgurite_format::History;
 
 use super::{N, State};
+use crate::objects::Needed;
 
 impl State {
     /// What the state should be, computed another way; for tests and `check`. Returns sentences about what is wrong.
     pub fn audit(&self) -> Vec<String> {
         let mut wrong = self.map.audit();
         let mut live = vec![0u32; self.live.len()];
-        let (mut units, mut objects) = (vec![0; self.live.len()], 0);
+        let (mut needed, mut objects) = (vec![Needed::default(); self.live.len()], 0);
         let mut owner: HashMap<u32, u32, FixedState> = HashMap::default();
         for page in 0..self.geometry.pages() {
             let mut newest: [Option<u32>; N as usize] = [None; N as usize];
@@ -24,7 +25,7 @@ impl State {
                 before = version.time;
                 for h in version.held() {
                     if let Some(at) = self.objects.get(h.place) {
-                        units[self.geometry.extent_of(at.flash_page) as usize] += at.units();
+                        needed[self.geometry.extent_of(at.flash_page) as usize].add(at);
                         objects += 1;
                     } else if h.place >= self.geometry.flash_pages() {
                         wrong.push(format!("page {page}: flash page {} does not exist", h.place));
@@ -64,7 +65,10 @@ impl State {
                 wrong.push(format!("extent {extent}: {found} live flash pages counted, {counted} found"));
             }
         }
-        self.objects.audit(&units, objects, &mut wrong);
+        if live.iter().map(|n| u64::from(*n)).sum::<u64>() != self.live_in_all {
+            wrong.push(format!("{} live flash pages counted in all", self.live_in_all));
+        }
+        self.objects.audit(&needed, objects, &mut wrong);
         wrong
     }
 }

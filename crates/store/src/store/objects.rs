@@ -11,21 +11,23 @@
 
 mod lost;
 mod reclaim;
+mod room;
+mod streams;
 
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 use fulgurite_format::{
-    OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectWritten, ObjectsWritten, Owner, PageBuffer, Record, SUBPAGE_BYTES, Status,
-    crc32c, zero_page,
+    OBJECTS_MAX, ObjectWritten, ObjectsWritten, Owner, PageBuffer, Record, SUBPAGE_BYTES, Status, crc32c, zero_page,
 };
 
 use super::failing::may_be_repeated;
 use super::{Io, N, Outcome, Store, WriteError};
 use crate::extents::Writer;
-use crate::geometry::{FIRST_EXTENT, Geometry, RECLAIM_RESERVE};
+use crate::geometry::Geometry;
 use crate::objects::{Packer, UNITS_PER_PAGE};
 use reclaim::{MovePage, ObjectReclaim};
+use streams::{Division, STREAMS, Stream};
 
 /// The most objects of a batch that are taken at once: some 30 flash pages of small ones.
 pub const OBJECTS_AT_ONCE: usize = 1024;
@@ -34,7 +36,7 @@ const WAITING_MAX: usize = 64;
 /// Flash pages that are written at a time.
 const DEPTH: usize = 16;
 /// Extents that are being filled or settled.
-const OPEN_MAX: usize = 4;
+const OPEN_MAX: usize = 2 * STREAMS;
 /// Places at which a flash page is tried; as for subpages, where so many fail it is the device.
 const PLACES_MAX: u32 = 4;
 
@@ -73,16 +75,18 @@ enum Stage {
 struct PackedPage {
     /// None where all objects of it are freed.
     page: Option<PageBuffer>,
+    stream: Stream,
     objects: Vec<ObjectWritten>,
     stage: Stage,
     failed: u32,
     batch: u64,
 }
 
-/// A batch that is under way: flash pages to come, and what failed first.
+/// A batch that is under way: flash pages to come, by how much its objects weigh more than what they replace, and what failed first.
 #[derive(Debug)]
 struct Batch {
     pages: usize,
+    grows: u64,
     result: Result<(), WriteError>,
 }
 
@@ -108,8 +112,8 @@ fn summary_pages(objects: usize) -> u32 {
 #[derive(Debug)]
 pub(super) struct ObjectLog {
     geometry: Geometry,
-    /// By writer.
-    open: [Option<OpenExtent>; 2],
+    /// By stream.
+    open: [Option<OpenExtent>; STREAMS],
     /// Full, with writes in flight.
     settling: Vec<OpenExtent>,
     queue: VecDeque<PackedPage>,
@@ -117,6 +121,8 @@ pub(super) struct ObjectLog {
     first: u64,
     batches: HashMap<u64, Batch, FixedState>,
     next_batch: u64,
+    /// By how much all batches under way weigh more than what they replace.
+    grows: u64,
     /// The reclaim of an extent, and flash pages of moved objects that wait for places or are being written.
     reclaim: Option<ObjectReclaim>,
     ready: VecDeque<MovePage>,
@@ -129,12 +135,13 @@ impl ObjectLog {
         geometry.objects.then(|| {
             Box::new(ObjectLog {
                 geometry,
-                open: [None, None],
+                open: [const { None }; STREAMS],
                 settling: Vec::new(),
                 queue: VecDeque::new(),
                 first: 0,
                 batches: HashMap::default(),
                 next_batch: 0,
+                grows: 0,
                 reclaim: None,
                 ready: VecDeque::new(),
                 moving: Vec::new(),
@@ -169,7 +176,7 @@ impl ObjectLog {
         let pages = self.geometry.extent_pages as usize * Owner::PER_PAGE / (Owner::PER_PAGE + units) + 1;
         // Memory that grows doubles.
         let open = OPEN_MAX * 2 * pages * units * size_of::<Owner>();
-        let most = packed + open + reclaim::bytes_max(pages * units);
+        let most = packed + open + reclaim::bytes_max(pages * units, self.geometry.extent_pages as usize);
         // More extents are being settled for a moment where they are tiny.
         (size_of::<ObjectLog>() + most).max(self.bytes())
     }
@@ -187,40 +194,6 @@ impl Store {
     fn log(&mut self) -> &mut ObjectLog {
         self.objects.as_mut().expect("a pool of objects")
     }
-    /// Bytes of a checkpoint: a page 22 and its share of a header, an object 12, a subpage 4 as in other pools.
-    pub(super) fn checkpoint_bytes_of_objects(&self) -> u64 {
-        let state = &self.state;
-        u64::from(state.geometry().pages()) * 24
-            + u64::from(state.objects().count()) * 12
-            + state.live_total() * 4
-            + u64::from(state.table().versions()) * 40
-    }
-    /// Flash pages that may become live before only that is left which reclaim, the journal and checkpoints need, and a sixteenth, as
-    /// in a pool without objects: that one promises so little when it is made, this one says so when it is full.
-    pub(super) fn room_for_objects(&self) -> u64 {
-        let g = self.geometry();
-        let kept = FIRST_EXTENT + RECLAIM_RESERVE + 4 + 4 * self.checkpoint_extents();
-        let data = u64::from(g.extents.saturating_sub(kept)) * u64::from(g.data_pages());
-        let waiting = self.objects.as_ref().map_or(0, |log| log.queue.len() as u64);
-        (data - data / 16).saturating_sub(self.state.live_total() + waiting + self.placed / u64::from(N))
-    }
-
-    /// Whether objects take more than what they replace.
-    fn grows(&self, objects: &[(u32, &[u8])]) -> bool {
-        let units = |bytes: usize| bytes.div_ceil(OBJECT_ALIGNMENT);
-        let new: usize = objects.iter().map(|(_, bytes)| units(bytes.len())).sum();
-        let place = |subpage: &u32| self.state.map().get(*subpage).map(|located| located.place);
-        let before = |place: u32| self.state.objects().get(place).map_or(SUBPAGE_BYTES, |at| at.length.into());
-        let replaced: usize = objects.iter().filter_map(|(s, _)| place(s)).map(|place| units(before(place))).sum();
-        new > replaced
-    }
-    /// Whether whole subpages may be written, as far as what is live goes: those that replace some may.
-    pub(super) fn has_room_for(&self, subpages: &[u32]) -> bool {
-        let map = self.state.map();
-        let replaces = |s: &u32| map.get(*s).is_some_and(|located| !self.state.objects().has(located.place));
-        self.objects.is_none() || self.room_for_objects() > 0 || subpages.iter().all(replaces)
-    }
-
     /// Takes objects to be written: for each a subpage and its first bytes; what is behind them reads as zeros, and no bytes at all free
     /// the object. The first so many are taken; they count from when [`Store::take_batch`] says so, in the order in which they came.
     ///
@@ -240,25 +213,37 @@ impl Store {
         let free = WAITING_MAX.saturating_sub(self.log().queue.len());
         let admitted = if free == 0 { 0 } else { self.admit(objects.len().min(OBJECTS_AT_ONCE))? };
         // Not far beyond what may wait; one is taken whatever its size.
-        let mut bytes = free * SUBPAGE_BYTES;
-        let fitting = objects[..admitted].iter().take_while(|(_, object)| {
-            let fits = bytes > 0;
+        let (mut bytes, mut room) = (free * SUBPAGE_BYTES, self.room());
+        let before = room;
+        let fitting = objects[..admitted].iter().take_while(|(subpage, object)| {
+            let left = room.checked_sub(self.growth(*subpage, object.len())).filter(|_| bytes > 0);
+            room = left.unwrap_or(room);
             bytes = bytes.saturating_sub(object.len());
-            fits
+            left.is_some()
         });
         let taken = fitting.count();
+        let grows = before - room;
         let number = self.log().next_batch;
         if taken == 0 {
-            return Ok(ObjectBatch { taken, number });
+            // Writes under way may turn out to take less than they might.
+            let settled = self.placed == 0 && self.log().queue.is_empty();
+            return if admitted > 0 && settled { Err(self.no_space()) } else { Ok(ObjectBatch { taken, number }) };
         }
-        if self.room_for_objects() == 0 && self.grows(&objects[..taken]) {
-            return Err(WriteError::NoSpace { uncommitted: self.uncommitted });
+        let mut bytes = 0;
+        for (subpage, object) in objects[..taken].iter().filter(|(_, object)| !object.is_empty()) {
+            bytes += object.len();
+            if self.heat.lies_at(*subpage).is_some() || self.state.is_written(*subpage) {
+                self.heat.touch(*subpage);
+            } else {
+                self.heat.touch_first(*subpage);
+            }
         }
-        let pages = pack(&objects[..taken], number);
+        let pages = pack(&objects[..taken], number, Division::of_batch(&self.heat, self.geometry(), bytes));
         self.placed += pages.iter().map(|page| page.objects.len() as u64).sum::<u64>();
         let log = self.log();
         log.next_batch += 1;
-        log.batches.insert(number, Batch { pages: pages.len(), result: Ok(()) });
+        log.grows += grows;
+        log.batches.insert(number, Batch { pages: pages.len(), grows, result: Ok(()) });
         log.queue.extend(pages);
         self.record_written();
         Ok(ObjectBatch { taken, number })
@@ -274,13 +259,19 @@ impl Store {
 
     /// A flash page for so many objects. It is in flight from now on. None where that would take another extent and no more than `reserve`
     /// are free.
-    fn give_objects(&mut self, writer: Writer, count: usize, reserve: u32) -> Option<u32> {
+    fn give_objects(&mut self, stream: Stream, count: usize, reserve: u32) -> Option<u32> {
+        // Better among others than not at all.
+        self.give_in(stream, count, Some(reserve)).or_else(|| self.give_in(stream.other(), count, None))
+    }
+    /// The same in one stream; without a reserve, only where it has an extent.
+    fn give_in(&mut self, stream: Stream, count: usize, reserve: Option<u32>) -> Option<u32> {
         let (g, wear) = (self.state.geometry(), self.state.wear());
         let log = self.objects.as_mut()?;
         loop {
-            let open = &mut log.open[writer as usize];
+            let open = &mut log.open[stream.index()];
             let Some(at) = open else {
-                let extent = self.extents.take_for_objects(reserve, wear, writer == Writer::Reclaim)?;
+                let cold = stream == Stream::cold(Writer::Reclaim);
+                let extent = self.extents.take_for_objects(reserve?, wear, cold)?;
                 *open = Some(OpenExtent { extent, next: 0, pending: 0, promised: 0, owners: Vec::new() });
                 continue;
             };
@@ -297,6 +288,13 @@ impl Store {
             }
             log.settling.extend(open.take());
         }
+    }
+    /// Closes what is open from this extent on.
+    pub(super) fn close_objects_behind(&mut self, limit: u32) {
+        let Some(log) = &mut self.objects else { return };
+        let behind = log.open.iter_mut().filter_map(|open| open.take_if(|open| open.extent >= limit));
+        log.settling.extend(behind);
+        self.settle_objects();
     }
     /// Closes extents that are full, and writes their summaries.
     fn settle_objects(&mut self) {
@@ -328,8 +326,8 @@ impl Store {
             if under_way == DEPTH {
                 break;
             }
-            let count = waits.objects.len();
-            let Some(place) = self.give_objects(Writer::Program, count, reserve) else {
+            let (count, stream) = (waits.objects.len(), waits.stream);
+            let Some(place) = self.give_objects(stream, count, reserve) else {
                 if !self.space_will_come() {
                     self.fail_waiting();
                 }
@@ -349,7 +347,7 @@ impl Store {
     }
     /// There is no space, and none will come.
     fn fail_waiting(&mut self) {
-        let error = WriteError::NoSpace { uncommitted: self.uncommitted };
+        let error = self.no_space();
         let waiting = self.log().queue.iter_mut().filter(|page| page.stage == Stage::Waiting);
         waiting.for_each(|page| page.stage = Stage::Failed(error));
     }
@@ -392,9 +390,14 @@ impl Store {
                 Stage::Failed(error) => Err(error),
                 Stage::Waiting | Stage::Writing(_) => unreachable!("it has ended"),
             };
-            let batch = self.log().batches.get_mut(&page.batch).expect("it is asked for behind its last page");
+            let log = self.log();
+            let batch = log.batches.get_mut(&page.batch).expect("it is asked for behind its last page");
             batch.pages -= 1;
             batch.result = batch.result.and(result);
+            if batch.pages == 0 {
+                // All that was written of it is live by now, and counted so.
+                log.grows -= std::mem::take(&mut batch.grows);
+            }
         }
     }
     fn record_objects(&mut self, page: &PackedPage, place: u32) -> Result<(), WriteError> {
@@ -440,9 +443,9 @@ pub(super) fn status_when_written(status: Status) -> Status {
     Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT)
 }
 
-/// Packs a batch, the longest objects first, so that little of the flash pages is left over. Of two objects of one subpage the later one
-/// counts.
-fn pack(objects: &[(u32, &[u8])], batch: u64) -> Vec<PackedPage> {
+/// Packs a batch, the longest objects first, so that little of the flash pages is left over, and hot ones apart. Of two objects of one
+/// subpage the later one counts.
+fn pack(objects: &[(u32, &[u8])], batch: u64, division: Division<'_>) -> Vec<PackedPage> {
     let mut order: Vec<usize> = (0..objects.len()).collect();
     // Stable: the later one comes last.
     order.sort_by_key(|i| objects[*i].0);
@@ -450,8 +453,8 @@ fn pack(objects: &[(u32, &[u8])], batch: u64) -> Vec<PackedPage> {
     let mut order: Vec<usize> = (0..order.len()).filter(|w| counts(*w)).map(|w| order[w]).collect();
     // Of the same length they stay in the order of their subpages: what is close in memory is close in flash.
     order.sort_by_key(|i| std::cmp::Reverse(objects[*i].1.len()));
-    let (mut packer, mut pages) = (Packer::new(), Vec::<PackedPage>::new());
-    let empty = |page, stage| PackedPage { page, objects: Vec::new(), stage, failed: 0, batch };
+    let empty = |page, stream, stage| PackedPage { page, stream, objects: Vec::new(), stage, failed: 0, batch };
+    let mut packed = [(Packer::new(), Vec::<PackedPage>::new()), (Packer::new(), Vec::new())];
     let mut freed = Vec::new();
     for i in order {
         let (subpage, bytes) = objects[i];
@@ -460,17 +463,20 @@ fn pack(objects: &[(u32, &[u8])], batch: u64) -> Vec<PackedPage> {
             continue;
         }
         let length = bytes.len() as u16;
+        let stream = division.stream(subpage);
+        let (packer, pages) = &mut packed[usize::from(stream.hot)];
         let (at, offset) = packer.put(length);
         if at == pages.len() {
-            pages.push(empty(Some(zero_page()), Stage::Waiting));
+            pages.push(empty(Some(zero_page()), stream, Stage::Waiting));
         }
         let page = &mut pages[at];
         let buffer = page.page.as_mut().expect("made above");
         buffer[usize::from(offset)..usize::from(offset) + bytes.len()].copy_from_slice(bytes);
         page.objects.push(ObjectWritten { subpage, length, offset, checksum: crc32c(bytes) });
     }
+    let mut pages: Vec<PackedPage> = packed.into_iter().flat_map(|(_, pages)| pages).collect();
     if !freed.is_empty() {
-        pages.push(PackedPage { objects: freed, ..empty(None, Stage::Written(0)) });
+        pages.push(PackedPage { objects: freed, ..empty(None, Stream::cold(Writer::Program), Stage::Written(0)) });
     }
     pages
 }

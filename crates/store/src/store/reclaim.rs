@@ -15,28 +15,27 @@ impl Store {
         if self.is_reclaiming() || self.poisoned.is_some() {
             return self.is_reclaiming();
         }
-        let worth = (self.geometry().data_pages() / 64).max(1);
-        let full = self.geometry().data_pages() - worth;
         let roomy = self.extents.free() > self.reserve();
-        let state = &self.state;
-        let Some(extent) = self.extents.victim(self.config.victims, roomy, state.wear(), |e| state.live(e)) else {
-            return false;
-        };
-        if self.state.live(extent) > full && !(roomy && self.state.wear().is_retired(extent)) {
-            self.extents.give_up(extent);
-            return false;
+        let (state, policy) = (&self.state, self.config.victims);
+        let weighed = |e: u32| (state.live(e), state.weighed(e));
+        let mut victim = self.extents.victim(policy, roomy, state.wear(), weighed);
+        if victim.is_none() && self.objects.is_some() {
+            // Objects of many sizes may be packed closer than their weight says, which is known when it was tried.
+            let at_least = |e: u32| (state.live_at_least(e), state.weighed(e));
+            victim = self.extents.victim(policy, roomy, state.wear(), at_least);
         }
+        let Some(extent) = victim else { return false };
         self.levelling = false;
-        self.reclaim_extent(extent);
+        self.reclaim_extent(extent, false);
         true
     }
     pub(super) fn is_reclaiming(&self) -> bool {
         self.reclaim.is_some() || self.objects.as_ref().is_some_and(|objects| objects.reclaim_moves().is_some())
     }
-    /// Begins to empty an extent.
-    pub(super) fn reclaim_extent(&mut self, extent: u32) {
-        if self.state.objects().units(extent) > 0 {
-            self.reclaim_objects(extent);
+    /// Begins to empty an extent; one of objects whatever that gains, if it is `forced`.
+    pub(super) fn reclaim_extent(&mut self, extent: u32, forced: bool) {
+        if self.state.objects().live(extent) > 0 {
+            self.reclaim_objects(extent, forced);
         } else {
             self.reclaim = Some(Reclaim::new(extent, self.geometry()));
         }
@@ -49,7 +48,7 @@ impl Store {
         }
         if let Some(extent) = self.extents.due_for_levelling(self.config.wear_spread, self.state.wear()) {
             self.levelling = true;
-            self.reclaim_extent(extent);
+            self.reclaim_extent(extent, true);
         }
     }
     pub(super) fn advance_reclaim(&mut self) {
@@ -110,7 +109,7 @@ impl Store {
                 return;
             }
             if reclaim.unreadable {
-                self.extents.give_up_for_now(extent, self.state.live(extent));
+                self.extents.give_up_for_now(extent, self.state.weighed(extent));
             } else {
                 self.extents.give_up(extent);
             }

@@ -3,7 +3,8 @@
 //! The size is what the superblock says, and nothing else depends on it but what lies where. So a pool grows by its superblock alone,
 //! once there is flash behind its end. To shrink, what lies behind the new end is moved first, as reclaim moves things, and the
 //! metadata goes on before it; then the superblock is written. It is there twice: the first copy says the new size when it is whole,
-//! and until then the second says the old one. Both are sizes of the same pool at that moment.
+//! and until then the second says the old one. Both are sizes of the same pool at that moment. Objects are moved as all else, and packed
+//! again on the way; nothing on flash numbers them but where they lie.
 //!
 //! Invariant: when the superblock of a smaller size is written, no extent behind its end is used, and neither the anchor in effect nor
 //! the journal behind it names one, nor a page behind the end of the data.
@@ -13,7 +14,7 @@ use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, PoolId, Superblock, 
 use super::Store;
 use crate::extents::Use;
 use crate::geometry::{FIRST_EXTENT, Geometry, GeometryError, RECLAIM_AHEAD, SUBPAGES_PER_PAGE};
-use crate::reclaim::Reclaim;
+use crate::objects::PAGE_WEIGHT;
 use crate::recover::ReadPages;
 
 /// Why a pool cannot have another size. It is as it was, but for what lies where in it.
@@ -51,8 +52,8 @@ pub enum ResizeError {
     /// It does not go on.
     #[error("what is live cannot be moved together any further; drop old tokens, or choose more")]
     NoRoom,
-    /// The pool is one of objects.
-    #[error("the size of a pool of objects cannot be changed; make another one, and copy what is in it")]
+    /// One of the two sizes is that of a pool of objects.
+    #[error("a pool of objects stays one, and one without stays without; make another one, and copy what is in it")]
     Objects,
     /// Something in an extent cannot be moved.
     #[error("extent {0} cannot be emptied, because something in it cannot be read; see what is damaged")]
@@ -74,17 +75,21 @@ impl Store {
     /// # Errors
     /// When it may not.
     pub fn may_shrink(&self, to: Geometry) -> Result<(), ResizeError> {
-        if self.geometry().objects || to.objects {
+        if self.geometry().objects != to.objects {
             return Err(ResizeError::Objects);
         }
         let used = (to.pages()..self.geometry().pages()).rev().find(|page| !self.state.versions_of(*page).is_empty());
         if let Some(page) = used {
             return Err(ResizeError::Data((u64::from(page) + 1) * u64::from(SUBPAGES_PER_PAGE) * 4096));
         }
-        let most = Geometry::new(to.flash_pages(), to.extent_pages, None)?.subpages;
+        let most = if to.objects {
+            self.most_weight(to) / u64::from(PAGE_WEIGHT)
+        } else {
+            Geometry::new(to.flash_pages(), to.extent_pages, None)?.subpages.into()
+        };
         let live = self.state.live_total();
-        if to.extents < self.geometry().extents && live > u64::from(most) {
-            return Err(ResizeError::Live { live: live * 4096, most: u64::from(most) * 4096 });
+        if to.extents < self.geometry().extents && live > most {
+            return Err(ResizeError::Live { live: live * 4096, most: most * 4096 });
         }
         Ok(())
     }
@@ -104,17 +109,21 @@ impl Store {
         let enough = self.reserve() + RECLAIM_AHEAD + 1;
         if to < all && free < enough {
             // Room is made before the end, while there is still some behind it.
-            let worth = (self.geometry().data_pages() / 64).max(1);
-            let state = &self.state;
-            let victim =
-                self.extents.victim_among(FIRST_EXTENT..to, self.geometry().data_pages() - worth, |e| state.live(e));
-            let extent = victim.filter(|_| self.extents.free() > self.reserve()).ok_or(ResizeError::NoRoom)?;
-            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+            if self.extents.free() <= self.reserve() {
+                return Err(ResizeError::NoRoom);
+            }
+            let (most, state) = (Some(self.geometry().data_pages() - self.geometry().worth()), &self.state);
+            let weighed = |e: u32| (state.live(e), state.weighed(e));
+            let at_least = |e: u32| (state.live_at_least(e), state.weighed(e));
+            let victim = self.extents.victim_among(FIRST_EXTENT..to, most, weighed);
+            let victim = victim.or_else(|| self.extents.victim_among(FIRST_EXTENT..to, most, at_least));
+            self.reclaim_extent(victim.ok_or(ResizeError::NoRoom)?, false);
             return Ok(Shrink::Working);
         }
         if self.extents.limit() != to {
             self.extents.set_limit(to);
             self.note_filled();
+            self.close_objects_behind(to);
         }
         let used = |use_of: Use| (to..all).find(|extent| self.extents.use_of(*extent) == use_of);
         if (to..all).any(|extent| matches!(self.extents.use_of(extent), Use::Emptied { .. })) {
@@ -123,14 +132,15 @@ impl Store {
         }
         if used(Use::Closed).is_some() {
             let state = &self.state;
-            let extent = self.extents.victim_among(to..all, u32::MAX, |e| state.live(e)).expect("one was seen");
+            let live = |e: u32| (state.live(e), state.weighed(e));
+            let extent = self.extents.victim_among(to..all, None, live).expect("one was seen");
             // One that could not be emptied last time was given up, and is the youngest.
             if self.given_up == Some(extent) {
                 self.extents.give_up(extent);
                 return Err(ResizeError::Damaged(extent));
             }
             self.given_up = Some(extent);
-            self.reclaim = Some(Reclaim::new(extent, self.geometry()));
+            self.reclaim_extent(extent, true);
             return Ok(Shrink::Working);
         }
         self.given_up = None;

@@ -14,9 +14,13 @@ const OBJECT: u64 = 1 << 63;
 pub fn is_object(number: u64) -> bool {
     number & OBJECT != 0
 }
+/// How many bytes an object has.
+pub fn length_of(number: u64) -> usize {
+    (number >> 40 & 0x1FFF) as usize
+}
 /// The bytes of an object.
 pub fn object_bytes(number: u64) -> Vec<u8> {
-    let length = (number >> 40 & 0x1FFF) as usize;
+    let length = length_of(number);
     let mut state = number | 1;
     let next = |_| {
         state ^= state << 13;

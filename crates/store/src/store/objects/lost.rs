@@ -5,6 +5,8 @@ use fulgurite_format::{crc32c, zero_page};
 use super::super::repair::LOST_MAGIC;
 use super::super::{N, Store, WriteError};
 use super::reclaim::{Found, MovePage};
+use super::streams::Stream;
+use crate::extents::Writer;
 use crate::state::Held;
 
 impl Store {
@@ -31,7 +33,7 @@ impl Store {
             bytes[last] = bytes[last].wrapping_add(1);
         }
         let objects = vec![(Found { subpage, slot, at }, 0)];
-        self.log().ready.push_back(MovePage { page, objects });
+        self.log().ready.push_back(MovePage { stream: Stream::cold(Writer::Reclaim), page, objects });
         self.write_moved();
         if self.log().reclaim.is_none() && self.log().ready.pop_back().is_some() {
             return Err(WriteError::NoSpace { uncommitted: self.uncommitted });

@@ -2,12 +2,15 @@
 //!
 //! Whose the objects are is in the extent's summary, or else found by a walk through the page table. Before anything is copied it is
 //! packed in thought: where the objects that are left would fill as many flash pages again, nothing is gained and nothing is moved.
+//! They stay in the order in which they lie, what is close there being close here, unless sorted by length they take less: then flash
+//! pages of all of the extent are filled at the same time. Each flash page of the extent is read once, whichever way it is.
 //!
 //! Invariants: an object is moved only when its slot still says that it lies where it was read; so what was overwritten meanwhile stays
 //! dead. Its checksum is looked at when it is read and does not change: what is damaged stays recognisable.
 
-use std::collections::VecDeque;
+use std::collections::HashMap;
 
+use foldhash::fast::FixedState;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{
     Header, Kind, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectsMoved, Owner, PageBuffer, Record, SUBPAGE_BYTES,
@@ -16,16 +19,19 @@ use fulgurite_format::{
 
 use super::super::failing::{is_of_the_page, may_be_repeated};
 use super::super::{Io, N, Outcome, Store};
+use super::streams::{Division, Stream};
 use super::{Purpose, summary_pages};
 use crate::extents::Writer;
 use crate::geometry::METADATA_RESERVE;
-use crate::objects::{OPEN_PAGES, Packer, UNITS_PER_PAGE};
+use crate::objects::{OPEN_PAGES, Packer, TightPacker, UNITS_PER_PAGE, weight};
 use crate::state::Held;
 
 /// Flash pages that are read at a time.
 const DEPTH: usize = 8;
 /// Flash pages that wait to be written, or are being written, when no more are read.
 const MOVED_MAX: usize = 16;
+/// Flash pages of hot objects in an extent, and of others, from which on they are divided: the last page of each is not full.
+const APART_FROM: u32 = 2;
 /// Writes that are begun again before the extent is given up for this time.
 const REPEATED_MAX: u32 = 16;
 
@@ -38,9 +44,19 @@ pub(super) struct Found {
     pub at: ObjectPlace,
 }
 
+/// Where an object goes: to which of the flash pages that are to be filled, and its offset there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Planned {
+    found: Found,
+    page: u32,
+    offset: u16,
+    stream: Stream,
+}
+
 /// A flash page of objects that go elsewhere: each with its offset there.
 #[derive(Debug)]
 pub(super) struct MovePage {
+    pub stream: Stream,
     pub page: PageBuffer,
     pub objects: Vec<(Found, u16)>,
 }
@@ -51,13 +67,15 @@ impl MovePage {
     }
 }
 
-/// DRAM that the reclaim of an extent of so many objects may come to.
-pub(super) fn bytes_max(objects: usize) -> usize {
+/// DRAM that the reclaim of an extent of so many objects and flash pages may come to.
+pub(super) fn bytes_max(objects: usize, pages: usize) -> usize {
     // Memory that grows doubles; and what is needed is listed once in all, and then by flash page.
-    let listed = objects * (2 * size_of::<Owner>() + 3 * size_of::<Found>());
-    // Each read may fill two pages, beside those that are looked at for room.
-    let pages = MOVED_MAX + 2 * DEPTH + OPEN_PAGES + 1;
-    listed + pages * (SUBPAGE_BYTES + UNITS_PER_PAGE as usize * size_of::<(Found, u16)>())
+    let listed = objects * (2 * size_of::<Owner>() + 2 * size_of::<Found>() + 3 * size_of::<Planned>());
+    // All flash pages may be filled at the same time, beside those that wait or are written; each read may fill two.
+    let waiting = MOVED_MAX + 2 * DEPTH + OPEN_PAGES + 1;
+    let filling = pages * (SUBPAGE_BYTES + size_of::<MovePage>() + 2 * size_of::<u32>());
+    let moved = 2 * (objects + waiting * UNITS_PER_PAGE as usize) * size_of::<(Found, u16)>();
+    listed + filling + moved + waiting * SUBPAGE_BYTES
 }
 
 /// How far the owners are known.
@@ -82,12 +100,11 @@ pub(super) struct ObjectReclaim {
     owners: Vec<Owner>,
     walked: bool,
     /// Flash pages to be read, the last first, with what is needed of each.
-    todo: Vec<(u32, Vec<Found>)>,
-    reading: Vec<(u32, Vec<Found>)>,
-    packer: Packer,
-    /// Flash pages that are being filled; the first of them is this one of the packer's.
-    filling: VecDeque<MovePage>,
-    filling_from: usize,
+    todo: Vec<(u32, Vec<Planned>)>,
+    reading: Vec<(u32, Vec<Planned>)>,
+    /// Of each flash page that is to be filled, how many objects are still to come, and those that have objects already.
+    to_come: Vec<u32>,
+    filling: HashMap<u32, MovePage, FixedState>,
     repeated: u32,
     unreadable: bool,
     without_room: bool,
@@ -103,9 +120,8 @@ impl ObjectReclaim {
             walked: false,
             todo: Vec::new(),
             reading: Vec::new(),
-            packer: Packer::new(),
-            filling: VecDeque::new(),
-            filling_from: 0,
+            to_come: Vec::new(),
+            filling: HashMap::default(),
             repeated: 0,
             unreadable: false,
             without_room: false,
@@ -115,31 +131,75 @@ impl ObjectReclaim {
         !self.without_room || !self.reading.is_empty()
     }
     pub fn bytes(&self) -> usize {
-        let found: usize = self.todo.iter().chain(&self.reading).map(|(_, found)| found.capacity()).sum();
-        let filling = self.filling.iter().map(MovePage::bytes).sum::<usize>();
-        self.owners.capacity() * size_of::<Owner>() + found * size_of::<Found>() + filling
+        let planned: usize = self.todo.iter().chain(&self.reading).map(|(_, planned)| planned.capacity()).sum();
+        let filling = self.filling.values().map(MovePage::bytes).sum::<usize>();
+        let lists = self.owners.capacity() * size_of::<Owner>() + self.to_come.capacity() * size_of::<u32>();
+        lists + planned * size_of::<Planned>() + filling
     }
-    /// Puts an object into a flash page that is being filled. Returns those that are full by that.
-    fn put(&mut self, found: Found, bytes: &[u8]) -> Option<MovePage> {
-        let (at, offset) = self.packer.put(found.at.length);
-        while at >= self.filling_from + self.filling.len() {
-            self.filling.push_back(MovePage { page: zero_page(), objects: Vec::new() });
+    /// An object has come to the flash page where it goes; none when it is not needed any more, or cannot be read. Returns that page when it
+    /// was the last one of it.
+    fn put(&mut self, planned: Planned, bytes: Option<&[u8]>) -> Option<MovePage> {
+        if let Some(bytes) = bytes {
+            let new = || MovePage { stream: planned.stream, page: zero_page(), objects: Vec::new() };
+            let page = self.filling.entry(planned.page).or_insert_with(new);
+            let offset = usize::from(planned.offset);
+            page.page[offset..offset + bytes.len()].copy_from_slice(bytes);
+            page.objects.push((planned.found, planned.offset));
         }
-        let page = &mut self.filling[at - self.filling_from];
-        page.page[usize::from(offset)..usize::from(offset) + bytes.len()].copy_from_slice(bytes);
-        page.objects.push((found, offset));
-        // The packer looks back no further.
-        let full = self.packer.first_open() > self.filling_from;
-        self.filling_from += usize::from(full);
-        self.filling.pop_front_if(|_| full)
+        let to_come = &mut self.to_come[planned.page as usize];
+        *to_come -= 1;
+        if *to_come == 0 { self.filling.remove(&planned.page) } else { None }
     }
 }
 
+/// Where objects of an extent go, in flash pages from 0 on, and how many of these there are. They come in the order in which they lie, and
+/// stay so unless that takes `worth` flash pages more than it need, or more than `enough`.
+fn pack_again(found: &[Found], stream: Stream, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
+    let planned =
+        |found: &Found, (page, offset): (usize, u16)| Planned { found: *found, page: page as u32, offset, stream };
+    let mut packer = Packer::new();
+    let in_order: Vec<Planned> = found.iter().map(|found| planned(found, packer.put(found.at.length))).collect();
+    let pages = packer.pages();
+    let better = |fewer: usize| fewer + worth <= pages || (pages > enough && fewer < pages);
+    let units: u32 = found.iter().map(|found| found.at.units()).sum();
+    if !better(units.div_ceil(UNITS_PER_PAGE) as usize) {
+        return (in_order, pages);
+    }
+    let mut by_length: Vec<&Found> = found.iter().collect();
+    by_length.sort_by_key(|found| std::cmp::Reverse(found.at.length));
+    let mut packer = TightPacker::new();
+    let mut tight: Vec<Planned> = by_length.iter().map(|found| planned(found, packer.put(found.at.length))).collect();
+    if !better(packer.pages()) {
+        return (in_order, pages);
+    }
+    tight.sort_unstable_by_key(|planned| (planned.found.at.flash_page, planned.found.at.offset));
+    (tight, packer.pages())
+}
+
+/// The same, hot and cold ones apart, unless there is little of one of them or that takes more than `enough`.
+fn pack_apart(found: &[Found], division: Division<'_>, worth: usize, enough: usize) -> (Vec<Planned>, usize) {
+    let cold = Stream::cold(Writer::Reclaim);
+    let units = |found: &[Found]| found.iter().map(|found| found.at.units()).sum::<u32>();
+    let (hot_ones, cold_ones): (Vec<Found>, Vec<Found>) =
+        found.iter().copied().partition(|found| division.stream(found.subpage).hot);
+    let (hot_units, cold_units) = (units(&hot_ones), units(&cold_ones));
+    if hot_units.min(cold_units) > APART_FROM * UNITS_PER_PAGE {
+        let (mut planned, first) = pack_again(&cold_ones, cold, worth, enough);
+        let (mut hot_ones, pages) = pack_again(&hot_ones, cold.other(), worth, enough);
+        if first + pages <= enough {
+            hot_ones.iter_mut().for_each(|planned| planned.page += first as u32);
+            planned.append(&mut hot_ones);
+            planned.sort_unstable_by_key(|planned| (planned.found.at.flash_page, planned.found.at.offset));
+            return (planned, first + pages);
+        }
+    }
+    pack_again(found, if hot_units > cold_units { cold.other() } else { cold }, worth, enough)
+}
+
 impl Store {
-    pub(in super::super) fn reclaim_objects(&mut self, extent: u32) {
+    pub(in super::super) fn reclaim_objects(&mut self, extent: u32, forced: bool) {
         let condemned = self.state.wear().is_retired(extent);
-        let forced = self.levelling || condemned;
-        self.log().reclaim = Some(ObjectReclaim::new(extent, forced));
+        self.log().reclaim = Some(ObjectReclaim::new(extent, forced || condemned));
     }
     pub(super) fn advance_object_reclaim(&mut self) {
         self.write_moved();
@@ -154,7 +214,7 @@ impl Store {
             Listing::Asked(_) => {}
             Listing::Read => {
                 if !self.plan(&mut reclaim) {
-                    self.extents.give_up_for_now(extent, self.state.live(extent));
+                    self.extents.give_up_for_now(extent, self.state.weighed(extent));
                     return;
                 }
             }
@@ -165,19 +225,12 @@ impl Store {
         self.commit_wanted |= waiting;
         while !waiting && reclaim.reading.len() < DEPTH && self.log().ready.len() + self.log().moving.len() < MOVED_MAX
         {
-            let Some((place, found)) = reclaim.todo.pop() else { break };
-            reclaim.reading.push((place, found));
+            let Some((place, planned)) = reclaim.todo.pop() else { break };
+            reclaim.reading.push((place, planned));
             self.send(super::super::Purpose::Objects(Purpose::Source(place)), Io::Read { place });
         }
         let read = reclaim.listing == Listing::Done && reclaim.todo.is_empty() && reclaim.reading.is_empty();
-        if read {
-            reclaim.filling_from += reclaim.filling.len();
-            let last = std::mem::take(&mut reclaim.filling);
-            self.log().ready.extend(last);
-            reclaim.packer = Packer::new();
-            reclaim.filling_from = 0;
-            self.write_moved();
-        }
+        assert!(!read || reclaim.filling.is_empty(), "every object that was planned has come or was left out");
         reclaim.without_room = !self.log().ready.is_empty();
         let over = read && self.log().ready.is_empty() && self.log().moving.is_empty();
         if !over || self.try_again(&mut reclaim) {
@@ -197,7 +250,7 @@ impl Store {
             return true;
         }
         if reclaim.unreadable {
-            self.extents.give_up_for_now(extent, self.state.live(extent));
+            self.extents.give_up_for_now(extent, self.state.weighed(extent));
         } else {
             self.extents.give_up(extent);
         }
@@ -228,26 +281,26 @@ impl Store {
             let here = slots.filter(|(_, at)| at.length > 0 && g.extent_of(at.flash_page) == extent);
             here.map(move |(slot, at)| Found { subpage, slot, at })
         };
-        let units = |found: &[Found]| found.iter().map(|found| found.at.units()).sum::<u32>();
+        let weighs = |found: &[Found]| found.iter().map(|found| weight(found.at.length.into())).sum::<u32>();
         let mut subpages: Vec<u32> = reclaim.owners.drain(..).map(|owner| owner.subpage).collect();
         subpages.sort_unstable();
         subpages.dedup();
         let mut found: Vec<Found> = subpages.into_iter().flat_map(here).collect();
-        if units(&found) < state.objects().units(extent) {
+        if weighs(&found) < state.objects().needed(extent).weight {
             reclaim.walked = true;
             found = (0..g.subpages).filter(|subpage| state.is_used(subpage / N)).flat_map(here).collect();
         }
         found.sort_unstable_by_key(|found| (found.at.flash_page, found.at.offset));
-        let mut packer = Packer::new();
-        found.iter().for_each(|found| {
-            packer.put(found.at.length);
-        });
-        let worth = (g.data_pages() / 64).max(1);
-        if !reclaim.forced && packer.pages() as u32 + summary_pages(found.len()) + worth > g.extent_pages {
+        let enough = g.extent_pages.saturating_sub(summary_pages(found.len()) + g.worth()) as usize;
+        let division = Division::of_copies(&self.heat, g);
+        let (planned, pages) = pack_apart(&found, division, g.worth() as usize, enough);
+        if !reclaim.forced && pages > enough {
             return false;
         }
-        let pages = found.chunk_by(|a, b| a.at.flash_page == b.at.flash_page);
-        reclaim.todo = pages.map(|found| (found[0].at.flash_page, found.to_vec())).collect();
+        reclaim.to_come = vec![0; pages];
+        planned.iter().for_each(|planned| reclaim.to_come[planned.page as usize] += 1);
+        let sources = planned.chunk_by(|a, b| a.found.at.flash_page == b.found.at.flash_page);
+        reclaim.todo = sources.map(|planned| (planned[0].found.at.flash_page, planned.to_vec())).collect();
         reclaim.todo.reverse();
         reclaim.listing = Listing::Done;
         true
@@ -262,17 +315,16 @@ impl Store {
             let (_, all) = reclaim.reading.swap_remove(at);
             match outcome {
                 Outcome::Read(page) => {
-                    for found in all {
-                        if !self.is_there(&found) {
-                            continue;
-                        }
+                    for planned in all {
+                        let found = planned.found;
                         let bytes = &page[found.at.range()];
+                        let there = self.is_there(&found);
                         let held = Held { subpage: found.subpage % N, place: found.slot };
-                        if self.state.checksum(found.subpage / N, held) != Some(crc32c(bytes)) {
+                        if there && self.state.checksum(found.subpage / N, held) != Some(crc32c(bytes)) {
                             self.counters.damaged += 1;
                             self.suspect(place, FlashError::Corrupt);
                         }
-                        let full = reclaim.put(found, bytes);
+                        let full = reclaim.put(planned, there.then_some(bytes));
                         self.log().ready.extend(full);
                     }
                 }
@@ -281,6 +333,10 @@ impl Store {
                     self.counters.damaged += 1;
                     self.suspect(place, error);
                     reclaim.unreadable |= is_of_the_page(error);
+                    for planned in all {
+                        let full = reclaim.put(planned, None);
+                        self.log().ready.extend(full);
+                    }
                 }
                 Outcome::Done | Outcome::Copied(_) | Outcome::NotWritten(_) => unreachable!("the end of a read"),
             }
@@ -290,8 +346,8 @@ impl Store {
     /// Gives places to flash pages of moved objects, and writes them.
     pub(super) fn write_moved(&mut self) {
         let reserve = METADATA_RESERVE + self.checkpoint_extents();
-        while let Some(count) = self.log().ready.front().map(|page| page.objects.len()) {
-            let Some(place) = self.give_objects(Writer::Reclaim, count, reserve) else {
+        while let Some((stream, count)) = self.log().ready.front().map(|page| (page.stream, page.objects.len())) {
+            let Some(place) = self.give_objects(stream, count, reserve) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
                 break;
             };

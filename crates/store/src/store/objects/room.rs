@@ -1,0 +1,93 @@
+//! How much may be live in a pool of objects: so much that whatever is overwritten can be reclaimed, whatever lies beside what.
+//!
+//! A pool of subpages promises so little when it is made; one of objects says so when it is full. What is live is weighed
+//! ([`crate::objects::weight`]), so that of extents which weigh less than a bound on the average one can always be packed into fewer flash
+//! pages. Room is given to a write when it is taken, and only as much as it weighs more than what it replaces: in a full pool, what is there
+//! can be overwritten by what weighs as much or less. Older versions that tokens keep are live as well; who writes more between two
+//! syncs than there is beside what is promised gets [`WriteError::NoSpace`] until a sync lets go of them.
+//!
+//! Invariant: what programs see, and what is under way to be seen, weighs no more than `most_weight` said when it was taken.
+
+use fulgurite_format::{PAYLOAD_BYTES, SUBPAGE_BYTES};
+
+use super::super::{Store, WriteError};
+use super::streams;
+use crate::extents;
+use crate::geometry::{FIRST_EXTENT, Geometry, METADATA_RESERVE, RECLAIM_RESERVE};
+use crate::objects::{PAGE_WEIGHT, weight};
+
+/// Extents of the journal at which a checkpoint begins when space is scarce.
+const JOURNAL: u32 = 4;
+
+impl Store {
+    /// Bytes of a checkpoint: a page 22 and its share of a header, an object 12, a subpage 4 as in other pools.
+    pub(in super::super) fn checkpoint_bytes_of_objects(&self) -> u64 {
+        let state = &self.state;
+        u64::from(state.geometry().pages()) * 24
+            + u64::from(state.objects().count()) * 12
+            + state.live_subpages() * 4
+            + u64::from(state.table().versions()) * 40
+    }
+    /// The most weight that may be live in a pool of objects of this geometry, as much metadata as this one has beside it.
+    ///
+    /// Extents that writers leave free, that are open, or of the journal and of checkpoints hold nothing that could be reclaimed. Of the
+    /// others one must always be worth it: what is in it weighs as much as it has flash pages, less what is to be gained, less one for what
+    /// packing may take beyond the weight. And a sixteenth stays free, as in a pool without objects, so that reclaim finds extents that
+    /// are worth it by far.
+    pub(in super::super) fn most_weight(&self, g: Geometry) -> u64 {
+        let wear = self.state.wear();
+        let extents = g.extents.saturating_sub(wear.retired());
+        // A checkpoint takes an extent more than it fills. What it fills is not counted in extents, so that no write steps over a brink.
+        let metadata = self.checkpoint_bytes_of_objects() * u64::from(PAGE_WEIGHT) / PAYLOAD_BYTES as u64;
+        let weight = |kept: u32, checkpoints: u32, of_each: u32| {
+            let all =
+                u64::from(extents.saturating_sub(kept + checkpoints)) * u64::from(of_each) * u64::from(PAGE_WEIGHT);
+            all.saturating_sub(metadata * u64::from(checkpoints * of_each) / u64::from(g.extent_pages))
+        };
+        let left_free = RECLAIM_RESERVE + METADATA_RESERVE + 2;
+        let open = streams::open_at_most(g) + extents::open_at_most(g);
+        let kept = FIRST_EXTENT + left_free + open + JOURNAL;
+        let closed = weight(kept, 3, g.data_pages() - g.worth() - 1);
+        let roomy = weight(FIRST_EXTENT + RECLAIM_RESERVE + 4, 4, g.data_pages());
+        let failed = wear.places().len() as u64 * u64::from(PAGE_WEIGHT);
+        closed.min(roomy - roomy / 16).saturating_sub(failed)
+    }
+    /// The weight of all that is live.
+    pub(in super::super) fn live_weight(&self) -> u64 {
+        self.state.live_subpages() * u64::from(PAGE_WEIGHT) + self.state.objects().weight()
+    }
+    /// How much more may become live, in a pool of objects.
+    pub(super) fn room(&self) -> u64 {
+        let Some(log) = &self.objects else { return 0 };
+        let waiting: u64 = log.queue.iter().map(|page| page.objects.len() as u64).sum();
+        let placed = self.placed.saturating_sub(waiting) * u64::from(PAGE_WEIGHT);
+        self.most_weight(self.geometry()).saturating_sub(self.live_weight() + log.grows + placed)
+    }
+    /// By how much a content of so many bytes weighs more than what it replaces.
+    pub(super) fn growth(&self, subpage: u32, bytes: usize) -> u64 {
+        let located = self.state.map().get(subpage);
+        let before = located.map_or(0, |located| match self.state.objects().get(located.place) {
+            Some(at) => weight(at.length.into()),
+            None => PAGE_WEIGHT,
+        });
+        u64::from(weight(bytes).saturating_sub(before))
+    }
+    /// How many of these whole subpages may be written, as far as what may be live goes; all of them in a pool without objects.
+    pub(in super::super) fn fitting(&self, subpages: &[u32]) -> usize {
+        if self.objects.is_none() {
+            return subpages.len();
+        }
+        let mut room = self.room();
+        let fits = |subpage: &&u32| {
+            let whole = self.state.map().get(**subpage).is_some_and(|l| !self.state.objects().has(l.place));
+            let grows = if whole { 0 } else { self.growth(**subpage, SUBPAGE_BYTES) };
+            let left = room.checked_sub(grows);
+            room = left.unwrap_or(room);
+            left.is_some()
+        };
+        subpages.iter().take_while(fits).count()
+    }
+    pub(super) fn no_space(&self) -> WriteError {
+        WriteError::NoSpace { uncommitted: self.uncommitted }
+    }
+}
