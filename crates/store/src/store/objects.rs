@@ -155,6 +155,10 @@ impl ObjectLog {
     pub fn reclaim_moves(&self) -> Option<bool> {
         self.reclaim.as_ref().map(|reclaim| reclaim.is_moving() || !self.moving.is_empty())
     }
+    /// The extent whose objects are being copied, from when it is known where they go until they lie there.
+    pub fn copied_from(&self) -> Option<u32> {
+        self.reclaim.as_ref().and_then(ObjectReclaim::copied_from)
+    }
     /// DRAM of what waits and of the owners of open extents.
     pub fn bytes(&self) -> usize {
         let objects = |page: &PackedPage| page.objects.capacity() * size_of::<ObjectWritten>();

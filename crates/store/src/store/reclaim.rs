@@ -96,9 +96,10 @@ impl Store {
         self.note_copied_from();
     }
     /// What is being copied stays where it is until it was read, dead or not.
-    fn note_copied_from(&mut self) {
-        let copying = self.reclaim.as_ref().filter(|reclaim| reclaim.is_copying());
-        self.extents.set_copied_from(copying.map(Reclaim::extent), self.state.wear());
+    pub(super) fn note_copied_from(&mut self) {
+        let copying = self.reclaim.as_ref().filter(|reclaim| reclaim.is_copying()).map(Reclaim::extent);
+        let objects = self.objects.as_ref().and_then(|objects| objects.copied_from());
+        self.extents.set_copied_from(copying.or(objects), self.state.wear());
     }
     pub(super) fn end_reclaim(&mut self, reclaim: &mut Reclaim) {
         let extent = reclaim.extent();

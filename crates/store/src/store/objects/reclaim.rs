@@ -6,7 +6,7 @@
 //! pages of all of the extent are filled at the same time. Each flash page of the extent is read once, whichever way it is.
 //!
 //! Invariants: an object is moved only when its slot still says that it lies where it was read; so what was overwritten meanwhile stays
-//! dead. Its checksum is looked at when it is read and does not change: what is damaged stays recognisable.
+//! dead; and nobody else is given that place meanwhile. Its checksum is looked at when it is read and does not change: what is damaged stays recognisable.
 
 use std::collections::HashMap;
 
@@ -130,6 +130,9 @@ impl ObjectReclaim {
     pub fn is_moving(&self) -> bool {
         !self.without_room || !self.reading.is_empty()
     }
+    pub fn copied_from(&self) -> Option<u32> {
+        (self.listing == Listing::Done).then_some(self.extent)
+    }
     pub fn bytes(&self) -> usize {
         let planned: usize = self.todo.iter().chain(&self.reading).map(|(_, planned)| planned.capacity()).sum();
         let filling = self.filling.values().map(MovePage::bytes).sum::<usize>();
@@ -236,6 +239,7 @@ impl Store {
         if !over || self.try_again(&mut reclaim) {
             self.log().reclaim = Some(reclaim);
         }
+        self.note_copied_from();
     }
     /// All was copied. Returns whether there is more, which the summary did not name.
     fn try_again(&mut self, reclaim: &mut ObjectReclaim) -> bool {
