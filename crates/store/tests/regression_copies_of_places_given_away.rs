@@ -81,7 +81,7 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     while copied_from().is_none() {
         writes += 1;
         assert!(writes < 100_000, "nothing is ever reclaimed");
-        if writes % SUBPAGES % COLD != 0 {
+        if !(writes % SUBPAGES).is_multiple_of(COLD) {
             program.write(writes % SUBPAGES);
         }
     }
