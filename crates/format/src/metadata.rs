@@ -271,6 +271,7 @@ mod tests {
         let (header, page, crc) = sealed();
         assert_eq!(Header::open(&page), Ok((header, crc, &[1, 2, 3][..])));
         assert_eq!(page[HEADER_BYTES + 3], 0, "nothing of an older page stays behind the payload");
+        assert_eq!(Header { used: 77, ..header }.page(&[1, 2, 3]), (page, crc), "as long as the payload");
     }
     #[test]
     fn every_kind_comes_back() {
