@@ -110,3 +110,72 @@ fn regression_a_place_that_is_copied_from_is_not_given_away() {
     assert_eq!(flash.layer().counters().damaged, 0);
     assert_eq!(flash.layer().audit(), Vec::<String>::new());
 }
+
+/// The same of objects, which lie several to a flash page and are copied by way of pages that are packed anew.
+#[test]
+fn regression_a_place_that_objects_are_copied_from_is_not_given_away() {
+    const OBJECTS: u32 = 256;
+    let geometry = Geometry::with_objects(EXTENTS * EXTENT_PAGES, EXTENT_PAGES, OBJECTS).unwrap();
+    let medium = Arc::new(FaultyFlash::new(MemoryFlash::new(geometry.flash_pages()).unwrap(), FaultPlan::default()));
+    let shared: Arc<dyn Flash> = medium.clone();
+    Pool::format(&shared, geometry, PoolId([9; 16]), 0).unwrap();
+    let mut config = StoreConfig::default();
+    config.durability = Durability::Cache;
+    let pool = Pool::open(shared, config).unwrap().0;
+    let mut model = vec![0_u64; OBJECTS as usize];
+    let mut write = |first: u32| {
+        let some = (first..first + 4).map(|subpage| {
+            model[subpage as usize] += 1;
+            (subpage, (u64::from(subpage) << 32 | model[subpage as usize]).to_le_bytes().repeat(125))
+        });
+        let some = Vec::from_iter(some);
+        pool.write_objects(&Vec::from_iter(some.iter().map(|(subpage, bytes)| (*subpage, &bytes[..])))).unwrap();
+    };
+    let all = || (0..OBJECTS).step_by(4);
+    all().for_each(&mut write);
+
+    let stuck = FaultPlan::rule(Some(Op::Read), When::From(2), Fault::Late { polls: u32::MAX });
+    medium.set_plan(FaultPlan { record: true, ..stuck });
+    let before = medium.record().len();
+    let copied_from = || {
+        let record = medium.record();
+        let mut reads = record[before..].iter().filter(|(op, _)| *op == Op::Read).skip(1);
+        reads.next().map(|(_, place)| geometry.extent_of(place.0))
+    };
+    let mut writes = 0_u32;
+    while copied_from().is_none() {
+        writes += 1;
+        assert!(writes < 100_000, "nothing is ever reclaimed");
+        // Some are never written again, and so are copied.
+        if !writes.is_multiple_of(COLD) {
+            write(writes * 4 % OBJECTS);
+        }
+    }
+    let extent = copied_from().unwrap();
+    all().for_each(&mut write);
+    let lies_there = |subpage: &u32| {
+        pool.locate_object(*subpage).is_some_and(|object| geometry.extent_of(object.at.flash_page) == extent)
+    };
+    assert_eq!((0..OBJECTS).find(lies_there), None, "all was written elsewhere");
+    for round in 0..40 * EXTENTS {
+        let subpage = round * 28 % OBJECTS;
+        write(subpage);
+        assert!(!lies_there(&subpage), "object {subpage} was given a place in extent {extent}, from which is copied");
+    }
+    medium.set_plan(FaultPlan::default());
+    medium.end_late();
+    let mut used_again = false;
+    for round in 0..100 * EXTENTS {
+        let subpage = round * 28 % OBJECTS;
+        write(subpage);
+        used_again |= lies_there(&subpage);
+    }
+    assert!(used_again, "extent {extent} is never used again");
+    let mut content = [0; SUBPAGE_BYTES];
+    for (subpage, version) in (0..OBJECTS).zip(&model) {
+        let length = pool.read_object(subpage, &mut content).unwrap();
+        assert_eq!(content[..length], (u64::from(subpage) << 32 | version).to_le_bytes().repeat(125));
+    }
+    assert_eq!(pool.counters().damaged, 0);
+    assert_eq!(pool.audit(), Vec::<String>::new());
+}
