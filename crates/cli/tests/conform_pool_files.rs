@@ -363,6 +363,8 @@ fn a_kill_leaves_one_size_or_the_other() {
         assert!(whole || half_way, "{told}");
         well(path, &["resize", "c", "--size", to]);
         ends(path, 0, &["check", "a"], &["is whole"]);
+        let bytes: u64 = NAMES.iter().map(|name| path.join(name).metadata().unwrap().len()).sum();
+        assert!((sizes()..sizes() + (4 << 20)).contains(&bytes), "{} in {bytes} bytes", sizes());
         assert!([before, sizes()].contains(&after), "{before} became {after} on the way to {}", sizes());
         holds(path, "a", &content);
     }

@@ -457,12 +457,11 @@ impl<L: Layer> Queue for LayeredQueue<L> {
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let before = completions.len();
         self.polls = self.polls.wrapping_add(1);
-        let nothing_here = self.ended.is_empty() && self.flushes.is_empty();
         let due = self.busy && self.polls.is_multiple_of(WORK_EVERY);
         if self.held_since.is_some() && self.polls.is_multiple_of(HOLD_POLLS) {
             self.begin_writes();
         }
-        let nothing_here = nothing_here && !self.unflushed;
+        let nothing_here = self.ended.is_empty() && self.flushes.is_empty() && !self.unflushed;
         if self.inner.poll(&mut self.arrived) == 0 && nothing_here && !due {
             // As most polls.
             return 0;

@@ -5,11 +5,13 @@
 //!
 //! `cargo run --release -p fulgurite-store --example objects -- [ZIPF [BYTES [BATCH [EXTENTS]]]]`
 
+mod shared;
+
 use std::collections::HashMap;
 
-use fulgurite_flash::FlashError;
-use fulgurite_format::{PageBuffer, PoolId, SUBPAGE_BYTES, zero_page};
-use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
+use fulgurite_format::{PoolId, SUBPAGE_BYTES};
+use fulgurite_store::{Geometry, Store, StoreConfig, recover};
+use shared::{Pages, Random};
 
 /// Flash pages in an extent.
 const EXTENT_PAGES: u32 = 64;
@@ -17,53 +19,6 @@ const EXTENT_PAGES: u32 = 64;
 const FULL: f64 = 0.8;
 /// Times that all of it is written; the second half is counted.
 const OVERWRITES: u64 = 6;
-
-/// A medium that answers at once.
-struct Pages {
-    pages: HashMap<u32, PageBuffer>,
-    flash_pages: u32,
-}
-
-impl ReadPages for Pages {
-    fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
-        Ok(self.pages.get(&place).cloned().unwrap_or_else(zero_page))
-    }
-    fn flash_pages(&self) -> u32 {
-        self.flash_pages
-    }
-}
-
-impl Pages {
-    fn serve(&mut self, store: &mut Store) {
-        while let Some((id, io)) = store.next_io() {
-            let outcome = match io {
-                Io::Write { place, page } => {
-                    self.pages.insert(place, page);
-                    Outcome::Done
-                }
-                Io::Read { place } => Outcome::Read(self.pages.get(&place).cloned().unwrap_or_else(zero_page)),
-                Io::Copy { .. } => Outcome::Copied(0),
-                Io::Flush => Outcome::Done,
-            };
-            store.done(id, outcome);
-        }
-    }
-}
-
-/// xorshift64 (Marsaglia, 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// A number without a common divisor with `count`, so that its multiples are all numbers below.
 fn stride(count: u32) -> u64 {

@@ -6,63 +6,18 @@
 //!
 //! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS]]]`
 
+mod shared;
+
 use std::collections::{HashMap, VecDeque};
 
-use fulgurite_flash::FlashError;
-use fulgurite_format::{PageBuffer, PoolId, zero_page};
-use fulgurite_store::{Durability, Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
+use fulgurite_format::PoolId;
+use fulgurite_store::{Durability, Geometry, Store, StoreConfig, recover};
+use shared::{Pages, Random};
 
 /// Subpages of data: half a gigabyte.
 const SUBPAGES: u32 = 131_072;
 /// Times that all of it is written; the second half is counted.
 const OVERWRITES: u64 = 6;
-
-/// A medium that keeps metadata and answers at once.
-struct Metadata {
-    pages: HashMap<u32, PageBuffer>,
-    flash_pages: u32,
-}
-
-impl ReadPages for Metadata {
-    fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
-        Ok(self.pages.get(&place).cloned().unwrap_or_else(zero_page))
-    }
-    fn flash_pages(&self) -> u32 {
-        self.flash_pages
-    }
-}
-
-impl Metadata {
-    fn serve(&mut self, store: &mut Store) {
-        while let Some((id, io)) = store.next_io() {
-            let outcome = match io {
-                Io::Write { place, page } => {
-                    self.pages.insert(place, page);
-                    Outcome::Done
-                }
-                Io::Read { place } => Outcome::Read(self.pages.get(&place).cloned().unwrap_or_else(zero_page)),
-                Io::Copy { .. } => Outcome::Copied(0),
-                Io::Flush => Outcome::Done,
-            };
-            store.done(id, outcome);
-        }
-    }
-}
-
-/// xorshift64 (Marsaglia, 2003).
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-}
 
 /// Subpages in the order in which a cache lets them go dirty.
 struct WriteBacks {
@@ -113,7 +68,7 @@ fn main() {
     let mut number = |otherwise: f64| words.next().map_or(otherwise, |word| word.parse().expect("a number"));
     let (zipf, batch_len, read_share) = (number(1.2), number(16.0) as usize, number(0.8));
     let geometry = Geometry::new(SUBPAGES * 5 / 4 + 32 * 512, 512, Some(SUBPAGES)).expect("sizes that go together");
-    let mut metadata = Metadata { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
+    let mut metadata = Pages { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
     metadata.pages.extend(Store::format(geometry, PoolId([1; 16]), 0));
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;

@@ -47,7 +47,9 @@ pub use pool::{LivePage, Object, Pool, PoolError};
 pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};
-pub use store::{LOST_MAGIC, OBJECTS_AT_ONCE, ObjectBatch, ResizeError, Shrink, superblock_pages, superblock_repairs};
+pub use store::{
+    LOST_MAGIC, OBJECTS_AT_ONCE, ObjectBatch, ResizeError, Shrink, summary_page, superblock_pages, superblock_repairs,
+};
 pub use table::{Table, TableFull};
 pub use tokens::{TokenTime, Tokens};
 pub use view::View;

@@ -806,22 +806,28 @@ impl Store {
         if self.state.wear().contains(place) {
             return;
         }
-        let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
-        owners.iter().for_each(|owner| owner.encode(&mut payload));
-        let header = Header {
-            kind: Kind::Summary,
-            used: 0,
-            commit_offset: 0,
-            pool: self.pool,
-            place,
-            next_extent: NO_EXTENT,
-            sequence: index.into(),
-            epoch: self.state.epoch(),
-            before: 0,
-        };
-        let (page, _) = header.page(&payload);
+        let page = summary_page(self.pool, place, index, self.state.epoch(), owners);
         self.send(Purpose::Summary { place }, Io::Write { place, page });
     }
+}
+
+/// The page of an extent's summary with this number, for this place.
+#[must_use]
+pub fn summary_page(pool: PoolId, place: u32, index: u32, epoch: u64, owners: &[Owner]) -> PageBuffer {
+    let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
+    owners.iter().for_each(|owner| owner.encode(&mut payload));
+    let header = Header {
+        kind: Kind::Summary,
+        used: 0,
+        commit_offset: 0,
+        pool,
+        place,
+        next_extent: NO_EXTENT,
+        sequence: index.into(),
+        epoch,
+        before: 0,
+    };
+    header.page(&payload).0
 }
 
 /// Names a point in the journal: a page and how much of its payload is filled.

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
-use fulgurite_format::{Header, Kind, NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, zero_page};
-use fulgurite_store::{Driver, ReadPages};
+use fulgurite_format::{Header, Kind, Owner, PageBuffer, zero_page};
+use fulgurite_store::{Driver, ReadPages, summary_page};
 
 use super::args::PoolArgs;
 use super::check::{Damage, Finding, is_broken, read_raw};
@@ -40,20 +40,7 @@ fn summaries(opened: &Opened, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)>
             pages.extend((first..g.first_of(extent) + g.extent_pages).map(|place| (place, zero_page())));
         }
         for (place, owners) in (first..).zip(owners.chunks(Owner::PER_PAGE)) {
-            let mut payload = Vec::with_capacity(PAYLOAD_BYTES);
-            owners.iter().for_each(|owner| owner.encode(&mut payload));
-            let header = Header {
-                kind: Kind::Summary,
-                used: 0,
-                commit_offset: 0,
-                pool: pool.id(),
-                place,
-                next_extent: NO_EXTENT,
-                sequence: u64::from(place - first),
-                epoch: 0,
-                before: 0,
-            };
-            pages.push((place, header.page(&payload).0));
+            pages.push((place, summary_page(pool.id(), place, place - first, 0, owners)));
         }
     }
     pages

@@ -1,7 +1,8 @@
 //! `pool resize`: the flash under a pool first, then the pool, when it grows; the other way round when it shrinks.
 //!
 //! At every moment the pool is whole in its old size or in its new one: what the flash has beyond the pool is nobody's. Interrupted, or
-//! failing, it has its old size, and a file that was made longer is cut again.
+//! failing, it has its old size, and a file that was made longer is cut again. Killed, it has one of the two; asked for that size again,
+//! it makes the copies of the superblock equal and gives back what lies behind the end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -178,9 +179,6 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         let (all, data) = (u64::from(geometry.flash_pages()) * SUBPAGE, u64::from(geometry.subpages) * SUBPAGE);
         format!("{} in {} extents, {} for data", format_bytes(all), geometry.extents, format_bytes(data))
     };
-    if to == now {
-        return pages::write_stdout(format!("{} has {} already\n", path.display(), said(now)).as_bytes());
-    }
     for target in targets.iter().filter(|target| target.needed > target.found) {
         let shown = target.path.display();
         if !target.is_file {
@@ -220,14 +218,20 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         return interrupt.check();
     }
     extended.0.clear();
-    if to.extents < now.extents {
+    // Also where the pool has its size already: a change that was cut off may have left what lies behind its end.
+    if to.extents <= now.extents {
         give_back(&mut opened.members, path, to, &targets)?;
     }
     drop(opened);
-    if to.extents < now.extents && targets.len() == 1 && targets[0].is_file {
+    if to.extents <= now.extents && targets.len() == 1 && targets[0].is_file && targets[0].needed < targets[0].found {
         cut(path, targets[0].needed)?;
     }
-    pages::write_stdout(format!("{} has {}; it had {}\n", path.display(), said(to), said(now)).as_bytes())
+    let answer = if to == now {
+        format!("{} has {} already\n", path.display(), said(now))
+    } else {
+        format!("{} has {}; it had {}\n", path.display(), said(to), said(now))
+    };
+    pages::write_stdout(answer.as_bytes())
 }
 
 /// Forgets the bands behind the end of a pool of several files; what they need no more is cut off when the pool is closed.
