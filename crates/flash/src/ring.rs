@@ -31,6 +31,8 @@ const PHASE: u64 = 1 << 63;
 #[repr(align(64))]
 struct Line([AtomicU64; LINE_WORDS]);
 
+/// Away from what either side's other memory changes: both look at it for every entry.
+#[repr(align(128))]
 struct Ring {
     lines: Box<[Line]>,
     /// Binary logarithm of the number of entries.

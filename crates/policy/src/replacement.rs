@@ -29,6 +29,10 @@ pub trait FrameView {
     fn take_referenced(&mut self, frame: FrameIndex) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
     fn evictable(&mut self, frame: FrameIndex) -> bool;
+    /// The frame will be asked about soon: what is known of it may be fetched.
+    fn expect(&mut self, frame: FrameIndex) {
+        let _ = frame;
+    }
     /// Asked after a frame that may not be: whether the search is to be given up, as the next ones may not be either.
     fn gives_up(&self) -> bool {
         false

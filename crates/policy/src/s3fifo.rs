@@ -39,6 +39,8 @@ const SMALL_SHARE: usize = 10;
 const PROMOTE_AT: u8 = 2;
 /// Two bits.
 const COUNT_MAX: u8 = 3;
+/// How many frames ahead of the search the view is told of.
+const LOOK_AHEAD: u32 = 4;
 
 /// Where a frame is: the ring in the top bit, its slot below; or nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -125,6 +127,16 @@ impl S3Fifo {
         places[entry.frame() as usize] = Place::young(self.young.push(entry));
     }
 
+    /// Says which frame of a queue will be looked at a few steps from now.
+    #[inline]
+    fn expect<V: FrameView>(queue: &Fifo, slot: u32, view: &mut V) {
+        if slot + LOOK_AHEAD < queue.slots()
+            && let Some(entry) = queue.nth(slot + LOOK_AHEAD)
+        {
+            view.expect(FrameIndex(entry.frame()));
+        }
+    }
+
     /// Moves the oldest fresh frame to small and throws its mark away. Whether there was one.
     #[inline]
     fn settle<V: FrameView>(&mut self, view: &mut V) -> bool {
@@ -133,6 +145,7 @@ impl S3Fifo {
             self.small_slots += 1;
             if let Some(entry) = entry {
                 self.small += 1;
+                Self::expect(&self.young, self.small_slots, view);
                 view.take_referenced(FrameIndex(entry.frame()));
                 return true;
             }
@@ -161,6 +174,7 @@ impl S3Fifo {
                 break;
             }
             let entry = self.pop_small()?;
+            Self::expect(&self.young, 0, view);
             let frame = FrameIndex(entry.frame());
             if view.take_referenced(frame) || entry.count() >= PROMOTE_AT {
                 self.push_main(entry.with_count(0));
@@ -185,6 +199,7 @@ impl S3Fifo {
     fn victim_of_main<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
         for _ in 0..(usize::from(COUNT_MAX) + 1) * self.main.len() {
             let entry = self.main.pop()?;
+            Self::expect(&self.main, 0, view);
             let frame = FrameIndex(entry.frame());
             let referenced = view.take_referenced(frame);
             let count = (entry.count() + u8::from(referenced)).min(COUNT_MAX);

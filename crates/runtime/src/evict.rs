@@ -91,6 +91,10 @@ impl FrameView for View<'_> {
         self.frames.take_referenced(self.first + frame.0)
     }
     #[inline]
+    fn expect(&mut self, frame: FrameIndex) {
+        fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.frames.marks(self.first + frame.0)).cast());
+    }
+    #[inline]
     fn evictable(&mut self, frame: FrameIndex) -> bool {
         let marks = self.frames.marks(self.first + frame.0);
         if marks.pins.load(Ordering::Relaxed) != 0 {
@@ -180,7 +184,8 @@ impl Worker {
             // A victim has been out of use for long, and so its word out of the caches: all of the batch are fetched at once.
             let known = self.replacement.last_victim_holds();
             let subpage = known.map_or_else(|| self.held[local as usize].subpage, |subpage| subpage.0);
-            fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.shared.table.word(subpage)).cast());
+            self.shared.table.will_change(subpage);
+            self.shared.near.will_forget(subpage);
             self.expect(SubpageIndex(subpage));
             named[chosen] = (local, subpage);
             chosen += 1;

@@ -2,7 +2,7 @@
 //!
 //! The residency table has a word for each subpage of the flash, so that the words of a cache's worth of subpages lie in as
 //! many cache lines and pages, and a hit on a subpage that is neither hot nor cold would first wait for its word. This table
-//! has one for each frame, or up to two, direct-mapped by subpage.
+//! has an entry for each frame, or up to two, and two places for each subpage, side by side in one line.
 //!
 //! It is for a worker that is alone: nobody else can unlink a subpage under it, so that what it says needs no second look, and
 //! no slot has to be published either. With several workers, or more frames than it has room for, it stays empty, and hits go
@@ -21,6 +21,9 @@ pub(crate) struct Near {
     entries: Box<[AtomicU64]>,
 }
 
+/// Entries in which a subpage may be.
+const PLACES: usize = 2;
+
 /// A larger table (than 256 KiB) would itself be out of the caches, and one that holds a part of the subpages is asked in vain too
 /// often: measured on resident data of 2 GiB, either costs a quarter of the throughput.
 const ENTRIES_MAX: usize = 1 << 15;
@@ -32,19 +35,32 @@ impl Near {
     /// For a worker with so many frames; of no use to one that is not alone.
     pub(crate) fn new(frames: u32, alone: bool) -> Near {
         let useful = alone && frames as usize <= ENTRIES_MAX;
-        let entries = if useful { (frames as usize).max(1).next_power_of_two() } else { 1 };
+        let entries = if useful { (frames as usize).max(2).next_power_of_two() } else { PLACES };
         Near { entries: (0..entries).map(|_| AtomicU64::new(EMPTY)).collect() }
     }
     pub(crate) fn view(&self) -> NearView {
-        NearView { entries: NonNull::from(&self.entries[..]).cast(), mask: self.entries.len() as u64 - 1 }
+        let mask = if self.entries.len() > PLACES { self.entries.len() as u64 - 1 } else { 0 };
+        NearView { entries: NonNull::from(&self.entries[..]).cast(), mask }
     }
     /// Forgets a subpage.
     #[inline]
     pub(crate) fn forget(&self, subpage: u32) {
-        let entry = &self.entries[subpage as usize & (self.entries.len() - 1)];
-        if entry.load(Ordering::Relaxed) >> 32 == u64::from(subpage) {
-            entry.store(EMPTY, Ordering::Relaxed);
+        let first = self.first_of(subpage);
+        for place in [first, first ^ 1] {
+            let entry = &self.entries[place];
+            if entry.load(Ordering::Relaxed) >> 32 == u64::from(subpage) {
+                entry.store(EMPTY, Ordering::Relaxed);
+            }
         }
+    }
+    /// Starts to fetch the line of a subpage's entry, which will be forgotten soon.
+    #[inline]
+    pub(crate) fn will_forget(&self, subpage: u32) {
+        fulgurite_sys::arch::prefetch(std::ptr::from_ref(&self.entries[self.first_of(subpage)]).cast());
+    }
+    #[inline]
+    fn first_of(&self, subpage: u32) -> usize {
+        subpage as usize & (self.entries.len() - 1)
     }
 }
 
@@ -62,11 +78,14 @@ impl NearView {
     /// The table must be alive.
     #[inline(always)]
     pub(crate) unsafe fn find(&self, subpage: u64) -> Option<u32> {
-        // SAFETY: the caller's contract; the mask is the number of entries less one.
-        let entry = unsafe { self.entries.add((subpage & self.mask) as usize).as_ref() }.load(Ordering::Relaxed);
-        (entry >> 32 == subpage).then_some(entry as u32)
+        let first = (subpage & self.mask) as usize;
+        // SAFETY: the caller's contract; the mask is the number of entries less one, which is even, or 0, and there are two then.
+        let entry = |place: usize| unsafe { self.entries.add(place).as_ref() }.load(Ordering::Relaxed);
+        let holds = |entry: u64| (entry >> 32 == subpage).then_some(entry as u32);
+        holds(entry(first)).or_else(|| holds(entry(first ^ 1)))
     }
-    /// Notes that a subpage is resident in `frame`, if the table is of any use.
+    /// Notes that a subpage, which the table does not know, is resident in `frame`, if the table is of any use. What was noted in its
+    /// first place moves to the second.
     ///
     /// # Safety
     /// The table must be alive.
@@ -74,8 +93,13 @@ impl NearView {
     pub(crate) unsafe fn note(&self, subpage: u32, frame: u32) {
         if self.mask != 0 {
             // SAFETY: as above.
-            let entry = unsafe { self.entries.add((u64::from(subpage) & self.mask) as usize).as_ref() };
-            entry.store(u64::from(subpage) << 32 | u64::from(frame), Ordering::Relaxed);
+            let entry = |place: usize| unsafe { self.entries.add(place).as_ref() };
+            let first = (u64::from(subpage) & self.mask) as usize;
+            let before = entry(first).load(Ordering::Relaxed);
+            if before != EMPTY {
+                entry(first ^ 1).store(before, Ordering::Relaxed);
+            }
+            entry(first).store(u64::from(subpage) << 32 | u64::from(frame), Ordering::Relaxed);
         }
     }
 }
@@ -95,12 +119,22 @@ mod tests {
             assert_eq!((view.find(3), view.find(19), view.find(1 << 32 | 3)), (Some(7), None, None));
             near.forget(19);
             assert_eq!(view.find(3), Some(7), "another subpage of the same entry");
-            near.forget(3);
-            assert_eq!(view.find(3), None);
-            for frames in [0, 1] {
+            view.note(2, 5);
+            assert_eq!((view.find(2), view.find(3)), (Some(5), Some(7)), "neighbours do not disturb each other");
+            near.forget(2);
+            view.note(19, 8);
+            assert_eq!((view.find(3), view.find(19)), (Some(7), Some(8)), "there are two places for both");
+            view.note(2, 9);
+            assert_eq!((view.find(2), view.find(3), view.find(19)), (Some(9), Some(7), None), "3 moves back");
+            view.note(18, 6);
+            assert_eq!((view.find(18), view.find(2), view.find(3)), (Some(6), Some(9), None));
+            near.forget(2);
+            near.forget(18);
+            assert_eq!((view.find(2), view.find(18)), (None, None));
+            for frames in [0, 1, 2] {
                 let one = Near::new(frames, true);
                 one.view().note(0, 5);
-                assert_eq!(one.view().find(0), None, "a table of one entry is not used");
+                assert_eq!(one.view().find(0), None, "a table of two entries is not used");
             }
             let large = Near::new(ENTRIES_MAX as u32 + 1, true);
             large.view().note(0, 5);

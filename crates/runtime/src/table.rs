@@ -105,6 +105,13 @@ impl Table {
         }
     }
 
+    /// Starts to fetch all that the table says of a subpage.
+    #[inline]
+    pub(crate) fn will_change(&self, subpage: u32) {
+        fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.word(subpage)).cast());
+        fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.byte(subpage)).cast());
+    }
+
     /// Takes a fresh or absent subpage for `worker` to read. Returns what it was, or what it is now.
     ///
     /// # Errors

@@ -231,7 +231,7 @@ impl<W: Workload> Runner for Guarded<W> {
             Requests::new(workload.clone(), batch_of.clone(), for_workers.clone(), worker, workers, start_ns)
         })?;
         let after = (self.runtime.statistics(), Usage::now());
-        let taken = std::mem::take(&mut *share.taken.lock().map_err(|_| anyhow!("a worker died"))?);
+        let mut taken = std::mem::take(&mut *share.taken.lock().map_err(|_| anyhow!("a worker died"))?);
         if let Some(error) = taken.iter().find_map(|t| t.failed) {
             return Err(error).context("a request failed");
         }
@@ -240,10 +240,10 @@ impl<W: Workload> Runner for Guarded<W> {
             bail!("{requests} requests were executed and not {}", batch.count);
         }
         let (mut latency, mut service) = (Latencies::new(), Latencies::new());
-        for one in &taken {
-            latency.add(&one.latency);
+        for one in &mut taken {
+            latency.add(&mut one.latency);
             // A closed loop's requests arrive when they are begun.
-            service.add(if batch.load == Load::Closed { &one.latency } else { &one.service });
+            service.add(if batch.load == Load::Closed { &mut one.latency } else { &mut one.service });
         }
         let (counts_before, counts) = (before.1.total().counts, after.0.total().counts);
         let (device_before, device) = (before.1.device, after.0.device);

@@ -8,29 +8,46 @@ use hdrhistogram::Histogram;
 
 use super::protocol::Batch;
 
-/// Latencies of one thread, to 1 part in 1000, up to two minutes.
+/// Latencies of one thread, to 1 part in 1000, up to two minutes. They are collected and counted some at a time: the counts of a
+/// request's latency lie in many cache lines, which the program under test would miss.
 #[derive(Debug)]
-pub struct Latencies(Histogram<u64>);
+pub struct Latencies {
+    counts: Histogram<u64>,
+    collected: Vec<u64>,
+}
+
+/// Latencies that are collected before they are counted.
+const COLLECTED: usize = 512;
 
 const LONGEST_NS: u64 = 120_000_000_000;
 
 impl Latencies {
     /// None yet.
     pub fn new() -> Latencies {
-        Latencies(Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("valid bounds"))
+        let counts = Histogram::new_with_bounds(1, LONGEST_NS, 3).expect("valid bounds");
+        Latencies { counts, collected: Vec::with_capacity(COLLECTED) }
     }
     /// Counts one.
     #[inline]
     pub fn record(&mut self, ns: u64) {
-        self.0.saturating_record(ns.max(1));
+        if self.collected.len() == COLLECTED {
+            self.count();
+        }
+        self.collected.push(ns);
+    }
+    #[inline(never)]
+    fn count(&mut self) {
+        self.collected.drain(..).for_each(|ns| self.counts.saturating_record(ns.max(1)));
     }
     /// Adds those of another thread.
-    pub fn add(&mut self, other: &Latencies) {
-        self.0.add(&other.0).expect("the same bounds");
+    pub fn add(&mut self, other: &mut Latencies) {
+        other.count();
+        self.counts.add(&other.counts).expect("the same bounds");
     }
     /// For the way to the program.
-    pub fn pairs(&self) -> Vec<(u64, u64)> {
-        self.0.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+    pub fn pairs(&mut self) -> Vec<(u64, u64)> {
+        self.count();
+        self.counts.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
     }
 }
 

@@ -68,7 +68,7 @@ impl<W: Workload> Runner for Plain<W> {
     fn run(&mut self, batch: &Batch) -> Result<Outcome> {
         let before = Usage::now();
         let start = Clock::get().now_ns();
-        let taken = if self.spec.threads == 1 {
+        let mut taken = if self.spec.threads == 1 {
             affinity::pin_to(&self.spec.cores)?;
             let all = Share { next: AtomicU64::new(0), chunk: u64::MAX };
             vec![one_thread(&mut self.memory.clone(), &*self.workload, batch, &all, start, 0, 1)?]
@@ -78,10 +78,10 @@ impl<W: Workload> Runner for Plain<W> {
         let elapsed_ns = taken.iter().map(|t| t.end_ns).max().unwrap_or(start) - start;
         let used = Usage::now().since(before);
         let (mut latency, mut service) = (Latencies::new(), Latencies::new());
-        for thread in &taken {
-            latency.add(&thread.latency);
+        for thread in &mut taken {
+            latency.add(&mut thread.latency);
             // A closed loop's requests arrive when they are begun.
-            service.add(if batch.load == Load::Closed { &thread.latency } else { &thread.service });
+            service.add(if batch.load == Load::Closed { &mut thread.latency } else { &mut thread.service });
         }
         Ok(Outcome {
             elapsed_ns,
