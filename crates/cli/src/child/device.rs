@@ -1,8 +1,8 @@
 //! What the device itself allows: random reads and writes in a workload's mix, as deep as its fibers, with nothing above.
 //!
 //! A write takes a subpage back to where it was read from, so the data stays as it is. That holds only while nobody else
-//! writes to the flash: the caller sees to it that the runtime has nothing in flight, and all that was submitted here has
-//! completed before it returns.
+//! writes to the flash: the caller sees to it that the runtime has nothing in flight and begins nothing, and all that was submitted
+//! here has completed before it returns.
 
 use std::sync::Arc;
 use std::time::Duration;

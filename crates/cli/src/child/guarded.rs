@@ -8,6 +8,7 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -180,8 +181,46 @@ impl Prefetch {
 const QUIET_PATIENCE: Duration = Duration::from_secs(10);
 
 impl<W> Guarded<W> {
-    /// Waits until the runtime, which has no jobs, has nothing in flight either. Dirty frames stay dirty: to write them back now
-    /// would be a present to the next round.
+    /// Does something that nobody may write to the flash beside. Dirty frames stay dirty: to write them back now would be a present to
+    /// the next round. But a worker without jobs writes cold ones back when it likes; so each is given one, and while that holds its
+    /// thread it does nothing at all.
+    fn while_workers_stand<T>(&self, code: impl FnOnce() -> Result<T>) -> Result<T> {
+        let (tell, told) = mpsc::channel();
+        let mut jobs = Vec::new();
+        for worker in 0..self.spec.cores.len() {
+            let (tell, (stand, asked)) = (tell.clone(), mpsc::channel::<()>());
+            let options = JobOptions::new().name("stands").worker(worker);
+            let job = self.runtime.submit_with(&options, move |context| -> Result<(), AccessError> {
+                let _ = tell.send(());
+                // What is in flight comes to its end, and a worker that has something to run begins nothing by itself.
+                loop {
+                    match asked.try_recv() {
+                        Ok(()) => break,
+                        Err(TryRecvError::Empty) => context.yield_now()?,
+                        Err(TryRecvError::Disconnected) => return Ok(()),
+                    }
+                }
+                let _ = tell.send(());
+                // The other end goes when it may go on.
+                let _ = asked.recv();
+                Ok(())
+            })?;
+            jobs.push((job, stand));
+        }
+        let all_tell =
+            || jobs.iter().try_for_each(|_| told.recv_timeout(QUIET_PATIENCE)).context("a worker does not answer");
+        let done = all_tell().and_then(|()| self.quiet()).and_then(|()| {
+            jobs.iter().try_for_each(|(_, stand)| stand.send(())).context("a worker has died")?;
+            all_tell()?;
+            code()
+        });
+        for (job, stand) in jobs {
+            drop(stand);
+            job.wait()??;
+        }
+        done
+    }
+    /// Waits until the runtime has nothing in flight.
     fn quiet(&self) -> Result<()> {
         let clock = Clock::get();
         let end = clock.now_ns() + QUIET_PATIENCE.as_nanos() as u64;
@@ -302,8 +341,7 @@ impl<W: Workload> Runner for Guarded<W> {
         job(&self.runtime, "check", move |_| workload.check(&mut memory))
     }
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64> {
-        self.quiet()?;
-        super::device::per_second(&*self.medium, read_share, depth, time)
+        self.while_workers_stand(|| super::device::per_second(&*self.medium, read_share, depth, time))
     }
 }
 
