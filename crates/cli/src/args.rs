@@ -271,7 +271,7 @@ pub struct OutputArgs {
 /// The flash and the memory in front of it.
 #[derive(Clone, Debug, Args)]
 pub struct FlashArgs {
-    /// `emulated` (a device thread on another core), `memory`, or the path of a file or block device.
+    /// `emulated` (a device thread on another core), `memory`, or the path of a file or block device, whose contents are lost.
     #[arg(
         long,
         value_name = "emulated|memory|FILE",
@@ -283,6 +283,9 @@ pub struct FlashArgs {
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long)]
     pub create: bool,
+    /// Use what --flash names even where it holds a pool, a file system or a file of a known kind, which is gone then.
+    #[arg(long)]
+    pub force: bool,
     /// Latency of a read of the emulated device.
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = values::duration)]
     pub read_latency: Duration,
@@ -559,6 +562,9 @@ pub struct StoreArgs {
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long, requires = "flash")]
     pub create: bool,
+    /// Use what --flash names even where it holds a pool, a file system or a file of a known kind, which is gone then.
+    #[arg(long, requires = "flash")]
+    pub force: bool,
     /// Directory for the file of --recovery and --sync (default: the temporary directory).
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,

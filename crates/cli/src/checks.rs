@@ -13,6 +13,7 @@ use fulgurite_runtime::Needs;
 use crate::args::{FlashArgs, OutputArgs};
 use crate::bad_input::bad_input;
 use crate::machine::Machine;
+use crate::pool::open;
 use crate::values::{FlashChoice, Output, Size};
 
 /// Files for results can be written.
@@ -110,7 +111,7 @@ pub fn flash(args: &FlashArgs, on_flash: u64, data_bytes: u64) -> Result<Option<
         }
         return Ok(None);
     };
-    let found = flash_path(path, args.create, data_bytes, on_flash)?;
+    let found = flash_path(path, args.create, args.force, data_bytes, on_flash)?;
     if found == FlashPath::Device && on_flash > 1 {
         bad_input!(
             "--flash names a device, which one process at a time can use, and {on_flash} are to run beside each other; choose for \
@@ -172,7 +173,7 @@ pub enum FlashPath {
 }
 
 /// The flash path can be used for `bytes` in `copies` files beside each other (a device: one after the other on it).
-pub fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
+pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
     let shown = path.display();
     match fs::symlink_metadata(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -200,7 +201,14 @@ pub fn flash_path(path: &Path, create: bool, bytes: u64, copies: u64) -> Result<
         Ok(file) => file,
         Err(e) => bad_input!("--flash {e}"),
     };
-    let has = file.bytes()?;
+    let (has, head) = open::head(&file, path)?;
+    // What a run of before has left is used again without a word.
+    if !force && open::pool_in(&head).is_some() {
+        bad_input!("--flash {shown} is a pool; name another path, or add --force, and everything in that pool is gone");
+    }
+    if !force && let Some(what) = open::known_as(&head, has) {
+        bad_input!("--flash {shown} holds {what}; name another path, or add --force, and what it holds is gone");
+    }
     if has < bytes {
         let (has, needed) = (format_bytes(has), format_bytes(bytes));
         bad_input!("--flash {shown} has {has} and {needed} are needed; make it larger, or choose less --data");

@@ -13,6 +13,7 @@ mod checks;
 mod child;
 mod interrupt;
 mod kernel;
+mod kernel_threads;
 mod machine;
 mod pages;
 mod pool;

@@ -249,6 +249,16 @@ fn flash_paths() {
     } else {
         eprintln!("SKIPPED: a file of another user needs root");
     }
+    // What people know by name is not used up unless they say so.
+    std::fs::write(at("notes"), "what was said\n".repeat(1000)).unwrap();
+    live("./notes", &["holds text", "--force"]);
+    assert!(run(directory.path(), &["pool", "create", "kept.pool", "--size=16M"]).status.success());
+    let kept = std::fs::read(at("kept.pool")).unwrap();
+    live("./kept.pool", &["is a pool", "--force"]);
+    for command in [&["bench", "store", "--quick"][..], &["bench", "tail", "--quick"], &["demo"]] {
+        refused_in(directory.path(), &[command, &["--flash=./kept.pool"]].concat(), &["is a pool", "--force"]);
+    }
+    assert!(std::fs::read(at("kept.pool")).unwrap() == kept, "the pool was changed");
     live("/proc/self/mem", &["file without a size"]);
     let null = std::fs::metadata("/dev/null").unwrap();
     assert!(null.file_type().is_char_device());

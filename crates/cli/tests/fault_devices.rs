@@ -81,11 +81,16 @@ fn a_mounted_device_is_refused_and_as_it_was() {
     assert!(std::fs::read(&image).unwrap() == before, "something was written to a mounted device");
 
     tool(&["umount", mount]).unwrap();
+    let output = run(directory.path(), &[&flash]);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(message.contains("ext4 file system") && message.contains("--force"), "{message}");
+    assert!(std::fs::read(&image).unwrap() == before, "something was written to a file system");
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         eprintln!("SKIPPED: two workers need two cores");
     } else {
         // With two workers the configuration runs with one as well, beside them, and the device is one.
-        let output = run(directory.path(), &[&flash, "--workers=2", "--fibers=16"]);
+        let output = run(directory.path(), &[&flash, "--force", "--workers=2", "--fibers=16"]);
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains("one process at a time") && message.contains("--workers"), "{message}");
@@ -93,7 +98,7 @@ fn a_mounted_device_is_refused_and_as_it_was() {
     }
     // Several times: what is measured of the device itself is written between rounds, while the runtime has cold frames to write.
     for _ in 0..4 {
-        let output = run(directory.path(), &[&flash]);
+        let output = run(directory.path(), &[&flash, "--force"]);
         assert!(output.status.success(), "unmounted: {}", String::from_utf8_lossy(&output.stderr));
     }
     assert!(std::fs::read(&image).unwrap() != before, "nothing was written");

@@ -254,6 +254,9 @@ impl Runtime {
 
     /// What has been counted. Each worker answers at its next scheduling point; of one that does not within two seconds this says
     /// what it answered last.
+    ///
+    /// # Panics
+    /// Inside a job, whose own worker would have to answer.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.ask_statistics(false)
@@ -261,12 +264,16 @@ impl Runtime {
 
     /// As [`Runtime::statistics`], and starts counting anew. A worker that does not answer in time goes on counting, and is empty
     /// here: what it has counted is in its next answer.
+    ///
+    /// # Panics
+    /// Inside a job.
     #[must_use]
     pub fn take_statistics(&self) -> Statistics {
         self.ask_statistics(true)
     }
 
     fn ask_statistics(&self, reset: bool) -> Statistics {
+        crate::worker::assert_foreign("ask for statistics");
         let replies: Vec<_> = self
             .shared
             .mailboxes

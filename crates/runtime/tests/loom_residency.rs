@@ -1,6 +1,7 @@
 //! Goal: no frame is given to another subpage while somebody may still use it: hit and pin against unlink, evict, write back
 //! and read by another worker, in every order that the memory model allows.
-//! Method: loom runs all interleavings of the very functions that run in production. Two workers and two subpages share one
+//! Method: loom runs all interleavings of the functions that change words and slots in production; the order in which the evictor
+//! and a user call them is told here as `evict.rs` and `context.rs` have it. Two workers and two subpages share one
 //! frame, whose tenant is noted in a cell of its own; a user of a subpage must find it there as long as its slot or pin says
 //! so. Then the same with a protocol that has a fault planted, which must be found, or the model proves nothing.
 //!

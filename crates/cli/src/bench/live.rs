@@ -355,8 +355,13 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         p50_us: latency.us(50.0),
         p99_us: latency.us(99.0),
         p999_us: latency.us(99.9),
-        cpu_us_per_op: per(sum(|o| o.cpu_ns) / 1000.0, requests),
+        cpu_us_per_op: per(sum(|o| o.cpu_ns + o.kernel_threads_ns.unwrap_or(0)) / 1000.0, requests),
         device_cpu_us_per_op: per(sum(|o| o.device_cpu_ns) / 1000.0, requests),
+        kernel_cpu_us_per_op: one
+            .outcomes
+            .iter()
+            .any(|o| o.kernel_threads_ns.is_some())
+            .then(|| per(sum(|o| o.kernel_threads_ns.unwrap_or(0)) / 1000.0, requests)),
         device_reads: reads as u64,
         device_writes: writes as u64,
         device_write_requests: sum(|o| o.device_write_requests) as u64,

@@ -10,6 +10,7 @@ use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
+use crate::kernel_threads;
 use crate::report::rows::Spread;
 
 /// One configuration, in one of its ways, and what it did.
@@ -70,10 +71,7 @@ pub fn run(
     // Whatever happened: end what runs, keep what was measured.
     for one in &mut ran.contestants {
         if let Some(running) = one.running.take() {
-            match session.end(running) {
-                Ok(peak) => one.peak_bytes = peak,
-                Err(e) => ran.failed.push(format!("{e:#}")),
-            }
+            note_end(session.end(running), one, &mut ran.failed);
         }
     }
     match result {
@@ -143,7 +141,14 @@ fn run_all(
             let led_in = lead_in.as_ref().map_or(Ok(()), |lead_in| {
                 running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
             });
-            match led_in.and_then(|()| running.child.run(&batch)) {
+            let mut run = || -> Result<Outcome> {
+                let before = kernel_threads::ran_ns();
+                let mut outcome = running.child.run(&batch)?;
+                let kernel = before.zip(kernel_threads::ran_ns());
+                outcome.kernel_threads_ns = kernel.map(|(before, now)| now.saturating_sub(before));
+                Ok(outcome)
+            };
+            match led_in.and_then(|()| run()) {
                 Ok(outcome) => {
                     request_hash = outcome.request_hash.wrapping_add(request_hash);
                     one.request_hash = one.request_hash.wrapping_add(request_hash);
@@ -177,7 +182,7 @@ fn run_all(
             bar.inc(1);
         }
         if round == 1 {
-            let dropped = drop_slow(session, &mut ran.contestants)?;
+            let dropped = drop_slow(session, &mut ran.contestants, &mut ran.failed);
             bar.inc(dropped * u64::from(rounds - 1));
         }
     }
@@ -195,7 +200,7 @@ fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
 }
 
 /// Ends the ways that are clearly slower than another way of their configuration. Returns how many.
-fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u64> {
+fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut Vec<String>) -> u64 {
     let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, |o| o.requests as f64 / o.elapsed_ns.max(1) as f64);
     let best = |way: Way, all: &[Contestant]| all.iter().filter(|c| c.way.rivals(&way)).map(rate).fold(0.0, f64::max);
     let mut dropped = 0;
@@ -203,11 +208,19 @@ fn drop_slow(session: &mut Session, contestants: &mut [Contestant]) -> Result<u6
         if rate(&contestants[i]) < best(contestants[i].way, contestants) * WORTH_GOING_ON
             && let Some(running) = contestants[i].running.take()
         {
-            contestants[i].peak_bytes = session.end(running)?;
+            note_end(session.end(running), &mut contestants[i], failed);
             dropped += 1;
         }
     }
-    Ok(dropped)
+    dropped
+}
+
+/// Notes what a configuration has used in the end, or that it ended badly, which is no reason for the others to be lost.
+fn note_end(ended: Result<Option<u64>>, one: &mut Contestant, failed: &mut Vec<String>) {
+    match ended {
+        Ok(peak) => one.peak_bytes = peak,
+        Err(e) => failed.push(format!("{e:#}")),
+    }
 }
 
 /// Has everybody check its data, and compares: all have executed the same requests.
@@ -218,7 +231,7 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         if ran.contestants.iter().any(|c| c.running.is_some() && better(c))
             && let Some(running) = ran.contestants[i].running.take()
         {
-            ran.contestants[i].peak_bytes = session.end(running)?;
+            note_end(session.end(running), &mut ran.contestants[i], &mut ran.failed);
         }
     }
     for one in &mut ran.contestants {
@@ -242,10 +255,7 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         }
         // What it holds is no longer needed: the next one has the memory.
         let running = one.running.take().expect("seen above");
-        match session.end(running) {
-            Ok(peak) => one.peak_bytes = peak,
-            Err(e) => ran.failed.push(format!("{e:#}")),
-        }
+        note_end(session.end(running), one, &mut ran.failed);
     }
     let hashes: Vec<_> = ran.contestants.iter().filter_map(|c| Some((c.way, c.work_hash()?))).collect();
     if let Some(((reference, expected), rest)) = hashes.split_first() {

@@ -229,8 +229,11 @@ pub fn run(args: &TailArgs) -> Result<()> {
             failed.push(format!("{e:#}"));
         }
     }
-    if !interrupted {
-        result?;
+    match result {
+        // What was measured until then is kept, and the reason told with it.
+        Err(e) if !interrupted && !rows.is_empty() => failed.insert(0, format!("{e:#}")),
+        Err(e) if !interrupted => return Err(e),
+        _ => {}
     }
     session.notes.extend(saturation(&rows, &configs, &loads));
     let gaps = gaps(&rows, &most);

@@ -298,6 +298,8 @@ impl<W: Workload> Runner for Guarded<W> {
             service: service.pairs(),
             cpu_ns: after.1.since(before.0).cpu_ns,
             device_cpu_ns: device.device_cpu_ns.saturating_sub(device_before.device_cpu_ns),
+            // Those who start this process count them.
+            kernel_threads_ns: None,
             misses: counts.misses - counts_before.misses,
             accesses: counts.accesses - counts_before.accesses,
             device_reads: device.reads - device_before.reads,

@@ -221,6 +221,8 @@ pub struct Outcome {
     pub cpu_ns: u64,
     /// Of that, the emulated device's thread.
     pub device_cpu_ns: u64,
+    /// CPU time of the kernel's own threads meanwhile, which the process does not see; none where nobody does.
+    pub kernel_threads_ns: Option<u64>,
     /// Misses (plain memory: major faults).
     pub misses: u64,
     /// Guarded accesses.

@@ -99,8 +99,8 @@ pub fn pool_in(head: &[u8]) -> Option<Result<PoolId, NotMetadata>> {
     found.or_else(|| member_in(head).map(Ok))
 }
 
-/// What a file that is no pool begins like.
-pub fn looks_like(head: &[u8], bytes: u64) -> &'static str {
+/// What begins like this, where that is something that people know by name, and no pool.
+pub fn known_as(head: &[u8], bytes: u64) -> Option<&'static str> {
     let at = |offset: usize, magic: &[u8]| head.get(offset..).is_some_and(|rest| rest.starts_with(magic));
     let known: [(usize, &[u8], &str); 17] = [
         (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
@@ -122,14 +122,8 @@ pub fn looks_like(head: &[u8], bytes: u64) -> &'static str {
         (0, b"%PDF", "a PDF document"),
     ];
     let used = &head[..head.len().min(usize::try_from(bytes).unwrap_or(usize::MAX))];
-    if used.is_empty() {
-        return "nothing: it is empty";
-    }
     if let Some((.., what)) = known.iter().find(|(offset, magic, _)| at(*offset, magic)) {
-        return what;
-    }
-    if used.iter().all(|byte| *byte == 0) {
-        return "zeros";
+        return Some(what);
     }
     let start = &used[..used.len().min(512)];
     let text = match std::str::from_utf8(start) {
@@ -137,7 +131,17 @@ pub fn looks_like(head: &[u8], bytes: u64) -> &'static str {
         Err(e) => e.error_len().is_none(),
     };
     let control = |byte: &u8| *byte < 32 && !b"\t\n\r\x0c".contains(byte);
-    if text && !start.iter().any(control) { "text" } else { "data of an unknown kind" }
+    (!start.is_empty() && text && !start.iter().any(control)).then_some("text")
+}
+
+/// What a file that is no pool begins like.
+pub fn looks_like(head: &[u8], bytes: u64) -> &'static str {
+    match known_as(head, bytes) {
+        Some(what) => what,
+        None if bytes == 0 => "nothing: it is empty",
+        None if head.iter().all(|byte| *byte == 0) => "zeros",
+        None => "data of an unknown kind",
+    }
 }
 
 /// What cannot be opened, as a bad input where it is one.

@@ -126,10 +126,13 @@ pub struct LiveRow {
     pub p99_us: f64,
     /// 99.9%.
     pub p999_us: f64,
-    /// CPU time per request: all threads, user and kernel, an emulated device's thread included.
+    /// CPU time per request: all threads, user and kernel, an emulated device's thread and the kernel's own threads included.
     pub cpu_us_per_op: f64,
     /// Of that, the emulated device's thread.
     pub device_cpu_us_per_op: f64,
+    /// Of that, the kernel's own threads while the rounds ran (swapping, writing back), whoever on the machine caused it; none where
+    /// they cannot be seen.
+    pub kernel_cpu_us_per_op: Option<f64>,
     /// Subpages read from flash, swap or file.
     pub device_reads: u64,
     /// Subpages written.

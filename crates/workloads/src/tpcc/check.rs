@@ -4,10 +4,13 @@
 //! |---|---|
 //! | 1 | a warehouse's year-to-date sum is that of its districts |
 //! | 2, 3, 5 | the orders kept are exactly the last ones, and those without a carrier exactly the newest of them |
-//! | 4, 6 | a district's, and an order's, number of lines is the number of lines there are |
+//! | 4, 6 | each order's number of lines is the number of lines there are, and so is a district's |
 //! | 7 | lines have a delivery date exactly when their order has a carrier |
 //! | 8, 9 | a district's year-to-date sum is that of its history, kept and retired |
 //! | 10, 12 | balances and payments of a district's customers together are what was delivered to them |
+//!
+//! Conditions 10 and 12 are the standard's for each customer, and 11 for each district's orders, new orders and deliveries: what
+//! these would be told by is retired with the oldest orders, so that 11 is not checked and the others are by district.
 //!
 //! And beyond the standard: a stock row is what it was at first, less what was sold (its quantity stays in 10..=100, so it is
 //! known modulo 91); a line costs what its item costs; each customer's latest order is theirs.
@@ -108,7 +111,6 @@ impl<L: Latch, M: Memory> Checker<'_, L, M> {
             format!("district {district} has undelivered orders from {first} and the next is {next} (condition 3)")
         })?;
         let mut latest = vec![0; tables.shape.customers as usize];
-        let (mut said, mut found) = (0, 0);
         for number in oldest..row.next_order {
             let order: Order = self.memory.load(tables.order(district, number))?;
             let (head, lines) = (&order.head, order.lines.iter().take_while(|line| line.item != 0).count());
@@ -137,13 +139,8 @@ impl<L: Latch, M: Memory> Checker<'_, L, M> {
                     format!("order {number} of district {district} has the line {line:?} (condition 7)")
                 })?;
             }
-            said += head.line_count as usize;
-            found += lines;
             latest[head.customer as usize] = number;
         }
-        self.expect(said == found, || {
-            format!("district {district} has {found} order lines, not {said} (condition 4)")
-        })?;
         for (customer, &number) in latest.iter().enumerate() {
             let index = district * tables.shape.customers + customer as u64;
             let got = self.memory.load(tables.latest.at(index))?;

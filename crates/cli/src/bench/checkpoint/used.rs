@@ -7,8 +7,7 @@ use std::time::Duration;
 use fulgurite_sys::clock::process_cpu;
 use serde::Serialize;
 
-/// proc_pid_stat(5): a thread of the kernel (`PF_KTHREAD`), by its flags.
-const KERNEL_THREAD: u64 = 0x0020_0000;
+use crate::kernel_threads;
 
 /// CPU time, user and kernel.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -25,7 +24,11 @@ pub struct Used {
 impl Used {
     /// Until now, of which only differences mean anything. Children are the caller's to count.
     pub fn now() -> Used {
-        Used { process_s: process_cpu().as_secs_f64(), children_s: 0.0, kernel_threads_s: kernel_threads() }
+        Used {
+            process_s: process_cpu().as_secs_f64(),
+            children_s: 0.0,
+            kernel_threads_s: kernel_threads::ran_ns().map(|ns| ns as f64 / 1e9),
+        }
     }
     /// Since `before`, with these children.
     pub fn since(before: Used, children: Duration) -> Used {
@@ -42,24 +45,6 @@ impl Used {
     pub fn total_s(&self) -> f64 {
         self.process_s + self.children_s + self.kernel_threads_s.unwrap_or(0.0)
     }
-}
-
-fn kernel_threads() -> Option<f64> {
-    let ran = fs::read_dir("/proc").ok()?.filter_map(|entry| {
-        let path = entry.ok()?.path();
-        path.file_name()?.to_str()?.parse::<u32>().ok()?;
-        let stat = fs::read_to_string(path.join("stat")).ok()?;
-        // Field 9, the seventh after the name in parentheses.
-        let flags: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(6)?.parse().ok()?;
-        if flags & KERNEL_THREAD == 0 {
-            return None;
-        }
-        // Its first number: nanoseconds on a processor.
-        let schedstat = fs::read_to_string(path.join("schedstat")).ok()?;
-        schedstat.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    let (threads, ns) = ran.fold((0, 0), |(threads, ns), one| (threads + 1, ns + one));
-    (threads > 0).then_some(ns as f64 / 1e9)
 }
 
 /// Bytes of this process's memory that are in huge pages now; none where the kernel does not say.

@@ -73,7 +73,9 @@ impl Judged {
             }
         };
         match &choice {
-            FlashChoice::File(path) => create = checks::flash_path(path, create, bytes, 1)? == FlashPath::New,
+            FlashChoice::File(path) => {
+                create = checks::flash_path(path, create, args.force, bytes, 1)? == FlashPath::New
+            }
             _ if args.create => bad_input!("--create needs --flash FILE"),
             _ => checks::memory(bytes, bytes, machine)?,
         }
