@@ -115,7 +115,7 @@ fn damage_is_found() {
     }
     workload.check(&mut memory).unwrap();
     println!("{found} of {tried} flips found, by {conditions:?}");
-    // Rows of warehouses and of what is not delivered are too few for flips to meet them (conditions 1, 3, 5).
+    // Rows of warehouses and districts are too few for flips to meet them; a unit test breaks each condition.
     let expected = ["2)", "6)", "7)", "9)", "10, 12)"];
     for condition in expected {
         let named = |told: &String| told.split_once(' ').is_some_and(|(_, numbers)| numbers == condition);

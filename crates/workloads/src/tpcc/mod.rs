@@ -186,7 +186,7 @@ mod tests {
 
     use super::schema::{CustomerHead, DISTRICTS, StockCounts, last_name};
     use super::*;
-    use fulgurite_memory::{Address, NoLatch, PlainMemory};
+    use fulgurite_memory::{Address, NoLatch, Plain, PlainMemory, Ptr};
     use fulgurite_sys::Backed;
 
     /// What the requests say, by the simplest means.
@@ -282,5 +282,55 @@ mod tests {
             assert_eq!(now, (count, sum), "customer {i}");
         }
         workload.check(&mut memory).unwrap();
+    }
+
+    #[test]
+    fn each_condition_sees_what_breaks_it() {
+        let mut memory = PlainMemory::new(Backed::BasePages).unwrap();
+        let region = Region::new(Address::from_linear(0), 3 << 20);
+        let params = Params { bytes: 3 << 20, zipf: 0.0, seed: 42, input: None };
+        TpccMix::<NoLatch>::build(&mut memory, region, &params, &mut |_| ()).unwrap();
+        let workload = TpccMix::<NoLatch>::open(&mut memory, region, &params).unwrap();
+        for number in 0..500 {
+            workload.execute(&mut memory, &workload.request(1, number)).unwrap();
+        }
+        workload.check(&mut memory).unwrap();
+        let tables = workload.0.database.tables;
+        let row = memory.load(tables.district(0)).unwrap();
+        // The oldest that is kept was delivered long ago.
+        let oldest = tables.order(0, row.next_order - tables.shape.ring() as u32);
+
+        broken(&mut memory, &workload, "(condition 1)", tables.warehouses.at(0), |row| row.ytd_cents += 1);
+        broken(&mut memory, &workload, "(condition 2)", oldest, |order| order.head.number += 1);
+        broken(&mut memory, &workload, "(condition 3)", tables.district(0), |row| {
+            row.first_undelivered = row.next_order + 1
+        });
+        broken(&mut memory, &workload, "(conditions 3, 5)", oldest, |order| order.head.carrier = 0);
+        broken(&mut memory, &workload, "(condition 6)", oldest, |order| order.head.line_count += 1);
+        broken(&mut memory, &workload, "(condition 7)", oldest, |order| order.lines[0].delivery_date = 0);
+        broken(&mut memory, &workload, "(condition 9)", tables.district(0), |row| row.ytd_cents += 1);
+        broken(&mut memory, &workload, "(conditions 10, 12)", tables.customers.at(0), |row| {
+            row.head.balance_cents += 1
+        });
+    }
+
+    /// Changes a row, which the check must find by this condition, and changes it back.
+    fn broken<T: Plain>(
+        memory: &mut PlainMemory,
+        workload: &TpccMix<NoLatch>,
+        condition: &str,
+        at: Ptr<T>,
+        change: impl FnOnce(&mut T),
+    ) {
+        let whole = memory.load(at).unwrap();
+        let mut row = whole;
+        change(&mut row);
+        memory.store(at, row).unwrap();
+        match workload.check(memory) {
+            Err(WorkloadError::Inconsistent { what, .. }) => assert!(what.contains(condition), "{condition}: {what}"),
+            other => panic!("{condition}: {other:?}"),
+        }
+        memory.store(at, whole).unwrap();
+        workload.check(memory).unwrap();
     }
 }
