@@ -285,7 +285,7 @@ fn checksums(pool: &Contestant, without: &Contestant, dram_only: Option<&Contest
     let more = |of| cpu_us(pool, of) - cpu_us(without, of);
     Some(Checksums {
         share_of_dram_only: Spread::of_any(&taken)?,
-        cpu_us_per_op: more(|o| o.cpu_ns),
+        cpu_us_per_op: more(Outcome::all_cpu_ns),
         device_cpu_us_per_op: more(|o| o.device_cpu_ns),
     })
 }
@@ -355,7 +355,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         p50_us: latency.us(50.0),
         p99_us: latency.us(99.0),
         p999_us: latency.us(99.9),
-        cpu_us_per_op: per(sum(|o| o.cpu_ns + o.kernel_threads_ns.unwrap_or(0)) / 1000.0, requests),
+        cpu_us_per_op: per(sum(Outcome::all_cpu_ns) / 1000.0, requests),
         device_cpu_us_per_op: per(sum(|o| o.device_cpu_ns) / 1000.0, requests),
         kernel_cpu_us_per_op: one
             .outcomes

@@ -244,6 +244,10 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// CPU time of the process and of the kernel's threads.
+    pub fn all_cpu_ns(&self) -> u64 {
+        self.cpu_ns + self.kernel_threads_ns.unwrap_or(0)
+    }
     /// Requests that wrote to the device: as many as subpages where nobody counts requests.
     pub fn write_requests(&self) -> u64 {
         if self.device_write_requests > 0 { self.device_write_requests } else { self.device_writes }
