@@ -336,6 +336,9 @@ impl Fulgurite {
     }
 
     /// What has been counted; as Prometheus text by [`Statistics::prometheus`].
+    ///
+    /// # Panics
+    /// Inside a job.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.runtime.statistics()

@@ -79,7 +79,7 @@ impl NearView {
     #[inline(always)]
     pub(crate) unsafe fn find(&self, subpage: u64) -> Option<u32> {
         let first = (subpage & self.mask) as usize;
-        // SAFETY: the caller's contract; the mask is the number of entries less one, which is even, or 0, and there are two then.
+        // SAFETY: the caller's contract; the mask is the number of entries less one, or 0. There is an even number of entries.
         let entry = |place: usize| unsafe { self.entries.add(place).as_ref() }.load(Ordering::Relaxed);
         let holds = |entry: u64| (entry >> 32 == subpage).then_some(entry as u32);
         holds(entry(first)).or_else(|| holds(entry(first ^ 1)))

@@ -256,7 +256,7 @@ impl Runtime {
     /// what it answered last.
     ///
     /// # Panics
-    /// Inside a job, whose own worker would have to answer.
+    /// Inside a job: its own worker would have to answer. (A job of another runtime, too.)
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.ask_statistics(false)

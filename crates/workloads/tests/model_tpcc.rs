@@ -79,7 +79,7 @@ fn the_mix_agrees() {
     agree::<TpccMix<NoLatch>, TpccMix<VersionLatch>>(3 << 20, 1.2, 5000, 24);
 }
 
-/// Flips bits here and there; `check` must see each that lies in a row's used bytes, and those of its conditions that see many rows must see some.
+/// Flips bits here and there; `check` must see two fifths of them, and each of its conditions that looks at many rows must see some.
 #[test]
 fn damage_is_found() {
     let params = Params { bytes: 800 << 10, zipf: 0.0, seed: 25, input: None };

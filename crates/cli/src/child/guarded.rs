@@ -216,7 +216,10 @@ impl<W> Guarded<W> {
         });
         for (job, stand) in jobs {
             drop(stand);
-            job.wait()??;
+            // A worker that does not answer is not waited for.
+            if done.is_ok() {
+                job.wait()??;
+            }
         }
         done
     }

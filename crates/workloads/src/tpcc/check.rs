@@ -9,8 +9,9 @@
 //! | 8, 9 | a district's year-to-date sum is that of its history, kept and retired |
 //! | 10, 12 | balances and payments of a district's customers together are what was delivered to them |
 //!
-//! Conditions 10 and 12 are the standard's for each customer, and 11 for each district's orders, new orders and deliveries: what
-//! these would be told by is retired with the oldest orders, so that 11 is not checked and the others are by district.
+//! Condition 4 follows from 6, and 8 from 1 and 9. Conditions 10 and 12 are the standard's for each customer, and 11 for each
+//! district's orders, new orders and deliveries: what these would be told by is retired with the oldest orders, so that 11 is not
+//! checked and the others are by district.
 //!
 //! And beyond the standard: a stock row is what it was at first, less what was sold (its quantity stays in 10..=100, so it is
 //! known modulo 91); a line costs what its item costs; each customer's latest order is theirs.
