@@ -34,8 +34,48 @@ pub enum FlashChoice {
     Emulated,
     /// Plain memory: completes at once.
     Memory,
+    /// A device of our own in this process: firmware with the journaled store over the NAND model.
+    Nand(NandChoice),
+    /// The same in a process of its own: the socket of `fulgurite device serve`.
+    Device(PathBuf),
     /// A file or block device.
     File(PathBuf),
+}
+
+/// Which NAND.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NandChoice {
+    /// A profile that is built in, by its name.
+    BuiltIn(&'static str),
+    /// A profile in a file.
+    File(PathBuf),
+}
+
+impl fmt::Display for NandChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NandChoice::BuiltIn(name) => f.write_str(name),
+            NandChoice::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
+/// Reads [`NandChoice`]: a built-in profile's name, with `.toml` behind it or not, where no file has that name.
+pub fn nand(text: &str) -> Result<NandChoice, String> {
+    let names = || fulgurite_nand::Profile::BUILT_IN.iter().copied();
+    if text.is_empty() {
+        return Err(format!("an empty name; write a TOML file, or one of {}", names().collect::<Vec<_>>().join(", ")));
+    }
+    let there = std::path::Path::new(text).exists();
+    let word = text.strip_suffix(".toml").unwrap_or(text);
+    match names().find(|name| *name == word) {
+        Some(name) if !there => Ok(NandChoice::BuiltIn(name)),
+        None if !there && !text.contains('/') && !text.ends_with(".toml") => Err(match nearest(word, names()) {
+            Some(name) => format!("no such file or profile; did you mean \"{name}\"?"),
+            None => format!("no such file or profile; built in are {}", names().collect::<Vec<_>>().join(", ")),
+        }),
+        _ => Ok(NandChoice::File(text.into())),
+    }
 }
 
 impl fmt::Display for FlashChoice {
@@ -43,6 +83,8 @@ impl fmt::Display for FlashChoice {
         match self {
             FlashChoice::Emulated => f.write_str("emulated"),
             FlashChoice::Memory => f.write_str("memory"),
+            FlashChoice::Nand(nand) => write!(f, "nand:{nand}"),
+            FlashChoice::Device(socket) => write!(f, "device:{}", socket.display()),
             FlashChoice::File(path) => path.display().fmt(f),
         }
     }
@@ -50,11 +92,21 @@ impl fmt::Display for FlashChoice {
 
 /// Reads [`FlashChoice`]. A bare word that is nearly `emulated` or `memory`, and no path, is taken for a slip.
 pub fn flash(text: &str) -> Result<FlashChoice, String> {
+    if let Some(profile) = text.strip_prefix("nand:") {
+        return nand(profile).map(FlashChoice::Nand);
+    }
     match text {
-        "" => Err("an empty name; write emulated, memory, or the path of a file or block device".to_owned()),
+        "" => Err(
+            "an empty name; write emulated, memory, nand:PROFILE, device:SOCKET, or the path of a file or block device"
+                .to_owned(),
+        ),
+        "device:" => Err("no socket; write device:PATH, the socket of fulgurite device serve".to_owned()),
         "emulated" => Ok(FlashChoice::Emulated),
         "memory" => Ok(FlashChoice::Memory),
         path => {
+            if let Some(socket) = path.strip_prefix("device:") {
+                return Ok(FlashChoice::Device(socket.into()));
+            }
             let slip = !path.contains(['/', '.']) && !std::path::Path::new(path).exists();
             match nearest(path, ["emulated", "memory"].into_iter()) {
                 Some(word) if slip && strsim::damerau_levenshtein(path, word) <= 3 => {

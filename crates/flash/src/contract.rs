@@ -4,7 +4,7 @@
 //! writing to a frame whenever it likes (its device would do so behind the compiler's back), so a medium is believed, and
 //! whoever makes one says with `unsafe` that it can be.
 
-use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, StripedFlash};
+use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, NandFlash, StripedFlash};
 
 /// A medium whose queues touch a frame only while it is theirs.
 ///
@@ -35,6 +35,10 @@ unsafe impl FrameContract for FileFlash {}
 // SAFETY: requests and completions are passed on one to one; what is completed here was never passed on, and what hangs here is
 // never touched. The medium within keeps the contract itself.
 unsafe impl<F: Flash> FrameContract for FaultyFlash<F> {}
+
+// SAFETY: requests are passed on one to one, and completed later than the medium within completes them, never earlier. That
+// medium keeps the contract itself.
+unsafe impl FrameContract for NandFlash {}
 
 // SAFETY: a request that is passed on names the frame of the request here that it is part of, for the same operation; that one is
 // completed only when none that was passed on is in flight. What is completed without being passed on (a read of what was never

@@ -64,6 +64,9 @@ pub enum OpenError {
         /// What was asked for or found.
         bytes: u64,
     },
+    /// NAND cannot be divided so.
+    #[error(transparent)]
+    Nand(#[from] fulgurite_nand::FilError),
     /// An emulated device needs a plane.
     #[error("an emulated device needs at least one plane")]
     NoPlanes,

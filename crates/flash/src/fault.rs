@@ -248,6 +248,9 @@ impl FaultyQueue {
 }
 
 impl Queue for FaultyQueue {
+    fn own_work(&mut self) {
+        self.inner.own_work();
+    }
     fn will_poll(&self) {
         self.inner.will_poll();
     }

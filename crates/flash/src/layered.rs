@@ -451,6 +451,9 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         self.unflushed = false;
         self.inner.flush()
     }
+    fn own_work(&mut self) {
+        self.inner.own_work();
+    }
     fn will_poll(&self) {
         self.inner.will_poll();
     }

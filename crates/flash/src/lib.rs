@@ -8,6 +8,7 @@
 //! | [`FileFlash`] | a regular file or block device: io_uring, or a pool of threads where that is missing |
 //! | [`EmulatedFlash`] | a device that a thread on another core plays, with latencies and planes |
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
+//! | [`NandFlash`] | the times, the order and the failures of NAND by the model, over a medium that has the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
 //! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie, and checksums are checked |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
@@ -32,6 +33,7 @@ mod fault;
 mod file;
 mod layered;
 mod memory;
+mod nand;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(loom)]
@@ -53,6 +55,7 @@ pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
+pub use nand::{NandFlash, NandReport};
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use versions::{VersionError, Versions};
 
@@ -237,6 +240,9 @@ pub trait Queue: Send {
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         let _ = frames;
     }
+    /// What is submitted here from now on is a store's own work: its journal, its copies. A medium that counts who waits for what
+    /// tells it from what programs asked for.
+    fn own_work(&mut self) {}
     /// Sleeps until there is a completion to poll, `wake` was notified, or `timeout` is over. Hands the batch over first.
     /// May return early for no reason.
     fn wait(&mut self, timeout: Option<Duration>);

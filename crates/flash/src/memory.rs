@@ -37,7 +37,19 @@ impl MemoryFlash {
         if subpages == 0 {
             return Err(OpenError::Size { bytes });
         }
-        let storage = Arc::new(Arena::anonymous(bytes as usize, Backed::BasePages)?);
+        MemoryFlash::over(Arc::new(Arena::anonymous(bytes as usize, Backed::BasePages)?), subpages)
+    }
+    /// The same, in memory that is there.
+    ///
+    /// # Errors
+    /// When `subpages` is 0, or the memory is less than that.
+    pub fn over(storage: Arc<Arena>, subpages: u32) -> Result<MemoryFlash, OpenError> {
+        if subpages == 0 {
+            return Err(OpenError::Size { bytes: 0 });
+        }
+        if storage.len() < subpages as usize * SUBPAGE_BYTES {
+            return Err(OpenError::Storage { bytes: storage.len(), subpages });
+        }
         let [reads, writes, flushes, errors] = [0; 4].map(AtomicU64::new);
         Ok(MemoryFlash { shared: Arc::new(Shared { storage, subpages, reads, writes, flushes, errors }) })
     }

@@ -296,6 +296,9 @@ impl Queue for StripedQueue {
         }
         completions.len() - before
     }
+    fn own_work(&mut self) {
+        self.queues.iter_mut().for_each(|queue| queue.own_work());
+    }
     fn will_poll(&self) {
         self.queues.iter().for_each(|queue| queue.will_poll());
     }

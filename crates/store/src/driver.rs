@@ -118,6 +118,7 @@ impl Driver {
         let in_flight = if gathers { 2 * depth } else { depth };
         let mut queue = flash.open_queue_for_any_thread(frames.clone(), in_flight, Arc::new(Notifier::new()?))?;
         queue.use_frames(0..depth as u32 + 1);
+        queue.own_work();
         let medium_gathers = gathers && queue.gather_reads();
         let medium_checks = checks && queue.want_checksums();
         Ok(Driver {

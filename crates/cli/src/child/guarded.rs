@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash};
+use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash};
 use fulgurite_memory::{AccessError, Address, PlainMemory, SUBPAGE_BYTES};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
@@ -24,6 +24,7 @@ use super::arrivals::Arrivals;
 use super::handle::open_shared;
 use super::measure::{Latencies, Usage, answer_hash, request_hash};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
+use super::nand::{self, NandCounts};
 use super::{Runner, added_work, pool};
 use crate::kernel;
 use crate::values::{Config, Prefetch, Replacement};
@@ -35,6 +36,7 @@ struct Guarded<W> {
     /// What is below a pool; else the flash itself.
     medium: Arc<dyn Flash>,
     file: Option<Arc<FileFlash>>,
+    nand: Option<Arc<NandFlash>>,
     workload: Arc<W>,
 }
 
@@ -43,10 +45,19 @@ const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a runtime over the flash and opens the workload in it.
 pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
-    let (medium, file) = medium(&spec)?;
-    let flash = match &spec.pool {
-        Some(pool) => pool::filled(&medium, pool, spec.region_bytes)?,
-        None => medium.clone(),
+    let (medium, flash, file, nand) = match (&spec.data, &spec.pool) {
+        (DataSource::Nand(nand), Some(pool)) => {
+            let made = nand::made(nand, pool, spec.region_bytes, spec.device_core)?;
+            (made.device.clone() as Arc<dyn Flash>, made.device as Arc<dyn Flash>, None, Some(made.nand))
+        }
+        (_, pool) => {
+            let (medium, file) = medium(&spec)?;
+            let flash = match pool {
+                Some(pool) => pool::filled(&medium, pool, spec.region_bytes, pool::EXTENT_PAGES)?,
+                None => medium.clone(),
+            };
+            (medium, flash, file, None)
+        }
     };
     let (fibers, scheduling) = match spec.config {
         // One fiber: nobody else runs while it waits.
@@ -75,7 +86,7 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         bring_in(&runtime, spec.region_bytes)?;
     }
     let workload = opened::<W>(&runtime, &spec)?;
-    Ok(Box::new(Guarded { spec, runtime, flash, medium, file, workload }))
+    Ok(Box::new(Guarded { spec, runtime, flash, medium, file, nand, workload }))
 }
 
 fn opened<W: Workload>(runtime: &Runtime, spec: &Spec) -> Result<Arc<W>> {
@@ -260,7 +271,8 @@ impl<W: Workload> Runner for Guarded<W> {
         Ok(())
     }
     fn run(&mut self, batch: &Batch) -> Result<Outcome> {
-        let before = (Usage::now(), self.runtime.statistics());
+        let nand_counts = || self.nand.as_ref().map(|nand| NandCounts::of(&nand.report()));
+        let before = (Usage::now(), self.runtime.statistics(), nand_counts());
         let share = Arc::new(Shares {
             next: AtomicU64::new(0),
             chunk: if self.spec.cores.len() == 1 { batch.count } else { 64 },
@@ -310,6 +322,7 @@ impl<W: Workload> Runner for Guarded<W> {
             device_write_requests: device.write_requests - device_before.write_requests,
             device_read_requests: device.read_requests - device_before.read_requests,
             device_late: device.late - device_before.late,
+            nand: nand_counts().zip(before.2).map(|(now, before)| now.since(before)),
             wait_ns: counts.wait_ns - counts_before.wait_ns,
             device_lateness_ns: (device.lateness_ns_total - device_before.lateness_ns_total) / completions,
         })

@@ -12,13 +12,18 @@ use super::handle::open_shared;
 use super::protocol::PoolSpec;
 use crate::pool::mover::Mover;
 
-/// Flash pages in an extent: 2 MiB.
+/// Flash pages in an extent, where the medium has no say in it: 2 MiB.
 pub const EXTENT_PAGES: u32 = 512;
 
 /// Makes a pool of a medium, and writes the data to it. As a cache, as the flat media beside it: nothing old is kept.
-pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64) -> Result<Arc<dyn Flash>> {
+pub fn filled(
+    medium: &Arc<dyn Flash>,
+    spec: &PoolSpec,
+    bytes: u64,
+    extent_pages: u32,
+) -> Result<Arc<dyn Flash>> {
     let subpages = u32::try_from(bytes / SUBPAGE_BYTES as u64).context("more data than a pool can hold")?;
-    let geometry = Geometry::new(medium.subpages().min(spec.flash_pages), EXTENT_PAGES, Some(subpages))?;
+    let geometry = Geometry::new(medium.subpages().min(spec.flash_pages), extent_pages, Some(subpages))?;
     Pool::format(medium, geometry, PoolId(*b"a pool for a run"), 0)?;
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;

@@ -121,11 +121,24 @@ pub enum DataSource {
         /// The memory.
         storage: PathBuf,
     },
+    /// A device of our own over this memory, filled by the process itself.
+    Nand(NandSpec),
     /// A file or block device as flash, written from the image.
     File {
         /// Its path.
         path: PathBuf,
     },
+}
+
+/// The NAND of a device.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NandSpec {
+    /// The memory that its cells are.
+    pub storage: PathBuf,
+    /// The profile, as TOML.
+    pub profile: String,
+    /// Its planes, where its geometry is to be scaled to what is needed; none takes the profile's own.
+    pub planes: Option<u32>,
 }
 
 /// Requests to execute.
@@ -239,6 +252,8 @@ pub struct Outcome {
     pub device_late: u64,
     /// Mean lateness of its completions.
     pub device_lateness_ns: u64,
+    /// What the NAND of a device did.
+    pub nand: Option<NandCounts>,
     /// Time in which a worker of the guarded path had nothing to run, polling or asleep; all workers together.
     pub wait_ns: u64,
 }

@@ -1,0 +1,149 @@
+//! A device of our own for a run: firmware with the journaled store over the NAND model, on a core beside the worker's.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig};
+use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_nand::{Fil, FilConfig, Profile};
+use fulgurite_sys::Arena;
+use serde::{Deserialize, Serialize};
+
+use super::handle::open_shared;
+use super::pool;
+use super::protocol::{NandSpec, PoolSpec};
+
+/// A store wants so many extents at the least, to have some to choose from when it reclaims one.
+const EXTENTS_MIN: u32 = 128;
+/// Blocks of a plane that are no part of an extent: two for the log of the flash interface layer, one to spare, and what wear takes.
+const BLOCKS_BESIDE: u64 = 4;
+/// A scaled plane has so many blocks at the least.
+const BLOCKS_MIN: u64 = 32;
+
+/// What NAND did in a run.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct NandCounts {
+    /// Pages of NAND read.
+    pub reads: u64,
+    /// Flash pages read.
+    pub page_reads: u64,
+    /// Reads that found an erase, or a request of the store's own, of their plane before them.
+    pub blocked_by_reclaim: u64,
+    /// Pages of NAND programmed.
+    pub programs: u64,
+    /// Blocks erased.
+    pub erases: u64,
+    /// Flash pages of programs that stayed empty.
+    pub padded: u64,
+    /// Flash pages that went to the log of the flash interface layer.
+    pub logged: u64,
+    /// Energy of all of it, in nanojoules.
+    pub energy_nj: u64,
+    /// Operations that broke a rule of NAND: an error of ours.
+    pub violations: u64,
+}
+
+impl NandCounts {
+    /// What was done by then.
+    pub fn of(report: &NandReport) -> NandCounts {
+        let (fil, nand) = (&report.fil, &report.nand);
+        NandCounts {
+            reads: nand.reads,
+            page_reads: fil.reads,
+            blocked_by_reclaim: fil.reads_blocked_by_reclaim,
+            programs: nand.programs,
+            erases: nand.erases,
+            padded: fil.padded,
+            logged: fil.logged,
+            energy_nj: nand.energy_pj() / 1000,
+            violations: nand.violations,
+        }
+    }
+    /// What was done since.
+    pub fn since(self, before: NandCounts) -> NandCounts {
+        NandCounts {
+            reads: self.reads - before.reads,
+            page_reads: self.page_reads - before.page_reads,
+            blocked_by_reclaim: self.blocked_by_reclaim - before.blocked_by_reclaim,
+            programs: self.programs - before.programs,
+            erases: self.erases - before.erases,
+            padded: self.padded - before.padded,
+            logged: self.logged - before.logged,
+            energy_nj: self.energy_nj - before.energy_nj,
+            violations: self.violations - before.violations,
+        }
+    }
+    /// The same of two runs.
+    pub fn and(self, other: NandCounts) -> NandCounts {
+        NandCounts {
+            reads: self.reads + other.reads,
+            page_reads: self.page_reads + other.page_reads,
+            blocked_by_reclaim: self.blocked_by_reclaim + other.blocked_by_reclaim,
+            programs: self.programs + other.programs,
+            erases: self.erases + other.erases,
+            padded: self.padded + other.padded,
+            logged: self.logged + other.logged,
+            energy_nj: self.energy_nj + other.energy_nj,
+            violations: self.violations + other.violations,
+        }
+    }
+}
+
+/// The NAND of a run: a profile whose device is made as large as is needed, or taken as it is.
+///
+/// # Errors
+/// When it has too little room.
+pub fn fitted(spec: &NandSpec, pages: u32) -> Result<(Profile, FilConfig)> {
+    let profile = Profile::parse(&spec.profile)?;
+    let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
+    let profile = match spec.planes {
+        Some(planes) => {
+            // What is beside the extents is so many blocks of each plane.
+            let bytes = needed + needed * BLOCKS_BESIDE / (BLOCKS_MIN - BLOCKS_BESIDE);
+            profile.scaled(bytes.max(needed + u64::from(planes) * BLOCKS_BESIDE * SUBPAGE_BYTES as u64), planes)?
+        }
+        None => profile,
+    };
+    let planes = profile.geometry.planes();
+    // As wide as leaves the store enough extents: a write goes to many planes at a time.
+    let per_block = profile.geometry.pages_per_block() * profile.geometry.flash_pages_per_page();
+    let width = (1..=planes).rev().find(|width| {
+        planes.is_multiple_of(*width) && u64::from(*width) * u64::from(per_block) * u64::from(EXTENTS_MIN) <= u64::from(pages)
+    });
+    let config = FilConfig { planes_per_extent: width.unwrap_or(1), ..FilConfig::default() };
+    let fil = Fil::new(profile.clone(), config)?;
+    if fil.flash_pages() < pages {
+        bail!(
+            "the NAND has room for {}, and the data with what a store needs beside takes {}; take one with more \
+             blocks_per_plane, or choose less --data",
+            format_bytes(u64::from(fil.flash_pages()) << 12),
+            format_bytes(needed)
+        );
+    }
+    Ok((profile, config))
+}
+
+/// A device that was filled: the driver that the runtime sees, and the NAND under it.
+pub struct Made {
+    /// The host's side.
+    pub device: Arc<DeviceFlash>,
+    /// The NAND.
+    pub nand: Arc<NandFlash>,
+}
+
+/// Makes a device over memory that is there, with the data in it.
+///
+/// # Errors
+/// When it cannot be made, or its data not be written.
+pub fn made(spec: &NandSpec, pool: &PoolSpec, region_bytes: u64, core: Option<usize>) -> Result<Made> {
+    let (profile, config) = fitted(spec, pool.flash_pages)?;
+    let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);
+    let pages = u32::try_from(storage.len() / SUBPAGE_BYTES).context("more memory than a flash can have")?;
+    let cells: Arc<dyn Flash> = Arc::new(MemoryFlash::over(storage, pages)?);
+    let nand = Arc::new(NandFlash::new(cells, profile, config)?);
+    let below: Arc<dyn Flash> = nand.clone();
+    let store = pool::filled(&below, pool, region_bytes, nand.extent_pages())?;
+    let device = DeviceFlash::start(store, DeviceConfig { core, ..DeviceConfig::default() }, HostConfig::default())?;
+    Ok(Made { device: Arc::new(device), nand })
+}

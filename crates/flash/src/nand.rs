@@ -1,0 +1,382 @@
+//! NAND in real time: the times, the order and the failures of the model, over a medium that holds the data.
+//!
+//! ```text
+//!   queue 0   queue 1   ..                what moves data: the medium within, at once
+//!      |         |                          |
+//!      +----+----+------> requests ---------+
+//!           |
+//!      [ Fil + NAND model ]   simulated nanoseconds = nanoseconds of the clock since this was made
+//!           |
+//!   a request ends when the medium within has moved its data and the model says that its time has come
+//! ```
+//!
+//! Invariants: no completion is returned before the model's time for it (how much later, the counters say); a request ends once; what
+//! the model failed is not returned as read, though the medium within has its data. One model serves all queues, which take turns at it
+//! under a lock: queues that one thread drives, as a device's firmware does, never wait for each other.
+//!
+//! It has the constraints of NAND: who writes to it keeps the order that [`fulgurite_nand::Fil`] states, as the journaled store does; a
+//! write that breaks it ends in [`FlashError::Io`] with `EROFS`, and changes nothing.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fulgurite_format::SubpageIndex;
+use fulgurite_nand::{
+    Fil, FilConfig, FilCounters, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, NandCounters, Profile,
+};
+use fulgurite_sys::{Arena, Clock, Notifier};
+
+use crate::slots::Slots;
+use crate::{
+    Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, Request, check_depth, lock,
+};
+
+/// Who waits for longer than this may sleep; below, waking up takes as long as the wait.
+const SLEEP_NS: u64 = 100_000;
+/// How much of a wait is not slept, because the kernel's timers come so late.
+const SLACK_NS: u64 = 60_000;
+/// EIO: what a drive says of a page that it cannot read or program.
+const MEDIUM_ERROR: FlashError = FlashError::Io(5);
+
+/// The NAND model in real time, over a medium that holds the data.
+#[derive(Debug)]
+pub struct NandFlash {
+    inner: Arc<dyn Flash>,
+    shared: Arc<Shared>,
+    extent_pages: u32,
+    subpages: u32,
+}
+
+/// What the device did, and what it costs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NandReport {
+    /// Of the flash interface layer.
+    pub fil: FilCounters,
+    /// Of the NAND below it.
+    pub nand: NandCounters,
+    /// DRAM of the model's tables in this process. They stand for what a device keeps for itself, and are no part of a program's budget.
+    pub model_bytes: usize,
+}
+
+#[derive(Debug)]
+struct Shared {
+    model: Mutex<Model>,
+    clock: Clock,
+    start_ns: u64,
+    /// When the model has something to do again, in its time; `u64::MAX` while it has nothing under way.
+    next_ns: AtomicU64,
+    late: AtomicU64,
+    lateness_ns_total: AtomicU64,
+    lateness_ns_max: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Model {
+    fil: Fil,
+    done: Vec<FlashDone>,
+    /// Of each queue that was ever opened, what has ended and was not fetched; none where the queue is gone.
+    ended: Vec<Option<(Vec<FlashDone>, Arc<AtomicBool>)>>,
+}
+
+impl Shared {
+    fn now(&self) -> u64 {
+        self.clock.now_ns().saturating_sub(self.start_ns)
+    }
+}
+
+impl Model {
+    /// Works up to `now`, and gives each queue what is its own.
+    fn advance(&mut self, now: u64, shared: &Shared) {
+        self.fil.advance(now, &mut self.done);
+        shared.next_ns.store(self.fil.next_event_ns().unwrap_or(u64::MAX), Ordering::Release);
+        for done in self.done.drain(..) {
+            if let Some(Some((ended, there))) = self.ended.get_mut((done.tag >> 32) as usize) {
+                ended.push(done);
+                there.store(true, Ordering::Release);
+            }
+        }
+    }
+}
+
+impl NandFlash {
+    /// NAND by a profile, whose data is in `inner`: flash page i of the device is subpage i of it.
+    ///
+    /// # Errors
+    /// When the profile cannot be divided as the configuration says, or `inner` has less room than the device.
+    pub fn new(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
+        let fil = Fil::new(profile, config)?;
+        let subpages = fil.flash_pages();
+        if inner.subpages() < subpages {
+            return Err(OpenError::Storage { bytes: inner.subpages() as usize * 4096, subpages });
+        }
+        let (clock, extent_pages) = (Clock::get(), fil.extent_pages());
+        let [next_ns, late, lateness_ns_total, lateness_ns_max] = [u64::MAX, 0, 0, 0].map(AtomicU64::new);
+        let shared = Shared {
+            model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ended: Vec::new() }),
+            clock,
+            start_ns: clock.now_ns(),
+            next_ns,
+            late,
+            lateness_ns_total,
+            lateness_ns_max,
+        };
+        Ok(NandFlash { inner, shared: Arc::new(shared), extent_pages, subpages })
+    }
+    /// Flash pages of an extent, which a store over it must have as well.
+    #[must_use]
+    pub fn extent_pages(&self) -> u32 {
+        self.extent_pages
+    }
+    /// What it has done so far.
+    #[must_use]
+    pub fn report(&self) -> NandReport {
+        let model = lock(&self.shared.model);
+        let fil = &model.fil;
+        NandReport { fil: *fil.counters(), nand: *fil.nand().counters(), model_bytes: fil.bytes() }
+    }
+}
+
+impl Flash for NandFlash {
+    fn subpages(&self) -> u32 {
+        self.subpages
+    }
+    fn describe(&self) -> String {
+        let model = lock(&self.shared.model);
+        let (profile, geometry) = (model.fil.nand().profile(), model.fil.nand().geometry());
+        format!(
+            "NAND, {} planes on {} channels of {} MB/s, read {}, program {}, erase {}, over {}",
+            geometry.planes(),
+            geometry.channels(),
+            profile.timing.bus_bytes_per_second / 1_000_000,
+            fulgurite_format::format_duration(Duration::from_nanos(profile.timing.read_ns)),
+            fulgurite_format::format_duration(Duration::from_nanos(profile.timing.program_ns)),
+            fulgurite_format::format_duration(Duration::from_nanos(profile.timing.erase_ns)),
+            self.inner.describe()
+        )
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        check_depth(depth)?;
+        let inner = self.inner.open_queue(frames, depth, wake)?;
+        let there = Arc::new(AtomicBool::new(false));
+        let mut model = lock(&self.shared.model);
+        let port = model.ended.len() as u32;
+        model.ended.push(Some((Vec::with_capacity(depth), there.clone())));
+        Ok(Box::new(NandQueue {
+            shared: self.shared.clone(),
+            subpages: self.subpages,
+            inner,
+            port,
+            there,
+            slots: Slots::new(depth),
+            halves: vec![Half::Neither; depth].into(),
+            batch: Vec::with_capacity(depth),
+            given: Vec::with_capacity(depth),
+            arrived: Vec::with_capacity(depth),
+            ended: Vec::with_capacity(depth),
+            own_work: false,
+        }))
+    }
+    fn gathers(&self) -> usize {
+        let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
+        per_page.max(self.inner.gathers())
+    }
+    fn dram_bytes(&self) -> usize {
+        self.inner.dram_bytes()
+    }
+    fn counters(&self) -> DeviceCounters {
+        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
+        let errors = {
+            let model = lock(&self.shared.model);
+            model.fil.counters().read_failures + model.fil.counters().write_failures
+        };
+        let inner = self.inner.counters();
+        DeviceCounters {
+            errors: inner.errors + errors,
+            late: get(&self.shared.late),
+            lateness_ns_total: get(&self.shared.lateness_ns_total),
+            lateness_ns_max: get(&self.shared.lateness_ns_max),
+            ..inner
+        }
+    }
+}
+
+/// What is known of a request's end.
+#[derive(Clone, Copy, Debug)]
+enum Half {
+    Neither,
+    /// Its data was moved, or not.
+    Moved(Completion),
+    /// Its time in the model has come.
+    Due(FlashDone),
+}
+
+struct NandQueue {
+    shared: Arc<Shared>,
+    subpages: u32,
+    inner: Box<dyn Queue>,
+    port: u32,
+    /// Something of this queue has ended in the model.
+    there: Arc<AtomicBool>,
+    slots: Slots,
+    halves: Box<[Half]>,
+    /// Submitted, not handed over.
+    batch: Vec<FlashRequest>,
+    /// Handed over, not yet taken by the model.
+    given: Vec<FlashRequest>,
+    arrived: Vec<Completion>,
+    ended: Vec<FlashDone>,
+    /// What it is given is work of a store's own.
+    own_work: bool,
+}
+
+impl NandQueue {
+    /// Gives the model what was handed over, lets it work, and fetches what of this queue has ended.
+    fn turn(&mut self, now: u64) {
+        let shared = &*self.shared;
+        let due = now >= shared.next_ns.load(Ordering::Acquire);
+        if !due && self.given.is_empty() && !self.there.load(Ordering::Acquire) {
+            return;
+        }
+        let mut model = lock(&shared.model);
+        let mut taken = 0;
+        for request in &self.given {
+            match model.fil.submit(now, *request) {
+                Ok(()) => taken += 1,
+                // Later: what is under way makes room.
+                Err(FilError::Full) => break,
+                // Where there is no such flash page, the medium within says so; here it ends at once.
+                Err(_) => {
+                    taken += 1;
+                    let (tag, status) = (request.tag, FlashStatus::Ok);
+                    self.ended.push(FlashDone { tag, status, submitted_ns: now, done_ns: now, blocked_by_reclaim: false });
+                }
+            }
+        }
+        self.given.drain(..taken);
+        model.advance(now, shared);
+        if self.there.swap(false, Ordering::AcqRel)
+            && let Some(Some((ended, _))) = model.ended.get_mut(self.port as usize)
+        {
+            self.ended.append(ended);
+        }
+    }
+    /// The end of a request both of whose halves are known.
+    fn end(&mut self, now: u64, slot: u32, moved: Completion, done: FlashDone) -> Completion {
+        let late = now.saturating_sub(done.done_ns);
+        let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
+        add(&self.shared.lateness_ns_total, late);
+        if late > LATE_NS {
+            add(&self.shared.late, 1);
+            self.shared.lateness_ns_max.fetch_max(late, Ordering::Relaxed);
+        }
+        let failed = match done.status {
+            FlashStatus::Ok | FlashStatus::Corrected(_) => None,
+            FlashStatus::Uncorrectable | FlashStatus::WriteFailed => Some(MEDIUM_ERROR),
+        };
+        let result = moved.result.and(failed.map_or(Ok(()), Err));
+        Completion { tag: self.slots.release(slot), result, checksum: moved.checksum }
+    }
+}
+
+impl Queue for NandQueue {
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
+        // The medium within may be larger than the device, and is not to answer for what that has not.
+        let outside = request.op != Op::Flush && request.subpage.0 >= self.subpages;
+        let subpage = if outside { SubpageIndex(u32::MAX) } else { request.subpage };
+        self.inner
+            .submit(Request { tag: slot.into(), subpage, ..request })
+            .expect("the queue within is as deep and has no more in flight");
+        self.halves[slot as usize] = Half::Neither;
+        let op = match request.op {
+            Op::Read => FlashOp::Read,
+            Op::Write => FlashOp::Write,
+            Op::Flush => FlashOp::Flush,
+        };
+        let tag = u64::from(self.port) << 32 | u64::from(slot);
+        self.batch.push(FlashRequest { tag, op, flash_page: request.subpage.0, reclaim: self.own_work });
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), FlashError> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.given.append(&mut self.batch);
+        // The data first: a read that the model lets pass from now on finds it.
+        let handed_over = self.inner.flush();
+        self.turn(self.shared.now());
+        handed_over
+    }
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        if self.slots.in_use() == 0 {
+            return 0;
+        }
+        let before = completions.len();
+        let now = self.shared.now();
+        let mut arrived = std::mem::take(&mut self.arrived);
+        self.inner.poll(&mut arrived);
+        for moved in arrived.drain(..) {
+            let slot = moved.tag as u32;
+            match self.halves[slot as usize] {
+                Half::Due(done) => completions.push(self.end(now, slot, moved, done)),
+                _ => self.halves[slot as usize] = Half::Moved(moved),
+            }
+        }
+        self.arrived = arrived;
+        self.turn(now);
+        let mut ended = std::mem::take(&mut self.ended);
+        for done in ended.drain(..) {
+            let slot = done.tag as u32;
+            match self.halves[slot as usize] {
+                Half::Moved(moved) => completions.push(self.end(now, slot, moved, done)),
+                _ => self.halves[slot as usize] = Half::Due(done),
+            }
+        }
+        self.ended = ended;
+        completions.len() - before
+    }
+    fn will_poll(&self) {
+        self.inner.will_poll();
+    }
+    fn own_work(&mut self) {
+        self.own_work = true;
+    }
+    fn want_checksums(&mut self) -> bool {
+        self.inner.want_checksums()
+    }
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        self.inner.use_frames(frames);
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let _ = self.flush();
+        if self.there.load(Ordering::Acquire) || !self.ended.is_empty() {
+            return;
+        }
+        if self.slots.in_use() == 0 {
+            return self.inner.wait(timeout);
+        }
+        let until = self.shared.next_ns.load(Ordering::Acquire).saturating_sub(self.shared.now());
+        if until > SLEEP_NS {
+            let sleep = Duration::from_nanos(until - SLACK_NS);
+            self.inner.wait(Some(timeout.map_or(sleep, |timeout| timeout.min(sleep))));
+        }
+    }
+    fn in_flight(&self) -> usize {
+        self.slots.in_use()
+    }
+    fn depth(&self) -> usize {
+        self.slots.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes() + self.slots.bytes() + self.slots.depth() * (size_of::<Half>() + 2 * size_of::<FlashRequest>())
+    }
+}
+
+impl Drop for NandQueue {
+    fn drop(&mut self) {
+        if let Some(ended) = lock(&self.shared.model).ended.get_mut(self.port as usize) {
+            *ended = None;
+        }
+    }
+}
