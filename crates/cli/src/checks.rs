@@ -14,7 +14,7 @@ use crate::args::{FlashArgs, OutputArgs};
 use crate::bad_input::bad_input;
 use crate::machine::Machine;
 use crate::pool::open;
-use crate::values::{FlashChoice, Output, Size};
+use crate::values::{FlashChoice, NandChoice, Output, Size};
 
 /// Files for results can be written.
 pub fn outputs(args: &OutputArgs) -> Result<()> {
@@ -102,12 +102,40 @@ pub fn flash_bytes(args: &FlashArgs) -> Result<Option<u64>> {
     }
 }
 
+/// The text of a profile of NAND.
+pub fn nand_profile(choice: &NandChoice) -> Result<String> {
+    let text = match choice {
+        NandChoice::BuiltIn(name) => fulgurite_nand::Profile::built_in_text(name).unwrap_or_default().to_owned(),
+        NandChoice::File(path) => {
+            let file = match fs::symlink_metadata(path) {
+                Ok(found) if found.is_file() && found.len() <= NAND_FILE_MAX => fs::read_to_string(path),
+                Ok(found) if found.is_file() => bad_input!("{} is too large to describe NAND", path.display()),
+                Ok(_) => bad_input!("{} is no regular file; name a TOML file that describes NAND", path.display()),
+                Err(error) => Err(error),
+            };
+            match file {
+                Ok(text) => text,
+                Err(error) => bad_input!("{} cannot be read: {error}", path.display()),
+            }
+        }
+    };
+    match fulgurite_nand::Profile::parse(&text) {
+        Ok(_) => Ok(text),
+        Err(error) => bad_input!("{choice}: {error}"),
+    }
+}
+/// Nobody writes so much to describe NAND.
+const NAND_FILE_MAX: u64 = 1 << 20;
+
 /// The flash can hold `data_bytes` for each of the `on_flash` processes that use it at the same time; where it is a path, what
 /// that is.
 pub fn flash(args: &FlashArgs, on_flash: u64, data_bytes: u64) -> Result<Option<FlashPath>> {
     let FlashChoice::File(path) = &args.flash else {
         if args.create {
             bad_input!("--create needs --flash FILE");
+        }
+        if let FlashChoice::Nand(choice) = &args.flash {
+            nand_profile(choice)?;
         }
         return Ok(None);
     };

@@ -62,7 +62,7 @@ impl fmt::Display for NandChoice {
 
 /// Reads [`NandChoice`]: a built-in profile's name, with `.toml` behind it or not, where no file has that name.
 pub fn nand(text: &str) -> Result<NandChoice, String> {
-    let names = || fulgurite_nand::Profile::BUILT_IN.iter().copied();
+    let names = fulgurite_nand::Profile::built_in_names;
     if text.is_empty() {
         return Err(format!("an empty name; write a TOML file, or one of {}", names().collect::<Vec<_>>().join(", ")));
     }
@@ -307,6 +307,8 @@ named! {
         PriorityAging = "priority-aging",
         /// The guarded path, first come first served.
         Fifo = "fifo",
+        /// The guarded path over the emulated device, whatever `--flash` is: fixed latencies beside those of NAND.
+        FixedLatency = "fixed-latency",
         /// The guarded path, waiting for every miss.
         FlashSync = "flash-sync",
         /// Plain memory under kernel swap.

@@ -13,6 +13,7 @@ use super::session::{Session, Way, swap_bytes};
 use crate::args::{LiveArgs, OutputArgs, WorkArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
+use crate::child::nand::NandCounts;
 use crate::child::protocol::Outcome;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;
@@ -377,6 +378,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         cgroup_peak_bytes: one.peak_bytes,
         calibration: plan.calibration,
         cores: session.cores.clone(),
+        nand: one.outcomes.iter().filter_map(|o| o.nand).reduce(NandCounts::and),
         device_core: session.device_core.filter(|_| guarded),
         variants: Vec::new(),
         curve: latency.curve(),

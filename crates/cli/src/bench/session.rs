@@ -12,13 +12,13 @@ use std::os::fd::AsFd;
 use super::image::Image;
 use crate::args::FlashArgs;
 use crate::checks::{self, FlashPath};
-use crate::child::ChildHandle;
+use crate::child::{self, ChildHandle};
 use crate::child::pool::EXTENT_PAGES as POOL_EXTENT_PAGES;
-use crate::child::protocol::{DataSource, Guarded, Opened, PoolSpec, Spec};
+use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Spec};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::privileged::{Capabilities, Helper};
-use crate::values::{Config, FlashChoice};
+use crate::values::{Config, FlashChoice, NandChoice};
 
 /// Frames of `resident` beyond those that hold the data: the free list is never empty.
 const SPARE_FRAMES: u64 = 4096;
@@ -39,6 +39,13 @@ fn pool_pages(region_bytes: u64) -> u32 {
     // Small pools need a few extents more for themselves.
     u32::try_from(pages + 32 * u64::from(POOL_EXTENT_PAGES)).unwrap_or(u32::MAX)
 }
+
+/// DRAM that a device of NAND keeps for itself: the model's tables, and what its store has for each subpage.
+fn device_dram(nand: &NandSpec, region_bytes: u64) -> Result<u64> {
+    Ok(child::nand::model_bytes(nand, pool_pages(region_bytes))? + region_bytes / 200 + DEVICE_FIXED_BYTES)
+}
+/// What a device's firmware has in any case: frames for its copies, rings, its thread.
+const DEVICE_FIXED_BYTES: u64 = 8 << 20;
 
 /// How many processes of which kind run at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -248,9 +255,9 @@ impl Session {
         let allowed = affinity::cores();
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
-        if device_core.is_none() && flash.flash == FlashChoice::Emulated && on_flash > 0 {
+        if device_core.is_none() && matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_)) && on_flash > 0 {
             notes.push(
-                "No core is left for the emulated device: it shares one with a worker, so its latencies are longer."
+                "No core is left for the device: it shares one with a worker, so its latencies are longer."
                     .into(),
             );
         }
@@ -332,7 +339,8 @@ impl Session {
         let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
         let runtime_bytes = self.runtime_dram(way, image.region_bytes, workload_bytes)?;
         let dram_bytes = if config == Config::DramOnly { image.region_bytes } else { runtime_bytes + workload_bytes };
-        let (source, data) = if config.pooled() { self.pool(image, config)? } else { self.data(image, config)? };
+        let stored = config.pooled() || self.in_device(config);
+        let (source, data) = if stored { self.pool(image, config)? } else { self.data(image, config)? };
         let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
         let mut child = ChildHandle::start(&self.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
@@ -340,7 +348,16 @@ impl Session {
         let cgroup = if limited && self.capabilities.cgroup_version.is_some() {
             self.cgroups_made += 1;
             let name = format!("{}-{}", self.cgroups_made, config.name());
-            let limit = dram_bytes + CGROUP_ALLOWANCE_BYTES;
+            let mut limit = dram_bytes + CGROUP_ALLOWANCE_BYTES;
+            if let DataSource::Nand(nand) = &source {
+                let bytes = device_dram(nand, image.region_bytes)?;
+                limit += bytes;
+                self.note(format!(
+                    "The device has {} of DRAM of its own for its firmware's store and the model of its NAND, in the same \
+                     cgroup, which may be larger by that.",
+                    format_bytes(bytes)
+                ));
+            }
             // Who caps itself must not be helped by swap.
             self.helper.cgroup(&name, limit, config != Config::OsSwap)?;
             self.helper.join(&name, child.pid())?;
@@ -360,7 +377,7 @@ impl Session {
             seed: image.params.seed,
             input: image.params.input.clone(),
             data: source,
-            pool: config.pooled().then(|| PoolSpec {
+            pool: stored.then(|| PoolSpec {
                 image: crate::child::shared_path(image.arena().file().expect("a memfd")),
                 flash_pages: pool_pages(image.region_bytes),
                 create: matches!(data, Data::Path(_)),
@@ -400,7 +417,7 @@ impl Session {
                 let file = image.copy_to_unnamed(&self.scratch, &self.interrupt)?;
                 (DataSource::Mapped { file: shared(file.as_fd()) }, Data::File(file))
             }
-            (_, FlashChoice::Emulated) => {
+            (_, FlashChoice::Emulated) | (Config::FixedLatency, _) => {
                 let copy = image.copy_to_memory(&self.interrupt)?;
                 (self.emulated(memfd(&copy)), Data::Memory(copy))
             }
@@ -408,6 +425,8 @@ impl Session {
                 let copy = image.copy_to_memory(&self.interrupt)?;
                 (DataSource::Memory { storage: memfd(&copy) }, Data::Memory(copy))
             }
+            // These are filled by whoever opens them.
+            (_, FlashChoice::Nand(_) | FlashChoice::Device(_)) => self.pool(image, config)?,
             (_, FlashChoice::File(path)) => {
                 let path = path.clone();
                 self.flash_file(image, &path, config)?
@@ -417,9 +436,23 @@ impl Session {
 
     /// Where a pool will lie: the same media, with the room that it needs beside its data. The process itself fills it.
     fn pool(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
-        let bytes = usize::try_from(u64::from(pool_pages(image.region_bytes)) * SUBPAGE_BYTES as u64)?;
+        let pages = pool_pages(image.region_bytes);
+        let bytes = usize::try_from(u64::from(pages) * SUBPAGE_BYTES as u64)?;
         Ok(match self.flash.flash.clone() {
             FlashChoice::File(path) => self.flash_file_for(&path, config)?,
+            FlashChoice::Nand(choice) => {
+                let mut spec = NandSpec {
+                    storage: PathBuf::new(),
+                    profile: checks::nand_profile(&choice)?,
+                    planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(self.flash.planes),
+                };
+                // As large as the device: what is beside the data stays untouched.
+                let flash_pages = child::nand::flash_pages(&spec, pages)?;
+                let storage = Arena::memfd("fulgurite-nand", flash_pages as usize * SUBPAGE_BYTES)?;
+                storage.zero(0, bytes);
+                spec.storage = crate::child::shared_path(storage.file().expect("a memfd"));
+                (DataSource::Nand(spec), Data::Memory(storage))
+            }
             choice => {
                 // Touched here: the device's memory is none of the process's.
                 let storage = Arena::memfd("fulgurite-pool", bytes)?;
@@ -433,6 +466,10 @@ impl Session {
                 (source, Data::Memory(storage))
             }
         })
+    }
+    /// Whether the data of a configuration lies in a device whose firmware has a store.
+    fn in_device(&self, config: Config) -> bool {
+        config.guarded() && config != Config::FixedLatency && matches!(self.flash.flash, FlashChoice::Nand(_))
     }
     fn emulated(&self, storage: PathBuf) -> DataSource {
         DataSource::Emulated {

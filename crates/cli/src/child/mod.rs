@@ -10,6 +10,7 @@ mod device;
 mod guarded;
 mod handle;
 mod measure;
+pub mod nand;
 mod plain;
 pub mod pool;
 pub mod protocol;

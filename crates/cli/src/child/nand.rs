@@ -124,6 +124,24 @@ pub fn fitted(spec: &NandSpec, pages: u32) -> Result<(Profile, FilConfig)> {
     Ok((profile, config))
 }
 
+/// Flash pages of the device that a run gets.
+///
+/// # Errors
+/// As [`fitted`].
+pub fn flash_pages(spec: &NandSpec, pages: u32) -> Result<u32> {
+    let (profile, config) = fitted(spec, pages)?;
+    Ok(Fil::new(profile, config)?.flash_pages())
+}
+
+/// DRAM of the model of that device.
+///
+/// # Errors
+/// As [`fitted`].
+pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
+    let (profile, config) = fitted(spec, pages)?;
+    Ok(Fil::new(profile, config)?.bytes() as u64)
+}
+
 /// A device that was filled: the driver that the runtime sees, and the NAND under it.
 pub struct Made {
     /// The host's side.

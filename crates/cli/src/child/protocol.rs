@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::nand::NandCounts;
 use crate::values::{Config, Prefetch, Replacement};
 
 /// What the program asks for.

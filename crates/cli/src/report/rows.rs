@@ -3,6 +3,8 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use crate::child::nand::NandCounts;
+
 /// Of several rounds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
 pub struct Spread {
@@ -177,6 +179,8 @@ pub struct LiveRow {
     pub calibration: Calibration,
     /// Cores that the workers were pinned to.
     pub cores: Vec<usize>,
+    /// What the NAND of a device did, where there is one.
+    pub nand: Option<NandCounts>,
     /// Core of the emulated device.
     pub device_core: Option<usize>,
     /// All ways that were tried, where this row is the best of several.
