@@ -40,12 +40,17 @@ const SLACK_NS: u64 = 60_000;
 const MEDIUM_ERROR: FlashError = FlashError::Io(5);
 
 /// The NAND model in real time, over a medium that holds the data.
-#[derive(Debug)]
 pub struct NandFlash {
     inner: Arc<dyn Flash>,
     shared: Arc<Shared>,
     extent_pages: u32,
     subpages: u32,
+}
+
+impl std::fmt::Debug for NandFlash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NandFlash").field("inner", &self.inner.describe()).finish_non_exhaustive()
+    }
 }
 
 /// What the device did, and what it costs.

@@ -90,11 +90,12 @@ impl NandCounts {
     }
 }
 
-/// The NAND of a run: a profile whose device is made as large as is needed, or taken as it is.
+/// The NAND of a run: a profile whose device is made as large as is needed, or taken as it is. Extents have so many flash pages, where
+/// that is said.
 ///
 /// # Errors
 /// When it has too little room.
-pub fn fitted(spec: &NandSpec, pages: u32) -> Result<(Profile, FilConfig)> {
+pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
     let profile = Profile::parse(&spec.profile)?;
     let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
     let profile = match spec.planes {
@@ -106,12 +107,19 @@ pub fn fitted(spec: &NandSpec, pages: u32) -> Result<(Profile, FilConfig)> {
         None => profile,
     };
     let planes = profile.geometry.planes();
-    // As wide as leaves the store enough extents: a write goes to many planes at a time.
-    let per_block = profile.geometry.pages_per_block() * profile.geometry.flash_pages_per_page();
-    let width = (1..=planes).rev().find(|width| {
-        planes.is_multiple_of(*width) && u64::from(*width) * u64::from(per_block) * u64::from(EXTENTS_MIN) <= u64::from(pages)
-    });
-    let config = FilConfig { planes_per_extent: width.unwrap_or(1), ..FilConfig::default() };
+    let per_block = u64::from(profile.geometry.pages_per_block() * profile.geometry.flash_pages_per_page());
+    let mut widths = (1..=planes).filter(|width| planes.is_multiple_of(*width));
+    let width = match extent_pages {
+        // As wide as it must be.
+        Some(pages) => widths.find(|width| u64::from(*width) * per_block >= u64::from(pages)).unwrap_or(planes),
+        // As wide as leaves the store enough extents: a write goes to many planes at a time.
+        None => widths
+            .filter(|width| u64::from(*width) * per_block * u64::from(EXTENTS_MIN) <= u64::from(pages))
+            .last()
+            .unwrap_or(1),
+    };
+    let config =
+        FilConfig { planes_per_extent: width, extent_pages: extent_pages.unwrap_or(0), ..FilConfig::default() };
     let fil = Fil::new(profile.clone(), config)?;
     if fil.flash_pages() < pages {
         bail!(
@@ -129,7 +137,7 @@ pub fn fitted(spec: &NandSpec, pages: u32) -> Result<(Profile, FilConfig)> {
 /// # Errors
 /// As [`fitted`].
 pub fn flash_pages(spec: &NandSpec, pages: u32) -> Result<u32> {
-    let (profile, config) = fitted(spec, pages)?;
+    let (profile, config) = fitted(spec, pages, None)?;
     Ok(Fil::new(profile, config)?.flash_pages())
 }
 
@@ -138,7 +146,7 @@ pub fn flash_pages(spec: &NandSpec, pages: u32) -> Result<u32> {
 /// # Errors
 /// As [`fitted`].
 pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
-    let (profile, config) = fitted(spec, pages)?;
+    let (profile, config) = fitted(spec, pages, None)?;
     Ok(Fil::new(profile, config)?.bytes() as u64)
 }
 
@@ -155,7 +163,7 @@ pub struct Made {
 /// # Errors
 /// When it cannot be made, or its data not be written.
 pub fn made(spec: &NandSpec, pool: &PoolSpec, region_bytes: u64, core: Option<usize>) -> Result<Made> {
-    let (profile, config) = fitted(spec, pool.flash_pages)?;
+    let (profile, config) = fitted(spec, pool.flash_pages, None)?;
     let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);
     let pages = u32::try_from(storage.len() / SUBPAGE_BYTES).context("more memory than a flash can have")?;
     let cells: Arc<dyn Flash> = Arc::new(MemoryFlash::over(storage, pages)?);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash};
+use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, Pool};
 use fulgurite_sys::affinity;
@@ -16,17 +16,21 @@ use fulgurite_sys::affinity;
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
+use crate::child;
+use crate::child::protocol::NandSpec;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::pool::open::open_error;
 use crate::privileged::Helper;
 use crate::progress;
-use crate::values::FlashChoice;
+use crate::values::{FlashChoice, NandChoice};
 
 /// Extents of a pool under measurement are of 2 MiB, of less where it would have fewer of them than this.
 const EXTENTS_MIN: u32 = 128;
 /// Flash pages of an extent at most, and at least.
 const EXTENT_PAGES: (u32, u32) = (512, 32);
+/// Planes of a built-in profile of NAND: AstriFlash's, as many as the emulated device has.
+const PLANES: u32 = 256;
 
 /// What was asked for, judged.
 pub struct Judged {
@@ -77,6 +81,14 @@ impl Judged {
                 create = checks::flash_path(path, create, args.force, bytes, 1)? == FlashPath::New
             }
             _ if args.create => bad_input!("--create needs --flash FILE"),
+            FlashChoice::Device(_) => bad_input!(
+                "a device has a store of its own, and this measures a store; name what it is to lie on: emulated, memory, \
+                 nand:PROFILE, or a file"
+            ),
+            FlashChoice::Nand(nand) => {
+                checks::nand_profile(nand)?;
+                checks::memory(bytes, bytes, machine)?;
+            }
             _ => checks::memory(bytes, bytes, machine)?,
         }
         Ok(Judged { choice, create, bytes })
@@ -100,6 +112,18 @@ impl Judged {
                 }
                 On::Held(Arc::new(flash))
             }
+            FlashChoice::Nand(choice) => {
+                let spec = NandSpec {
+                    storage: PathBuf::new(),
+                    profile: checks::nand_profile(&choice)?,
+                    planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(PLANES),
+                };
+                let extent_pages = geometry(self.bytes)?.extent_pages;
+                let (profile, config) = child::nand::fitted(&spec, subpages, Some(extent_pages))?;
+                let cells = fulgurite_nand::Fil::new(profile.clone(), config)?.flash_pages();
+                On::Held(Arc::new(NandFlash::new(Arc::new(MemoryFlash::new(cells)?), profile, config)?))
+            }
+            FlashChoice::Device(_) => unreachable!("refused when it was judged"),
             FlashChoice::File(path) => {
                 if self.create {
                     let mut helper = Helper::start()?;
