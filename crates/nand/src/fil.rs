@@ -118,7 +118,8 @@ pub struct FilConfig {
     pub cached_writes: bool,
     /// Flash pages that may be held; a third of the log at the most, as all of them may be there at the same time.
     pub buffer_pages: u32,
-    /// How long a write is held back for its neighbours or predecessors before it goes to the log, in nanoseconds.
+    /// How long a write is held back for its neighbours or predecessors before it goes to the log, in nanoseconds. Where writes are
+    /// cached it may be long, as only a flush promises anything: what goes to the log alone costs a whole page of NAND.
     pub hold_ns: u64,
     /// Requests at a time.
     pub depth: usize,
@@ -560,7 +561,7 @@ impl Fil {
             return self.finish(number, FlashStatus::Ok, false);
         }
         let op = NandOp::Read { page: place.0, offset: place.1 * FLASH_PAGE_BYTES, bytes: FLASH_PAGE_BYTES };
-        if !self.to_nand(purpose::READ | u64::from(number), op, reclaim) {
+        if !self.operate(purpose::READ | u64::from(number), op, reclaim) {
             self.counters.read_failures += 1;
             self.finish(number, FlashStatus::Uncorrectable, false);
         }
@@ -587,7 +588,7 @@ impl Fil {
         &mut self.epochs[(number - self.first_epoch) as usize]
     }
     /// Gives the device an operation. Returns whether it was taken; it always is while [`Fil::submit`] keeps its reserve.
-    fn to_nand(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
+    fn operate(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
         let taken = self.nand.submit(self.now, Command { tag, op, reclaim });
         debug_assert_eq!(taken, Ok(()));
         taken.is_ok()
@@ -596,7 +597,7 @@ impl Fil {
     fn program(&mut self, page: NandPage, program: Program, reclaim: bool) {
         let number = self.programs.take(program).expect("as many as the device takes operations");
         self.epoch_mut(program.epoch).outstanding += 1;
-        if !self.to_nand(purpose::PROGRAM | u64::from(number), NandOp::Program { page }, reclaim) {
+        if !self.operate(purpose::PROGRAM | u64::from(number), NandOp::Program { page }, reclaim) {
             self.programmed(number, false);
         }
     }

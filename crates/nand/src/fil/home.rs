@@ -224,7 +224,7 @@ impl Fil {
                 block = self.layout.block(extent, column);
             }
             if self.nand.next_page(block) > 0 {
-                self.to_nand(purpose::ERASE, NandOp::Erase { block }, true);
+                self.operate(purpose::ERASE, NandOp::Erase { block }, true);
             }
         }
     }

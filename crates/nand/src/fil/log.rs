@@ -283,7 +283,7 @@ impl Fil {
             return;
         };
         if let Some(block) = erase {
-            self.to_nand(purpose::ERASE, NandOp::Erase { block }, true);
+            self.operate(purpose::ERASE, NandOp::Erase { block }, true);
         }
         self.counters.log_programs += 1;
         self.counters.logged += program.pages.into_iter().filter(|page| *page != NONE).count() as u64;
@@ -356,7 +356,7 @@ impl Fil {
             self.log.moves.reads += 1;
             let page = NandPage(place / per_page);
             let op = NandOp::Read { page, offset: place % per_page * FLASH_PAGE_BYTES, bytes: FLASH_PAGE_BYTES };
-            if !self.to_nand(purpose::MOVE | u64::from(number), op, true) {
+            if !self.operate(purpose::MOVE | u64::from(number), op, true) {
                 self.moved(number, false);
             }
         }
