@@ -537,16 +537,16 @@ impl Nand {
             }
             self.head_counted = false;
             self.ftl.pop(&self.links);
-            self.to_die(die, number);
+            self.queue_at_die(die, number);
         }
     }
     fn feed_die(&mut self, die: usize) {
         while self.dies[die].queued < self.profile.queues.die_queue {
             let Some(number) = self.dies[die].ftl.pop(&self.links) else { return };
-            self.to_die(die, number);
+            self.queue_at_die(die, number);
         }
     }
-    fn to_die(&mut self, die: usize, number: u32) {
+    fn queue_at_die(&mut self, die: usize, number: u32) {
         self.dies[die].queued += 1;
         let slot = &self.slots[number];
         if slot.kind == Kind::Read {

@@ -37,8 +37,8 @@ fn profile(random: &mut Random) -> Profile {
         packages_per_channel: 1,
         dies_per_package: 1 + random.below(2),
         planes_per_die: 2,
-        blocks_per_plane: 10 + random.below(8),
-        pages_per_block: 3 + random.below(6),
+        blocks_per_plane: 12 + random.below(8),
+        pages_per_block: 4 + random.below(8),
         page_bytes: 4096 << random.below(3),
     })
     .unwrap();
@@ -85,7 +85,13 @@ impl Driver {
         for ended in done.drain(..) {
             let request = self.open.remove(&ended.tag).expect("each request ends once");
             assert!(ended.submitted_ns <= ended.done_ns && ended.done_ns <= self.now);
-            assert_eq!(ended.status, FlashStatus::Ok, "{request:?}");
+            assert_eq!(
+                ended.status,
+                FlashStatus::Ok,
+                "{request:?} {:?} {:?}",
+                self.fil.counters(),
+                self.fil.nand().geometry()
+            );
             if request.op == FlashOp::Write {
                 self.written.insert(request.flash_page);
             }
@@ -134,6 +140,7 @@ fn traffic(seed: u64, cached: bool) -> Driver {
         planes_per_extent: width,
         cached_writes: cached,
         buffer_pages: 16 + random.below(32),
+        log_blocks: 4,
         hold_ns: u64::from(random.below(3)) * 20_000,
         depth: 64,
         seed,
