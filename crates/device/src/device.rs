@@ -314,12 +314,14 @@ impl Drop for Device {
     }
 }
 
+/// A queue pair that is served: its region, whether it was closed, whom to wake.
+type Served = (Arc<Region>, Arc<Closing>, Arc<dyn Wake>);
+
 /// Says that the device has ended, however it ended, and wakes everybody who waits for it.
 struct Ending<'r> {
     run: &'r Run,
     firmware: Option<Firmware>,
-    /// Those of the queue pairs that are served: region, whether it was closed, whom to wake.
-    hosts: Vec<(Arc<Region>, Arc<Closing>, Arc<dyn Wake>)>,
+    hosts: Vec<Served>,
 }
 
 impl Drop for Ending<'_> {

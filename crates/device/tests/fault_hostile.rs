@@ -36,11 +36,11 @@ fn odd(random: &mut Random, sound: u64) -> u32 {
 /// What the firmware must say to a command whose id is free.
 fn expected(c: &Command) -> Status {
     let (count, buffer) = (u64::from(c.count), u64::from(c.buffer));
-    let known =
-        [Opcode::Read, Opcode::Write, Opcode::Flush, Opcode::Identify].into_iter().find(|&o| o as u8 == c.opcode);
-    match known {
+    match Opcode::of(c.opcode) {
         None => Status::INVALID_OPCODE,
         Some(_) if c.flags != 0 => Status::INVALID_FIELD,
+        // There is no store behind it.
+        Some(opcode) if opcode as u8 >= Opcode::Trim as u8 => Status::INVALID_OPCODE,
         Some(Opcode::Flush) => Status::SUCCESS,
         Some(Opcode::Identify) if count != 1 => Status::INVALID_FIELD,
         Some(Opcode::Identify) if buffer >= u64::from(BUFFER) => Status::BUFFER_RANGE,

@@ -47,7 +47,7 @@ pub(super) struct Job {
     pub(super) at: usize,
     pub(super) ends: Arc<Ends>,
     /// The last field: it goes when nothing else of the job is used any more.
-    pub(super) held: Arc<Gone>,
+    pub(super) _held: Arc<Gone>,
 }
 
 /// The thread.
@@ -174,6 +174,7 @@ fn of_write(error: &WriteError) -> Status {
         WriteError::NoSpace { .. } | WriteError::Table(_) | WriteError::TokenTooOld(_) => Status::NO_SPACE,
         WriteError::Flash(error) | WriteError::Poisoned(error) => Status::of(Err(*error)),
         WriteError::NoObjects | WriteError::NotAnObject { .. } => Status::INVALID_FIELD,
+        _ => Status::INTERNAL,
     }
 }
 

@@ -317,8 +317,8 @@ impl Port {
             return self.refuse(id, Status::BUFFER_RANGE);
         }
         let at = if of_buffer { (self.buffer.first + command.buffer) as usize * SECTOR_BYTES } else { 0 };
-        let (arena, ends, held) = (self.buffer.arena.clone(), self.ends.clone(), self.closing.clone());
-        if memory.send(Job { command, opcode, arena, at, ends, held }).is_err() {
+        let (arena, ends, _held) = (self.buffer.arena.clone(), self.ends.clone(), self.closing.clone());
+        if memory.send(Job { command, opcode, arena, at, ends, _held }).is_err() {
             return self.refuse(id, Status::CLOSED);
         }
         self.running[usize::from(id)] = Running { active: true, ..IDLE };

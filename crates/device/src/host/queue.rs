@@ -484,7 +484,8 @@ impl Queue for DeviceQueue {
             return;
         }
         self.pair.bell.goes_to_sleep();
-        if !self.ready() && !(self.in_use() > 0 && self.pair.linked.life.has_ended()) {
+        let dead = self.in_use() > 0 && self.pair.linked.life.has_ended();
+        if !self.ready() && !dead {
             let timeout = timeout.map_or(SLEEP_MAX, |t| t.min(SLEEP_MAX));
             self.pair.linked.hold.sleep(&self.wake, timeout);
         }

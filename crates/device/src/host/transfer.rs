@@ -99,12 +99,14 @@ impl Commands {
         if !shared.meets(capability.instance, capability.features) {
             return refused("what was written and not flushed is gone with the device that died; open it anew");
         }
+        let buddy = Buddy::new(buffer_sectors.max(1));
         Ok(Commands {
             pair: Pair::of(linked),
-            buddy: Buddy::new(buffer_sectors.max(1)),
             slots: vec![Slot { state: State::Free, buffer: 0, count: 0 }; depth].into(),
             free: (0..depth as u16).rev().collect(),
-            chunks: Chunks::new(capability.command_sectors.min(buffer_sectors.max(1)), depth),
+            // A chunk is one block of the buffer.
+            chunks: Chunks::new(capability.command_sectors.min(buddy.largest()), depth),
+            buddy,
             sectors: capability.sectors,
             command_sectors: capability.command_sectors,
             clock: Clock::get(),
