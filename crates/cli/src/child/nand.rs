@@ -16,10 +16,8 @@ use super::protocol::{NandSpec, PoolSpec};
 
 /// A store wants so many extents at the least, to have some to choose from when it reclaims one.
 const EXTENTS_MIN: u32 = 128;
-/// Blocks of a plane that are no part of an extent: two for the log of the flash interface layer, one to spare, and what wear takes.
-const BLOCKS_BESIDE: u64 = 4;
-/// A scaled plane has so many blocks at the least.
-const BLOCKS_MIN: u64 = 32;
+/// A scaled device is made larger by so much at a time, until what the flash interface layer leaves of it is enough.
+const SIXTEENTHS: std::ops::Range<u64> = 17..33;
 
 /// What NAND did in a run.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -98,14 +96,21 @@ impl NandCounts {
 pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
     let profile = Profile::parse(&spec.profile)?;
     let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
-    let profile = match spec.planes {
-        Some(planes) => {
-            // What is beside the extents is so many blocks of each plane.
-            let bytes = needed + needed * BLOCKS_BESIDE / (BLOCKS_MIN - BLOCKS_BESIDE);
-            profile.scaled(bytes.max(needed + u64::from(planes) * BLOCKS_BESIDE * SUBPAGE_BYTES as u64), planes)?
+    let Some(planes) = spec.planes else { return divided(profile, pages, extent_pages) };
+    let mut last = None;
+    for sixteenths in SIXTEENTHS {
+        let scaled = profile.clone().scaled(needed * sixteenths / 16, planes)?;
+        match divided(scaled, pages, extent_pages) {
+            Ok(fitted) => return Ok(fitted),
+            Err(error) => last = Some(error),
         }
-        None => profile,
-    };
+    }
+    Err(last.expect("it was tried"))
+}
+
+/// The same of a device of a given size.
+fn divided(profile: Profile, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
+    let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
     let planes = profile.geometry.planes();
     let per_block = u64::from(profile.geometry.pages_per_block() * profile.geometry.flash_pages_per_page());
     let mut widths = (1..=planes).filter(|width| planes.is_multiple_of(*width));
