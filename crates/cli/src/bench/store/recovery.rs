@@ -129,7 +129,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let setting = serde_json::json!({ "mode": "recovery", "full_percent": FULL, "syncs": SYNCS });
     report::write_json(
         &args.output,
-        &Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows },
+        &Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows },
     )?;
     report::write_plot(&args.output, || stack(&[bars(&rows).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }

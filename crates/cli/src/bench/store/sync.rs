@@ -275,7 +275,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     });
     report::write_json(
         &args.output,
-        &Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows },
+        &Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows },
     )?;
     report::write_plot(&args.output, || stack(&[curves(&rows).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
