@@ -283,7 +283,8 @@ pub struct FlashArgs {
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long)]
     pub create: bool,
-    /// Use what --flash names even where it holds a pool, a file system or a file of a known kind, which is gone then.
+    /// Use what --flash names even where it holds a pool (other than a benchmark's), a file system or a file of a known kind, which is
+    /// gone then.
     #[arg(long)]
     pub force: bool,
     /// Latency of a read of the emulated device.
@@ -562,7 +563,8 @@ pub struct StoreArgs {
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long, requires = "flash")]
     pub create: bool,
-    /// Use what --flash names even where it holds a pool, a file system or a file of a known kind, which is gone then.
+    /// Use what --flash names even where it holds a pool (other than a benchmark's), a file system or a file of a known kind, which is
+    /// gone then.
     #[arg(long, requires = "flash")]
     pub force: bool,
     /// Directory for the file of --recovery and --sync (default: the temporary directory).

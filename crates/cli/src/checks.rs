@@ -230,8 +230,8 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
         Err(e) => bad_input!("--flash {e}"),
     };
     let (has, head) = open::head(&file, path)?;
-    // What a run of before has left is used again without a word, but for a pool: nobody could tell it from one that is kept.
-    if !force && open::pool_in(&head).is_some() {
+    // What a run of before has left is used again without a word; a pool that is kept, or that cannot be told, is not.
+    if !force && open::pool_in(&head).is_some_and(|pool| !pool.is_ok_and(open::of_a_benchmark)) {
         bad_input!("--flash {shown} is a pool; name another path, or add --force, and everything in that pool is gone");
     }
     if !force && let Some(what) = open::known_as(&head, has) {

@@ -1,27 +1,117 @@
 //! CPU time of the kernel's own threads, which swap, write the page cache back, complete requests and move pages, for whomever on
 //! this machine: by /proc, as nobody counts it for the process that caused it.
+//!
+//! A thread that ends takes its count along. So the time is summed by thread, from look to look: what was seen of a thread stays
+//! counted, and the sum never falls. What a thread did between the last look at it and its end is not seen.
 
+use std::collections::HashMap;
 use std::fs;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use anyhow::Result;
 
 /// proc_pid_stat(5): a thread of the kernel (`PF_KTHREAD`), by its flags.
 const KERNEL_THREAD: u64 = 0x0020_0000;
 
-/// Nanoseconds that the kernel's threads have had a processor until now; only differences mean anything, and those that end take
-/// their time along. None where they cannot be seen.
+/// A thread: its number, and when it was started, in ticks since boot, as numbers are given again.
+type Thread = (u32, u64);
+
+/// What was seen of threads by all looks until now.
+#[derive(Debug, Default)]
+struct Seen {
+    /// By thread: nanoseconds on a processor, as it was last seen. Those that are not there stay, as a look may miss one.
+    last: HashMap<Thread, u64>,
+    /// The sum of what they have gained.
+    total_ns: u64,
+}
+
+impl Seen {
+    /// Counts a look.
+    fn look(&mut self, threads: impl Iterator<Item = (Thread, u64)>) -> u64 {
+        for (thread, ns) in threads {
+            let last = self.last.entry(thread).or_default();
+            self.total_ns += ns.saturating_sub(*last);
+            *last = (*last).max(ns);
+        }
+        self.total_ns
+    }
+}
+
+static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
+
+/// Nanoseconds that the kernel's threads have had a processor until now, as far as this process has looked; only differences mean
+/// anything. None where they cannot be seen.
 pub fn ran_ns() -> Option<u64> {
     let ran = fs::read_dir("/proc").ok()?.filter_map(|entry| {
         let path = entry.ok()?.path();
-        path.file_name()?.to_str()?.parse::<u32>().ok()?;
+        let number = path.file_name()?.to_str()?.parse().ok()?;
         let stat = fs::read_to_string(path.join("stat")).ok()?;
-        // Field 9, the seventh after the name in parentheses.
-        let flags: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(6)?.parse().ok()?;
-        if flags & KERNEL_THREAD == 0 {
-            return None;
-        }
+        let started = started(&stat)?;
         // Its first number: nanoseconds on a processor.
         let schedstat = fs::read_to_string(path.join("schedstat")).ok()?;
-        schedstat.split_whitespace().next()?.parse::<u64>().ok()
+        Some(((number, started), schedstat.split_whitespace().next()?.parse().ok()?))
     });
-    let (threads, ns) = ran.fold((0, 0), |(threads, ns), one| (threads + 1, ns + one));
-    (threads > 0).then_some(ns)
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let total = seen.look(ran);
+    (!seen.last.is_empty()).then_some(total)
+}
+
+/// When a thread was started, by its `stat`; none for what is no thread of the kernel.
+fn started(stat: &str) -> Option<u64> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    // Fields 9 and 22; the first one after the name in parentheses is the third.
+    let flags: u64 = fields.nth(6)?.parse().ok()?;
+    let started = fields.nth(12)?.parse().ok()?;
+    (flags & KERNEL_THREAD != 0).then_some(started)
+}
+
+/// Runs code. Beside its result: nanoseconds that the kernel's threads had a processor meanwhile, for whomever; none where they
+/// cannot be seen.
+///
+/// # Errors
+/// Those of the code.
+pub fn during<T>(code: impl FnOnce() -> Result<T>) -> Result<(T, Option<u64>)> {
+    let before = ran_ns();
+    let result = code()?;
+    let ran = before.zip(ran_ns());
+    Ok((result, ran.map(|(before, now)| now.saturating_sub(before))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_seen_of_a_thread_that_ends_stays_counted() {
+        let mut seen = Seen::default();
+        let look = |seen: &mut Seen, threads: &[(Thread, u64)]| seen.look(threads.iter().copied());
+        let first = look(&mut seen, &[((2, 10), 1000), ((3, 10), 500)]);
+        assert_eq!(look(&mut seen, &[((2, 10), 1100), ((3, 10), 700)]) - first, 300);
+        // One ends, another goes on, a third is new.
+        assert_eq!(look(&mut seen, &[((2, 10), 1150), ((4, 99), 20)]) - first, 370);
+        // A number is given again; and a look that misses one counts nothing twice.
+        assert_eq!(look(&mut seen, &[((3, 120), 5), ((4, 99), 20)]) - first, 375);
+        assert_eq!(look(&mut seen, &[((2, 10), 1160), ((3, 120), 5), ((4, 99), 20)]) - first, 385);
+    }
+    #[test]
+    fn threads_of_the_kernel_are_told_by_their_flags() {
+        let stat = |flags: u64| format!("7 (a ) b) S 2 0 0 0 -1 {flags} 0 0 0 0 0 3 0 0 20 0 1 0 4711 0 0");
+        assert_eq!(started(&stat(0x0020_8040)), Some(4711));
+        assert_eq!(started(&stat(0x0040_0040)), None);
+        assert_eq!(started("7 (short) S"), None);
+        // This very process is none.
+        assert_eq!(started(&fs::read_to_string("/proc/self/stat").unwrap()), None);
+    }
+    #[test]
+    fn the_sum_never_falls() {
+        let mut last = ran_ns();
+        for _ in 0..3 {
+            let now = ran_ns();
+            assert!(now >= last, "{now:?} after {last:?}");
+            last = now;
+        }
+        let (seven, ran) = during(|| Ok(7)).unwrap();
+        assert_eq!((seven, ran.is_some()), (7, last.is_some()));
+        assert!(during(|| -> Result<()> { anyhow::bail!("it fails") }).is_err());
+    }
 }

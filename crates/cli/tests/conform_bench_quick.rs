@@ -151,6 +151,36 @@ fn live() {
     }
 }
 
+/// What a cgroup allows beside the budget.
+const ALLOWANCE: f64 = (64 << 20) as f64;
+
+#[test]
+fn every_workload_stays_in_a_cgroup_of_its_budget() {
+    let directory = tempfile::tempdir().unwrap();
+    // More data than the cgroup holds: who keeps more of it than the budget is killed, and the run fails.
+    let words = ["bench", "live", "--workload", "all", "--config", "fulgurite,pool", "--data", "96M", "--dram", "8M"];
+    let words = [&words[..], &["--rounds", "1"]].concat();
+    let (json, _, told) = bench_and_table(directory.path(), &words);
+    assert_eq!(json["failed"], serde_json::json!([]), "{told}");
+    for workload in ["array-swap", "hash-table", "rbt", "tatp", "tpcc", "silo", "masstree"] {
+        assert_eq!(configs_of(rows(&json, "rows"), workload), ["dram-only", "fulgurite", "pool"]);
+    }
+    for row in rows(&json, "rows").iter().filter(|row| row["config"] != "dram-only") {
+        let Some(limit) = row["cgroup_limit_bytes"].as_f64() else {
+            println!("SKIPPED: no right to make a memory cgroup; run as root to test the cap");
+            return;
+        };
+        let (peak, dram) = (number(row, "cgroup_peak_bytes"), number(row, "dram_bytes"));
+        println!("{} {}: peak {:.1} of {:.1} MiB", row["workload"], row["config"], peak / 1048576.0, limit / 1048576.0);
+        assert_eq!((dram, limit), (f64::from(8 << 20), dram + ALLOWANCE), "{row}");
+        assert!(0.0 < peak && peak <= limit && limit < number(row, "data_bytes"), "{row}");
+        assert!(
+            told.contains(&fulgurite_format::format_bytes(peak as u64)),
+            "the peak of {row} is not printed: {told}"
+        );
+    }
+}
+
 #[test]
 fn live_on_a_file() {
     let directory = tempfile::tempdir_in(Path::new(env!("CARGO_BIN_EXE_fulgurite")).parent().unwrap()).unwrap();

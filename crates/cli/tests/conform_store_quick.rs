@@ -93,6 +93,23 @@ fn recovery() {
 }
 
 #[test]
+fn a_file_that_a_benchmark_has_used_is_used_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("pool.flash");
+    std::fs::File::create(&file).unwrap().set_len(96 << 20).unwrap();
+    let recovery = ["bench", "store", "--recovery", "--size", "64M", "--dirty", "1M", "--flash", "./pool.flash"];
+    let live = ["bench", "live", "--workload", "array-swap", "--config", "pool", "--data", "16M", "--dram", "8M"];
+    let live = [&live[..], &["--flash", "./pool.flash"]].concat();
+    // What each leaves on the file is a pool, and of no use to anybody.
+    for words in [&recovery[..], &recovery, &live, &live, &recovery] {
+        bench(directory.path(), words);
+        let bytes = std::fs::read(&file).unwrap();
+        assert_eq!(bytes.len(), 96 << 20, "{words:?}: the file that was named is kept");
+        assert!(bytes[..8192].windows(8).any(|w| w == b"of bench"), "{words:?} has left what it is not known by");
+    }
+}
+
+#[test]
 fn sync() {
     let directory = tempfile::tempdir().unwrap();
     for flash in ["emulated", "./pool.flash"] {

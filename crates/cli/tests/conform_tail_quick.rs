@@ -24,6 +24,7 @@ fn loads_beyond_what_a_configuration_can_do() {
     let text = std::fs::read_to_string(directory.path().join("out.json")).expect("the JSON was written");
     let json: Value = serde_json::from_str(&text).expect("JSON");
     let rows = json["rows"].as_array().expect("rows");
+    assert_eq!(json["failed"], serde_json::json!([]));
     let notes: String = json["setting"]["notes"].to_string();
     for config in ["dram-only", "fulgurite", "flash-sync"] {
         let these: Vec<&Value> = rows.iter().filter(|r| r["config"] == config).collect();
@@ -34,6 +35,9 @@ fn loads_beyond_what_a_configuration_can_do() {
             let beyond = load / 100.0 / number(row, "max_share");
             let saturated = config != "dram-only" && beyond > 0.985;
             assert_eq!(row["saturated"], Value::Bool(saturated), "{row}");
+            // Of all threads, and so not less than the kernel's own.
+            let kernel = &row["kernel_cpu_us_per_op"];
+            assert!(kernel.is_null() || number(row, "kernel_cpu_us_per_op") <= number(row, "cpu_us_per_op"), "{row}");
             for key in ["p50_us", "p99_us", "p999_us", "service_p50_us", "service_p99_us", "ops_per_s"] {
                 assert!(number(row, key) > 0.0, "{row}");
             }

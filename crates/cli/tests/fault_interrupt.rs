@@ -165,3 +165,61 @@ fn tail() {
         assert!(rows.iter().all(|row| row.get(key).is_some()), "{key}");
     }
 }
+
+/// What a benchmark that was interrupted in its rows' midst has left: rows that are whole, each of them printed by this key.
+fn kept(left: &Left, key: &str) -> usize {
+    assert_eq!(left.files, ["out.json"]);
+    let json = left.json.as_ref().expect("the JSON was written");
+    assert_eq!(json["interrupted"], serde_json::json!(true));
+    let rows = json["rows"].as_array().expect("rows");
+    for row in rows {
+        let name = row[key].as_str().unwrap_or_else(|| panic!("{key} is no word in {row}"));
+        assert!(left.printed.contains(name), "the table lacks {name}: {}", left.printed);
+    }
+    rows.len()
+}
+
+#[test]
+fn micro() {
+    for seconds in [0, 8] {
+        let words = ["bench", "micro", "--quick", "--rounds=1000"];
+        let left = interrupt(&words, None, Duration::from_millis(300 + seconds * 1000));
+        kept(&left, "name");
+        for row in left.json.unwrap()["rows"].as_array().unwrap() {
+            assert!(row["rounds"].as_array().is_some_and(|rounds| !rounds.is_empty()), "{row}");
+        }
+    }
+    // One measure that takes milliseconds: rounds have ended.
+    let left =
+        interrupt(&["bench", "micro", "--quick", "--rounds=1000", "--config=switch"], None, Duration::from_secs(2));
+    assert!(kept(&left, "name") > 0, "rounds that have ended are kept: {}", left.printed);
+}
+
+#[test]
+fn store() {
+    // While it counts overwrites.
+    let left = interrupt(&["bench", "store"], None, Duration::from_secs(3));
+    kept(&left, "pattern");
+    for mode in ["--recovery", "--sync"] {
+        let words = ["bench", "store", mode, "--flash=./pool.flash", "--create", "--rounds=1000"];
+        // While the file is made: there is nothing to keep.
+        let left = interrupt(&[&words[..], &["--size=2G"]].concat(), None, Duration::from_millis(200));
+        assert!(left.files.is_empty() || left.files == ["out.json"], "{mode} left {:?}", left.files);
+        // And while it measures.
+        let left = interrupt(&[&words[..], &["--size=64M", "--dirty=1M"]].concat(), None, Duration::from_secs(5));
+        assert_eq!(left.files, ["out.json"], "{mode}");
+        let json = left.json.unwrap();
+        assert_eq!((&json["interrupted"], &json["setting"]["mode"]), (&true.into(), &mode[2..].into()));
+        assert!(json["rows"].is_array(), "{json}");
+    }
+}
+
+#[test]
+fn checkpoint() {
+    let words = ["bench", "checkpoint", "--quick", "--dir=.", "--data=16M", "--interval=20ms", "--dram=8M"];
+    let words = [&words[..], &["--rounds=1000"]].concat();
+    // In the first round there may be nothing to keep.
+    kept(&interrupt(&words, None, Duration::from_millis(500)), "way");
+    let left = interrupt(&words, None, Duration::from_secs(20));
+    assert!(kept(&left, "way") > 0, "rounds that have ended are kept: {}", left.printed);
+}

@@ -263,10 +263,7 @@ impl Worker {
         for victim in batch {
             let &Victim { frame, subpage, touched } = victim;
             let local = frame - self.first_frame;
-            // The slots first: a pin is taken while the slot still protects the frame.
-            let in_use =
-                !alone && self.used_elsewhere(frame) || self.shared.frames.pins(frame).load(Ordering::Acquire) > 0;
-            let mark = self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed);
+            let (in_use, mark) = self.shared.frames.marks(frame).look(|| !alone && self.used_elsewhere(frame));
             let dirty = has_changes(mark);
             // What was written since a cut is not part of its token.
             let held_back = mark == DIRTY && self.shared.cut.holds_back();
@@ -444,12 +441,8 @@ impl Worker {
         for &local in chosen {
             let frame = first + local;
             let marks = shared.frames.marks(frame);
-            let used = !shared.alone() && self.used_elsewhere(frame) || marks.pins.load(Ordering::Acquire) > 0;
-            // The slots and the pins first: somebody who had looked at the mark before it changed may have stored its own over it
-            // since, and let go of the frame. Then it is as dirty as before, and writes to it do not wait for this one.
-            if !marks.still_writing() {
-                continue;
-            }
+            // Undone: the frame is as dirty as before, and writes to it do not wait for this one.
+            let Some(used) = marks.second_look(|| !shared.alone() && self.used_elsewhere(frame)) else { continue };
             if used || !self.has_room_to_write() {
                 marks.dirty.store(DIRTY, Ordering::Release);
                 continue;

@@ -3,9 +3,9 @@
 //!
 //! Whoever writes to a frame looks at its mark and stores [`DIRTY`], in two steps: an atomic one would cost each write ten times
 //! that. So a mark that was changed between the two is overwritten. [`Marks::begin_write`] can therefore be undone by a writer who
-//! had looked before, and the caller looks again ([`Marks::still_writing`]) when nobody can be between the two any more: after a
+//! had looked before, and the caller looks again ([`Marks::second_look`]) when nobody can be between the two any more: after a
 //! barrier, after the slots (a writer's slot names the frame from before its look until after its store), and after the pins.
-//! `tests/loom_marks.rs` checks just this, on this code.
+//! `tests/loom_marks.rs` checks just this, on this code, and `tests/loom_residency.rs` the evictor's look at what it has unlinked.
 //!
 //! A cut needs no second look: it seals while all workers stand between two fibers, so that nobody is between the two steps, and
 //! leaves pinned frames alone; whoever looks after that sees the seal, and does not store.
@@ -67,9 +67,29 @@ impl Marks {
         self.dirty.compare_exchange(DIRTY, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Whether nobody has undone [`Marks::begin_write`]. Asked after the barrier, the slots and the pins.
+    /// Whether somebody may use the frame. Asked after the barrier. Whether a slot names it is asked first, as a pin is taken while the
+    /// slot still does: who asked in the other order could see neither.
+    #[inline(always)]
     #[must_use]
-    pub fn still_writing(&self) -> bool {
-        self.dirty.load(Ordering::Acquire) == WRITING
+    pub fn in_use(&self, named_by_a_slot: impl FnOnce() -> bool) -> bool {
+        named_by_a_slot() || self.pins.load(Ordering::Acquire) > 0
+    }
+
+    /// What the evictor finds once a frame was unlinked, after the barrier: whether it is in use, as [`Marks::in_use`] has it, and its
+    /// mark, which is final when it is not.
+    #[inline(always)]
+    #[must_use]
+    pub fn look(&self, named_by_a_slot: impl FnOnce() -> bool) -> (bool, u8) {
+        let in_use = self.in_use(named_by_a_slot);
+        (in_use, self.dirty.load(Ordering::Relaxed))
+    }
+
+    /// Whether the frame is in use, after [`Marks::begin_write`] and the barrier. None when that was undone: who had looked at the mark
+    /// before it changed may have stored its own over it since, and let go of the frame; so the mark is looked at last.
+    #[inline(always)]
+    #[must_use]
+    pub fn second_look(&self, named_by_a_slot: impl FnOnce() -> bool) -> Option<bool> {
+        let in_use = self.in_use(named_by_a_slot);
+        (self.dirty.load(Ordering::Acquire) == WRITING).then_some(in_use)
     }
 }

@@ -1,11 +1,13 @@
-//! Goal: counters only grow until they are taken, and what is taken is taken once, also while a worker is too busy to answer.
-//! Method: a job keeps the only worker until the test has asked, which takes the two seconds that a question waits.
+//! Goal: counters only grow until they are taken, and what is taken is taken once, also while a worker is too busy to answer; a job
+//! that asks is told in words that it must not.
+//! Method: a job keeps the only worker until the test has asked, which takes the two seconds that a question waits. A job that asks by
+//! itself.
 
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use fulgurite_flash::MemoryFlash;
-use fulgurite_runtime::Runtime;
+use fulgurite_runtime::{JobError, Runtime};
 
 fn runtime() -> Runtime {
     Runtime::builder(Arc::new(MemoryFlash::new(256).unwrap())).dram(16 << 20).fibers(4).build().unwrap()
@@ -49,4 +51,24 @@ fn what_a_busy_worker_has_counted_is_taken_once() {
     taken += runtime.take_statistics().total().counts.jobs_started;
     assert_eq!(taken, 11);
     assert_eq!(runtime.take_statistics().total().counts.jobs_started, 0);
+}
+
+/// A question to the runtime, which nothing comes of.
+type Question = fn(&Runtime);
+
+#[test]
+fn a_job_that_asks_is_told_that_it_must_not() {
+    let runtime = Arc::new(runtime());
+    let questions: [Question; 2] = [|r| drop(r.statistics()), |r| drop(r.take_statistics())];
+    for ask in questions {
+        let its = runtime.clone();
+        let error = runtime.submit(move |_| ask(&its)).unwrap().wait().unwrap_err();
+        let JobError::Panicked { message, .. } = &error else { panic!("{error:?}") };
+        for part in ["a job must not ask for statistics", "its worker would wait for itself", "from another thread"] {
+            assert!(message.contains(part), "\"{part}\" is missing in {error}");
+        }
+    }
+    // The worker goes on, and who may ask is answered.
+    assert_eq!(runtime.run(|_| Ok(7)).unwrap(), 7);
+    assert_eq!(runtime.statistics().total().counts.jobs_started, 3);
 }

@@ -73,9 +73,8 @@ impl World {
         self.marks.pins.fetch_sub(1, Ordering::Release);
     }
 
-    fn used(&self, planted: Planted) -> bool {
+    fn named_by_a_slot(&self, planted: Planted) -> bool {
         planted != Planted::NoSlots && residency::protects(self.slot.load(Ordering::Acquire), FRAME)
-            || self.marks.pins.load(Ordering::Acquire) > 0
     }
 
     /// The frame's worker writes it from where it lies. Returns whether it did.
@@ -86,10 +85,12 @@ impl World {
         if planted != Planted::NoBarrier {
             fence(Ordering::SeqCst);
         }
-        let used = self.used(planted);
-        if planted != Planted::NoSecondLook && !self.marks.still_writing() {
-            return false;
-        }
+        let named = || self.named_by_a_slot(planted);
+        let used = match self.marks.second_look(named) {
+            Some(used) => used,
+            None if planted == Planted::NoSecondLook => self.marks.in_use(named),
+            None => return false,
+        };
         if used {
             self.marks.dirty.store(DIRTY, Ordering::Release);
             return false;
@@ -106,11 +107,12 @@ impl World {
     fn evict(&self) {
         assert_eq!(residency::unlink(&self.word, FRAME, OWNER), Some(true));
         fence(Ordering::SeqCst);
-        if self.used(Planted::Nothing) {
+        let (in_use, mark) = self.marks.look(|| self.named_by_a_slot(Planted::Nothing));
+        if in_use {
             residency::finish(&self.word, OWNER, State::Resident(FRAME));
             return;
         }
-        if !has_changes(self.marks.dirty.load(Ordering::Relaxed)) {
+        if !has_changes(mark) {
             self.assert_nothing_is_lost();
         }
         residency::finish(&self.word, OWNER, State::Absent);

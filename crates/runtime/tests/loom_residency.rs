@@ -1,13 +1,14 @@
 //! Goal: no frame is given to another subpage while somebody may still use it: hit and pin against unlink, evict, write back
 //! and read by another worker, in every order that the memory model allows.
-//! Method: loom runs all interleavings of the functions that change words and slots in production; the order in which the evictor
-//! and a user call them is told here as `evict.rs` and `context.rs` have it. Two workers and two subpages share one
+//! Method: loom runs all interleavings of the functions that change words, slots and marks in production, the evictor's look at
+//! slots, pins and mark among them; what a user does with a pin is told here as `context.rs` has it. Two workers and two subpages share one
 //! frame, whose tenant is noted in a cell of its own; a user of a subpage must find it there as long as its slot or pin says
 //! so. Then the same with a protocol that has a fault planted, which must be found, or the model proves nothing.
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-runtime --test loom_residency --release`
 #![cfg(loom)]
 
+use fulgurite_runtime::marks::{CLEAN, DIRTY, Marks, has_changes};
 use fulgurite_runtime::residency::{self, NOTHING, State};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
@@ -29,8 +30,7 @@ enum Planted {
 struct World {
     words: [AtomicU32; 2],
     slot: AtomicU32,
-    pins: AtomicU32,
-    dirty: AtomicU32,
+    marks: Marks,
     /// What the frame holds: the number of a subpage, and whether it was written to.
     tenant: AtomicU32,
     /// What flash holds of subpage 0.
@@ -44,8 +44,7 @@ impl World {
         World {
             words: [AtomicU32::new(resident), AtomicU32::new(absent)],
             slot: AtomicU32::new(NOTHING),
-            pins: AtomicU32::new(0),
-            dirty: AtomicU32::new(0),
+            marks: Marks::default(),
             tenant: AtomicU32::new(100),
             flash: AtomicU32::new(100),
         }
@@ -70,18 +69,18 @@ impl World {
             return false;
         }
         if pin {
-            self.pins.fetch_add(1, Ordering::AcqRel);
+            self.marks.pins.fetch_add(1, Ordering::AcqRel);
             // The next access of this fiber: its slot says something else.
             self.slot.store(NOTHING, Ordering::Release);
         }
         if write {
-            self.dirty.store(1, Ordering::Relaxed);
+            self.marks.dirty.store(DIRTY, Ordering::Relaxed);
             assert_eq!(self.tenant.swap(101, Ordering::Relaxed), 100, "a writer's frame was given away");
         } else {
             assert_eq!(self.tenant.load(Ordering::Relaxed), 100, "a reader's frame was given away");
         }
         if pin {
-            self.pins.fetch_sub(1, Ordering::Release);
+            self.marks.pins.fetch_sub(1, Ordering::Release);
         } else {
             self.slot.store(NOTHING, Ordering::Release);
         }
@@ -96,14 +95,18 @@ impl World {
             fence(Ordering::SeqCst);
         }
         let slot = || residency::protects(self.slot.load(Ordering::Acquire), FRAME) && planted != Planted::NoSlots;
-        let pinned = || self.pins.load(Ordering::Acquire) > 0;
-        let in_use = if planted == Planted::PinsBeforeSlots { pinned() || slot() } else { slot() || pinned() };
+        let (in_use, mark) = if planted == Planted::PinsBeforeSlots {
+            let pinned = self.marks.pins.load(Ordering::Acquire) > 0;
+            (pinned || slot(), self.marks.dirty.load(Ordering::Relaxed))
+        } else {
+            self.marks.look(slot)
+        };
         if in_use {
             residency::finish(old, EVICTOR, State::Resident(FRAME));
             return false;
         }
-        if self.dirty.load(Ordering::Relaxed) != 0 {
-            self.dirty.store(0, Ordering::Relaxed);
+        if has_changes(mark) {
+            self.marks.dirty.store(CLEAN, Ordering::Relaxed);
             self.flash.store(self.tenant.load(Ordering::Relaxed), Ordering::Relaxed);
         }
         residency::finish(old, EVICTOR, State::Absent);

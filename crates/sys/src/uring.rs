@@ -29,6 +29,8 @@ use crate::{Arena, ArenaError, Backed, Notifier};
 const BUFFER_BYTES: usize = 1 << 30;
 /// User data of the poll of the notifier.
 const WAKE: u64 = 1 << 63;
+/// How long the kernel is left alone when it has no room, before a ring that is closed asks again.
+const NO_ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a ring that is dropped waits for operations in flight: as long as Linux gives an NVMe device for one
 /// (`nvme_core.io_timeout`, 30 s), and then some. After that the device hangs for good, perhaps, and arena and file are leaked.
@@ -458,7 +460,7 @@ impl Uring {
     /// Hands the batch to the kernel.
     ///
     /// # Errors
-    /// The kernel's (`EAGAIN` or `EBUSY`: reap, then submit again; the batch is kept).
+    /// The kernel's (`EBUSY`: reap, then submit again; `EAGAIN` or `ENOMEM`: after a while; the batch is kept).
     pub fn submit(&mut self) -> io::Result<()> {
         if self.pushed == 0 {
             return Ok(());
@@ -564,10 +566,12 @@ impl Uring {
                 let arguments = types::SubmitArgs::new().timespec(&time);
                 match self.ring.submitter().submit_with_args(1, &arguments) {
                     Ok(_) => {}
-                    Err(e)
-                        if matches!(e.raw_os_error(), Some(libc::ETIME | libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
-                    }
-                    Err(_) => return false,
+                    Err(e) => match e.raw_os_error() {
+                        Some(libc::ETIME | libc::EINTR | libc::EBUSY) => {}
+                        // Without room at the moment: it says so at once, and is left alone for a while.
+                        Some(libc::EAGAIN | libc::ENOMEM) => std::thread::sleep(NO_ROOM_PAUSE.min(left)),
+                        _ => return false,
+                    },
                 }
             }
             self.reap(|_, _| {});

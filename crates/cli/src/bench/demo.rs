@@ -92,7 +92,10 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let command = report::command_line();
     let mut setting = searched.as_ref().map_or_else(|| serde_json::json!({}), |s| s.setting.clone());
     setting["text_bytes"] = corpus.text_bytes().into();
-    let acts = Acts { report: Report { machine: &machine, command, setting, interrupted, rows }, survive: survived };
+    let mut failed = searched.as_ref().map_or_else(Vec::new, |s| s.failed.clone());
+    failed.extend(survived.as_ref().and_then(|s| s.failure.clone()));
+    let report = Report { machine: &machine, command, setting, interrupted, failed: &failed, rows };
+    let acts = Acts { report, survive: survived };
     report::write_json(&args.output, &acts)?;
     if searches {
         report::write_plot(&args.output, || super::live::plot(rows))?;
@@ -105,8 +108,6 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     if interrupted {
         return Err(Interrupted.into());
     }
-    let mut failed = searched.as_ref().map_or_else(Vec::new, |s| s.failed.clone());
-    failed.extend(acts.survive.and_then(|s| s.failure));
     if !failed.is_empty() {
         bail!("{}", failed.join("; "));
     }

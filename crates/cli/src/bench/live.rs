@@ -141,6 +141,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             command: report::command_line(),
             setting: session.setting(),
             interrupted,
+            failed: &failed,
             rows: &rows,
         },
     )?;
@@ -190,10 +191,12 @@ pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
     let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
     let ran = rounds::run(session, image, &plan, &ways, how.rounds, &bar);
     bar.finish_and_clear();
-    if swapped > 0 {
-        session.helper.swap_off()?;
+    let unswapped = if swapped > 0 { session.helper.swap_off() } else { Ok(()) };
+    let mut ran = ran?;
+    if let Err(e) = unswapped {
+        // What was measured before that is what it is.
+        ran.failed.push(format!("the swap file cannot be taken out of use: {e:#}"));
     }
-    let ran = ran?;
     let rows = rows(session, &name, &plan, &ran.contestants);
     Ok((rows, ran))
 }

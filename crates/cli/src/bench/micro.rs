@@ -229,7 +229,14 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         "notes": notes,
     });
     let medians = figures.iter().map(|f| (f.name, f.spread.median)).collect();
-    let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &figures };
+    let report = Report {
+        machine: &machine,
+        command: report::command_line(),
+        setting,
+        interrupted,
+        failed: &[],
+        rows: &figures,
+    };
     report::write_json(&args.output, &MicroReport { medians, report })?;
     report::write_plot(&args.output, || drawing::draw(&figures, &machine.line()))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }

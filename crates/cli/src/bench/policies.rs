@@ -159,7 +159,8 @@ pub fn run(args: &PoliciesArgs) -> Result<()> {
     let setting = serde_json::json!({
         "policies": policies, "data_bytes": data_bytes, "stream_length": length, "zipf": args.zipf, "seed": args.output.seed, "notes": notes,
     });
-    let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows };
+    let report =
+        Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows };
     report::write_json(&args.output, &PoliciesReport { report, prefetch: &prefetch, standings: &standings })?;
     report::write_plot(&args.output, || plot(&rows))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }

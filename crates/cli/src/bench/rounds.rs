@@ -134,26 +134,29 @@ fn run_all(
                 name(one.way),
                 if warm_up { "warm-up".into() } else { format!("round {round}") }
             ));
-            if let Some(cluster) = one.way.page_cluster {
-                session.helper.page_cluster(cluster)?;
-            }
             let mut request_hash = 0;
-            let led_in = lead_in.as_ref().map_or(Ok(()), |lead_in| {
-                running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
+            let led_in = set_page_cluster(session, one.way).and_then(|()| {
+                lead_in.as_ref().map_or(Ok(()), |lead_in| {
+                    running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
+                })
             });
             let mut run = || -> Result<Outcome> {
-                let before = kernel_threads::ran_ns();
-                let mut outcome = running.child.run(&batch)?;
-                let kernel = before.zip(kernel_threads::ran_ns());
-                outcome.kernel_threads_ns = kernel.map(|(before, now)| now.saturating_sub(before));
-                Ok(outcome)
+                let (outcome, kernel_threads_ns) = kernel_threads::during(|| running.child.run(&batch))?;
+                Ok(Outcome { kernel_threads_ns, ..outcome })
             };
             match led_in.and_then(|()| run()) {
                 Ok(outcome) => {
                     request_hash = outcome.request_hash.wrapping_add(request_hash);
                     one.request_hash = one.request_hash.wrapping_add(request_hash);
                     if warm_up && on_file && twin.is_none() {
-                        twin = beside::twin_for(session, image, &outcome)?;
+                        twin = match beside::twin_for(session, image, &outcome) {
+                            Err(e) if e.is::<Interrupted>() => return Err(e),
+                            Err(e) => {
+                                ran.failed.push(format!("a file for what the device allows: {e:#}"));
+                                None
+                            }
+                            Ok(twin) => twin,
+                        };
                     }
                     if !warm_up {
                         let limit = if on_file {
@@ -188,6 +191,11 @@ fn run_all(
     }
     drop(twin);
     check(session, ran, bar)
+}
+
+/// How many pages the kernel swaps at once, for who is swapped.
+fn set_page_cluster(session: &mut Session, way: Way) -> Result<()> {
+    way.page_cluster.map_or(Ok(()), |cluster| session.helper.page_cluster(cluster))
 }
 
 /// Ends a configuration that has failed.
@@ -239,11 +247,11 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         let measured = on_file && one.is_main(session.flash.workers);
         let Some(running) = &mut one.running else { continue };
         bar.set_message(format!("{}: checking", name(one.way)));
-        if let Some(cluster) = one.way.page_cluster {
-            session.helper.page_cluster(cluster)?;
-        }
-        let grows = one.way.config.paged_by_kernel() || one.way.config.pooled() || on_file;
-        let ready = session.ran(running).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
+        let set = set_page_cluster(session, one.way);
+        let stored = one.way.config.pooled() || session.in_device(one.way.config);
+        let grows = one.way.config.paged_by_kernel() || stored || on_file;
+        let ready =
+            set.and_then(|()| session.ran(running)).and_then(|()| if grows { session.lift(running) } else { Ok(()) });
         match ready.and_then(|()| running.child.check()) {
             Ok(invariant) => one.invariant = Some(invariant),
             Err(e) if e.is::<Interrupted>() => return Err(e),

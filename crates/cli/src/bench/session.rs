@@ -468,7 +468,7 @@ impl Session {
         })
     }
     /// Whether the data of a configuration lies in a device whose firmware has a store.
-    fn in_device(&self, config: Config) -> bool {
+    pub fn in_device(&self, config: Config) -> bool {
         config.guarded() && config != Config::FixedLatency && matches!(self.flash.flash, FlashChoice::Nand(_))
     }
     fn emulated(&self, storage: PathBuf) -> DataSource {

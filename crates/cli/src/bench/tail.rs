@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use fulgurite_workloads::Params;
 use serde::Serialize;
 
@@ -23,6 +23,7 @@ use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::protocol::{Batch, Load, Outcome};
 use crate::interrupt::{Interrupt, Interrupted};
+use crate::kernel_threads;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
 use crate::report::rows::{Calibration, Percentiles, Spread};
@@ -71,7 +72,10 @@ struct Row {
     accesses_per_miss: f64,
     /// Computing between misses: dram-only's time per request, closed loop, times requests per miss; none without misses.
     work_us_per_miss: Option<f64>,
+    /// Of all threads, and of the kernel's own meanwhile.
     cpu_us_per_op: f64,
+    /// Of that, the kernel's own threads, whomever they worked for; none where they cannot be seen.
+    kernel_cpu_us_per_op: Option<f64>,
     /// Subpages read from flash and written to it.
     device_reads: u64,
     device_writes: u64,
@@ -145,7 +149,8 @@ impl Slice {
 
 impl Server {
     fn closed(&mut self, batch: &Batch) -> Result<f64> {
-        let outcome = self.running.child.run(batch)?;
+        let config = self.running.way.config;
+        let outcome = self.running.child.run(batch).with_context(|| config.name())?;
         self.closed.add(&outcome.service);
         self.closed_ns.extend_from_slice(&outcome.service);
         Ok(outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64)
@@ -221,6 +226,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
         serve(&mut session, &image, found, &configs, &loads, rounds, round_time, &mut servers)
     })();
     let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
+    let calibrated = plan.is_some();
     let rows = plan.map_or(Vec::new(), |plan| rows(&session, name, &plan, &servers, &loads));
     let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, Spread::of(&s.shares))).collect();
     let mut failed = disagreements(&servers);
@@ -231,7 +237,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     }
     match result {
         // What was measured until then is kept, and the reason told with it.
-        Err(e) if !interrupted && !rows.is_empty() => failed.insert(0, format!("{e:#}")),
+        Err(e) if !interrupted && calibrated => failed.insert(0, format!("{e:#}")),
         Err(e) if !interrupted => return Err(e),
         _ => {}
     }
@@ -249,7 +255,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
     let command = report::command_line();
     report::write_json(
         &args.output,
-        &Report { machine: &session.machine, command, setting, interrupted, rows: &rows },
+        &Report { machine: &session.machine, command, setting, interrupted, failed: &failed, rows: &rows },
     )?;
     report::write_plot(&args.output, || plot(&rows))?;
     if interrupted {
@@ -279,8 +285,8 @@ fn serve(
     for config in configs {
         bar.set_message(format!("{config}: starting"));
         let way = Way { config: *config, threads: session.flash.workers as usize, page_cluster: None };
-        let mut running = session.spawn(image, way)?;
-        running.child.run(&plan.batch(seed, 0, plan.warm_up, Load::Closed))?;
+        let mut running = session.spawn(image, way).with_context(|| config.name())?;
+        running.child.run(&plan.batch(seed, 0, plan.warm_up, Load::Closed)).with_context(|| config.name())?;
         let (shares, closed, closed_ns) = (Vec::new(), Percentiles::new(), Vec::new());
         let slices = vec![Vec::new(); loads.len()];
         servers.push(Server { running, shares, closed, closed_ns, slices, checked: false });
@@ -321,8 +327,11 @@ fn serve(
                 if server.is_beyond(BEYOND, *load) {
                     continue;
                 }
-                bar.set_message(format!("{} at {load}%", server.running.way.config));
-                let outcome = server.running.child.run(&batch)?;
+                let config = server.running.way.config;
+                bar.set_message(format!("{config} at {load}%"));
+                let ran = kernel_threads::during(|| server.running.child.run(&batch));
+                let (outcome, kernel_threads_ns) = ran.with_context(|| format!("{config} at {load}%"))?;
+                let outcome = Outcome { kernel_threads_ns, ..outcome };
                 server.slices[at].push(Slice { round, per_second, outcome });
             }
         }
@@ -330,7 +339,8 @@ fn serve(
     bar.set_message("checking");
     for server in servers {
         // Its number is compared with nobody's: see `Row::work_hash`.
-        let _invariant = server.running.child.check()?;
+        let config = server.running.way.config;
+        let _invariant = server.running.child.check().with_context(|| config.name())?;
         server.checked = true;
     }
     bar.finish_and_clear();
@@ -401,7 +411,11 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 miss_ratio: per(misses, accesses),
                 accesses_per_miss: per(accesses, misses),
                 work_us_per_miss: (misses > 0.0).then(|| dram_us_per_op * requests / misses),
-                cpu_us_per_op: per(sum(|o| o.cpu_ns) / 1000.0, requests),
+                cpu_us_per_op: per(sum(Outcome::all_cpu_ns) / 1000.0, requests),
+                kernel_cpu_us_per_op: slices
+                    .iter()
+                    .any(|s| s.outcome.kernel_threads_ns.is_some())
+                    .then(|| per(sum(|o| o.kernel_threads_ns.unwrap_or(0)) / 1000.0, requests)),
                 device_reads: sum(|o| o.device_reads) as u64,
                 device_writes: sum(|o| o.device_writes) as u64,
                 work_hash: server.checked.then(|| format!("{:016x}", fulgurite_workloads::mix(hash))),

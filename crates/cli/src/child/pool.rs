@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use fulgurite_flash::Flash;
-use fulgurite_format::{PoolId, SUBPAGE_BYTES};
+use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
 use fulgurite_sys::Arena;
 
 use super::handle::open_shared;
 use super::protocol::PoolSpec;
 use crate::pool::mover::Mover;
+use crate::pool::open::benchmark_id;
 
 /// Flash pages in an extent, where the medium has no say in it: 2 MiB.
 pub const EXTENT_PAGES: u32 = 512;
@@ -24,7 +25,7 @@ pub fn filled(
 ) -> Result<Arc<dyn Flash>> {
     let subpages = u32::try_from(bytes / SUBPAGE_BYTES as u64).context("more data than a pool can hold")?;
     let geometry = Geometry::new(medium.subpages().min(spec.flash_pages), extent_pages, Some(subpages))?;
-    Pool::format(medium, geometry, PoolId(*b"a pool for a run"), 0)?;
+    Pool::format(medium, geometry, benchmark_id()?, 0)?;
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;
     config.unchecked = spec.unchecked;

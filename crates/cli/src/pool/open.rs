@@ -13,6 +13,7 @@ use fulgurite_store::{
 use fulgurite_sys::{Arena, Backed, DirectFile};
 
 use super::args::PoolArgs;
+use super::create::random_id;
 use crate::bad_input::{BadInput, bad_input};
 use crate::interrupt::Interrupted;
 
@@ -80,6 +81,25 @@ pub fn head(file: &DirectFile, path: &Path) -> Result<(u64, Vec<u8>)> {
     let mut head = vec![0; HEAD_BYTES];
     arena.read(0, &mut head);
     Ok((bytes, head))
+}
+
+/// How the names of pools begin that a benchmark makes; the rest is drawn at random. All of the name of a pool that is kept is.
+const OF_A_BENCHMARK: [u8; 8] = *b"of bench";
+
+/// A name for a pool that a benchmark makes. Another one each time: a pool takes journals and data of its name for its own, also those
+/// that a run before it has left on the same medium.
+///
+/// # Errors
+/// When no random numbers can be had.
+pub fn benchmark_id() -> Result<PoolId> {
+    let mut id = random_id()?;
+    id.0[..OF_A_BENCHMARK.len()].copy_from_slice(&OF_A_BENCHMARK);
+    Ok(id)
+}
+
+/// Whether a benchmark has made this pool, so that nobody misses it.
+pub fn of_a_benchmark(pool: PoolId) -> bool {
+    pool.0.starts_with(&OF_A_BENCHMARK)
 }
 
 /// Which pool begins like this, if one does. One of the two copies of the superblock suffices.

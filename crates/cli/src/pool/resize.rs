@@ -222,10 +222,11 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     if to.extents <= now.extents {
         give_back(&mut opened.members, path, to, &targets)?;
     }
-    drop(opened);
     if to.extents <= now.extents && targets.len() == 1 && targets[0].is_file && targets[0].needed < targets[0].found {
-        cut(path, targets[0].needed)?;
+        // Before it is closed: whoever opened it between could make it longer, and would lose what they wrote there.
+        cut_open(path, path, targets[0].needed)?;
     }
+    drop(opened);
     let answer = if to == now {
         format!("{} has {} already\n", path.display(), said(now))
     } else {
@@ -234,22 +235,22 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     pages::write_stdout(answer.as_bytes())
 }
 
+/// Cuts a file of a pool that is open and locked: nobody else can be at it, and nothing is read behind the end.
+fn cut_open(file: &Path, pool: &Path, bytes: u64) -> Result<()> {
+    let cut = std::fs::OpenOptions::new().write(true).open(file);
+    let cut = cut.and_then(|file| file.set_len(bytes).and_then(|()| file.sync_all()));
+    cut.with_context(|| {
+        format!("{} cannot be cut to its new size; the pool {} has it all the same", file.display(), pool.display())
+    })
+}
+
 /// Forgets the bands behind the end of a pool of several files; what they need no more is cut off when the pool is closed.
 fn give_back(members: &mut Option<Members>, path: &Path, to: Geometry, targets: &[Target]) -> Result<()> {
     let Some(members) = members else { return Ok(()) };
     let extents = members.shrink(to.extents).map_err(open::member_error)?;
     for (target, extents) in targets.iter().zip(extents).filter(|(target, _)| target.is_file) {
         let bytes = u64::from(extents) * u64::from(to.extent_pages) * SUBPAGE;
-        // The pool has it open and locked: nobody else can be at it, and nothing is read behind the end.
-        let cut = std::fs::OpenOptions::new().write(true).open(&target.path);
-        let cut = cut.and_then(|file| file.set_len(bytes).and_then(|()| file.sync_all()));
-        cut.with_context(|| {
-            format!(
-                "{} cannot be cut to its new size; the pool {} has it all the same",
-                target.path.display(),
-                path.display()
-            )
-        })?;
+        cut_open(&target.path, path, bytes)?;
     }
     Ok(())
 }

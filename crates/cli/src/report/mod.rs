@@ -28,6 +28,8 @@ pub struct Report<'r, T: Serialize> {
     pub setting: serde_json::Value,
     /// Whether the run ended early; what is there is whole.
     pub interrupted: bool,
+    /// Sentences about configurations that failed or disagree: their rows are missing, or not of all rounds. Empty when nothing did.
+    pub failed: &'r [String],
     /// One for each result.
     pub rows: &'r [T],
 }

@@ -38,6 +38,7 @@ pub fn whole(json: &Value, drawing: &str) {
     assert!(number(&json["machine"], "cores") >= 1.0);
     assert!(json["command"].as_str().is_some_and(|c| c.starts_with("fulgurite ")));
     assert_eq!(json["interrupted"], Value::Bool(false));
+    assert!(rows(json, "failed").is_empty(), "{json}");
     assert!(drawing.starts_with("<svg") && drawing.trim_end().ends_with("</svg>"));
     assert!(!drawing.contains("NaN") && !drawing.contains("inf"), "a drawing without numbers");
 }

@@ -16,6 +16,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_sys::{Arena, DirectFile, Notifier, RingUser, Uring};
@@ -104,6 +105,9 @@ struct Medium {
     /// What the kernel is made to have said, for so many results.
     #[cfg(test)]
     script: Mutex<std::collections::VecDeque<i32>>,
+    /// Errors with which it is made to refuse to be entered, for so many times.
+    #[cfg(test)]
+    refusals: Mutex<std::collections::VecDeque<i32>>,
 }
 
 impl FileFlash {
@@ -150,6 +154,8 @@ impl FileFlash {
             errors,
             #[cfg(test)]
             script: Mutex::default(),
+            #[cfg(test)]
+            refusals: Mutex::default(),
         };
         Ok(FileFlash {
             medium: Arc::new(medium),
@@ -296,6 +302,16 @@ impl Medium {
         result
     }
 
+    /// An error that a test has the kernel refuse to be entered with.
+    #[cfg(test)]
+    fn scripted_refusal(&self) -> Option<std::io::Error> {
+        lock(&self.refusals).pop_front().map(std::io::Error::from_raw_os_error)
+    }
+    #[cfg(not(test))]
+    fn scripted_refusal(&self) -> Option<std::io::Error> {
+        None
+    }
+
     /// Counts requests of the kernel that write.
     fn count_write_requests(&self, count: u64) {
         self.write_requests.fetch_add(count, Ordering::Relaxed);
@@ -326,22 +342,44 @@ impl Medium {
 /// The kernel was interrupted, or asks to come again later.
 const EINTR: i32 = 4;
 const EAGAIN: i32 = 11;
+/// It has no memory at the moment.
+const ENOMEM: i32 = 12;
 
-/// How often a request may be put off (`EAGAIN`, `EINTR`) before that is an error.
+/// How often a request may be put off (`EAGAIN`, `ENOMEM`, `EINTR`) before that is an error. With the pauses between, that is after
+/// half a second of a kernel that has no room.
 const PUT_OFF_MAX: u8 = 64;
+/// The first pause before what the kernel had no room for is tried again. Each further one is twice as long, up to the longest.
+const PAUSE_FIRST: Duration = Duration::from_micros(4);
+const PAUSE_LONGEST: Duration = Duration::from_millis(10);
+
+/// How long to leave the kernel alone that had no room, as often as `put_off` says.
+fn pause(put_off: u8) -> Duration {
+    PAUSE_FIRST.saturating_mul(1 << put_off.saturating_sub(1).min(30)).min(PAUSE_LONGEST)
+}
 
 /// How often a request was tried again.
 #[derive(Clone, Copy, Default, Debug)]
 struct Tries {
     put_off: u8,
     short: bool,
+    /// The kernel had no room for it, the last time.
+    no_room: bool,
+}
+
+impl Tries {
+    /// How long the request waits before it is tried again: only for room.
+    fn pause(&self) -> Duration {
+        if self.no_room { pause(self.put_off) } else { Duration::ZERO }
+    }
 }
 
 /// What the kernel's result (bytes, or a negative errno) means for a request; none: try the whole request again.
 ///
-/// Short transfers, `EAGAIN` and `EINTR` are normal. A short one is tried again whole (a remainder would not be aligned for
-/// `O_DIRECT`), once. A flush is never tried again.
+/// Short transfers, `EAGAIN`, `ENOMEM` and `EINTR` are normal. A short one is tried again whole (a remainder would not be aligned for
+/// `O_DIRECT`), once. What there was no room for is tried again after a pause ([`Tries::pause`]), which is the caller's to keep. A
+/// flush is never tried again.
 fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
+    tries.no_room = result == -EAGAIN || result == -ENOMEM;
     match (op, result) {
         (Op::Flush, 0..) => Some(Ok(())),
         (Op::Read | Op::Write, n) if n == SUBPAGE_BYTES as i32 => Some(Ok(())),
@@ -350,7 +388,7 @@ fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError
             tries.short = true;
             None
         }
-        (Op::Read | Op::Write, n) if (n == -EAGAIN || n == -EINTR) && tries.put_off < PUT_OFF_MAX => {
+        (Op::Read | Op::Write, n) if (tries.no_room || n == -EINTR) && tries.put_off < PUT_OFF_MAX => {
             tries.put_off += 1;
             None
         }
@@ -370,7 +408,7 @@ mod tests {
         assert_eq!(judge(Op::Write, -28, &mut tries), Some(Err(FlashError::Io(28))));
         assert_eq!(judge(Op::Flush, 0, &mut tries), Some(Ok(())));
         // A flush is not tried again, whatever the kernel says.
-        for errno in [4, 5, 11] {
+        for errno in [4, 5, 11, 12] {
             assert_eq!(judge(Op::Flush, -errno, &mut tries), Some(Err(FlashError::Io(errno))));
         }
         assert_eq!(judge(Op::Read, 512, &mut tries), None);
@@ -379,6 +417,22 @@ mod tests {
             assert_eq!(judge(Op::Write, -11, &mut tries), None);
         }
         assert_eq!(judge(Op::Write, -11, &mut tries), Some(Err(FlashError::Io(11))));
+    }
+    #[test]
+    fn pauses_are_for_room_and_bounded() {
+        let mut tries = Tries::default();
+        assert_eq!(judge(Op::Read, -EINTR, &mut tries), None);
+        assert_eq!(tries.pause(), Duration::ZERO);
+        let mut last = Duration::ZERO;
+        for errno in [EAGAIN, ENOMEM].into_iter().cycle().take(usize::from(PUT_OFF_MAX) - 1) {
+            assert_eq!(judge(Op::Read, -errno, &mut tries), None);
+            let now = tries.pause();
+            assert!(now > last || now == PAUSE_LONGEST, "{now:?} after {last:?}");
+            last = now;
+        }
+        assert_eq!((pause(1), last, pause(u8::MAX)), (PAUSE_FIRST, PAUSE_LONGEST, PAUSE_LONGEST));
+        assert_eq!(judge(Op::Read, 512, &mut tries), None);
+        assert_eq!(tries.pause(), Duration::ZERO);
     }
     fn request(op: Op, subpage: u32) -> crate::Request {
         crate::Request { tag: 7, op, subpage: SubpageIndex(subpage), frame: FrameIndex(0) }
@@ -423,6 +477,12 @@ mod tests {
             }
             frames.read(0, &mut byte);
             assert_eq!(byte, [42]);
+            // The kernel is left alone between: twelve pauses, each twice as long as the one before it.
+            let begun = std::time::Instant::now();
+            say(&[-EAGAIN, -ENOMEM].repeat(6));
+            assert_eq!(one(&mut *queue, Op::Read, 3), Ok(()), "{backend:?}");
+            let pauses: Duration = (1..=12).map(pause).sum();
+            assert!(begun.elapsed() >= pauses && pauses >= 4096 * PAUSE_FIRST / 2, "{backend:?} asked without a pause");
             // Not for ever, and a transfer that stays short is none.
             say(&[-EAGAIN; PUT_OFF_MAX as usize + 1]);
             assert_eq!(one(&mut *queue, Op::Read, 3), Err(FlashError::Io(EAGAIN)));
@@ -434,7 +494,56 @@ mod tests {
             assert_eq!(one(&mut *queue, Op::Flush, 0), Err(FlashError::Io(EINTR)));
             assert_eq!(one(&mut *queue, Op::Flush, 0), Err(FlashError::Poisoned));
             let counters = flash.counters();
-            assert_eq!((counters.reads, counters.writes, counters.flushes, counters.errors), (2, 1, 0, 4));
+            assert_eq!((counters.reads, counters.writes, counters.flushes, counters.errors), (3, 1, 0, 4));
+        }
+    }
+    #[test]
+    fn a_ring_that_may_not_be_entered_for_a_moment_is_entered_later() {
+        let directory = tempfile::tempdir().unwrap();
+        for (i, backend) in [FileBackend::Uring, FileBackend::UringUnregistered].into_iter().enumerate() {
+            let path = directory.path().join(i.to_string());
+            let flash = FileFlash::open(&FileConfig { backend, ..FileConfig::create(path, 8 << 12) }).unwrap();
+            let frames = Arc::new(Arena::anonymous(SUBPAGE_BYTES, fulgurite_sys::Backed::BasePages).unwrap());
+            let mut queue = match flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())) {
+                Ok(queue) => queue,
+                Err(error) => {
+                    println!("{backend:?} is not tested here: {error}");
+                    continue;
+                }
+            };
+            let refuse = |errors: &[i32]| lock(&flash.medium.refusals).extend(errors);
+            for op in [Op::Write, Op::Read, Op::Flush] {
+                // 16: there is no room for completions (`EBUSY`).
+                refuse(&[EAGAIN, ENOMEM, EINTR, 16, ENOMEM]);
+                assert_eq!(one(&mut *queue, op, 3), Ok(()), "{backend:?}, {op:?}");
+                assert!(lock(&flash.medium.refusals).is_empty(), "{backend:?}, {op:?}");
+            }
+            // Who never waits, as it has other work, hands the batch over as well.
+            refuse(&[ENOMEM; 5]);
+            queue.submit(request(Op::Read, 3)).unwrap();
+            queue.flush().unwrap();
+            let (mut ended, begun) = (Vec::new(), std::time::Instant::now());
+            while queue.poll(&mut ended) == 0 {
+                assert!(begun.elapsed() < Duration::from_secs(60), "{backend:?}: the batch was never handed over");
+            }
+            assert_eq!(ended[0].result, Ok(()));
+            // Not for ever.
+            refuse(&[ENOMEM; uring::REFUSED_MAX as usize + 1]);
+            queue.submit(request(Op::Read, 3)).unwrap();
+            let (mut ended, mut waits) = (Vec::new(), 0);
+            while queue.flush() != Err(FlashError::Io(ENOMEM)) {
+                queue.wait(Some(Duration::from_secs(5)));
+                waits += 1;
+                assert!(waits < 10_000, "{backend:?} tries for ever");
+            }
+            // The kernel has it after all; what comes later is refused.
+            while queue.poll(&mut ended) == 0 {
+                queue.wait(Some(Duration::from_secs(5)));
+            }
+            assert_eq!(ended[0].result, Ok(()));
+            queue.submit(request(Op::Read, 3)).unwrap();
+            assert_eq!(queue.poll(&mut ended), 1);
+            assert_eq!(ended[1].result, Err(FlashError::Io(ENOMEM)));
         }
     }
     #[test]

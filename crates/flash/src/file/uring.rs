@@ -15,13 +15,13 @@
 //! in the completion ring, or the queue is dropped.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::uring::{RingFull, Uring};
 use fulgurite_sys::{Arena, Notifier};
 
-use super::{EAGAIN, EINTR, Medium, Tries, runs};
+use super::{EAGAIN, EINTR, ENOMEM, Medium, Tries, pause, runs};
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, frame_count};
 
@@ -35,6 +35,9 @@ pub(super) const STAGING_BYTES: usize = STAGES as usize * STAGE_BYTES;
 pub(super) const STAGING_FROM: u32 = (32 * STAGING_BYTES / SUBPAGE_BYTES) as u32;
 /// A run is copied when its pieces are no longer than this by mean, in subpages: a copy costs as much for long ones.
 const PIECE_MAX: usize = 4;
+/// How often in a row the kernel may refuse to take the batch for want of room (`EAGAIN`, `ENOMEM`) before the ring has failed: with
+/// the pauses between, after two and a half seconds. Longer than a request may be put off: this is the end of all of them.
+pub(super) const REFUSED_MAX: u8 = 255;
 /// How long at most a queue sleeps whose ring has failed and cannot be slept on.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -54,7 +57,7 @@ pub(super) struct UringQueue {
     uncounted: u64,
     /// Results of one poll, as the ring gave them.
     ended: Vec<(u32, i32)>,
-    /// To be tried again, when the ring had no room for them.
+    /// To be tried again: when the ring has room for them, and after their pause.
     again: Vec<u32>,
     /// Stages that no run has; empty where there are none.
     stages: Vec<u32>,
@@ -64,6 +67,10 @@ pub(super) struct UringQueue {
     refused: Vec<Completion>,
     /// The ring takes nothing more.
     failed: Option<FlashError>,
+    /// How often in a row the kernel had no room for the batch.
+    refused_in_row: u8,
+    /// The kernel did not take the batch, and is asked again then.
+    hand_over_at: Option<Instant>,
     frame_count: u32,
 }
 
@@ -73,6 +80,8 @@ struct UnderWay {
     subpage: SubpageIndex,
     frame: FrameIndex,
     tries: Tries,
+    /// Not tried again before.
+    due: Option<Instant>,
     /// The next request of the same run, or [`LAST`].
     next: u32,
     /// Of the first one of a run: its stage, or [`LAST`].
@@ -84,7 +93,8 @@ const LAST: u32 = u32::MAX;
 impl UringQueue {
     pub(super) fn new(medium: Arc<Medium>, ring: Uring, frames: &Arena, depth: usize, wake: Arc<Notifier>) -> Self {
         let (subpage, frame) = (SubpageIndex(0), FrameIndex(0));
-        let idle = UnderWay { op: Op::Read, subpage, frame, tries: Tries::default(), next: LAST, stage: LAST };
+        let idle =
+            UnderWay { op: Op::Read, subpage, frame, tries: Tries::default(), due: None, next: LAST, stage: LAST };
         UringQueue {
             medium,
             ring,
@@ -101,6 +111,8 @@ impl UringQueue {
             staged: false,
             refused: Vec::new(),
             failed: None,
+            refused_in_row: 0,
+            hand_over_at: None,
             frame_count: frame_count(frames),
         }
     }
@@ -228,7 +240,11 @@ impl UringQueue {
             }
             match self.medium.judge(request.op, result, &mut request.tries) {
                 Some(result) => self.end(slot, result, completions),
-                None => again.push(slot),
+                None => {
+                    let pause = request.tries.pause();
+                    request.due = (!pause.is_zero()).then(|| Instant::now() + pause);
+                    again.push(slot);
+                }
             }
         }
         self.ended = ended;
@@ -247,36 +263,64 @@ impl UringQueue {
                 // The kernel has ended these, and gets no more.
                 Some(error) => again.drain(..).for_each(|slot| self.end(slot, Err(error), completions)),
                 None => {
-                    let writes = again.iter().filter(|slot| self.under_way[**slot as usize].op == Op::Write).count();
-                    self.medium.count_write_requests(writes as u64);
-                    let reads = again.iter().filter(|slot| self.under_way[**slot as usize].op == Op::Read).count();
-                    self.medium.count_read_requests(reads as u64);
-                    again.retain(|&slot| self.push(slot).is_err());
+                    let (now, mut pushed) = (Instant::now(), false);
+                    again.retain(|&slot| {
+                        let UnderWay { op, due, .. } = self.under_way[slot as usize];
+                        if due.is_some_and(|due| now < due) || self.push(slot).is_err() {
+                            return true;
+                        }
+                        pushed = true;
+                        match op {
+                            Op::Write => self.medium.count_write_requests(1),
+                            Op::Read => self.medium.count_read_requests(1),
+                            Op::Flush => {}
+                        }
+                        false
+                    });
+                    if pushed {
+                        let _ = self.hand_over();
+                    }
                 }
             }
-            let _ = self.hand_over();
         }
         self.again = again;
     }
 
-    /// Hands over what is in the ring.
+    /// Hands over what is in the ring, unless the kernel is to be left alone for a moment: then a poll or a wait does it.
     fn hand_over(&mut self) -> Result<(), FlashError> {
-        match self.ring.submit() {
-            Ok(()) => Ok(()),
-            Err(error) => self.ring_error(&error),
+        if self.hand_over_at.is_some_and(|at| Instant::now() < at) {
+            return Ok(());
         }
+        let result = self.medium.scripted_refusal().map_or_else(|| self.ring.submit(), Err);
+        self.entered(result)
     }
 
-    /// What an error of the ring itself means: put off, or the end.
-    fn ring_error(&mut self, error: &std::io::Error) -> Result<(), FlashError> {
-        match error.raw_os_error() {
-            Some(EINTR | EAGAIN | EBUSY) => Ok(()), // The ring keeps the batch; the next flush hands it over.
+    /// What it means that the kernel was entered, or was not: done, put off, or the end. The ring keeps what was not taken.
+    fn entered(&mut self, result: std::io::Result<()>) -> Result<(), FlashError> {
+        let Err(error) = result else {
+            (self.hand_over_at, self.refused_in_row) = (None, 0);
+            return Ok(());
+        };
+        let pause = match error.raw_os_error() {
+            Some(EINTR | EBUSY) => Duration::ZERO,
+            Some(EAGAIN | ENOMEM) if self.refused_in_row < REFUSED_MAX => {
+                self.refused_in_row += 1;
+                pause(self.refused_in_row)
+            }
             errno => {
                 let error = FlashError::Io(errno.unwrap_or(5));
-                self.failed = Some(error);
-                Err(error)
+                (self.failed, self.hand_over_at) = (Some(error), None);
+                return Err(error);
             }
-        }
+        };
+        self.hand_over_at = Some(Instant::now() + pause);
+        Ok(())
+    }
+
+    /// When there is something to do that no completion tells of: a pause has ended.
+    fn next_pause_ends(&self) -> Option<Instant> {
+        let dues = self.again.iter().filter_map(|slot| self.under_way[*slot as usize].due);
+        dues.chain(self.hand_over_at).min()
     }
 }
 
@@ -294,7 +338,7 @@ impl Queue for UringQueue {
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
         let Request { op, subpage, frame, .. } = request;
         self.under_way[slot as usize] =
-            UnderWay { op, subpage, frame, tries: Tries::default(), next: LAST, stage: LAST };
+            UnderWay { op, subpage, frame, tries: Tries::default(), due: None, next: LAST, stage: LAST };
         if op == Op::Write {
             self.batch.push((subpage.0, slot));
         } else if op == Op::Read && self.gathers_reads {
@@ -329,6 +373,9 @@ impl Queue for UringQueue {
         if !self.ended.is_empty() || !self.again.is_empty() {
             self.settle(completions);
         }
+        if self.hand_over_at.is_some() {
+            let _ = self.hand_over();
+        }
         completions.append(&mut self.refused);
         completions.len() - before
     }
@@ -356,8 +403,16 @@ impl Queue for UringQueue {
         }
         if self.failed.is_some() {
             self.wake.wait(Some(timeout.map_or(NAP, |t| t.min(NAP))));
-        } else if let Err(error) = self.ring.wait(timeout) {
-            let _ = self.ring_error(&error);
+            return;
+        }
+        let left = self.next_pause_ends().map(|at| at.saturating_duration_since(Instant::now()));
+        let timeout = timeout.into_iter().chain(left).min();
+        if self.hand_over_at.is_some() {
+            // The ring cannot be slept on without its batch being handed over, which is the next poll's.
+            self.wake.wait(timeout);
+        } else {
+            let result = self.medium.scripted_refusal().map_or_else(|| self.ring.wait(timeout), Err);
+            let _ = self.entered(result);
         }
     }
     fn in_flight(&self) -> usize {

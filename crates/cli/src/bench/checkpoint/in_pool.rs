@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use fulgurite_flash::Flash;
-use fulgurite_format::{Address, PoolId, SUBPAGE_BYTES};
+use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_memory::{AccessError, Memory};
 use fulgurite_runtime::{Context, Durable, Next, Runtime, Service};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -20,6 +20,7 @@ use super::used::{Used, huge_bytes};
 use super::{Made, Run};
 use crate::child::{added_work, pool::EXTENT_PAGES};
 use crate::pool::mover::Mover;
+use crate::pool::open::benchmark_id;
 
 /// How often it is seen that the computation has ended.
 const LOOK: Duration = Duration::from_millis(50);
@@ -124,7 +125,7 @@ pub fn run(
 ) -> Result<Run> {
     let subpages = u32::try_from(job.pages)?;
     let geometry = Geometry::new(medium.subpages(), EXTENT_PAGES, Some(subpages))?;
-    Pool::format(medium, geometry, PoolId(*b"to be remembered"), 0)?;
+    Pool::format(medium, geometry, benchmark_id()?, 0)?;
     let flash = Arc::new(Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash());
     let mut rest = 0..subpages;
     Mover::new(&*flash)?.write(|bytes| {

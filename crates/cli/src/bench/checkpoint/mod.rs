@@ -280,7 +280,10 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
         "cores": cores,
     });
     let command = report::command_line();
-    report::write_json(&args.output, &Report { machine: &machine, command, setting, interrupted, rows: &rows })?;
+    report::write_json(
+        &args.output,
+        &Report { machine: &machine, command, setting, interrupted, failed: &[], rows: &rows },
+    )?;
     report::write_plot(&args.output, || stack(&shown::drawings(&rows)))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }

@@ -37,7 +37,6 @@ impl Used {
         Used {
             process_s: now.process_s - before.process_s,
             children_s: children.as_secs_f64(),
-            // Those that have ended meanwhile took their time along.
             kernel_threads_s: kernel.map(|(now, before)| (now - before).max(0.0)),
         }
     }

@@ -77,7 +77,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     let flush_every = ((f64::from(live) * setting.sync_every / 100.0) as u64).max(1);
     let medium = judged.make(interrupt)?;
     let flash = medium.open(medium_bytes(setting.pool_bytes))?;
-    medium::format(&flash, geometry, 0)?;
+    medium::format(&flash, geometry)?;
     let pool: Arc<_> = Pool::open(flash.clone(), StoreConfig::default())?.0.into_flash().into();
     content::write(&mut Mover::new(&*pool)?, 0..live, 0, interrupt)?;
     pool.layer().sync()?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash};
-use fulgurite_format::{PoolId, SUBPAGE_BYTES, format_bytes};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, Pool};
 use fulgurite_sys::affinity;
 
@@ -20,7 +20,7 @@ use crate::child;
 use crate::child::protocol::NandSpec;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
-use crate::pool::open::open_error;
+use crate::pool::open::{benchmark_id, open_error};
 use crate::privileged::Helper;
 use crate::progress;
 use crate::values::{FlashChoice, NandChoice};
@@ -202,12 +202,10 @@ pub fn subpages_at(geometry: Geometry, percent: f64) -> u32 {
     (subpages as u32).min(geometry.subpages)
 }
 
-/// Makes a pool of a medium. `number` tells pools on one medium apart, so that none can take what another has left for its own.
+/// Makes a pool of a medium, whatever a pool before it has left there.
 ///
 /// # Errors
 /// When the medium fails.
-pub fn format(flash: &Arc<dyn Flash>, geometry: Geometry, number: usize) -> Result<()> {
-    let mut id = PoolId(*b"a pool to time  ");
-    id.0[15] = number as u8;
-    Ok(Pool::format(flash, geometry, id, 0)?)
+pub fn format(flash: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
+    Ok(Pool::format(flash, geometry, benchmark_id()?, 0)?)
 }

@@ -172,7 +172,8 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         "mode": "overwrites", "extent_pages": EXTENT_PAGES, "overwrites": OVERWRITES, "reserve_extents": reserve(geometry),
         "beside_full_percent": device::FULL,
     });
-    let report = Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows };
+    let report =
+        Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows };
     report::write_json(&args.output, &Both { report, beside_medium: &beside, objects: &packed })?;
     report::write_plot(&args.output, || stack(&[bars(&rows).draw(), device::bars(&beside).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }

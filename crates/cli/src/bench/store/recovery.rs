@@ -114,8 +114,8 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let medium = Judged::new(args, Otherwise::File, largest, &machine)?.make(interrupt)?;
     let rounds = args.rounds.unwrap_or(if quick { 3 } else { 5 });
     let (mut rows, mut interrupted) = (Vec::new(), false);
-    for (number, (size, dirty)) in sizes.iter().zip(&dirty).enumerate() {
-        match row(&medium, (number, *size), *dirty, rounds, interrupt) {
+    for (size, dirty) in sizes.iter().zip(&dirty) {
+        match row(&medium, *size, *dirty, rounds, interrupt) {
             Ok(row) => rows.push(row),
             Err(e) if e.is::<Interrupted>() => {
                 interrupted = true;
@@ -129,13 +129,13 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let setting = serde_json::json!({ "mode": "recovery", "full_percent": FULL, "syncs": SYNCS });
     report::write_json(
         &args.output,
-        &Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows },
+        &Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows },
     )?;
     report::write_plot(&args.output, || stack(&[bars(&rows).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }
 
-fn row(medium: &Medium, (number, size): (usize, u64), dirty: u32, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
+fn row(medium: &Medium, size: u64, dirty: u32, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
     let geometry = medium::geometry(size)?;
     let live = medium::subpages_at(geometry, FULL);
     let order = Shuffled::new(live)?;
@@ -145,7 +145,7 @@ fn row(medium: &Medium, (number, size): (usize, u64), dirty: u32, rounds: u32, i
     {
         let flash = medium.open(size)?;
         described = flash.describe();
-        medium::format(&flash, geometry, number)?;
+        medium::format(&flash, geometry)?;
         let pool = Pool::open(flash, config())?.0.into_flash();
         let mut mover = Mover::new(&pool)?;
         bar.set_message("filling it");

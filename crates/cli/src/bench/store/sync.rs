@@ -230,7 +230,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     // As many as cores are left: an emulated device takes one.
     let workers = 1..=affinity::cores().len().clamp(1, MOST_WORKERS);
     let flash = medium.open(size + largest)?;
-    medium::format(&flash, geometry, 0)?;
+    medium::format(&flash, geometry)?;
     let layered = Arc::new(Pool::open(flash.clone(), StoreConfig::default())?.0.into_flash());
     content::write(&mut Mover::new(&*layered)?, 0..live, 0, interrupt)?;
     let driver = Driver::with_depth(&*layered, STORE_DEPTH)?;
@@ -275,7 +275,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     });
     report::write_json(
         &args.output,
-        &Report { machine: &machine, command: report::command_line(), setting, interrupted, rows: &rows },
+        &Report { machine: &machine, command: report::command_line(), setting, interrupted, failed: &[], rows: &rows },
     )?;
     report::write_plot(&args.output, || stack(&[curves(&rows).draw()]))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
