@@ -371,6 +371,12 @@ impl Nand {
     pub fn now_ns(&self) -> u64 {
         self.now
     }
+    /// The first pages of a block were programmed before this model was made: for a device that is opened again. Nothing may be under way
+    /// in the block.
+    pub(crate) fn assume_programmed(&mut self, block: Block, pages: u32) {
+        assert!(pages <= self.profile.geometry.pages_per_block(), "a block has no more pages");
+        self.blocks.assume(block, pages);
+    }
     /// From now on notes what is busy when, or no longer.
     pub fn record_spans(&mut self, record: bool) {
         self.spans = record.then(Vec::new);
