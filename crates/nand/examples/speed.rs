@@ -21,7 +21,7 @@ impl Loop {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
-        ((self.random >> 32) * u64::from(end) >> 32) as u32
+        (((self.random >> 32) * u64::from(end)) >> 32) as u32
     }
     /// Keeps `depth` requests under way until `count` have ended. Returns nanoseconds of each, and requests in a simulated second.
     fn run(&mut self, depth: usize, count: usize, mut next: impl FnMut(&mut Loop) -> (FlashOp, u32)) -> (f64, f64) {

@@ -445,6 +445,31 @@ impl Fil {
         }
         Ok(())
     }
+    /// The first `pages` flash pages of an extent were written before this layer was made: for a device that is opened again, whose data
+    /// is there and whose model is not. Reads take their time from then on, the rest of the extent may still be written, and the next
+    /// write to what is there begins it anew. Wear begins with the model.
+    ///
+    /// # Errors
+    /// [`FilError::OutOfRange`] when there is no such extent, or it has fewer flash pages.
+    ///
+    /// # Panics
+    /// When something of the extent was written since the layer was made.
+    pub fn assume_written(&mut self, extent: u32, pages: u32) -> Result<(), FilError> {
+        if extent >= self.extents() || pages > self.extent_pages() {
+            return Err(FilError::OutOfRange(extent.saturating_mul(self.extent_pages()), self.flash_pages()));
+        }
+        let first = extent * self.extent_pages();
+        assert!((first..first + self.extent_pages()).all(|page| !self.is_used(page)), "extent {extent} was written");
+        (first..first + pages).for_each(|page| self.set_used(page));
+        if extent >= self.config.fixed_extents {
+            let wide = pages.div_ceil(self.layout.per_page);
+            for column in 0..self.layout.width {
+                let rows = (wide + self.layout.width - 1 - column) / self.layout.width;
+                self.nand.assume_programmed(self.layout.block(extent, column), rows);
+            }
+        }
+        Ok(())
+    }
     /// Works up to a time, and appends what has ended until then.
     pub fn advance(&mut self, now_ns: u64, done: &mut Vec<FlashDone>) {
         self.run(now_ns, true);

@@ -10,6 +10,7 @@ use fulgurite_nand::{
     Violation,
 };
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -149,6 +150,11 @@ fn plane_of(g: Geometry, op: NandOp) -> Plane {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
     #[test]
     fn one_thing_at_a_time_and_each_once(
         parts in parts(),

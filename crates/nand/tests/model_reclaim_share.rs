@@ -47,7 +47,7 @@ fn share(planes: u32, width: u32) -> Share {
         random ^= random >> 7;
         random ^= random << 17;
         now += 4_000;
-        ask(&mut fil, now, FlashOp::Read, first + ((random >> 32) * u64::from(pages) >> 32) as u32);
+        ask(&mut fil, now, FlashOp::Read, first + (((random >> 32) * u64::from(pages)) >> 32) as u32);
         if i % 30 == 0 {
             ask(&mut fil, now, FlashOp::Write, first + written % pages);
             written += 1;

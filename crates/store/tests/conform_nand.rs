@@ -125,7 +125,7 @@ fn random(state: &mut u64, end: u32) -> u32 {
     *state ^= *state << 13;
     *state ^= *state >> 7;
     *state ^= *state << 17;
-    ((*state >> 32) * u64::from(end) >> 32) as u32
+    (((*state >> 32) * u64::from(end)) >> 32) as u32
 }
 
 fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {

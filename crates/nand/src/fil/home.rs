@@ -59,7 +59,7 @@ impl Fil {
         }
         self.program_complete(block);
     }
-    fn set_used(&mut self, flash_page: u32) {
+    pub(super) fn set_used(&mut self, flash_page: u32) {
         self.used[flash_page as usize / 64] |= 1 << (flash_page % 64);
     }
     /// Forgets that flash pages were written, whole words at a time where it can.
