@@ -162,7 +162,9 @@ impl Backend {
             }
             None => (region.arena().clone(), region.buffer_first(pair), capability.buffer_sectors),
         };
-        let requests = self.config.requests_max.max(capability.depth as usize).min(DEPTH_MAX);
+        // A queue that is not deep has no use for many: a chunk of 512 KiB is 128.
+        let requests = self.config.requests_max.min(capability.depth as usize * 128);
+        let requests = requests.max(capability.depth as usize).min(DEPTH_MAX);
         let queue = self.flash.open_queue(arena.clone(), requests, wake.clone())?;
         Ok(Port::new(region, pair, port::Buffer { arena, first, count }, queue, host))
     }
