@@ -254,7 +254,13 @@ impl NandQueue {
                 Err(_) => {
                     taken += 1;
                     let (tag, status) = (request.tag, FlashStatus::Ok);
-                    self.ended.push(FlashDone { tag, status, submitted_ns: now, done_ns: now, blocked_by_reclaim: false });
+                    self.ended.push(FlashDone {
+                        tag,
+                        status,
+                        submitted_ns: now,
+                        done_ns: now,
+                        blocked_by_reclaim: false,
+                    });
                 }
             }
         }
@@ -374,7 +380,9 @@ impl Queue for NandQueue {
         self.slots.depth()
     }
     fn bytes(&self) -> usize {
-        self.inner.bytes() + self.slots.bytes() + self.slots.depth() * (size_of::<Half>() + 2 * size_of::<FlashRequest>())
+        self.inner.bytes()
+            + self.slots.bytes()
+            + self.slots.depth() * (size_of::<Half>() + 2 * size_of::<FlashRequest>())
     }
 }
 

@@ -125,6 +125,11 @@ pub fn run(args: &LiveArgs) -> Result<()> {
             }
         }
     }
+    for row in &rows {
+        if let Some(nand) = row.nand {
+            report::print(&args.output, &format!("{}, {}: {}", row.workload, row.config, nand.sentence()))?;
+        }
+    }
     for row in rows.iter().filter(|row| suspect(row)) {
         session.note(format!(
             "{}, {}: faster than plain memory, which cannot be: something disturbed the run; repeat it.",

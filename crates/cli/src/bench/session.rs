@@ -12,9 +12,9 @@ use std::os::fd::AsFd;
 use super::image::Image;
 use crate::args::FlashArgs;
 use crate::checks::{self, FlashPath};
-use crate::child::{self, ChildHandle};
 use crate::child::pool::EXTENT_PAGES as POOL_EXTENT_PAGES;
 use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Spec};
+use crate::child::{self, ChildHandle};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::privileged::{Capabilities, Helper};
@@ -255,10 +255,10 @@ impl Session {
         let allowed = affinity::cores();
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
-        if device_core.is_none() && matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_)) && on_flash > 0 {
+        if device_core.is_none() && matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_)) && on_flash > 0
+        {
             notes.push(
-                "No core is left for the device: it shares one with a worker, so its latencies are longer."
-                    .into(),
+                "No core is left for the device: it shares one with a worker, so its latencies are longer.".into(),
             );
         }
         Ok(Session {

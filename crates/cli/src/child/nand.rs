@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::handle::open_shared;
 use super::pool;
 use super::protocol::{NandSpec, PoolSpec};
+use crate::report::table;
 
 /// A store wants so many extents at the least, to have some to choose from when it reclaims one.
 const EXTENTS_MIN: u32 = 128;
@@ -71,6 +72,20 @@ impl NandCounts {
             energy_nj: self.energy_nj - before.energy_nj,
             violations: self.violations - before.violations,
         }
+    }
+    /// For people.
+    pub fn sentence(self) -> String {
+        let share = |of: u64, all: u64| table::percent(of as f64 / all.max(1) as f64);
+        format!(
+            "{} of {} reads of flash pages found an erase, or work of the store's own, of their plane before them; {} programs \
+             ({} of their room stayed empty), {} erases, {:.1} µJ a request to it",
+            share(self.blocked_by_reclaim, self.page_reads),
+            table::number(self.page_reads as f64),
+            table::number(self.programs as f64),
+            share(self.padded, self.padded + self.programs),
+            table::number(self.erases as f64),
+            self.energy_nj as f64 / 1000.0 / (self.page_reads + self.programs).max(1) as f64
+        )
     }
     /// The same of two runs.
     pub fn and(self, other: NandCounts) -> NandCounts {

@@ -17,12 +17,7 @@ use crate::pool::open::benchmark_id;
 pub const EXTENT_PAGES: u32 = 512;
 
 /// Makes a pool of a medium, and writes the data to it. As a cache, as the flat media beside it: nothing old is kept.
-pub fn filled(
-    medium: &Arc<dyn Flash>,
-    spec: &PoolSpec,
-    bytes: u64,
-    extent_pages: u32,
-) -> Result<Arc<dyn Flash>> {
+pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages: u32) -> Result<Arc<dyn Flash>> {
     let subpages = u32::try_from(bytes / SUBPAGE_BYTES as u64).context("more data than a pool can hold")?;
     let geometry = Geometry::new(medium.subpages().min(spec.flash_pages), extent_pages, Some(subpages))?;
     Pool::format(medium, geometry, benchmark_id()?, 0)?;
