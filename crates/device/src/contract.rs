@@ -2,6 +2,7 @@
 
 use fulgurite_flash::FrameContract;
 
+use crate::cached::CachedFlash;
 use crate::host::DeviceFlash;
 
 // SAFETY: a command names the frame of a request that is in flight, for the same operation. It is in flight until the firmware has
@@ -12,3 +13,8 @@ use crate::host::DeviceFlash;
 // frames are copied from and to the data buffer by the queue's owner, in `flush` and in `poll`. A request whose time is over is
 // completed only where it was a copy. A queue that is dropped waits until all of its requests have ended, or the device has let go.
 unsafe impl FrameContract for DeviceFlash {}
+
+// SAFETY: what the buffer does at once it does by copies on the queue's owner's thread, in `flush` and in `poll`, between the submission of
+// the request and the return of its completion; what is passed on names the same frame for the same operation, and the medium within
+// keeps the contract itself. The buffer's own queue has an arena of its own.
+unsafe impl FrameContract for CachedFlash {}

@@ -19,6 +19,7 @@ use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, arch, clock};
 
+use crate::cached::CachedFlash;
 use crate::entry::SECTOR_BYTES;
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
 use crate::region::{DeviceStatus, Region};
@@ -193,7 +194,16 @@ impl Device {
         let pool = Some(store.layer().clone());
         Device::over(Medium { flash: Arc::new(store), pool }, config)
     }
-    fn over(medium: Medium, config: DeviceConfig) -> Result<Device, OpenError> {
+    fn over(mut medium: Medium, config: DeviceConfig) -> Result<Device, OpenError> {
+        let cached = config.firmware.write_cache;
+        if cached > 0 && medium.pool.is_some() {
+            // A sync would name a state that is not in the store yet.
+            let source = std::io::Error::other("a store places writes together by itself; start it without one");
+            return Err(OpenError::System { what: "put a write buffer before a store", source });
+        }
+        if cached > 0 {
+            medium.flash = Arc::new(CachedFlash::new(medium.flash, cached)?);
+        }
         // A number that no two starts share: time, and an address that the kernel chose at random.
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&medium.flash).cast::<()>().addr() as u64);

@@ -57,6 +57,8 @@ impl Features {
     pub const KEEPS_WRITES: Features = Features(4);
     /// Data are moved by the device's processor, never by a device of its own behind it: nothing touches memory after its process has ended.
     pub const MOVES_BY_CPU: Features = Features(8);
+    /// Writes complete when they are in the device's volatile buffer ([`crate::CachedFlash`]).
+    pub const CACHED_WRITES: Features = Features(16);
 
     /// Whether all of these are there.
     #[must_use]
