@@ -271,10 +271,12 @@ pub struct OutputArgs {
 /// The flash and the memory in front of it.
 #[derive(Clone, Debug, Args)]
 pub struct FlashArgs {
-    /// `emulated` (a device thread on another core), `memory`, or the path of a file or block device, whose contents are lost.
+    /// `emulated` (a thread on another core plays a device of fixed latencies), `nand:PROFILE` (a device with a store over the model of
+    /// NAND: slc, mlc, tlc, pcm, nvmm or a TOML file), `device:SOCKET` (that of `fulgurite device serve`), `memory`, or the path of a
+    /// file or block device. What it holds is lost.
     #[arg(
         long,
-        value_name = "emulated|memory|FILE",
+        value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE",
         default_value = "emulated",
         value_parser = values::flash,
         value_hint = ValueHint::FilePath
@@ -293,7 +295,7 @@ pub struct FlashArgs {
     /// Latency of a write of the emulated device.
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
     pub write_latency: Duration,
-    /// Planes of the emulated device: how many requests it serves at once.
+    /// Planes of the emulated device, and of NAND that is built in: how many requests it serves at once.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub planes: u32,
     /// DRAM for everything that the runtime needs: a size, or a share of the data.

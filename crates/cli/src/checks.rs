@@ -124,6 +124,30 @@ pub fn nand_profile(choice: &NandChoice) -> Result<String> {
         Err(error) => bad_input!("{choice}: {error}"),
     }
 }
+/// A device listens there, for one process, with room for the data.
+fn device(socket: &Path, on_flash: u64, data_bytes: u64) -> Result<()> {
+    use fulgurite_device::Link as _;
+    let link = match fulgurite_device::SocketLink::connect(socket, false) {
+        Ok(link) => link,
+        Err(error) => bad_input!("--flash device:{}: {error}", socket.display()),
+    };
+    if on_flash > 1 {
+        bad_input!(
+            "--flash names a device, which one configuration at a time can use, and {on_flash} are to run beside each other; choose \
+             for example --config dram-only,fulgurite, and one of the --workers"
+        );
+    }
+    let has = u64::from(link.sectors()) << 12;
+    if has < data_bytes {
+        bad_input!(
+            "the device at {} has {}, and the data takes {}; serve a larger one, or choose less --data",
+            socket.display(),
+            format_bytes(has),
+            format_bytes(data_bytes)
+        );
+    }
+    Ok(())
+}
 /// Nobody writes so much to describe NAND.
 const NAND_FILE_MAX: u64 = 1 << 20;
 
@@ -134,8 +158,10 @@ pub fn flash(args: &FlashArgs, on_flash: u64, data_bytes: u64) -> Result<Option<
         if args.create {
             bad_input!("--create needs --flash FILE");
         }
-        if let FlashChoice::Nand(choice) = &args.flash {
-            nand_profile(choice)?;
+        match &args.flash {
+            FlashChoice::Nand(choice) => drop(nand_profile(choice)?),
+            FlashChoice::Device(socket) => device(socket, on_flash, data_bytes)?,
+            _ => {}
         }
         return Ok(None);
     };

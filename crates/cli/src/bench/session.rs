@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 
 use super::image::Image;
 use crate::args::FlashArgs;
+use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
 use crate::child::pool::EXTENT_PAGES as POOL_EXTENT_PAGES;
 use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Spec};
@@ -205,6 +206,12 @@ impl Session {
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
         let named = AtOnce::of(configs, ways);
         let largest = if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2) } else { data_bytes };
+        if named.pools > 0 && matches!(flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
+            bad_input!(
+                "a device has a store of its own, over which there is no other; leave pool and pool-unchecked out, or choose \
+                 another --flash"
+            );
+        }
         let flash_path = checks::flash(flash, named.guarded, largest)?;
         let scratch = checks::scratch(flash)?;
         checks::memory(named.memory_bytes(data_bytes, dram_bytes, flash_path.is_some()), data_bytes, &machine)?;
@@ -440,6 +447,10 @@ impl Session {
         let bytes = usize::try_from(u64::from(pages) * SUBPAGE_BYTES as u64)?;
         Ok(match self.flash.flash.clone() {
             FlashChoice::File(path) => self.flash_file_for(&path, config)?,
+            FlashChoice::Device(socket) => {
+                let image = crate::child::shared_path(image.arena().file().expect("a memfd"));
+                (DataSource::Device { socket, image }, Data::None)
+            }
             FlashChoice::Nand(choice) => {
                 let mut spec = NandSpec {
                     storage: PathBuf::new(),
@@ -469,7 +480,7 @@ impl Session {
     }
     /// Whether the data of a configuration lies in a device whose firmware has a store.
     pub fn in_device(&self, config: Config) -> bool {
-        config.guarded() && config != Config::FixedLatency && matches!(self.flash.flash, FlashChoice::Nand(_))
+        config.guarded() && config != Config::FixedLatency && matches!(self.flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_))
     }
     fn emulated(&self, storage: PathBuf) -> DataSource {
         DataSource::Emulated {

@@ -50,6 +50,10 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
             let made = nand::made(nand, pool, spec.region_bytes, spec.device_core)?;
             (made.device.clone() as Arc<dyn Flash>, made.device as Arc<dyn Flash>, None, Some(made.nand))
         }
+        (DataSource::Device { socket, image }, _) => {
+            let device: Arc<dyn Flash> = nand::attached(socket, image, spec.region_bytes)?;
+            (device.clone(), device, None, None)
+        }
         (_, pool) => {
             let (medium, file) = medium(&spec)?;
             let flash = match pool {
@@ -333,6 +337,12 @@ impl<W: Workload> Runner for Guarded<W> {
         // A walk over all data in an order of its own would miss at every step; what lies on the device after all dirty frames
         // were written back is the same data.
         let mut memory = match &self.spec.data {
+            DataSource::Device { .. } | DataSource::Nand(_) => {
+                self.runtime.write_back()?;
+                let memory = PlainMemory::new(Backed::HugePages)?;
+                pool::read_whole(&*self.flash, bytes, memory.arena()).context("the device cannot be read back")?;
+                memory
+            }
             _ if self.spec.pool.is_some() => {
                 self.runtime.write_back()?;
                 let memory = PlainMemory::new(Backed::HugePages)?;

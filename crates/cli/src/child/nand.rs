@@ -1,9 +1,10 @@
 //! A device of our own for a run: firmware with the journaled store over the NAND model, on a core beside the worker's.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig};
+use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig, SocketLink};
 use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Profile};
@@ -114,7 +115,7 @@ pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<
     let Some(planes) = spec.planes else { return divided(profile, pages, extent_pages) };
     let mut last = None;
     for sixteenths in SIXTEENTHS {
-        let scaled = profile.clone().scaled(needed * sixteenths / 16, planes)?;
+        let scaled = profile.scaled(needed * sixteenths / 16, planes)?;
         match divided(scaled, pages, extent_pages) {
             Ok(fitted) => return Ok(fitted),
             Err(error) => last = Some(error),
@@ -135,12 +136,12 @@ fn divided(profile: Profile, pages: u32, extent_pages: Option<u32>) -> Result<(P
         // As wide as leaves the store enough extents: a write goes to many planes at a time.
         None => widths
             .filter(|width| u64::from(*width) * per_block * u64::from(EXTENTS_MIN) <= u64::from(pages))
-            .last()
+            .next_back()
             .unwrap_or(1),
     };
     let config =
         FilConfig { planes_per_extent: width, extent_pages: extent_pages.unwrap_or(0), ..FilConfig::default() };
-    let fil = Fil::new(profile.clone(), config)?;
+    let fil = Fil::new(profile, config)?;
     if fil.flash_pages() < pages {
         bail!(
             "the NAND has room for {}, and the data with what a store needs beside takes {}; take one with more \
@@ -168,6 +169,26 @@ pub fn flash_pages(spec: &NandSpec, pages: u32) -> Result<u32> {
 pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
     let (profile, config) = fitted(spec, pages, None)?;
     Ok(Fil::new(profile, config)?.bytes() as u64)
+}
+
+/// The device that listens at a socket, with the data in it. Data are copied: the runtime's frames are its own.
+///
+/// # Errors
+/// When nobody listens there, it has too little room, or a write fails.
+pub fn attached(socket: &Path, image: &Path, region_bytes: u64) -> Result<Arc<DeviceFlash>> {
+    let link = SocketLink::connect(socket, false)?;
+    let device = DeviceFlash::over(Arc::new(link), HostConfig::default());
+    let subpages = u32::try_from(region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
+    if device.subpages() < subpages {
+        bail!(
+            "the device at {} has {}, and the data takes {}; serve a larger one, or choose less --data",
+            socket.display(),
+            format_bytes(u64::from(device.subpages()) << 12),
+            format_bytes(region_bytes)
+        );
+    }
+    pool::fill(&device, image, subpages)?;
+    Ok(Arc::new(device))
 }
 
 /// A device that was filled: the driver that the runtime sees, and the NAND under it.

@@ -1,5 +1,6 @@
 //! A pool made for a run: formatted, filled with the data, read back in the end.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
@@ -25,16 +26,21 @@ pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages
     config.durability = Durability::Cache;
     config.unchecked = spec.unchecked;
     let flash = Pool::open(medium.clone(), config)?.0.into_flash();
-    let image = Arena::shared(open_shared(&spec.image)?)?;
+    fill(&flash, &spec.image, subpages)?;
+    Ok(Arc::new(flash))
+}
+
+/// Writes so many subpages of an image to a flash.
+pub fn fill(flash: &dyn Flash, image: &Path, subpages: u32) -> Result<()> {
+    let image = Arena::shared(open_shared(image)?)?;
     let mut rest = 0..subpages;
-    Mover::new(&flash)?.write(|page| {
+    Mover::new(flash)?.write(|page| {
         let next = rest.next();
         if let Some(subpage) = next {
             image.read(subpage as usize * SUBPAGE_BYTES, page);
         }
         Ok(next)
-    })?;
-    Ok(Arc::new(flash))
+    })
 }
 
 /// Reads the first `bytes` of a flash into an arena.

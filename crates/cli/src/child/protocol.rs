@@ -124,6 +124,13 @@ pub enum DataSource {
     },
     /// A device of our own over this memory, filled by the process itself.
     Nand(NandSpec),
+    /// A device in another process, filled from the image.
+    Device {
+        /// Its socket.
+        socket: PathBuf,
+        /// The image.
+        image: PathBuf,
+    },
     /// A file or block device as flash, written from the image.
     File {
         /// Its path.

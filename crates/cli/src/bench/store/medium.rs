@@ -120,7 +120,7 @@ impl Judged {
                 };
                 let extent_pages = geometry(self.bytes)?.extent_pages;
                 let (profile, config) = child::nand::fitted(&spec, subpages, Some(extent_pages))?;
-                let cells = fulgurite_nand::Fil::new(profile.clone(), config)?.flash_pages();
+                let cells = fulgurite_nand::Fil::new(profile, config)?.flash_pages();
                 On::Held(Arc::new(NandFlash::new(Arc::new(MemoryFlash::new(cells)?), profile, config)?))
             }
             FlashChoice::Device(_) => unreachable!("refused when it was judged"),
