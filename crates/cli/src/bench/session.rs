@@ -480,7 +480,9 @@ impl Session {
     }
     /// Whether the data of a configuration lies in a device whose firmware has a store.
     pub fn in_device(&self, config: Config) -> bool {
-        config.guarded() && config != Config::FixedLatency && matches!(self.flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_))
+        config.guarded()
+            && config != Config::FixedLatency
+            && matches!(self.flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_))
     }
     fn emulated(&self, storage: PathBuf) -> DataSource {
         DataSource::Emulated {

@@ -135,8 +135,7 @@ fn divided(profile: Profile, pages: u32, extent_pages: Option<u32>) -> Result<(P
         Some(pages) => widths.find(|width| u64::from(*width) * per_block >= u64::from(pages)).unwrap_or(planes),
         // As wide as leaves the store enough extents: a write goes to many planes at a time.
         None => widths
-            .filter(|width| u64::from(*width) * per_block * u64::from(EXTENTS_MIN) <= u64::from(pages))
-            .next_back()
+            .rfind(|width| u64::from(*width) * per_block * u64::from(EXTENTS_MIN) <= u64::from(pages))
             .unwrap_or(1),
     };
     let config =
