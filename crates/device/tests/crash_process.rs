@@ -142,11 +142,11 @@ fn a_device_on_a_file_is_killed_and_every_acknowledged_write_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), false);
     let flash = process.flash(None);
+    let frames = arena(8);
+    let mut queue = Driver::new(&flash, &frames, 8);
     let stop = Arc::new(AtomicBool::new(false));
     let killed = killer(process, seed, stop.clone());
     let mut random = Random(seed ^ 1);
-    let frames = arena(8);
-    let mut queue = Driver::new(&flash, &frames, 8);
     let mut written: BTreeMap<u32, u64> = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
         let first = random.below(u64::from(SECTORS) - 8) as u32;
@@ -185,11 +185,11 @@ fn a_device_on_the_store_is_killed_and_every_acknowledged_flush_is_there() {
     let directory = tempfile::tempdir().unwrap();
     let process = Process::start(directory.path(), true);
     let mut flash = process.flash(None);
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 4);
     let stop = Arc::new(AtomicBool::new(false));
     let killed = killer(process, seed, stop.clone());
     let mut random = Random(seed ^ 1);
-    let frames = arena(4);
-    let mut queue = Driver::new(&flash, &frames, 4);
     // What was flushed, and what may be there instead because it was written since, in this order.
     let mut flushed: BTreeMap<u32, u64> = BTreeMap::new();
     let mut since: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
