@@ -1,5 +1,5 @@
-//! *Goal:* the device takes as long as its profile says, alone and under load, within 1% of the closed forms.
-//! *Method:* one request alone; streams of requests that keep one resource busy all the time, so that its rate is known: the arrays of
+//! Goal: the device takes as long as its profile says, alone and under load, within 1% of the closed forms.
+//! Method: one request alone; streams of requests that keep one resource busy all the time, so that its rate is known: the arrays of
 //! planes, a bus, a plane with one register and with two. Built-in profiles, and bus rates of 330, 400 and 800 MB/s.
 
 use fulgurite_nand::{Block, Command, Done, Nand, NandOp, Plane, Profile, Status};

@@ -1,6 +1,6 @@
-//! *Goal:* blocks fail near the limits that were drawn for them and never work again; bits go wrong more often in worn blocks, are
+//! Goal: blocks fail near the limits that were drawn for them and never work again; bits go wrong more often in worn blocks, are
 //! corrected while they can be, and are told of when not; the layer above replaces failed blocks and says which writes failed.
-//! *Method:* blocks are erased and programmed until they fail, and compared with their limits; a small device is written over and over
+//! Method: blocks are erased and programmed until they fail, and compared with their limits; a small device is written over and over
 //! until it is worn out.
 
 use fulgurite_nand::{

@@ -1,6 +1,6 @@
-//! *Goal:* one busy die blocks requests for all others while only the head of the FTL queue is looked at; longer die queues make that
+//! Goal: one busy die blocks requests for all others while only the head of the FTL queue is looked at; longer die queues make that
 //! rarer, and requests that may pass it remove it (NVMM, "Nonvolatile Main Memory System Architecture").
-//! *Method:* many requests for one die come together with reads of others; the reads' times are compared.
+//! Method: many requests for one die come together with reads of others; the reads' times are compared.
 
 use fulgurite_nand::{Command, Done, Nand, NandOp, Plane, Profile};
 

@@ -1,7 +1,7 @@
-//! *Goal:* the share of reads that are blocked by reclaim is what the model says it must be, and falls with the number of planes: at the
+//! Goal: the share of reads that are blocked by reclaim is what the model says it must be, and falls with the number of planes: at the
 //! same traffic, four times the planes block about a quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with
 //! 1 TB).
-//! *Method:* random reads and a steady stream of writes that goes round a device of scaled capacity, 64 and 256 planes of the same size;
+//! Method: random reads and a steady stream of writes that goes round a device of scaled capacity, 64 and 256 planes of the same size;
 //! extents across all planes and across a few. The share that is found is compared with the time that planes are being erased.
 
 use fulgurite_nand::{Fil, FilConfig, FlashDone, FlashOp, FlashRequest, Profile};

@@ -1,6 +1,6 @@
-//! *Goal:* the store, as it is, runs on NAND: what it writes, in the order in which it does, keeps the rules of NAND through the flash
+//! Goal: the store, as it is, runs on NAND: what it writes, in the order in which it does, keeps the rules of NAND through the flash
 //! interface layer, and is all there afterwards.
-//! *Method:* the store's state machine over the model of a small device, its requests ending when the model says. Data is written in
+//! Method: the store's state machine over the model of a small device, its requests ending when the model says. Data is written in
 //! batches that overtake each other, synced, overwritten until reclaim, checkpoints and anchors have gone round; now and then the pool is
 //! recovered from what was written. Pages of NAND of 4 and of 16 KiB, writes that end in the buffer and in the array.
 

@@ -1,0 +1,111 @@
+//! Goal: workloads run on a device of our own, by profile, and do the same work there as in plain memory; what its NAND did is in the
+//! results; a profile or a device that cannot be is refused by name before anything is created.
+//! Method: run `bench live` with `--flash nand:..` at small sizes, on a built-in profile and on one in a file, and read the JSON; run it
+//! with each bad profile, and look at code, message and directory.
+
+use std::path::Path;
+use std::process::Command;
+
+use quick::{bench_and_table, number, rows, whole};
+
+#[path = "common/quick.rs"]
+mod quick;
+
+const SMALL: [&str; 10] =
+    ["--data", "48M", "--dram", "8M", "--rounds", "2", "--round-time", "20ms", "--planes", "16"];
+
+fn live<'w>(flash: &'w str, more: &[&'w str]) -> Vec<&'w str> {
+    [&["bench", "live", "--flash", flash], &SMALL[..], more].concat()
+}
+
+#[test]
+fn workloads_do_the_same_work_on_nand() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = live(
+        "nand:slc",
+        &["--workload", "array-swap,tatp,tpcc", "--config", "dram-only,fulgurite,flash-sync,fixed-latency"],
+    );
+    let (json, drawing, table) = bench_and_table(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    assert_eq!(rows.len(), 3 * 4);
+    for row in rows {
+        let on_nand = ["fulgurite", "flash-sync"].contains(&row["config"].as_str().unwrap());
+        let first = rows.iter().find(|other| other["workload"] == row["workload"]).unwrap();
+        assert_eq!(row["work_hash"], first["work_hash"], "{row}");
+        assert_eq!(row["nand"].is_object(), on_nand, "{row}");
+        if on_nand {
+            let nand = &row["nand"];
+            // Every flash page that the host misses is read, and the store reads its own beside.
+            assert!(number(nand, "page_reads") >= number(row, "device_reads") * 0.5, "{row}");
+            assert!(number(nand, "blocked_by_reclaim") <= number(nand, "page_reads"), "{row}");
+            assert!(number(nand, "reads") > 0.0 && number(nand, "energy_nj") > 0.0, "{row}");
+            assert_eq!(number(nand, "violations"), 0.0, "{row}");
+            assert!(row["flash"].as_str().unwrap().contains("NAND"), "{row}");
+        }
+    }
+    let written = rows.iter().filter(|row| row["workload"] == "array-swap" && row["nand"].is_object());
+    assert!(written.clone().all(|row| number(&row["nand"], "programs") > 0.0));
+    assert_eq!(written.count(), 2);
+    assert!(table.contains("of their plane before them"), "{table}");
+}
+
+/// The text of a built-in profile, from the sources.
+fn profile(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../nand/profiles/{name}.toml"));
+    std::fs::read_to_string(path).expect("it is a part of the sources")
+}
+
+#[test]
+fn a_profile_in_a_file_is_taken_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    // The built-in one under another name: its geometry is not scaled, and is large enough.
+    std::fs::write(directory.path().join("mine.toml"), profile("slc")).unwrap();
+    let words = live("nand:mine.toml", &["--workload", "tatp", "--config", "dram-only,fulgurite"]);
+    let (json, ..) = bench_and_table(directory.path(), &words);
+    let rows = rows(&json, "rows");
+    assert_eq!(rows.len(), 2);
+    assert_eq!(rows[0]["work_hash"], rows[1]["work_hash"]);
+}
+
+#[test]
+fn what_cannot_be_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    let text = profile("slc");
+    write("unknown.toml", &text.replacen("channels", "chanels", 1));
+    write("more.toml", &format!("colour = \"red\"\n{text}"));
+    let line = text.lines().find(|line| line.starts_with("read = ")).expect("the profile says how long a read takes");
+    write("unit.toml", &text.replacen(line, "read = \"25\"", 1));
+    write("none.toml", "");
+    std::fs::create_dir(directory.path().join("directory.toml")).unwrap();
+    let before = std::fs::read_dir(directory.path()).unwrap().count();
+    for (flash, more, parts) in [
+        ("nand:", &[][..], &["slc", "mlc"][..]),
+        ("nand:mcl", &[], &["did you mean \"mlc\""]),
+        ("nand:missing.toml", &[], &["missing.toml", "cannot be read"]),
+        ("nand:directory.toml", &[], &["directory.toml", "no regular file"]),
+        ("nand:unknown.toml", &[], &["unknown.toml", "chanels"]),
+        ("nand:more.toml", &[], &["more.toml", "colour"]),
+        ("nand:unit.toml", &[], &["unit.toml", "25"]),
+        ("nand:none.toml", &[], &["none.toml", "geometry"]),
+        ("nand:slc", &["--create"], &["--create"]),
+        ("nand:slc", &["--config", "fulgurite,pool"], &["store of its own"]),
+        ("device:", &[], &["no socket"]),
+        ("device:missing.sock", &[], &["missing.sock"]),
+        ("device:directory.toml", &[], &["directory.toml"]),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+            .args(live(flash, more))
+            .current_dir(directory.path())
+            .env("TMPDIR", directory.path())
+            .output()
+            .expect("the program starts");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{flash}: {message}");
+        for part in parts {
+            assert!(message.contains(part), "{flash}: the message lacks \"{part}\": {message}");
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), before, "{flash} created something");
+    }
+}
