@@ -1,0 +1,597 @@
+//! The flash interface layer: takes reads, writes and flushes of flash pages of 4 KiB, and makes NAND's operations of them.
+//!
+//! What it expects of its caller is what the journaled store does: an extent is written in ascending order, about; each of its flash
+//! pages once; and it is used again only as a whole, from its beginning. The first write to a flash page that was written before tells
+//! that its extent *begins anew*: all its blocks are erased, and what was in it is gone. Only the first extents
+//! ([`FilConfig::fixed_extents`]: the store's superblock) are rewritten in place.
+//!
+//! What becomes of a write:
+//!
+//! * It belongs to a page of NAND, its *home* (drawn in `layout.rs`). A home is programmed when all its flash pages are here and all
+//!   homes before it in its block are programmed.
+//! * Until then it is *held* in the buffer. After [`FilConfig::hold_ns`], or at a flush, what is held is programmed in the *log*, some
+//!   blocks of each plane that take pages of NAND with anything in them: so it is durable, and its request ends. It stays held: when what
+//!   was missing comes, its home is programmed all the same, and what is in the log is dead.
+//! * When more is held than the buffer takes, what is held longest is programmed at home, and homes before it that are incomplete are
+//!   programmed with what there is: *padded*. A flash page that comes later than that is *late*: it stays in the log.
+//! * Flash pages of fixed extents have their place in the log alone.
+//!
+//! A block of the log is erased when nothing in it counts any more; what still counts in the block that is due is moved. A block that
+//! fails at a program or an erase is replaced by a spare one when its extent begins anew; until then writes to it fail, and the
+//! store writes elsewhere.
+//!
+//! Invariants: each request ends exactly once; pages of a block are programmed in order, never twice between erases (the model under
+//! it checks that at each one); a flush ends after all programs of what was written before it; nothing is allocated for a request
+//! once the tables have grown to what is held at a time.
+//!
+//! Not here: the data. Whoever drives it moves the data, when a write is submitted at the latest, and has it where reads find it.
+
+mod home;
+mod layout;
+mod log;
+
+use std::collections::{HashMap, VecDeque};
+
+use foldhash::fast::FixedState;
+
+use crate::counters::FilCounters;
+use crate::geometry::{GeometryError, NandPage};
+use crate::nand::{Command, Done, Nand, NandOp, Status};
+use crate::profile::Profile;
+use crate::slots::{NONE, Slots};
+use home::Held;
+use layout::Layout;
+use log::{Log, Pending};
+
+/// The most flash pages in a page of NAND.
+const PER_PAGE_MAX: usize = 4;
+/// Bytes of a flash page.
+const FLASH_PAGE_BYTES: u32 = 4096;
+
+/// What is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum FlashOp {
+    /// Read a flash page.
+    Read,
+    /// Write a flash page.
+    Write,
+    /// Make durable all writes submitted before. The flash page is ignored.
+    Flush,
+}
+
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashRequest {
+    /// Comes back when it has ended.
+    pub tag: u64,
+    /// What to do.
+    pub op: FlashOp,
+    /// Which flash page.
+    pub flash_page: u32,
+    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that. `false` where it is not known.
+    pub reclaim: bool,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FlashStatus {
+    /// Well.
+    Ok,
+    /// Well, after so many bits were corrected.
+    Corrected(u32),
+    /// It cannot be read: more bits are wrong than can be corrected.
+    Uncorrectable,
+    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere.
+    WriteFailed,
+}
+
+/// The end of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FlashDone {
+    /// The request's tag.
+    pub tag: u64,
+    /// How it went.
+    pub status: FlashStatus,
+    /// When it was submitted.
+    pub submitted_ns: u64,
+    /// When it had ended.
+    pub done_ns: u64,
+    /// A read that found an erase, or another request of reclaim, of its plane before it.
+    pub blocked_by_reclaim: bool,
+}
+
+/// How the layer works.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FilConfig {
+    /// Planes that an extent lies across; a part of all planes without rest. 0 for all of them.
+    pub planes_per_extent: u32,
+    /// Flash pages of an extent, no more than its blocks hold; what they hold beyond that is not used. 0 for all of it.
+    pub extent_pages: u32,
+    /// Extents at the beginning whose flash pages are rewritten in place. The store has one, with its superblock; its anchors are
+    /// written as streams, and their extents used from the beginning again.
+    pub fixed_extents: u32,
+    /// Blocks of each plane for the log, 2 at least.
+    pub log_blocks: u32,
+    /// Blocks of each plane that replace bad ones.
+    pub spare_blocks: u32,
+    /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when they are programmed.
+    pub cached_writes: bool,
+    /// Flash pages that may be held.
+    pub buffer_pages: u32,
+    /// How long a write is held back for its neighbours or predecessors before it goes to the log, in nanoseconds.
+    pub hold_ns: u64,
+    /// Requests at a time.
+    pub depth: usize,
+    /// All that is random about the device follows from it.
+    pub seed: u64,
+}
+
+impl Default for FilConfig {
+    fn default() -> Self {
+        FilConfig {
+            planes_per_extent: 0,
+            extent_pages: 0,
+            fixed_extents: 1,
+            log_blocks: 2,
+            spare_blocks: 1,
+            cached_writes: false,
+            buffer_pages: 1024,
+            hold_ns: 50_000,
+            depth: 4096,
+            seed: 1,
+        }
+    }
+}
+
+/// Why there is no such layer, or a request was not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FilError {
+    /// Planes do not divide.
+    #[error(
+        "an extent across {width} planes does not divide {planes} planes; choose a part of them without rest, or 0 for all"
+    )]
+    Width {
+        /// Asked for.
+        width: u32,
+        /// There are.
+        planes: u32,
+    },
+    /// Extents do not fit.
+    #[error(
+        "an extent of {asked} flash pages does not fit its blocks, which hold {whole}; choose at most that, or more planes to an extent"
+    )]
+    Extent {
+        /// Asked for.
+        asked: u64,
+        /// The blocks of an extent hold.
+        whole: u64,
+    },
+    /// Blocks are too few.
+    #[error(
+        "a plane has {good} good blocks and {needed} are needed; choose more blocks_per_plane, or fewer for the log and to spare"
+    )]
+    Blocks {
+        /// Good ones of the plane with the fewest.
+        good: u32,
+        /// Needed at least.
+        needed: u32,
+    },
+    /// Nothing at a time.
+    #[error("{0} requests at a time cannot be; choose 1 to 1,000,000")]
+    Depth(usize),
+    /// The device cannot be.
+    #[error(transparent)]
+    Geometry(#[from] GeometryError),
+    /// As many requests are under way as may be.
+    #[error("as many requests are under way as may be; wait until one has ended")]
+    Full,
+    /// No such flash page.
+    #[error("flash page {0} does not exist; there are {1}")]
+    OutOfRange(u32, u32),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Request {
+    tag: u64,
+    submitted: u64,
+    write: bool,
+}
+
+/// A page of NAND that is being programmed.
+#[derive(Clone, Copy, Debug)]
+struct Program {
+    /// Flash pages in it; [`NONE`] for padding.
+    pages: [u32; PER_PAGE_MAX],
+    /// Requests that end with it.
+    requests: [u32; PER_PAGE_MAX],
+    /// It is their home; else the log.
+    home: bool,
+    epoch: u64,
+    generation: u32,
+    tries: u32,
+}
+impl Default for Program {
+    fn default() -> Self {
+        let none = [NONE; PER_PAGE_MAX];
+        Program { pages: none, requests: none, home: false, epoch: 0, generation: 0, tries: 0 }
+    }
+}
+
+/// Programs between two flushes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Epoch {
+    outstanding: u32,
+    flush: Option<u32>,
+}
+
+/// What an operation of NAND is for: in the upper bits of its tag, above the number of what it serves.
+mod purpose {
+    pub const READ: u64 = 0;
+    pub const PROGRAM: u64 = 1 << 32;
+    pub const ERASE: u64 = 2 << 32;
+    pub const MOVE: u64 = 3 << 32;
+    pub const MASK: u64 = 3 << 32;
+}
+
+/// The layer.
+#[derive(Debug)]
+pub struct Fil {
+    config: FilConfig,
+    nand: Nand,
+    layout: Layout,
+    log: Log,
+    requests: Slots<Request>,
+    programs: Slots<Program>,
+    /// Flash pages that were written since their extent began, a bit each.
+    used: Vec<u64>,
+    /// Of each extent: flash pages of it that are held or in the log.
+    exceptions: Vec<u32>,
+    /// Of each extent: how often it began.
+    generations: Vec<u32>,
+    /// What is held, by its home.
+    held: HashMap<u32, Held, FixedState>,
+    held_pages: u32,
+    /// Homes in the order in which the first of them came to be held; some may be programmed by now.
+    order: VecDeque<u32>,
+    /// What goes to the log when its time has come; some may be programmed by now.
+    pending: VecDeque<Pending>,
+    /// Programs by flush: the last is open.
+    epochs: VecDeque<Epoch>,
+    /// The number of the first.
+    first_epoch: u64,
+    now: u64,
+    done: Vec<FlashDone>,
+    nand_done: Vec<Done>,
+    counters: FilCounters,
+    /// Operations of NAND that one request may bring about at the most.
+    reserve: usize,
+}
+
+impl Fil {
+    /// A layer over a new device, where nothing was written.
+    ///
+    /// # Errors
+    /// When the device does not divide so.
+    pub fn new(profile: Profile, config: FilConfig) -> Result<Fil, FilError> {
+        if !(1..=1_000_000).contains(&config.depth) {
+            return Err(FilError::Depth(config.depth));
+        }
+        let g = profile.geometry;
+        let config = FilConfig { buffer_pages: config.buffer_pages.clamp(16, 1 << 20), ..config };
+        // An extent that begins, homes that are padded, what goes to the log, and what is moved there.
+        let moved = g.pages_per_block() * g.flash_pages_per_page();
+        let reserve = (g.planes() + g.pages_per_block() + moved + 2 * config.buffer_pages + 64) as usize;
+        let depth = config.depth + 2 * reserve;
+        let nand = Nand::new(profile, depth, config.seed);
+        let (layout, log) = Layout::new(&nand, &config)?;
+        let (extents, flash_pages) = (layout.extents as usize, layout.flash_pages() as usize);
+        Ok(Fil {
+            log: Log::new(g, log),
+            requests: Slots::new(config.depth),
+            programs: Slots::new(depth),
+            used: vec![0; flash_pages.div_ceil(64)],
+            exceptions: vec![0; extents],
+            generations: vec![0; extents],
+            held: HashMap::with_capacity_and_hasher(config.buffer_pages as usize, FixedState::default()),
+            held_pages: 0,
+            order: VecDeque::with_capacity(1024),
+            pending: VecDeque::with_capacity(1024),
+            epochs: VecDeque::from([Epoch::default()]),
+            first_epoch: 0,
+            now: 0,
+            done: Vec::with_capacity(config.depth),
+            nand_done: Vec::with_capacity(depth),
+            counters: FilCounters::default(),
+            reserve,
+            config,
+            nand,
+            layout,
+        })
+    }
+
+    // ---- what it is ----
+
+    /// Flash pages that it offers.
+    #[must_use]
+    pub fn flash_pages(&self) -> u32 {
+        self.layout.flash_pages()
+    }
+    /// Flash pages of an extent: the store above must have extents of this size.
+    #[must_use]
+    pub fn extent_pages(&self) -> u32 {
+        self.layout.extent_pages
+    }
+    /// Extents.
+    #[must_use]
+    pub fn extents(&self) -> u32 {
+        self.layout.extents
+    }
+    /// Spare blocks that are left.
+    #[must_use]
+    pub fn spare_blocks(&self) -> usize {
+        self.layout.spares()
+    }
+    /// How it works.
+    #[must_use]
+    pub fn config(&self) -> &FilConfig {
+        &self.config
+    }
+    /// The device below.
+    #[must_use]
+    pub fn nand(&self) -> &Nand {
+        &self.nand
+    }
+    /// The device below, to have it note what is busy ([`Nand::record_spans`]). It may not be advanced or given requests.
+    pub fn nand_mut(&mut self) -> &mut Nand {
+        &mut self.nand
+    }
+    /// What it has done.
+    #[must_use]
+    pub fn counters(&self) -> &FilCounters {
+        &self.counters
+    }
+    /// Requests that have not ended, or whose end was not fetched.
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.requests.taken() + self.done.len()
+    }
+    /// Flash pages that are held.
+    #[must_use]
+    pub fn held_pages(&self) -> u32 {
+        self.held_pages
+    }
+    /// The time up to which it has worked.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now
+    }
+    /// DRAM that it takes, the model of the device included.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.nand.bytes()
+            + self.layout.bytes()
+            + self.log.bytes()
+            + self.used.len() * 8
+            + self.exceptions.len() * 8
+            + self.held.capacity() * (size_of::<Held>() + 8)
+            + (self.programs.room() + self.programs.taken()) * (size_of::<Program>() + size_of::<Done>() + 4)
+            + self.config.depth * (size_of::<Request>() + size_of::<FlashDone>() + 4)
+    }
+
+    // ---- requests ----
+
+    /// Takes a request at a time; a time before that of an earlier call counts as that. Requests of one batch have the same time, and
+    /// [`Fil::advance`] is called behind them: what is gathered is what came before that.
+    ///
+    /// # Errors
+    /// [`FilError::Full`] when too many are under way, [`FilError::OutOfRange`] where there is no such flash page. Nothing has
+    /// happened then.
+    pub fn submit(&mut self, now_ns: u64, request: FlashRequest) -> Result<(), FilError> {
+        let FlashRequest { tag, op, flash_page, reclaim } = request;
+        if op != FlashOp::Flush && flash_page >= self.flash_pages() {
+            return Err(FilError::OutOfRange(flash_page, self.flash_pages()));
+        }
+        // What is due at this very time waits for the batch that it may belong to.
+        self.run(now_ns, false);
+        // A read is one operation at the most.
+        let reserve = if op == FlashOp::Read { self.reserve } else { 2 * self.reserve };
+        if self.nand.room() < reserve {
+            return Err(FilError::Full);
+        }
+        let write = op == FlashOp::Write;
+        let number = self.requests.take(Request { tag, submitted: self.now, write }).ok_or(FilError::Full)?;
+        match op {
+            FlashOp::Read => self.read(number, flash_page, reclaim),
+            FlashOp::Write => self.write(number, flash_page, reclaim),
+            FlashOp::Flush => self.flush(number),
+        }
+        Ok(())
+    }
+    /// Nothing in an extent is needed any more: its blocks are erased now, not when it is written again. The caller must have no
+    /// requests for it under way. A fixed extent is left as it is.
+    ///
+    /// # Errors
+    /// When there is no such extent, or too much is under way.
+    pub fn discard(&mut self, now_ns: u64, extent: u32) -> Result<(), FilError> {
+        if extent >= self.extents() {
+            return Err(FilError::OutOfRange(extent.saturating_mul(self.extent_pages()), self.flash_pages()));
+        }
+        self.run(now_ns, false);
+        if self.nand.room() < self.reserve {
+            return Err(FilError::Full);
+        }
+        if extent >= self.config.fixed_extents {
+            self.begin(extent);
+        }
+        Ok(())
+    }
+    /// Works up to a time, and appends what has ended until then.
+    pub fn advance(&mut self, now_ns: u64, done: &mut Vec<FlashDone>) {
+        self.run(now_ns, true);
+        done.append(&mut self.done);
+    }
+    /// When to call [`Fil::advance`] again: something may have ended then, or must be begun. None while nothing is under way.
+    #[must_use]
+    pub fn next_event_ns(&self) -> Option<u64> {
+        if !self.done.is_empty() {
+            return Some(self.now);
+        }
+        let due = self.pending.front().map(|pending| pending.due);
+        [due, self.nand.next_event_ns()].into_iter().flatten().min()
+    }
+    /// Checks that what it keeps agrees.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check(&self) {
+        self.nand.check();
+        let held: u32 = self.held.values().map(|held| held.present.count_ones()).sum();
+        assert_eq!(held, self.held_pages, "flash pages that are held");
+        assert!(self.held_pages <= self.config.buffer_pages, "no more is held than the buffer takes");
+        let mut exceptions = vec![0; self.exceptions.len()];
+        for held in self.held.values() {
+            exceptions[held.extent as usize] += held.present.count_ones();
+        }
+        self.log.pages().for_each(|page| exceptions[(page / self.layout.extent_pages) as usize] += 1);
+        assert_eq!(exceptions, self.exceptions, "flash pages that are not only at home");
+        for (home, held) in &self.held {
+            let page = NandPage(*home);
+            let block = self.layout.geometry.block_of(page);
+            assert!(self.layout.geometry.index_of(page) >= self.nand.next_page(block), "{held:?} was programmed");
+        }
+        self.log.check();
+        let outstanding: u32 = self.epochs.iter().map(|epoch| epoch.outstanding).sum();
+        assert!(outstanding as usize <= self.programs.taken(), "programs that flushes wait for are under way");
+        assert_eq!(self.nand.counters().violations, 0, "no rule of NAND was broken");
+    }
+
+    // ---- inside ----
+
+    /// Works up to a time; what is due then only where that is included.
+    fn run(&mut self, now_ns: u64, included: bool) {
+        let limit = now_ns.max(self.now);
+        loop {
+            let due = self.pending.front().map(|pending| pending.due);
+            let due = due.filter(|due| *due < limit || (included && *due == limit));
+            let mut done = std::mem::take(&mut self.nand_done);
+            let any = self.nand.advance_to_next(due.unwrap_or(limit), &mut done);
+            self.now = self.now.max(self.nand.now_ns());
+            done.iter().for_each(|done| self.ended(done));
+            done.clear();
+            self.nand_done = done;
+            if any {
+                continue;
+            }
+            if due.is_none() {
+                return;
+            }
+            self.log_pending(self.now);
+        }
+    }
+    /// An operation of NAND has ended.
+    fn ended(&mut self, done: &Done) {
+        let number = done.tag as u32;
+        match done.tag & purpose::MASK {
+            purpose::READ => {
+                let status = match done.status {
+                    Status::Corrected(bits) => FlashStatus::Corrected(bits),
+                    Status::Uncorrectable => FlashStatus::Uncorrectable,
+                    _ => FlashStatus::Ok,
+                };
+                self.counters.read_failures += u64::from(status == FlashStatus::Uncorrectable);
+                self.counters.reads_blocked_by_reclaim += u64::from(done.blocked_by_reclaim);
+                self.finish(number, status, done.blocked_by_reclaim);
+            }
+            purpose::PROGRAM => self.programmed(number, done.status == Status::Ok),
+            purpose::MOVE => self.moved(number, done.status != Status::Uncorrectable),
+            _ => {}
+        }
+    }
+    fn finish(&mut self, number: u32, status: FlashStatus, blocked_by_reclaim: bool) {
+        let Request { tag, submitted, write } = self.requests[number];
+        self.requests.give_back(number);
+        self.counters.write_failures += u64::from(write && status == FlashStatus::WriteFailed);
+        self.done.push(FlashDone { tag, status, submitted_ns: submitted, done_ns: self.now, blocked_by_reclaim });
+    }
+    fn is_used(&self, flash_page: u32) -> bool {
+        self.used[flash_page as usize / 64] & (1 << (flash_page % 64)) != 0
+    }
+    fn read(&mut self, number: u32, flash_page: u32, reclaim: bool) {
+        self.counters.reads += 1;
+        let home = self.layout.home(flash_page);
+        let mut place = (home.page, home.slot);
+        if !self.is_used(flash_page) {
+            self.counters.empty_reads += 1;
+            return self.finish(number, FlashStatus::Ok, false);
+        }
+        let g = self.layout.geometry;
+        let logged = if self.exceptions[home.extent as usize] > 0 { self.log.find(flash_page) } else { None };
+        if let Some(logged) = logged {
+            place = logged;
+        } else if home.extent < self.config.fixed_extents
+            || g.index_of(home.page) >= self.nand.next_page(g.block_of(home.page))
+        {
+            self.counters.buffer_reads += 1;
+            return self.finish(number, FlashStatus::Ok, false);
+        }
+        let op = NandOp::Read { page: place.0, offset: place.1 * FLASH_PAGE_BYTES, bytes: FLASH_PAGE_BYTES };
+        if !self.to_nand(purpose::READ | u64::from(number), op, reclaim) {
+            self.counters.read_failures += 1;
+            self.finish(number, FlashStatus::Uncorrectable, false);
+        }
+    }
+    fn flush(&mut self, number: u32) {
+        self.counters.flushes += 1;
+        self.log_pending(u64::MAX);
+        self.epochs.back_mut().expect("one is open").flush = Some(number);
+        self.epochs.push_back(Epoch::default());
+        self.end_flushes();
+    }
+    fn end_flushes(&mut self) {
+        while let Some(Epoch { outstanding: 0, flush: Some(number) }) = self.epochs.front().copied() {
+            self.epochs.pop_front();
+            self.first_epoch += 1;
+            self.finish(number, FlashStatus::Ok, false);
+        }
+    }
+    /// The number of the epoch that programs belong to now.
+    fn epoch(&self) -> u64 {
+        self.first_epoch + self.epochs.len() as u64 - 1
+    }
+    fn epoch_mut(&mut self, number: u64) -> &mut Epoch {
+        &mut self.epochs[(number - self.first_epoch) as usize]
+    }
+    /// Gives the device an operation. Returns whether it was taken; it always is while [`Fil::submit`] keeps its reserve.
+    fn to_nand(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
+        let taken = self.nand.submit(self.now, Command { tag, op, reclaim });
+        debug_assert_eq!(taken, Ok(()));
+        taken.is_ok()
+    }
+    /// Programs a page of NAND.
+    fn program(&mut self, page: NandPage, program: Program, reclaim: bool) {
+        let number = self.programs.take(program).expect("as many as the device takes operations");
+        self.epoch_mut(program.epoch).outstanding += 1;
+        if !self.to_nand(purpose::PROGRAM | u64::from(number), NandOp::Program { page }, reclaim) {
+            self.programmed(number, false);
+        }
+    }
+    /// A page of NAND was programmed, or not.
+    fn programmed(&mut self, number: u32, well: bool) {
+        let program = self.programs[number];
+        self.programs.give_back(number);
+        match (program.home, well) {
+            (true, true) => self.home_programmed(&program),
+            (true, false) => self.home_failed(&program),
+            (false, true) => {}
+            (false, false) => self.log_failed(&program),
+        }
+        if well {
+            for request in program.requests.into_iter().filter(|request| *request != NONE) {
+                self.finish(request, FlashStatus::Ok, false);
+            }
+        }
+        self.epoch_mut(program.epoch).outstanding -= 1;
+        self.end_flushes();
+    }
+}

@@ -1,0 +1,386 @@
+//! How a NAND device divides: channels, packages, dies, planes, blocks, pages; and the numbers of each.
+//!
+//! Planes are numbered so that neighbours lie on different channels, then on different packages, then on different dies:
+//! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Whoever writes to planes in the order of
+//! their numbers keeps all channels busy first. Blocks are numbered plane by plane, pages block by block.
+//!
+//! Invariants: a [`Geometry`] that exists has no part of size 0, and no number of it overflows 32 bits.
+
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+
+/// The most planes of a device.
+pub const PLANES_MAX: u32 = 1 << 16;
+/// The sizes that a page may have, in bytes.
+pub const PAGE_BYTES: [u32; 3] = [4096, 8192, 16_384];
+
+/// A plane, by its number in the device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Plane(pub u32);
+/// An erase block, by its number in the device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Block(pub u32);
+/// A page of NAND (4, 8 or 16 KiB), by its number in the device.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NandPage(pub u32);
+
+/// A page of NAND by the numbers of all that it is in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Address {
+    /// The channel.
+    pub channel: u32,
+    /// The package on the channel.
+    pub package: u32,
+    /// The die in the package.
+    pub die: u32,
+    /// The plane of the die.
+    pub plane: u32,
+    /// The block in the plane.
+    pub block: u32,
+    /// The page in the block.
+    pub page: u32,
+}
+
+/// Why there is no such device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GeometryError {
+    /// A part of size 0.
+    #[error("{0} is 0; write 1 or more")]
+    Zero(&'static str),
+    /// No such page.
+    #[error("a page of {} is none that this model has; write \"4K\", \"8K\" or \"16K\"", format_bytes(*.0))]
+    Page(u64),
+    /// Too many planes.
+    #[error(
+        "{0} planes in all are too many; write at most {PLANES_MAX} as the product of channels, packages, dies and planes"
+    )]
+    Planes(u64),
+    /// Too many flash pages of 4 KiB.
+    #[error(
+        "the device would have more than {} flash pages of 4 KiB (16 TiB), which is all that places on flash can number; write fewer \
+         blocks_per_plane or pages_per_block",
+        u32::MAX
+    )]
+    TooLarge,
+    /// That capacity cannot be had with that many planes.
+    #[error("{} on {planes} planes cannot be had: {what}", format_bytes(*.bytes))]
+    Scale {
+        /// Bytes asked for.
+        bytes: u64,
+        /// Planes asked for.
+        planes: u32,
+        /// Why, and what to choose.
+        what: &'static str,
+    },
+}
+
+/// How many of each part there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    channels: u32,
+    packages: u32,
+    dies: u32,
+    planes: u32,
+    blocks: u32,
+    pages: u32,
+    page_bytes: u32,
+}
+
+/// The parts of a geometry, not yet checked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Parts {
+    /// Channels: each has a bus.
+    pub channels: u32,
+    /// Packages on each channel.
+    pub packages_per_channel: u32,
+    /// Dies in each package.
+    pub dies_per_package: u32,
+    /// Planes of each die.
+    pub planes_per_die: u32,
+    /// Erase blocks of each plane.
+    pub blocks_per_plane: u32,
+    /// Pages of each block.
+    pub pages_per_block: u32,
+    /// Bytes of a page.
+    pub page_bytes: u64,
+}
+
+impl Geometry {
+    /// Checks that such a device can be.
+    ///
+    /// # Errors
+    /// When a part is 0, or a number does not fit.
+    pub fn new(parts: Parts) -> Result<Geometry, GeometryError> {
+        for (count, name) in [
+            (parts.channels, "channels"),
+            (parts.packages_per_channel, "packages_per_channel"),
+            (parts.dies_per_package, "dies_per_package"),
+            (parts.planes_per_die, "planes_per_die"),
+            (parts.blocks_per_plane, "blocks_per_plane"),
+            (parts.pages_per_block, "pages_per_block"),
+        ] {
+            if count == 0 {
+                return Err(GeometryError::Zero(name));
+            }
+        }
+        let page_bytes = PAGE_BYTES.into_iter().find(|b| u64::from(*b) == parts.page_bytes);
+        let page_bytes = page_bytes.ok_or(GeometryError::Page(parts.page_bytes))?;
+        let saturated = |counts: &[u32]| counts.iter().fold(1u64, |product, n| product.saturating_mul(u64::from(*n)));
+        let planes =
+            saturated(&[parts.channels, parts.packages_per_channel, parts.dies_per_package, parts.planes_per_die]);
+        if planes > u64::from(PLANES_MAX) {
+            return Err(GeometryError::Planes(planes));
+        }
+        let flash_pages = planes
+            .saturating_mul(saturated(&[parts.blocks_per_plane, parts.pages_per_block]))
+            .saturating_mul(u64::from(page_bytes) / SUBPAGE_BYTES as u64);
+        if flash_pages > u64::from(u32::MAX) {
+            return Err(GeometryError::TooLarge);
+        }
+        Ok(Geometry {
+            channels: parts.channels,
+            packages: parts.packages_per_channel,
+            dies: parts.dies_per_package,
+            planes: parts.planes_per_die,
+            blocks: parts.blocks_per_plane,
+            pages: parts.pages_per_block,
+            page_bytes,
+        })
+    }
+    /// Its parts.
+    #[must_use]
+    pub fn parts(&self) -> Parts {
+        Parts {
+            channels: self.channels,
+            packages_per_channel: self.packages,
+            dies_per_package: self.dies,
+            planes_per_die: self.planes,
+            blocks_per_plane: self.blocks,
+            pages_per_block: self.pages,
+            page_bytes: u64::from(self.page_bytes),
+        }
+    }
+    /// A device of the same pages, with `planes` planes and at least `bytes` of capacity (by less than a block in each plane more):
+    /// first with fewer channels, packages, dies and planes per die, or more dies, then with as many blocks as that takes. Where a
+    /// plane would have fewer than `blocks_least` blocks, blocks become shorter, so that what is reclaimed at a time stays a small
+    /// part of the whole.
+    ///
+    /// # Errors
+    /// When it cannot be: planes are not a multiple of what is left, or the capacity is too small for so many planes.
+    pub fn scaled(&self, bytes: u64, planes: u32, blocks_least: u32) -> Result<Geometry, GeometryError> {
+        let wrong = |what| GeometryError::Scale { bytes, planes, what };
+        if planes == 0 || planes > PLANES_MAX {
+            return Err(wrong("choose 1 to 65536 planes"));
+        }
+        let mut parts = self.parts();
+        // Halved from the inside out, so that channels stay as long as they can.
+        let of = |p: &Parts| p.channels * p.packages_per_channel * p.dies_per_package * p.planes_per_die;
+        while of(&parts) > planes {
+            let halved = [
+                &mut parts.planes_per_die,
+                &mut parts.dies_per_package,
+                &mut parts.packages_per_channel,
+                &mut parts.channels,
+            ]
+            .into_iter()
+            .find(|n| **n > 1);
+            let Some(halved) = halved else { break };
+            *halved /= 2;
+        }
+        if planes % of(&parts) != 0 {
+            return Err(wrong("choose a power of two of planes"));
+        }
+        let more = planes / of(&parts);
+        parts.dies_per_package *= more;
+        let per_plane = bytes.div_ceil(u64::from(planes)).div_ceil(u64::from(self.page_bytes));
+        let least = u64::from(blocks_least.max(1));
+        if per_plane < 2 * least {
+            return Err(wrong("choose more capacity, or fewer planes"));
+        }
+        while per_plane < least * u64::from(parts.pages_per_block) {
+            parts.pages_per_block = parts.pages_per_block.div_ceil(2);
+        }
+        let blocks = per_plane.div_ceil(u64::from(parts.pages_per_block));
+        parts.blocks_per_plane = u32::try_from(blocks).map_err(|_| GeometryError::TooLarge)?;
+        Geometry::new(parts)
+    }
+
+    /// Channels.
+    #[must_use]
+    pub fn channels(&self) -> u32 {
+        self.channels
+    }
+    /// Dies of the device.
+    #[must_use]
+    pub fn dies(&self) -> u32 {
+        self.channels * self.packages * self.dies
+    }
+    /// Planes of the device.
+    #[must_use]
+    pub fn planes(&self) -> u32 {
+        self.dies() * self.planes
+    }
+    /// Erase blocks of a plane.
+    #[must_use]
+    pub fn blocks_per_plane(&self) -> u32 {
+        self.blocks
+    }
+    /// Erase blocks of the device.
+    #[must_use]
+    pub fn blocks(&self) -> u32 {
+        self.planes() * self.blocks
+    }
+    /// Pages of a block.
+    #[must_use]
+    pub fn pages_per_block(&self) -> u32 {
+        self.pages
+    }
+    /// Pages of the device.
+    #[must_use]
+    pub fn pages(&self) -> u32 {
+        self.blocks() * self.pages
+    }
+    /// Bytes of a page.
+    #[must_use]
+    pub fn page_bytes(&self) -> u32 {
+        self.page_bytes
+    }
+    /// Flash pages of 4 KiB in a page: 1, 2 or 4.
+    #[must_use]
+    pub fn flash_pages_per_page(&self) -> u32 {
+        self.page_bytes / SUBPAGE_BYTES as u32
+    }
+    /// Bytes of the device.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.pages()) * u64::from(self.page_bytes)
+    }
+
+    /// The channel of a plane.
+    #[must_use]
+    pub fn channel_of(&self, plane: Plane) -> u32 {
+        plane.0 % self.channels
+    }
+    /// The die of a plane, by its number in the device.
+    #[must_use]
+    pub fn die_of(&self, plane: Plane) -> u32 {
+        plane.0 % self.dies()
+    }
+    /// The plane of a block.
+    #[must_use]
+    pub fn plane_of(&self, block: Block) -> Plane {
+        Plane(block.0 / self.blocks)
+    }
+    /// The block of a page.
+    #[must_use]
+    pub fn block_of(&self, page: NandPage) -> Block {
+        Block(page.0 / self.pages)
+    }
+    /// A block of a plane.
+    #[must_use]
+    pub fn block(&self, plane: Plane, index: u32) -> Block {
+        Block(plane.0 * self.blocks + index)
+    }
+    /// A page of a block.
+    #[must_use]
+    pub fn page(&self, block: Block, index: u32) -> NandPage {
+        NandPage(block.0 * self.pages + index)
+    }
+    /// The number of a page in its block.
+    #[must_use]
+    pub fn index_of(&self, page: NandPage) -> u32 {
+        page.0 % self.pages
+    }
+    /// Where a page is; none where there is no such page.
+    #[must_use]
+    pub fn address(&self, page: NandPage) -> Option<Address> {
+        if page.0 >= self.pages() {
+            return None;
+        }
+        let block = self.block_of(page);
+        let plane = self.plane_of(block).0;
+        let (channel, rest) = (plane % self.channels, plane / self.channels);
+        let (package, rest) = (rest % self.packages, rest / self.packages);
+        Some(Address {
+            channel,
+            package,
+            die: rest % self.dies,
+            plane: rest / self.dies,
+            block: block.0 % self.blocks,
+            page: self.index_of(page),
+        })
+    }
+    /// The page that is there; none where there is no such place.
+    #[must_use]
+    pub fn page_at(&self, at: Address) -> Option<NandPage> {
+        let exists = at.channel < self.channels
+            && at.package < self.packages
+            && at.die < self.dies
+            && at.plane < self.planes
+            && at.block < self.blocks
+            && at.page < self.pages;
+        exists.then(|| {
+            let plane = at.channel + self.channels * (at.package + self.packages * (at.die + self.dies * at.plane));
+            self.page(self.block(Plane(plane), at.block), at.page)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PARTS: Parts = Parts {
+        channels: 3,
+        packages_per_channel: 2,
+        dies_per_package: 2,
+        planes_per_die: 2,
+        blocks_per_plane: 5,
+        pages_per_block: 7,
+        page_bytes: 16_384,
+    };
+
+    #[test]
+    fn addresses_and_numbers_are_the_same() {
+        let g = Geometry::new(PARTS).unwrap();
+        assert_eq!((g.dies(), g.planes(), g.blocks(), g.pages(), g.flash_pages_per_page()), (12, 24, 120, 840, 4));
+        for page in (0..g.pages()).map(NandPage) {
+            let at = g.address(page).unwrap();
+            assert_eq!(g.page_at(at), Some(page));
+            let plane = g.plane_of(g.block_of(page));
+            assert_eq!(g.channel_of(plane), at.channel);
+            assert_eq!(g.die_of(plane), at.channel + 3 * (at.package + 2 * at.die));
+        }
+        assert_eq!(g.address(NandPage(840)), None);
+        assert_eq!(g.page_at(Address { channel: 3, package: 0, die: 0, plane: 0, block: 0, page: 0 }), None);
+        // Neighbours lie on different channels.
+        assert_eq!([0, 1, 2, 3].map(|p| g.channel_of(Plane(p))), [0, 1, 2, 0]);
+    }
+    #[test]
+    fn what_cannot_be_is_refused() {
+        let with = |change: fn(&mut Parts)| {
+            let mut parts = PARTS;
+            change(&mut parts);
+            Geometry::new(parts)
+        };
+        assert_eq!(with(|p| p.channels = 0), Err(GeometryError::Zero("channels")));
+        assert_eq!(with(|p| p.pages_per_block = 0), Err(GeometryError::Zero("pages_per_block")));
+        assert_eq!(with(|p| p.page_bytes = 2048), Err(GeometryError::Page(2048)));
+        assert_eq!(with(|p| p.channels = u32::MAX), Err(GeometryError::Planes(u64::from(u32::MAX) * 8)));
+        assert_eq!(with(|p| p.blocks_per_plane = u32::MAX), Err(GeometryError::TooLarge));
+    }
+    #[test]
+    fn a_scaled_device_has_what_was_asked_for() {
+        let full = Parts { channels: 8, blocks_per_plane: 1024, pages_per_block: 256, ..PARTS };
+        let g = Geometry::new(full).unwrap();
+        for (bytes, planes) in [(1u64 << 30, 64), (4 << 30, 256), (64 << 20, 1), (1 << 30, 16)] {
+            let scaled = g.scaled(bytes, planes, 16).unwrap();
+            assert_eq!(scaled.planes(), planes);
+            assert!(scaled.bytes() >= bytes && scaled.bytes() < bytes + bytes / 8, "{} for {bytes}", scaled.bytes());
+            assert!(scaled.blocks_per_plane() >= 16);
+        }
+        assert!(g.scaled(1 << 30, 48, 16).is_err());
+        assert!(g.scaled(1 << 20, 256, 16).is_err());
+        assert!(g.scaled(1 << 30, 0, 16).is_err());
+    }
+}
