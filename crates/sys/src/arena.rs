@@ -8,7 +8,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
 
+use rustix::fs::SealFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::arch;
@@ -34,6 +36,11 @@ pub enum ArenaError {
         /// The kernel's word.
         source: io::Error,
     },
+    /// What another process handed over can change its size, and so be taken away from under whoever maps it.
+    #[error(
+        "the memory handed over is not sealed against changes of its size; seal it (F_SEAL_SHRINK and F_SEAL_GROW)"
+    )]
+    NotSealed,
 }
 
 /// A mapped range of memory, huge-page aligned where it is at least one huge page long.
@@ -116,6 +123,50 @@ impl Arena {
         let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).map_err(fail)?;
         rustix::fs::ftruncate(&fd, bytes.next_multiple_of(4096) as u64).map_err(fail)?;
         Arena::shared(File::from(fd))
+    }
+
+    /// Creates a memfd of `bytes` whose size can never change again, and maps it: memory that can be shared with a process that is
+    /// not trusted.
+    ///
+    /// # Errors
+    /// [`ArenaError::Map`] when the kernel refuses.
+    pub fn sealed_memfd(name: &str, bytes: usize) -> Result<Arena, ArenaError> {
+        let fail = |e: rustix::io::Errno| ArenaError::Map { bytes, source: e.into() };
+        let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+        let fd = rustix::fs::memfd_create(name, flags).map_err(fail)?;
+        rustix::fs::ftruncate(&fd, bytes.next_multiple_of(4096) as u64).map_err(fail)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(fail)?;
+        Arena::shared(File::from(fd))
+    }
+
+    /// Maps what another process handed over, if its size can never change again: else whoever shrinks it kills whoever touches it.
+    ///
+    /// # Errors
+    /// [`ArenaError::NotSealed`] when it is not sealed, or no memfd; [`ArenaError::Map`] when the kernel refuses.
+    pub fn shared_sealed(file: File) -> Result<Arena, ArenaError> {
+        let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| ArenaError::NotSealed)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(ArenaError::NotSealed);
+        }
+        Arena::shared(file)
+    }
+
+    /// Words of the arena that several threads, or processes, load and store as atomics.
+    ///
+    /// # Panics
+    /// When the range is not inside the arena, or does not begin at a multiple of 8.
+    #[inline(always)]
+    #[must_use]
+    pub fn words(&self, offset: usize, count: usize) -> &[AtomicU64] {
+        assert!(
+            offset.is_multiple_of(8) && count <= self.len / 8,
+            "{count} words at {offset} are no words of an arena"
+        );
+        self.check(offset, count * 8);
+        // SAFETY: the range is mapped, writable, initialised (a mapping begins as zeros or as a file's bytes, and any bits are a
+        // word) and aligned (the mapping begins on a page) for the life of `self`. Whoever else reaches it does so as atomics, by
+        // copies that are opaque to the compiler, or from another process or device, which is the same to this one.
+        unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), count) }
     }
 
     /// The memfd behind the arena, if there is one.
@@ -294,6 +345,26 @@ mod tests {
     #[should_panic(expected = "outside an arena")]
     fn a_range_outside_is_refused() {
         Arena::anonymous(4096, Backed::BasePages).unwrap().read(4095, &mut [0; 2]);
+    }
+    #[test]
+    fn words_and_bytes_are_the_same_memory() {
+        let a = Arena::anonymous(4096, Backed::BasePages).unwrap();
+        a.words(4088, 1)[0].store(7, std::sync::atomic::Ordering::Relaxed);
+        let mut got = [0; 8];
+        a.read(4088, &mut got);
+        assert_eq!(u64::from_ne_bytes(got), 7);
+        for (offset, count) in [(4, 1), (4096, 1), (0, 513), (8, usize::MAX / 4)] {
+            assert!(std::panic::catch_unwind(|| a.words(offset, count).len()).is_err(), "{count} words at {offset}");
+        }
+    }
+    #[test]
+    fn what_can_shrink_is_not_mapped() {
+        let file = |arena: &Arena| File::from(arena.file().unwrap().try_clone_to_owned().unwrap());
+        let sealed = Arena::sealed_memfd("test", 4096).unwrap();
+        assert!(Arena::shared_sealed(file(&sealed)).is_ok());
+        assert!(file(&sealed).set_len(0).is_err() && file(&sealed).set_len(8192).is_err());
+        assert!(matches!(Arena::shared_sealed(file(&Arena::memfd("test", 4096).unwrap())), Err(ArenaError::NotSealed)));
+        assert!(matches!(Arena::shared_sealed(File::open("/dev/null").unwrap()), Err(ArenaError::NotSealed)));
     }
     #[test]
     fn too_much_is_an_error() {

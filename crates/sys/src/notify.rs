@@ -20,6 +20,12 @@ impl Notifier {
     pub fn new() -> io::Result<Notifier> {
         Ok(Notifier { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
+    /// One whose other end another process has: its descriptor, as it came over a socket. Whoever handed it over may make it anything,
+    /// so that to notify or to wait may block: not for a thread that others wait for.
+    #[must_use]
+    pub fn from_fd(event: OwnedFd) -> Notifier {
+        Notifier { event }
+    }
     /// Wakes the sleeper, now or when it next waits.
     pub fn notify(&self) {
         // EAGAIN means that the counter is full, that is, a wake-up is kept already.

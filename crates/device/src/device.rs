@@ -1,0 +1,398 @@
+//! A device in this process: a thread, pinned to a core, that turns a firmware.
+//!
+//! The thread spins while commands are in flight or were a moment ago, then sleeps; the doorbell word of each region says so, and is
+//! all that a submitter looks at (as in `fulgurite_flash`'s emulated device, whose times these are). Nothing here decides anything about
+//! commands.
+//!
+//! Invariants: when a [`Life`] has ended, nothing behind the device touches any memory that it was given; a queue pair that was attached
+//! is served until it is closed or its life ends. A device that has ended can be started again over the same medium: to its hosts that
+//! is a device that died and came back.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use fulgurite_flash::{Flash, OpenError};
+use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock};
+
+use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
+use crate::region::{DeviceStatus, Region};
+
+/// How often the device publishes its CPU time and its heartbeat: reading the former is a system call.
+const BEAT_NS: u64 = 1_000_000;
+/// The longest sleep: a host that scribbles over its doorbell word, or a medium with work of its own, waits no longer than this.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// The first one. Each that ends with nothing to do is followed by one twice as long.
+const SLEEP_MIN: Duration = Duration::from_millis(1);
+/// How long a device that has no core to itself sleeps at a time while the medium has requests.
+const SLEEP_BUSY: Duration = Duration::from_micros(50);
+
+/// How a device's thread behaves.
+#[derive(Clone, Debug)]
+pub struct DeviceConfig {
+    /// The core to run on; none leaves it to the kernel.
+    pub core: Option<usize>,
+    /// How long it spins after the last command before it sleeps. 1 ms: longer than the pauses of a worker at a tenth of its load, or waking
+    /// the device would count as its latency.
+    pub spin: Duration,
+    /// What the firmware does.
+    pub firmware: FirmwareConfig,
+}
+
+impl Default for DeviceConfig {
+    fn default() -> Self {
+        DeviceConfig { core: None, spin: Duration::from_millis(1), firmware: FirmwareConfig::default() }
+    }
+}
+
+/// Whether a device is still there.
+#[derive(Debug, Default)]
+pub struct Life {
+    ended: AtomicBool,
+}
+
+impl Life {
+    /// Whether it has ended: nothing more will complete, and nothing more is touched.
+    #[inline]
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+    /// Says that it has.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: AtomicBool,
+    /// A queue pair came or went.
+    changed: AtomicBool,
+}
+
+/// A queue pair that the thread has not seen yet, and whom to wake when the device ends.
+struct Arrival(Port, Arc<dyn Wake>);
+
+/// One run of the thread.
+struct Run {
+    state: CachePadded<State>,
+    life: Arc<Life>,
+    doorbell: Arc<Notifier>,
+    backend: Arc<Backend>,
+    arrivals: Mutex<Vec<Arrival>>,
+    cpu_ns: AtomicU64,
+}
+
+impl Run {
+    fn arrivals(&self) -> MutexGuard<'_, Vec<Arrival>> {
+        self.arrivals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn has_changed(&self) {
+        self.state.changed.store(true, Ordering::SeqCst);
+        self.doorbell.notify();
+    }
+}
+
+/// A device in this process. Dropping it ends its thread; queues that outlive it say so.
+pub struct Device {
+    config: DeviceConfig,
+    flash: Arc<dyn Flash>,
+    /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that.
+    instance: u64,
+    run: Mutex<(Arc<Run>, Option<JoinHandle<()>>)>,
+    /// CPU time of runs that have ended.
+    past_cpu_ns: AtomicU64,
+}
+
+impl std::fmt::Debug for Device {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Device")
+            .field("flash", &self.flash.describe())
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An attached queue pair, on the side of whoever attached it. Dropping it closes the pair.
+pub struct Attachment {
+    run: Arc<Run>,
+    closing: Arc<Closing>,
+}
+
+impl std::fmt::Debug for Attachment {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attachment").field("life", &self.run.life).finish_non_exhaustive()
+    }
+}
+
+impl Attachment {
+    /// Whether the device is still there.
+    #[must_use]
+    pub fn life(&self) -> &Arc<Life> {
+        &self.run.life
+    }
+    /// Closes the pair: nothing more is taken from it.
+    pub fn close(&self) {
+        self.closing.close();
+        self.run.has_changed();
+    }
+    /// After that: whether nothing behind the device touches the memory of the pair any more.
+    #[must_use]
+    pub fn has_let_go(&self) -> bool {
+        self.closing.has_let_go() || self.run.life.has_ended()
+    }
+    /// What wakes the device.
+    #[must_use]
+    pub fn doorbell(&self) -> &Arc<Notifier> {
+        &self.run.doorbell
+    }
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn system(what: &'static str) -> impl FnOnce(std::io::Error) -> OpenError {
+    move |source| OpenError::System { what, source }
+}
+
+impl Device {
+    /// Starts a device over a medium.
+    ///
+    /// # Errors
+    /// When the kernel refuses thread, core or descriptor.
+    pub fn start(flash: Arc<dyn Flash>, config: DeviceConfig) -> Result<Device, OpenError> {
+        // A number that no two starts share: time, and an address that the kernel chose at random.
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&flash).cast::<()>().addr() as u64);
+        let run = Device::begin(&flash, &config, instance)?;
+        Ok(Device { config, flash, instance, run: Mutex::new(run), past_cpu_ns: AtomicU64::new(0) })
+    }
+    fn begin(
+        flash: &Arc<dyn Flash>,
+        config: &DeviceConfig,
+        instance: u64,
+    ) -> Result<(Arc<Run>, Option<JoinHandle<()>>), OpenError> {
+        let doorbell = Arc::new(Notifier::new().map_err(system("make an eventfd for the device"))?);
+        let backend = Arc::new(Backend::new(flash.clone(), config.firmware.clone(), instance));
+        let run = Arc::new(Run {
+            state: CachePadded::default(),
+            life: Arc::default(),
+            doorbell,
+            backend,
+            arrivals: Mutex::default(),
+            cpu_ns: AtomicU64::new(0),
+        });
+        let (core, spin_ns) = (config.core, u64::try_from(config.spin.as_nanos()).unwrap_or(u64::MAX));
+        let (report, pinned) = std::sync::mpsc::channel();
+        let of_thread = run.clone();
+        let thread = std::thread::Builder::new()
+            .name("device".into())
+            .spawn(move || {
+                let result = core.map_or(Ok(()), affinity::pin);
+                let refused = result.is_err();
+                let _ = report.send(result);
+                if !refused {
+                    serve(&of_thread, core, spin_ns);
+                }
+            })
+            .map_err(system("start the device's thread"))?;
+        let pinned = pinned.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
+        pinned.map_err(system(
+            "pin the device's thread to the core asked for (does it exist, and is it allowed to this process?)",
+        ))?;
+        Ok((run, Some(thread)))
+    }
+    fn run(&self) -> MutexGuard<'_, (Arc<Run>, Option<JoinHandle<()>>)> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The medium.
+    #[must_use]
+    pub fn flash(&self) -> &Arc<dyn Flash> {
+        &self.flash
+    }
+    /// What the firmware shares, since the last start.
+    #[must_use]
+    pub fn backend(&self) -> Arc<Backend> {
+        self.run().0.backend.clone()
+    }
+    /// CPU time of the device's thread, up to about a millisecond ago.
+    #[must_use]
+    pub fn cpu(&self) -> Duration {
+        let run = self.run().0.clone();
+        Duration::from_nanos(self.past_cpu_ns.load(Ordering::Relaxed) + run.cpu_ns.load(Ordering::Relaxed))
+    }
+    /// Whether the thread has ended: it was stopped, or it panicked.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.run().0.life.has_ended()
+    }
+    /// Ends the thread with whatever is in flight: as far as hosts can see, the device dies. [`Device::restart`] brings it back.
+    pub fn stop(&self) {
+        let mut run = self.run();
+        run.0.state.stop.store(true, Ordering::SeqCst);
+        run.0.doorbell.notify();
+        if let Some(thread) = run.1.take() {
+            // A panic of the thread has been told already, and its life has ended all the same.
+            let _ = thread.join();
+            self.past_cpu_ns.fetch_add(run.0.cpu_ns.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+    /// Starts the thread again after it has ended, over the same medium. Hosts attach again by themselves.
+    ///
+    /// # Errors
+    /// As [`Device::start`].
+    pub fn restart(&self) -> Result<(), OpenError> {
+        self.stop();
+        let new = Device::begin(&self.flash, &self.config, self.instance)?;
+        *self.run() = new;
+        Ok(())
+    }
+    /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
+    ///
+    /// # Errors
+    /// When the medium opens no queue; when the device has ended.
+    pub fn attach(
+        &self,
+        region: &Arc<Region>,
+        pair: u32,
+        frames: Option<Arc<Arena>>,
+        host: Arc<dyn Wake>,
+    ) -> Result<Attachment, OpenError> {
+        let run = self.run().0.clone();
+        let port = run.backend.open_port(region, pair, frames, &run.doorbell, host.clone())?;
+        let closing = port.closing().clone();
+        {
+            let mut arrivals = run.arrivals();
+            if run.life.has_ended() {
+                return Err(OpenError::System {
+                    what: "attach to the device",
+                    source: std::io::Error::other("it has ended; start it again"),
+                });
+            }
+            region.set_status(DeviceStatus::Ready);
+            arrivals.push(Arrival(port, host));
+        }
+        run.has_changed();
+        Ok(Attachment { run, closing })
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Says that the device has ended, however it ended, and wakes everybody who waits for it.
+struct Ending<'r> {
+    run: &'r Run,
+    firmware: Option<Firmware>,
+    /// Those of the queue pairs that are served: region, whether it was closed, whom to wake.
+    hosts: Vec<(Arc<Region>, Arc<Closing>, Arc<dyn Wake>)>,
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        // Waits until the medium has let go of all memory, before anybody is told that it has.
+        self.firmware = None;
+        let mut arrivals = self.run.arrivals();
+        self.hosts.extend(
+            arrivals.drain(..).map(|Arrival(port, host)| (port.region().clone(), port.closing().clone(), host)),
+        );
+        self.run.life.end();
+        drop(arrivals);
+        for (region, _, host) in &self.hosts {
+            region.set_status(DeviceStatus::Ended);
+            host.wake();
+        }
+    }
+}
+
+fn serve(run: &Run, core: Option<usize>, spin_ns: u64) {
+    let clock = Clock::get();
+    let mut ending = Ending { run, firmware: Some(Firmware::new(run.backend.clone())), hosts: Vec::new() };
+    // Whoever submits runs on this core as well: sleep rather than spin.
+    let single_core = matches!(affinity::cores()[..], [only] if core.is_none_or(|core| core == only));
+    let (mut active_ns, mut beat_ns, mut beats) = (clock.now_ns(), 0, 0);
+    let mut sleep = SLEEP_MIN;
+    while !run.state.stop.load(Ordering::Relaxed) {
+        if run.state.changed.load(Ordering::Relaxed) {
+            update(run, &mut ending);
+        }
+        let firmware = ending.firmware.as_mut().expect("taken by the end alone");
+        if firmware.turn() > 0 {
+            active_ns = clock.now_ns();
+            sleep = SLEEP_MIN;
+            // What comes next comes soon: no pause.
+            beat(run, firmware, active_ns, &mut beat_ns, &mut beats);
+            continue;
+        }
+        let now = clock.now_ns();
+        beat(run, firmware, now, &mut beat_ns, &mut beats);
+        let busy = firmware.is_busy();
+        if busy {
+            active_ns = now;
+        }
+        if single_core && busy {
+            firmware.wait(SLEEP_BUSY);
+        } else if single_core || now.saturating_sub(active_ns) > spin_ns {
+            beat_ns = 0;
+            beat(run, firmware, now, &mut beat_ns, &mut beats);
+            rest(run, firmware, sleep);
+            sleep = (sleep * 2).min(SLEEP_MAX);
+            if firmware.has_news() {
+                active_ns = clock.now_ns();
+            }
+        } else {
+            arch::relax();
+        }
+    }
+    publish_cpu(run);
+}
+
+/// Learns of queue pairs that came, forgets those that went.
+fn update(run: &Run, ending: &mut Ending<'_>) {
+    run.state.changed.swap(false, Ordering::SeqCst);
+    let arrivals = std::mem::take(&mut *run.arrivals());
+    let firmware = ending.firmware.as_mut().expect("taken by the end alone");
+    for Arrival(port, host) in arrivals {
+        ending.hosts.push((port.region().clone(), port.closing().clone(), host));
+        firmware.add(port);
+    }
+    ending.hosts.retain(|(_, closing, _)| !closing.is_closed());
+    firmware.remove(|port| port.closing().is_closed());
+}
+
+/// Sleeps until a doorbell rings, at most so long.
+fn rest(run: &Run, firmware: &mut Firmware, timeout: Duration) {
+    // Media do what they have left to do. This may take a notification; what it was about is looked at afterwards.
+    firmware.wait(Duration::ZERO);
+    firmware.set_sleeping(true);
+    let news = run.state.stop.load(Ordering::SeqCst) || run.state.changed.load(Ordering::SeqCst) || firmware.has_news();
+    if !news {
+        run.doorbell.wait(Some(timeout));
+    }
+    firmware.set_sleeping(false);
+}
+
+fn beat(run: &Run, firmware: &Firmware, now: u64, beat_ns: &mut u64, beats: &mut u64) {
+    if now.saturating_sub(*beat_ns) > BEAT_NS {
+        *beat_ns = now;
+        *beats += 1;
+        for port in firmware.ports() {
+            port.region().beat(*beats);
+        }
+        publish_cpu(run);
+    }
+}
+
+fn publish_cpu(run: &Run) {
+    let cpu = u64::try_from(clock::thread_cpu().as_nanos()).unwrap_or(u64::MAX);
+    run.cpu_ns.store(cpu, Ordering::Relaxed);
+}

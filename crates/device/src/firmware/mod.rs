@@ -1,0 +1,231 @@
+//! The firmware: takes commands from all queue pairs, checks them, and drives any flash with them.
+//!
+//! ```text
+//!   submission queues ──> HIL: copy, check, split into sectors ──> fulgurite_flash::Queue ──> medium:
+//!   completion queues <── HIL: put together, say how it went  <──                          the journaled store over NAND,
+//!                                                                                          a file, plain memory
+//! ```
+//!
+//! This is the paper's host interface layer (4.2). Its flash translation layer is the store, as a [`fulgurite_flash::Layered`] over the
+//! flash interface layer, and comes from outside as the medium. One [`Firmware::turn`] looks at every queue pair once and never
+//! waits, so that a thread can drive it, or a test step by step.
+//!
+//! Invariants: each command that was taken is completed exactly once; nothing outside a queue pair's data buffer is read or written,
+//! whatever its entries say; a queue pair that breaks the protocol hurts only itself. No input makes it panic.
+
+mod counters;
+mod port;
+
+use std::sync::Arc;
+
+use fulgurite_flash::{Flash, OpenError};
+use fulgurite_sys::{Arena, Notifier};
+
+use crate::entry::DEPTH_MAX;
+use crate::region::{Capability, Features, Region};
+
+pub use counters::FirmwareCounters;
+pub use port::{Closing, Port, Wake};
+
+/// How a firmware behaves.
+#[derive(Clone, Debug)]
+pub struct FirmwareConfig {
+    /// Sectors that one command may name at the most. 1024: 4 MiB, eight times the largest chunk that the paper measures.
+    pub command_sectors: u32,
+    /// Reads and writes complete as soon as they were checked, and no data move: what is left is the protocol (6.2 of the paper, "return
+    /// immediately upon receiving a storage I/O request"). For measurements; what is read is what lay in the buffer.
+    pub bypass: bool,
+    /// Requests of one queue pair that the medium has at a time, at the most. A command of several sectors is so many requests.
+    pub requests_max: usize,
+    /// Sectors of the boot region.
+    pub boot_sectors: u32,
+    /// A write that completed survives the end of this process, by what the medium is (a file does that; memory, or a store whose state
+    /// is that of the last flush, does not).
+    pub keeps_writes: bool,
+    /// No device behind the medium writes to memory by itself, as a disk would.
+    pub moves_by_cpu: bool,
+}
+
+impl Default for FirmwareConfig {
+    fn default() -> Self {
+        FirmwareConfig {
+            command_sectors: 1024,
+            bypass: false,
+            requests_max: 4096,
+            boot_sectors: 0,
+            keeps_writes: false,
+            moves_by_cpu: false,
+        }
+    }
+}
+
+/// A medium and how to drive it: what all queue pairs share.
+pub struct Backend {
+    pub(crate) flash: Arc<dyn Flash>,
+    pub(crate) config: FirmwareConfig,
+    pub(crate) counters: FirmwareCounters,
+    pub(crate) sectors: u32,
+    pub(crate) restricts: bool,
+    instance: u64,
+}
+
+impl std::fmt::Debug for Backend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Backend")
+            .field("flash", &self.flash.describe())
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Backend {
+    /// Over a medium. `instance` names this opening of it: whoever finds another one knows that what was written and not flushed may be
+    /// gone.
+    #[must_use]
+    pub fn new(flash: Arc<dyn Flash>, config: FirmwareConfig, instance: u64) -> Backend {
+        Backend {
+            sectors: flash.subpages(),
+            restricts: flash.restricts(),
+            flash,
+            config,
+            counters: FirmwareCounters::default(),
+            instance,
+        }
+    }
+    /// The medium.
+    #[must_use]
+    pub fn flash(&self) -> &Arc<dyn Flash> {
+        &self.flash
+    }
+    /// What has been done so far.
+    #[must_use]
+    pub fn counters(&self) -> &FirmwareCounters {
+        &self.counters
+    }
+    /// What the registers of a region say: one of so many queue pairs, each of so many commands in flight and sectors of data buffer.
+    #[must_use]
+    pub fn capability(&self, pairs: u32, depth: usize, buffer_sectors: u32) -> Capability {
+        let features = Features::default()
+            .with(Features::KEEPS_WRITES, self.config.keeps_writes)
+            .with(Features::MOVES_BY_CPU, self.config.moves_by_cpu);
+        Capability {
+            sectors: self.sectors,
+            pairs,
+            depth: u32::try_from(depth).unwrap_or(u32::MAX),
+            buffer_sectors,
+            boot_sectors: self.config.boot_sectors.min(self.sectors),
+            features,
+            instance: self.instance,
+            command_sectors: self.config.command_sectors.max(1),
+        }
+    }
+    /// Opens the device's side of a queue pair. Its data buffer is the region's, or all of `frames`. `wake` is what the medium
+    /// notifies when it has news; `host` is what wakes a host that sleeps.
+    ///
+    /// # Errors
+    /// When the medium opens no queue.
+    pub fn open_port(
+        &self,
+        region: &Arc<Region>,
+        pair: u32,
+        frames: Option<Arc<Arena>>,
+        wake: &Arc<Notifier>,
+        host: Arc<dyn Wake>,
+    ) -> Result<Port, OpenError> {
+        let capability = *region.capability();
+        let (arena, first, count) = match frames {
+            Some(frames) => {
+                let count = u32::try_from(frames.len() / crate::SECTOR_BYTES).unwrap_or(u32::MAX);
+                (frames, 0, count)
+            }
+            None => (region.arena().clone(), region.buffer_first(pair), capability.buffer_sectors),
+        };
+        let requests = self.config.requests_max.max(capability.depth as usize).min(DEPTH_MAX);
+        let queue = self.flash.open_queue(arena.clone(), requests, wake.clone())?;
+        Ok(Port::new(region, pair, port::Buffer { arena, first, count }, queue, host))
+    }
+}
+
+/// All queue pairs and the medium behind them: what the device's thread turns.
+#[derive(Debug)]
+pub struct Firmware {
+    backend: Arc<Backend>,
+    /// Places of queue pairs; a place is used again when its pair has gone.
+    ports: Vec<Option<Port>>,
+}
+
+impl Firmware {
+    /// Without queue pairs.
+    #[must_use]
+    pub fn new(backend: Arc<Backend>) -> Firmware {
+        Firmware { backend, ports: Vec::new() }
+    }
+    /// What is shared.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+    /// From now on serves this one, too. Returns its place.
+    pub fn add(&mut self, port: Port) -> usize {
+        match self.ports.iter().position(Option::is_none) {
+            Some(place) => {
+                self.ports[place] = Some(port);
+                place
+            }
+            None => {
+                self.ports.push(Some(port));
+                self.ports.len() - 1
+            }
+        }
+    }
+    /// Lets go of the queue pairs for which this says so; what they have under way at the medium ends first.
+    pub fn remove(&mut self, mut gone: impl FnMut(&Port) -> bool) {
+        for port in &mut self.ports {
+            if port.as_ref().is_some_and(&mut gone) {
+                // Dropping its queue waits for the medium.
+                *port = None;
+            }
+        }
+    }
+    /// Its queue pairs.
+    pub fn ports(&self) -> impl Iterator<Item = &Port> {
+        self.ports.iter().flatten()
+    }
+    /// Looks at every queue pair once: takes what was submitted, hands it to the medium, completes what has ended. Never waits. Returns how
+    /// many entries were taken or written.
+    #[inline]
+    pub fn turn(&mut self) -> usize {
+        let mut done = 0;
+        for port in self.ports.iter_mut().flatten() {
+            done += port.turn(&self.backend);
+        }
+        done
+    }
+    /// Whether the medium has requests of any queue pair.
+    #[must_use]
+    pub fn is_busy(&self) -> bool {
+        self.ports().any(|port| port.in_flight() > 0)
+    }
+    /// Says, or says no more, that the device sleeps. After saying it, it must not sleep when [`Firmware::has_news`].
+    pub fn set_sleeping(&self, sleeping: bool) {
+        for port in self.ports() {
+            if sleeping { port.doorbell().goes_to_sleep() } else { port.doorbell().is_awake() }
+        }
+    }
+    /// Whether anything was submitted that was not taken.
+    #[must_use]
+    pub fn has_news(&self) -> bool {
+        self.ports().any(Port::has_news)
+    }
+    /// Lets media do work of their own that nobody waits for, and sleep for so long at the most while requests are in flight.
+    pub fn wait(&mut self, timeout: std::time::Duration) {
+        let busy = self.ports.iter().flatten().filter(|port| port.in_flight() > 0).count();
+        for port in self.ports.iter_mut().flatten() {
+            if busy == 0 {
+                port.wait(std::time::Duration::ZERO);
+            } else if port.in_flight() > 0 {
+                port.wait(timeout / u32::try_from(busy).unwrap_or(u32::MAX));
+            }
+        }
+    }
+}

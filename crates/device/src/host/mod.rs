@@ -1,0 +1,282 @@
+//! The host driver: a device as a [`Flash`].
+//!
+//! One queue pair per queue, that is, per worker: no lock on the way (the paper's driver locks its one pair finely). Where device and host
+//! share the frames, a command's buffer index is the frame and nothing is copied; else steps 1 and 9 copy through the data buffer.
+//!
+//! What happens when the device dies: requests in flight stay so while the driver attaches again, for as long as
+//! [`HostConfig::reattach`] says, and are sent once more to the device that has returned. Reads, writes and flushes may be repeated. What
+//! was written, had completed and was not flushed is another matter: if the device keeps no writes across its death
+//! ([`Features::KEEPS_WRITES`]) it is gone, and to go on would serve older data than were acknowledged. Then, and only then, every
+//! request ends with [`FlashError::Poisoned`](fulgurite_flash::FlashError::Poisoned) until the flash is opened anew.
+
+mod buddy;
+mod queue;
+mod transfer;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, OpenError, Queue};
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_sys::{Arena, Notifier};
+
+use crate::device::{Attachment, Device, DeviceConfig, Life};
+use crate::region::{Features, Region};
+
+pub use buddy::Buddy;
+pub use transfer::{Commands, Done};
+
+/// How the driver behaves.
+#[derive(Clone, Debug)]
+pub struct HostConfig {
+    /// Copies through the data buffer also where frames could be shared: as the paper's driver must.
+    pub copies: bool,
+    /// How long a request may take before it ends with [`fulgurite_flash::FlashError::TimedOut`]; only where data are copied, for else
+    /// the device may yet touch the frame. None waits for ever.
+    pub timeout: Option<Duration>,
+    /// How long to try to attach again to a device that has died, before requests end with [`fulgurite_flash::FlashError::Closed`].
+    pub reattach: Duration,
+}
+
+impl Default for HostConfig {
+    fn default() -> Self {
+        HostConfig { copies: false, timeout: None, reattach: Duration::ZERO }
+    }
+}
+
+/// What a queue wants of a device.
+#[derive(Debug)]
+pub struct Want<'w> {
+    /// Commands in flight.
+    pub depth: usize,
+    /// Sectors of data buffer, where data are copied.
+    pub buffer_sectors: u32,
+    /// Frames that may be the data buffer; none where the host wants to copy.
+    pub frames: Option<&'w Arc<Arena>>,
+    /// What the device notifies when the host sleeps.
+    pub wake: &'w Arc<Notifier>,
+}
+
+/// A queue pair that was opened.
+pub struct Linked {
+    /// Its region.
+    pub region: Arc<Region>,
+    /// Which of the region's pairs.
+    pub pair: u32,
+    /// What wakes the device.
+    pub doorbell: Arc<Notifier>,
+    /// Whether the device is still there.
+    pub life: Arc<Life>,
+    /// The frames are the data buffer.
+    pub shares_frames: bool,
+    /// Closes it.
+    pub hold: Box<dyn Hold>,
+}
+
+impl std::fmt::Debug for Linked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Linked").field("region", &self.region).field("pair", &self.pair).finish_non_exhaustive()
+    }
+}
+
+/// Keeps a queue pair open. Dropping it closes the pair.
+pub trait Hold: Send {
+    /// Closes it: nothing more is taken from it.
+    fn close(&mut self);
+    /// After that: whether the device touches none of the frames any more.
+    fn has_let_go(&self) -> bool;
+}
+
+impl Hold for Attachment {
+    fn close(&mut self) {
+        Attachment::close(self);
+    }
+    fn has_let_go(&self) -> bool {
+        Attachment::has_let_go(self)
+    }
+}
+
+/// A way to a device.
+pub trait Link: Send + Sync {
+    /// Opens a queue pair.
+    ///
+    /// # Errors
+    /// When the device is not there, or has no room.
+    fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError>;
+    /// One line about the device.
+    fn describe(&self) -> String;
+    /// Capacity, in sectors of 4 KiB.
+    fn sectors(&self) -> u32;
+    /// What the device has done, as far as that can be known.
+    fn counters(&self) -> DeviceCounters;
+    /// DRAM of the device in this process.
+    fn dram_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Link for Arc<Device> {
+    fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
+        let frames = want.frames.cloned();
+        let buffer = if frames.is_some() { 0 } else { want.buffer_sectors };
+        let capability = self.backend().capability(1, want.depth, buffer);
+        let refused = |error| OpenError::System { what: "make a region", source: std::io::Error::other(error) };
+        let region = Arc::new(Region::create(capability, false).map_err(refused)?);
+        let shares_frames = frames.is_some();
+        let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
+        let (doorbell, life) = (attachment.doorbell().clone(), attachment.life().clone());
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, hold: Box::new(attachment) })
+    }
+    fn describe(&self) -> String {
+        self.flash().describe()
+    }
+    fn sectors(&self) -> u32 {
+        self.flash().subpages()
+    }
+    fn counters(&self) -> DeviceCounters {
+        let mut counters = self.flash().counters();
+        counters.device_cpu_ns += u64::try_from(self.cpu().as_nanos()).unwrap_or(u64::MAX);
+        counters
+    }
+    fn dram_bytes(&self) -> usize {
+        self.flash().dram_bytes()
+    }
+}
+
+/// What all queues of one host share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Writes have completed since the last flush was submitted.
+    unflushed: AtomicBool,
+    /// Flushes in flight that are to make such writes durable.
+    covering: AtomicU32,
+    /// The device that these were given to; 0: none yet.
+    instance: AtomicU64,
+    /// Some of them are gone.
+    lost: AtomicBool,
+    /// Requests that took longer than they may.
+    pub(crate) timed_out: AtomicU64,
+    /// Entries of the device that broke the protocol.
+    pub(crate) broken: AtomicU64,
+    /// Times that a queue pair was opened anew.
+    pub(crate) relinked: AtomicU64,
+    /// Commands sent once more.
+    pub(crate) replayed: AtomicU64,
+}
+
+impl Shared {
+    /// A queue pair of this device was opened. Whether all that was acknowledged is still there.
+    fn meets(&self, instance: u64, features: Features) -> bool {
+        let before = self.instance.swap(instance, Ordering::AcqRel);
+        let another = before != 0 && before != instance;
+        let at_risk = self.unflushed.load(Ordering::Acquire) || self.covering.load(Ordering::Acquire) > 0;
+        if another && at_risk && !features.has(Features::KEEPS_WRITES) {
+            self.lost.store(true, Ordering::Release);
+        }
+        !self.lost.load(Ordering::Acquire)
+    }
+}
+
+/// What a driver has seen of its device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct HostCounters {
+    /// Requests that ended because their time was over.
+    pub timed_out: u64,
+    /// Completion entries that broke the protocol, and were not believed.
+    pub broken: u64,
+    /// Times that a queue pair was opened anew.
+    pub relinked: u64,
+    /// Commands that were sent once more.
+    pub replayed: u64,
+}
+
+/// A device, as a medium.
+pub struct DeviceFlash {
+    link: Arc<dyn Link>,
+    config: HostConfig,
+    shared: Arc<Shared>,
+    /// In this process, if it is.
+    device: Option<Arc<Device>>,
+}
+
+impl std::fmt::Debug for DeviceFlash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("DeviceFlash")
+            .field("link", &self.link.describe())
+            .field("config", &self.config)
+            .finish_non_exhaustive()
+    }
+}
+
+impl DeviceFlash {
+    /// Starts a device in this process, over a medium.
+    ///
+    /// # Errors
+    /// As [`Device::start`].
+    pub fn start(flash: Arc<dyn Flash>, device: DeviceConfig, host: HostConfig) -> Result<DeviceFlash, OpenError> {
+        let device = Arc::new(Device::start(flash, device)?);
+        let link = Arc::new(device.clone());
+        Ok(DeviceFlash { link, config: host, shared: Arc::default(), device: Some(device) })
+    }
+    /// Over a way to a device.
+    #[must_use]
+    pub fn over(link: Arc<dyn Link>, host: HostConfig) -> DeviceFlash {
+        DeviceFlash { link, config: host, shared: Arc::default(), device: None }
+    }
+    /// The device, where it is in this process.
+    #[must_use]
+    pub fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
+    }
+    /// Opens a queue pair for commands of several sectors, with a data buffer of its own.
+    ///
+    /// # Errors
+    /// When the device opens none.
+    pub fn commands(&self, depth: usize, buffer_sectors: u32) -> Result<Commands, OpenError> {
+        if depth == 0 || depth > DEPTH_MAX {
+            return Err(OpenError::Depth { depth });
+        }
+        Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), depth, buffer_sectors)
+    }
+    /// What the driver has seen.
+    #[must_use]
+    pub fn host_counters(&self) -> HostCounters {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        HostCounters {
+            timed_out: get(&self.shared.timed_out),
+            broken: get(&self.shared.broken),
+            relinked: get(&self.shared.relinked),
+            replayed: get(&self.shared.replayed),
+        }
+    }
+}
+
+impl Flash for DeviceFlash {
+    fn subpages(&self) -> u32 {
+        self.link.sectors()
+    }
+    fn describe(&self) -> String {
+        let way = if self.device.is_some() { "device in this process" } else { "device" };
+        format!("{way}, {}", self.link.describe())
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        if depth == 0 || depth > DEPTH_MAX {
+            return Err(OpenError::Depth { depth });
+        }
+        let opening =
+            queue::Opening { link: self.link.clone(), shared: self.shared.clone(), config: self.config.clone() };
+        Ok(Box::new(queue::DeviceQueue::open(opening, frames, depth, wake)?))
+    }
+    fn dram_bytes(&self) -> usize {
+        self.link.dram_bytes()
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        // At the most one sector of data buffer for each command in flight, and no more commands than frames.
+        if self.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 }
+    }
+    fn counters(&self) -> DeviceCounters {
+        self.link.counters()
+    }
+}

@@ -1,0 +1,522 @@
+//! One worker's queue on a device: steps 1, 2, 7, 8 and 9 of the protocol.
+//!
+//! Budget: what submit, flush and poll cost together is what a miss costs the worker. A batch is written entry by entry (the device may
+//! take the first while the second is written), then the doorbell word is looked at once. Polling finds nothing with one load.
+//!
+//! The device is not believed: an id that is not in flight is counted and passed over, and an entry that is damaged, or says that one
+//! of ours was, makes the driver close the queue pair, wait until the device has let go of it, and open another one, as after the device's death.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request};
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch};
+
+use super::{HostConfig, Link, Linked, Shared, Want};
+use crate::bell::Bell;
+use crate::entry::{
+    COMPLETION_WORDS, Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,
+};
+use crate::region::Features;
+use crate::ring::{Consumer, Producer};
+
+/// At one in how many polls that find nothing the queue asks whether the device has ended, and looks for requests whose time is over.
+const LOOK: u32 = 128;
+/// How long after a failed try to attach again the next one comes.
+const TRY_AGAIN_NS: u64 = 1_000_000;
+/// Queue pairs opened one after the other without any command completing on them, before the device is given up.
+const FRUITLESS_MAX: u32 = 8;
+/// The longest sleep: a bell that was scribbled over costs no more than this.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+/// The longest spin before a sleep: about what being woken costs.
+const SPIN_MAX_NS: u64 = 20_000;
+
+/// What a queue is opened with.
+pub(super) struct Opening {
+    pub(super) link: Arc<dyn Link>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) config: HostConfig,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Use {
+    Free,
+    /// Submitted; in the batch, or handed over.
+    Request,
+    /// Its request has ended by time, and the device may still complete it.
+    Late,
+}
+
+/// A command id and what it is used for.
+#[derive(Clone, Copy)]
+struct Slot {
+    tag: u64,
+    since_ns: u64,
+    subpage: u32,
+    frame: u32,
+    op: Op,
+    used: Use,
+    /// A flush that is to make writes durable which have completed.
+    covers: bool,
+}
+
+/// The host's side of a queue pair.
+pub(super) struct Pair {
+    pub(super) linked: Linked,
+    pub(super) submissions: Producer<SUBMISSION_WORDS>,
+    pub(super) completions: Consumer<COMPLETION_WORDS>,
+    pub(super) doorbell: Bell,
+    pub(super) bell: Bell,
+    /// The first sector of the data buffer in the region; none where frames are shared.
+    pub(super) buffer: Option<u32>,
+    pub(super) keeps_writes: bool,
+}
+
+/// On lines of its own: the memory beside it may be the device's.
+#[repr(align(128))]
+pub(super) struct DeviceQueue {
+    pair: Pair,
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+    /// Submitted, not handed over.
+    batch: Vec<u16>,
+    /// Ended here, to be told by the next poll.
+    ended: Vec<Completion>,
+    opening: Opening,
+    frames: Arc<Arena>,
+    wake: Arc<Notifier>,
+    clock: Clock,
+    frame_count: u32,
+    sectors: u32,
+    flags: u8,
+    polls: u32,
+    /// Requests whose time is over and that the device has not completed.
+    late: usize,
+    /// When time-outs are looked for again.
+    look_ns: u64,
+    timeout_ns: u64,
+    /// The pair must be opened anew: since when, and when to try next.
+    broken: Option<(u64, u64)>,
+    fruitless: u32,
+    /// Nothing more will come of the device.
+    dead: Option<FlashError>,
+    spin_ns: u64,
+}
+
+impl Pair {
+    pub(super) fn of(linked: Linked) -> Pair {
+        let (submissions, completions) = linked.region.host_ends(linked.pair);
+        Pair {
+            submissions,
+            completions,
+            doorbell: linked.region.doorbell(),
+            bell: linked.region.host_bell(linked.pair),
+            buffer: (!linked.shares_frames).then(|| linked.region.buffer_first(linked.pair)),
+            keeps_writes: linked.region.capability().features.has(Features::KEEPS_WRITES),
+            linked,
+        }
+    }
+}
+
+impl Opening {
+    fn link(&self, frames: &Arc<Arena>, depth: usize, wake: &Arc<Notifier>) -> Result<Pair, OpenError> {
+        let want = Want { depth, buffer_sectors: depth as u32, frames: (!self.config.copies).then_some(frames), wake };
+        let linked = self.link.open(&want)?;
+        let capability = linked.region.capability();
+        let refused = |what: &'static str| OpenError::System {
+            what: "attach to the device",
+            source: std::io::Error::other(what),
+        };
+        if (capability.depth as usize) < depth {
+            return Err(refused("its queues are not as deep as was asked for"));
+        }
+        if !linked.shares_frames && (capability.buffer_sectors as usize) < depth {
+            return Err(refused("its data buffer is smaller than was asked for"));
+        }
+        if capability.sectors != self.link.sectors() {
+            return Err(refused("it has another size than before"));
+        }
+        Ok(Pair::of(linked))
+    }
+}
+
+impl DeviceQueue {
+    pub(super) fn open(
+        opening: Opening,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<DeviceQueue, OpenError> {
+        let pair = opening.link(&frames, depth, &wake)?;
+        let capability = *pair.linked.region.capability();
+        let dead = (!opening.shared.meets(capability.instance, capability.features)).then_some(FlashError::Poisoned);
+        let idle = Slot { tag: 0, since_ns: 0, subpage: 0, frame: 0, op: Op::Flush, used: Use::Free, covers: false };
+        Ok(DeviceQueue {
+            slots: vec![idle; depth].into(),
+            free: (0..depth as u16).rev().collect(),
+            batch: Vec::with_capacity(depth),
+            ended: Vec::new(),
+            frame_count: u32::try_from(frames.len() / SUBPAGE_BYTES).unwrap_or(u32::MAX),
+            sectors: capability.sectors,
+            clock: Clock::get(),
+            flags: 0,
+            polls: 0,
+            late: 0,
+            look_ns: 0,
+            timeout_ns: opening.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
+            broken: None,
+            fruitless: 0,
+            dead,
+            spin_ns: if affinity::cores().len() > 1 { SPIN_MAX_NS } else { 0 },
+            pair,
+            opening,
+            frames,
+            wake,
+        })
+    }
+
+    /// Step 2: the entry of a slot. Where data are copied, also step 1.
+    #[inline]
+    fn send(&mut self, id: u16) {
+        let Slot { op, subpage, frame, .. } = self.slots[usize::from(id)];
+        let (opcode, count) = match op {
+            Op::Read => (Opcode::Read, 1),
+            Op::Write => (Opcode::Write, 1),
+            Op::Flush => (Opcode::Flush, 0),
+        };
+        let buffer = match self.pair.buffer {
+            None => frame,
+            Some(first) => {
+                if op == Op::Write {
+                    let at = (first as usize + usize::from(id)) * SECTOR_BYTES;
+                    Arena::copy(
+                        &self.frames,
+                        frame as usize * SUBPAGE_BYTES,
+                        self.pair.linked.region.arena(),
+                        at,
+                        SECTOR_BYTES,
+                    );
+                }
+                id.into()
+            }
+        };
+        let flags = if op == Op::Flush { 0 } else { self.flags };
+        let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument: 0 };
+        self.pair.submissions.push(command.pack());
+    }
+    fn ring(&self) {
+        if self.pair.doorbell.must_wake() {
+            self.pair.linked.doorbell.notify();
+        }
+    }
+    /// Steps 7 to 9: takes the completions that are there.
+    #[inline]
+    fn take(&mut self, completions: &mut Vec<Completion>) {
+        while let Some(entry) = self.pair.completions.pop() {
+            let Ok(words) = entry else { return self.is_broken() };
+            let Ended { id, status, result } = Ended::unpack(words);
+            let Some(&slot) = self.slots.get(usize::from(id)).filter(|slot| slot.used != Use::Free) else {
+                self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
+                if id == NO_ID {
+                    return self.is_broken();
+                }
+                continue;
+            };
+            self.slots[usize::from(id)].used = Use::Free;
+            self.free.push(id);
+            if slot.used == Use::Late {
+                self.late -= 1;
+                continue;
+            }
+            self.fruitless = 0;
+            let result32 = if self.flags != 0 { result as u32 } else { 0 };
+            let result = status.to_result();
+            match slot.op {
+                Op::Read => {
+                    if let (Some(first), Ok(())) = (self.pair.buffer, result) {
+                        let at = (first as usize + usize::from(id)) * SECTOR_BYTES;
+                        let frame = slot.frame as usize * SUBPAGE_BYTES;
+                        Arena::copy(self.pair.linked.region.arena(), at, &self.frames, frame, SECTOR_BYTES);
+                    }
+                }
+                Op::Write => self.has_written(),
+                Op::Flush => self.has_flushed(slot.covers, status),
+            }
+            let checksum = if slot.op == Op::Flush { 0 } else { result32 };
+            completions.push(Completion { tag: slot.tag, result, checksum });
+        }
+    }
+    /// Notes that a write has completed that no flush covers yet. Also one that failed: it may have changed something.
+    #[inline]
+    fn has_written(&self) {
+        if !self.pair.keeps_writes && !self.opening.shared.unflushed.load(Ordering::Relaxed) {
+            self.opening.shared.unflushed.store(true, Ordering::Release);
+        }
+    }
+    fn has_flushed(&self, covers: bool, status: Status) {
+        if covers {
+            if status != Status::SUCCESS {
+                self.opening.shared.unflushed.store(true, Ordering::Release);
+            }
+            self.opening.shared.covering.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+    #[cold]
+    fn is_broken(&mut self) {
+        if self.broken.is_none() {
+            let now = self.clock.now_ns();
+            self.broken = Some((now, now));
+            self.pair.linked.hold.close();
+        }
+    }
+
+    /// What is seldom: the device has died, an entry was damaged, a request has taken too long.
+    #[cold]
+    fn look(&mut self) {
+        let now = self.clock.now_ns();
+        if self.in_use() > 0 && self.broken.is_none() && self.pair.linked.life.has_ended() {
+            // What it completed before it died was taken by whoever calls this.
+            self.is_broken();
+        }
+        if let Some((since, next)) = self.broken
+            && now >= next
+        {
+            self.relink(since, now);
+        }
+        if self.timeout_ns != u64::MAX && now >= self.look_ns {
+            self.look_ns = now + self.timeout_ns / 8;
+            self.give_up_late(now);
+        }
+    }
+    /// Opens another queue pair, and sends once more what was in flight.
+    fn relink(&mut self, since: u64, now: u64) {
+        if !self.pair.linked.hold.has_let_go() {
+            self.broken = Some((since, now + TRY_AGAIN_NS / 20));
+            return;
+        }
+        let patience = u64::try_from(self.opening.config.reattach.as_nanos()).unwrap_or(u64::MAX);
+        let opened = if self.fruitless < FRUITLESS_MAX {
+            self.opening.link(&self.frames, self.slots.len(), &self.wake)
+        } else {
+            Err(OpenError::System { what: "attach to the device", source: std::io::ErrorKind::ConnectionReset.into() })
+        };
+        let pair = match opened {
+            Ok(pair) => pair,
+            Err(_) if now.saturating_sub(since) < patience && self.fruitless < FRUITLESS_MAX => {
+                self.broken = Some((since, now + TRY_AGAIN_NS));
+                return;
+            }
+            Err(_) => return self.fail_all(FlashError::Closed),
+        };
+        self.broken = None;
+        self.fruitless += 1;
+        let capability = *pair.linked.region.capability();
+        self.pair = pair;
+        if !self.opening.shared.meets(capability.instance, capability.features) {
+            return self.fail_all(FlashError::Poisoned);
+        }
+        self.opening.shared.relinked.fetch_add(1, Ordering::Relaxed);
+        // All that was handed over goes back into the batch, with what had not been.
+        self.batch.clear();
+        for id in 0..self.slots.len() as u16 {
+            match self.slots[usize::from(id)].used {
+                Use::Free => {}
+                Use::Request => self.batch.push(id),
+                Use::Late => {
+                    self.slots[usize::from(id)].used = Use::Free;
+                    self.free.push(id);
+                    self.late -= 1;
+                }
+            }
+        }
+        self.opening.shared.replayed.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+        let _ = self.flush();
+    }
+    /// Ends all that is in flight, and all that will be.
+    fn fail_all(&mut self, error: FlashError) {
+        (self.dead, self.broken) = (Some(error), None);
+        self.batch.clear();
+        for id in 0..self.slots.len() as u16 {
+            let slot = self.slots[usize::from(id)];
+            if slot.used == Use::Free {
+                continue;
+            }
+            self.slots[usize::from(id)].used = Use::Free;
+            self.free.push(id);
+            if slot.used == Use::Request {
+                self.has_flushed(slot.covers, Status::ABORTED);
+                self.ended.push(Completion { tag: slot.tag, result: Err(error), checksum: 0 });
+            }
+        }
+        self.late = 0;
+    }
+    /// Ends requests whose time is over, where the device has no frames of theirs.
+    fn give_up_late(&mut self, now: u64) {
+        if self.pair.buffer.is_none() {
+            return;
+        }
+        for id in 0..self.slots.len() {
+            let slot = &mut self.slots[id];
+            if slot.used != Use::Request || slot.since_ns == 0 || now.saturating_sub(slot.since_ns) < self.timeout_ns {
+                continue;
+            }
+            slot.used = Use::Late;
+            let (tag, covers) = (slot.tag, std::mem::take(&mut slot.covers));
+            self.late += 1;
+            self.opening.shared.timed_out.fetch_add(1, Ordering::Relaxed);
+            self.has_flushed(covers, Status::TIMED_OUT);
+            self.ended.push(Completion { tag, result: Err(FlashError::TimedOut), checksum: 0 });
+        }
+    }
+    fn in_use(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+    fn ready(&self) -> bool {
+        self.pair.completions.ready() || !self.ended.is_empty() || self.broken.is_some()
+    }
+    /// Looks for completions for as long as that has paid lately. Returns whether there is something.
+    fn spin(&mut self) -> bool {
+        let end = self.clock.now_ns() + self.spin_ns;
+        while self.clock.now_ns() < end {
+            if self.ready() {
+                self.spin_ns = SPIN_MAX_NS;
+                return true;
+            }
+            for _ in 0..16 {
+                arch::relax();
+            }
+        }
+        // In vain: half as long next time, and once in a while as long as before, to learn whether the device has become faster.
+        self.spin_ns = if self.spin_ns < 200 { SPIN_MAX_NS } else { self.spin_ns / 2 };
+        false
+    }
+}
+
+impl Queue for DeviceQueue {
+    #[inline]
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        if self.in_flight() >= self.slots.len() {
+            return Err(QueueFull);
+        }
+        let inside = request.subpage.0 < self.sectors && request.frame.0 < self.frame_count;
+        let refused = if !inside && request.op != Op::Flush { Some(FlashError::OutOfRange) } else { self.dead };
+        let refused = refused.or_else(|| self.free.is_empty().then_some(FlashError::TimedOut));
+        if let Some(error) = refused {
+            self.ended.push(Completion { tag: request.tag, result: Err(error), checksum: 0 });
+            return Ok(());
+        }
+        let id = self.free.pop().expect("seen above");
+        self.slots[usize::from(id)] = Slot {
+            tag: request.tag,
+            since_ns: 0,
+            subpage: if request.op == Op::Flush { 0 } else { request.subpage.0 },
+            frame: if request.op == Op::Flush { 0 } else { request.frame.0 },
+            op: request.op,
+            used: Use::Request,
+            covers: false,
+        };
+        self.batch.push(id);
+        Ok(())
+    }
+    #[inline]
+    fn flush(&mut self) -> Result<(), FlashError> {
+        if self.batch.is_empty() || self.broken.is_some() {
+            // What waits for another queue pair goes there.
+            return Ok(());
+        }
+        let now = if self.timeout_ns == u64::MAX { 0 } else { self.clock.now_ns() };
+        for i in 0..self.batch.len() {
+            let id = self.batch[i];
+            let slot = &mut self.slots[usize::from(id)];
+            slot.since_ns = now;
+            if slot.op == Op::Flush && !slot.covers && self.opening.shared.unflushed.swap(false, Ordering::AcqRel) {
+                slot.covers = true;
+                self.opening.shared.covering.fetch_add(1, Ordering::AcqRel);
+            }
+            self.send(id);
+        }
+        self.batch.clear();
+        self.ring();
+        Ok(())
+    }
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.polls = self.polls.wrapping_add(1);
+        if !self.pair.completions.ready() && self.ended.is_empty() {
+            // As most polls.
+            if !self.polls.is_multiple_of(LOOK) && self.broken.is_none() {
+                return 0;
+            }
+            self.look();
+        }
+        let before = completions.len();
+        if self.broken.is_none() {
+            self.take(completions);
+        }
+        completions.append(&mut self.ended);
+        completions.len() - before
+    }
+    #[inline]
+    fn will_poll(&self) {
+        self.pair.completions.fetch();
+    }
+    fn want_checksums(&mut self) -> bool {
+        self.flags = SAY_CHECKSUM;
+        true
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        let _ = self.flush();
+        if self.ready() || self.spin() {
+            if self.broken.is_some() {
+                self.wake.wait(Some(Duration::from_micros(100)));
+                self.look();
+            }
+            return;
+        }
+        self.pair.bell.goes_to_sleep();
+        if !self.ready() && !(self.in_use() > 0 && self.pair.linked.life.has_ended()) {
+            self.wake.wait(Some(timeout.map_or(SLEEP_MAX, |t| t.min(SLEEP_MAX))));
+        }
+        self.pair.bell.is_awake();
+        if !self.ready() {
+            self.look();
+        }
+    }
+    fn in_flight(&self) -> usize {
+        self.in_use() - self.late + self.ended.len()
+    }
+    fn depth(&self) -> usize {
+        self.slots.len()
+    }
+    fn bytes(&self) -> usize {
+        self.pair.linked.region.arena().len() + self.slots.len() * (size_of::<Slot>() + 4)
+    }
+}
+
+impl Drop for DeviceQueue {
+    fn drop(&mut self) {
+        for id in std::mem::take(&mut self.batch) {
+            self.slots[usize::from(id)].used = Use::Free;
+            self.free.push(id);
+        }
+        let mut lost = Vec::new();
+        // What was handed over ends; a device that has died, or breaks the protocol, ends nothing more.
+        while self.in_flight() > self.ended.len() && self.broken.is_none() && !self.pair.linked.life.has_ended() {
+            if self.poll(&mut lost) == 0 {
+                self.wait(Some(Duration::from_millis(10)));
+            }
+            lost.clear();
+        }
+        for id in 0..self.slots.len() {
+            if self.slots[id].used == Use::Request {
+                self.has_flushed(self.slots[id].covers, Status::ABORTED);
+            }
+        }
+        self.pair.linked.hold.close();
+        while self.pair.buffer.is_none() && !self.pair.linked.hold.has_let_go() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! Commands of several sectors: the way of the paper's own driver (5.3, 5.4), beside the queue that the runtime uses.
+//!
+//! A large request is split. A command holds its whole range of the data buffer from beginning to end, and its data can move on the one
+//! side only when they are all there on the other, so that a large chunk leaves the medium idle while it is copied, and a small one
+//! costs more commands. The right size is "the smallest one that makes the underlying storage medium all busy" (5.4): it is found by
+//! trying, see [`Chunks`].
+//!
+//! Copies are pipelined: while one chunk is copied here, the device works on the others.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fulgurite_flash::{FlashError, OpenError};
+use fulgurite_sys::{Clock, Notifier, arch};
+
+use super::buddy::Buddy;
+use super::queue::Pair;
+use super::{HostConfig, Link, Shared, Want};
+use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
+use crate::identity::Identity;
+
+/// A command that has completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Done {
+    /// What [`Commands::begin`] returned.
+    pub id: u16,
+    /// How it went.
+    pub status: Status,
+    /// By opcode.
+    pub result: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    Free,
+    /// The device has it.
+    Running,
+    /// It has ended, and the caller still has its range of the buffer.
+    Ended,
+    /// Its caller gave it up; the range is free when the device says that it has ended.
+    Abandoned,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    state: State,
+    buffer: u32,
+    count: u32,
+}
+
+/// A queue pair for commands of several sectors, and the data buffer that is theirs. For one thread at a time.
+pub struct Commands {
+    pair: Pair,
+    buddy: Buddy,
+    slots: Box<[Slot]>,
+    free: Vec<u16>,
+    config: HostConfig,
+    shared: Arc<Shared>,
+    wake: Arc<Notifier>,
+    clock: Clock,
+    chunks: Chunks,
+    sectors: u32,
+    command_sectors: u32,
+    /// The device broke the protocol: nothing more is asked of it.
+    broken: bool,
+}
+
+impl std::fmt::Debug for Commands {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Commands").field("buddy", &self.buddy).field("chunks", &self.chunks).finish_non_exhaustive()
+    }
+}
+
+/// How long an empty look at the completion queue is repeated before the caller sleeps: what waking costs, about.
+const SPIN_NS: u64 = 50_000;
+
+impl Commands {
+    pub(super) fn open(
+        link: Arc<dyn Link>,
+        shared: Arc<Shared>,
+        config: HostConfig,
+        depth: usize,
+        buffer_sectors: u32,
+    ) -> Result<Commands, OpenError> {
+        let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
+        let wake = Arc::new(wake);
+        let linked = link.open(&Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake })?;
+        let capability = *linked.region.capability();
+        let refused = |what: &'static str| {
+            Err(OpenError::System { what: "attach to the device", source: std::io::Error::other(what) })
+        };
+        if (capability.depth as usize) < depth || capability.buffer_sectors < buffer_sectors.max(1) {
+            return refused("its queues or data buffer are smaller than was asked for");
+        }
+        if linked.shares_frames {
+            return refused("it took frames that it was not given");
+        }
+        if !shared.meets(capability.instance, capability.features) {
+            return refused("what was written and not flushed is gone with the device that died; open it anew");
+        }
+        Ok(Commands {
+            pair: Pair::of(linked),
+            buddy: Buddy::new(buffer_sectors.max(1)),
+            slots: vec![Slot { state: State::Free, buffer: 0, count: 0 }; depth].into(),
+            free: (0..depth as u16).rev().collect(),
+            chunks: Chunks::new(capability.command_sectors.min(buffer_sectors.max(1)), depth),
+            sectors: capability.sectors,
+            command_sectors: capability.command_sectors,
+            clock: Clock::get(),
+            broken: false,
+            config,
+            shared,
+            wake,
+        })
+    }
+    /// Capacity of the device, in sectors.
+    #[must_use]
+    pub fn sectors(&self) -> u32 {
+        self.sectors
+    }
+    /// Sectors of the data buffer that are free.
+    #[must_use]
+    pub fn free_sectors(&self) -> u32 {
+        self.buddy.free_sectors()
+    }
+    /// Sectors that one command may name: no more are split off at a time.
+    #[must_use]
+    pub fn command_sectors(&self) -> u32 {
+        self.command_sectors
+    }
+    /// The sizes of chunks that are tried, and what they gave.
+    #[must_use]
+    pub fn chunks(&self) -> &Chunks {
+        &self.chunks
+    }
+    /// From now on splits into chunks of so many sectors; none finds the size by trying.
+    pub fn set_chunk(&mut self, sectors: Option<u32>) {
+        self.chunks.fixed = sectors.map(|sectors| sectors.clamp(1, self.chunks.largest));
+    }
+
+    fn at(&self, buffer: u32) -> usize {
+        let first = self.pair.buffer.expect("a data buffer was asked for");
+        (first + buffer) as usize * SECTOR_BYTES
+    }
+    /// Steps 1 and 2: takes a range of the data buffer, fills it with `data`, submits the command and returns its id. None when there is no
+    /// id or no range: poll, take and release first.
+    pub fn begin(&mut self, opcode: Opcode, sector: u64, count: u32, data: Option<&[u8]>) -> Option<u16> {
+        self.begin_with(opcode, sector, count, data, 0)
+    }
+    /// The same, with an argument.
+    pub fn begin_with(
+        &mut self,
+        opcode: Opcode,
+        sector: u64,
+        count: u32,
+        data: Option<&[u8]>,
+        argument: u64,
+    ) -> Option<u16> {
+        let &id = self.free.last()?;
+        let buffer = if count == 0 { 0 } else { self.buddy.take(count)? };
+        self.free.pop();
+        if let Some(data) = data {
+            let bytes = data.len().min(count as usize * SECTOR_BYTES);
+            self.pair.linked.region.arena().write(self.at(buffer), &data[..bytes]);
+        }
+        self.slots[usize::from(id)] = Slot { state: State::Running, buffer, count };
+        let command = Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer, argument };
+        self.pair.submissions.push(command.pack());
+        if self.pair.doorbell.must_wake() {
+            self.pair.linked.doorbell.notify();
+        }
+        Some(id)
+    }
+    /// Steps 7 and 8: a command that has ended, if there is one. Its range of the buffer stays its own until [`Commands::release`].
+    pub fn poll(&mut self) -> Option<Done> {
+        loop {
+            let Ok(words) = self.pair.completions.pop()? else {
+                self.shared.broken.fetch_add(1, Ordering::Relaxed);
+                self.broken = true;
+                return None;
+            };
+            let Ended { id, status, result } = Ended::unpack(words);
+            match self.slots.get_mut(usize::from(id)) {
+                Some(slot) if slot.state == State::Running => {
+                    slot.state = State::Ended;
+                    return Some(Done { id, status, result });
+                }
+                Some(slot) if slot.state == State::Abandoned => {
+                    slot.state = State::Ended;
+                    self.release(id);
+                }
+                _ => {
+                    self.shared.broken.fetch_add(1, Ordering::Relaxed);
+                    self.broken |= id == crate::NO_ID;
+                }
+            }
+        }
+    }
+    /// Step 9: copies what a command that has ended read.
+    ///
+    /// # Panics
+    /// When it has not ended, or `into` is longer than its range.
+    pub fn copy_out(&self, id: u16, into: &mut [u8]) {
+        let slot = self.slots[usize::from(id)];
+        assert!(slot.state == State::Ended, "command {id} has not ended");
+        assert!(into.len() <= slot.count as usize * SECTOR_BYTES, "command {id} has read {} sectors", slot.count);
+        self.pair.linked.region.arena().read(self.at(slot.buffer), into);
+    }
+    /// Gives back the id and the buffer of a command that has ended.
+    ///
+    /// # Panics
+    /// When it has not.
+    pub fn release(&mut self, id: u16) {
+        let slot = &mut self.slots[usize::from(id)];
+        assert!(slot.state == State::Ended, "command {id} has not ended");
+        let Slot { buffer, count, .. } = std::mem::replace(slot, Slot { state: State::Free, ..*slot });
+        if count > 0 {
+            self.buddy.give(buffer, count);
+        }
+        self.free.push(id);
+    }
+    /// Waits for the end of any command.
+    ///
+    /// # Errors
+    /// [`FlashError::TimedOut`] by [`HostConfig::timeout`], [`FlashError::Closed`] when the device has ended or broke the protocol.
+    pub fn wait(&mut self) -> Result<Done, FlashError> {
+        let begun = self.clock.now_ns();
+        let timeout = self.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
+        let mut polls = 0u32;
+        loop {
+            if let Some(done) = self.poll() {
+                return Ok(done);
+            }
+            polls = polls.wrapping_add(1);
+            arch::relax();
+            if !polls.is_multiple_of(64) {
+                continue;
+            }
+            if self.broken || self.pair.linked.life.has_ended() {
+                // What it completed before it ended was seen by then.
+                return self.poll().ok_or(FlashError::Closed);
+            }
+            let waited = self.clock.now_ns() - begun;
+            if waited >= timeout {
+                return Err(FlashError::TimedOut);
+            }
+            if waited > SPIN_NS {
+                self.pair.bell.goes_to_sleep();
+                if !self.pair.completions.ready() && !self.pair.linked.life.has_ended() {
+                    let left = Duration::from_nanos(timeout - waited).min(Duration::from_millis(100));
+                    self.wake.wait(Some(left));
+                }
+                self.pair.bell.is_awake();
+            }
+        }
+    }
+    /// After an error: what is under way is let go of as it ends.
+    fn abandon(&mut self) {
+        for slot in &mut self.slots {
+            if slot.state == State::Running {
+                slot.state = State::Abandoned;
+            }
+        }
+    }
+
+    /// Reads sectors from `sector` on into all of `into`, a multiple of 4096 bytes. Nothing else may be under way.
+    ///
+    /// # Errors
+    /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple. `into` is undefined then.
+    pub fn read(&mut self, sector: u32, into: &mut [u8]) -> Result<(), FlashError> {
+        let sectors = self.range(sector, into.len())?;
+        let result =
+            self.split(sectors, |host, first, count| host.begin(Opcode::Read, (sector + first).into(), count, None), {
+                |host, id, first, count| {
+                    let from = first as usize * SECTOR_BYTES;
+                    host.copy_out(id, &mut into[from..from + count as usize * SECTOR_BYTES]);
+                }
+            });
+        result.inspect_err(|_| self.abandon())
+    }
+    /// Writes all of `from`, a multiple of 4096 bytes, to sectors from `sector` on. Nothing else may be under way.
+    ///
+    /// # Errors
+    /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple. Any of the sectors may
+    /// have been written then.
+    pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), FlashError> {
+        let sectors = self.range(sector, from.len())?;
+        let begin = |host: &mut Commands, first: u32, count: u32| {
+            let at = first as usize * SECTOR_BYTES;
+            let data = &from[at..at + count as usize * SECTOR_BYTES];
+            host.begin(Opcode::Write, (sector + first).into(), count, Some(data))
+        };
+        let result = self.split(sectors, begin, |_, _, _, _| {});
+        if !self.pair.keeps_writes {
+            self.shared.unflushed.store(true, Ordering::Release);
+        }
+        result.inspect_err(|_| self.abandon())
+    }
+    /// Makes all that was written before durable.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn flush(&mut self) -> Result<(), FlashError> {
+        let covers = self.shared.unflushed.swap(false, Ordering::AcqRel);
+        let result = self.one(Opcode::Flush, 0, 0, 0).map(|_| ());
+        if covers && result.is_err() {
+            self.shared.unflushed.store(true, Ordering::Release);
+        }
+        result
+    }
+    /// What the device is.
+    ///
+    /// # Errors
+    /// What the device says; an answer that cannot be one is [`FlashError::Corrupt`].
+    pub fn identify(&mut self) -> Result<Identity, FlashError> {
+        let mut bytes = [0; SECTOR_BYTES];
+        self.one_with_answer(Opcode::Identify, 0, 1, 0, &mut bytes)?;
+        Identity::of(&bytes).ok_or(FlashError::Corrupt)
+    }
+    /// One command, to its end. Returns its result.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn one(&mut self, opcode: Opcode, sector: u64, count: u32, argument: u64) -> Result<u64, FlashError> {
+        self.one_with_answer(opcode, sector, count, argument, &mut [])
+    }
+    fn one_with_answer(
+        &mut self,
+        opcode: Opcode,
+        sector: u64,
+        count: u32,
+        argument: u64,
+        into: &mut [u8],
+    ) -> Result<u64, FlashError> {
+        let ended = self.run(opcode, sector, count, argument, into)?;
+        ended.status.to_result().map(|()| ended.result)
+    }
+    /// The same, with the status as the device said it.
+    pub(crate) fn run(
+        &mut self,
+        opcode: Opcode,
+        sector: u64,
+        count: u32,
+        argument: u64,
+        into: &mut [u8],
+    ) -> Result<Done, FlashError> {
+        let id = self.begin_with(opcode, sector, count, None, argument).ok_or(FlashError::Closed)?;
+        let ended = self.wait().inspect_err(|_| self.abandon())?;
+        if ended.id != id {
+            self.abandon();
+            return Err(FlashError::Closed);
+        }
+        if ended.status == Status::SUCCESS {
+            self.copy_out(id, into);
+        }
+        self.release(id);
+        Ok(ended)
+    }
+
+    fn range(&self, sector: u32, bytes: usize) -> Result<u32, FlashError> {
+        let sectors = u32::try_from(bytes / SECTOR_BYTES).map_err(|_| FlashError::OutOfRange)?;
+        let inside = sector <= self.sectors && sectors <= self.sectors - sector;
+        if inside && bytes.is_multiple_of(SECTOR_BYTES) { Ok(sectors) } else { Err(FlashError::OutOfRange) }
+    }
+    /// Begins chunks as long as there is room, ends them as they come, and begins the next.
+    fn split(
+        &mut self,
+        sectors: u32,
+        begin: impl Fn(&mut Commands, u32, u32) -> Option<u16>,
+        mut end: impl FnMut(&Commands, u16, u32, u32),
+    ) -> Result<(), FlashError> {
+        let started = self.clock.now_ns();
+        let chunk = self.chunks.choose(sectors);
+        let (mut begun, mut under_way) = (0, 0);
+        // By id: where in the request its chunk begins.
+        let mut firsts = vec![0; self.slots.len()];
+        loop {
+            while begun < sectors {
+                let count = chunk.min(sectors - begun);
+                let Some(id) = begin(self, begun, count) else { break };
+                firsts[usize::from(id)] = begun;
+                (begun, under_way) = (begun + count, under_way + 1);
+            }
+            if under_way == 0 {
+                // Nothing under way and nothing can be begun: what was abandoned has the buffer.
+                return if begun == sectors { Ok(()) } else { Err(FlashError::TimedOut) };
+            }
+            let done = self.wait()?;
+            let result = done.status.to_result();
+            if result.is_ok() {
+                end(self, done.id, firsts[usize::from(done.id)], self.slots[usize::from(done.id)].count);
+            }
+            self.release(done.id);
+            under_way -= 1;
+            result?;
+            if begun == sectors && under_way == 0 {
+                self.chunks.gave(chunk, sectors, self.clock.now_ns() - started);
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Drop for Commands {
+    fn drop(&mut self) {
+        // The data buffer is the region's, which the device keeps mapped as long as it touches it.
+        self.pair.linked.hold.close();
+    }
+}
+
+/// Which size of chunk keeps the medium busy, found by trying.
+///
+/// For each power of two, what it gave lately, in sectors a second. The one in use is the smallest that gave at least
+/// [`Chunks::ENOUGH`] of the best; at one in [`Chunks::TRY`] requests a neighbour of it is tried, so that a medium that changes is
+/// noticed. Only requests of at least two chunks of a size say something about it.
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    fixed: Option<u32>,
+    largest: u32,
+    depth: u32,
+    /// By order: sectors a second; 0 where it was not tried.
+    rates: Vec<f64>,
+    requests: u32,
+}
+
+impl Chunks {
+    /// Of the best, in percent: what is enough.
+    pub const ENOUGH: u32 = 97;
+    /// One in how many requests tries another size.
+    pub const TRY: u32 = 16;
+    /// 32 sectors, 128 KiB: what the paper's example splits 512 KiB into.
+    const FIRST: u32 = 32;
+
+    fn new(largest: u32, depth: usize) -> Chunks {
+        let orders = largest.max(1).ilog2() as usize + 1;
+        Chunks { fixed: None, largest: largest.max(1), depth: depth as u32, rates: vec![0.0; orders], requests: 0 }
+    }
+    /// The size in use, in sectors.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        if let Some(fixed) = self.fixed {
+            return fixed;
+        }
+        let best = self.rates.iter().copied().fold(0.0, f64::max);
+        let enough = best * f64::from(Chunks::ENOUGH) / 100.0;
+        let found = self.rates.iter().position(|&rate| rate > 0.0 && rate >= enough);
+        found.map_or(Chunks::FIRST, |order| 1 << order).min(self.largest_power())
+    }
+    /// What each size gave: sectors, and sectors a second.
+    pub fn rates(&self) -> impl Iterator<Item = (u32, f64)> {
+        self.rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0).map(|(order, &rate)| (1 << order, rate))
+    }
+    fn largest_power(&self) -> u32 {
+        1 << (self.rates.len() - 1)
+    }
+    fn choose(&mut self, sectors: u32) -> u32 {
+        let size = self.size();
+        if self.fixed.is_some() {
+            return size;
+        }
+        self.requests = self.requests.wrapping_add(1);
+        // In turns below and above; a request that is no longer than the chunk has nothing to split.
+        let tried = match self.requests % (2 * Chunks::TRY) {
+            0 => size / 2,
+            r if r == Chunks::TRY => size * 2,
+            // Sizes never tried, while there are any: their neighbours may be worse than they are.
+            r if r < self.rates.len() as u32 && self.rates[r as usize] == 0.0 => 1 << r,
+            _ => size,
+        };
+        let most = self.largest_power().min(sectors.div_ceil(2).next_power_of_two());
+        tried.clamp(1, most.max(1))
+    }
+    fn gave(&mut self, chunk: u32, sectors: u32, ns: u64) {
+        // Without several at a time there is no pipeline to be measured.
+        if self.fixed.is_some() || sectors < 2 * chunk || self.depth < 2 || !chunk.is_power_of_two() {
+            return;
+        }
+        let rate = f64::from(sectors) * 1e9 / ns.max(1) as f64;
+        let kept = &mut self.rates[chunk.ilog2() as usize];
+        *kept = if *kept == 0.0 { rate } else { *kept * 0.75 + rate * 0.25 };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A medium whose chunks take a fixed time and a time by size: the smallest size near the best is found, and found again when
+    /// the medium changes.
+    #[test]
+    fn the_smallest_chunk_that_is_enough_is_found() {
+        let mut chunks = Chunks::new(1024, 4);
+        for (overhead_ns, expected) in [(1_000, 16..=64), (20_000, 256..=1024), (10, 1..=2)] {
+            for _ in 0..2000 {
+                let chunk = chunks.choose(4096);
+                let ns = u64::from(4096 / chunk) * overhead_ns + 4096 * 1_000;
+                chunks.gave(chunk, 4096, ns);
+            }
+            assert!(expected.contains(&chunks.size()), "overhead {overhead_ns}: {chunks:?}");
+        }
+        chunks.fixed = Some(7);
+        assert_eq!(chunks.choose(4096), 7);
+    }
+    #[test]
+    fn a_small_request_is_not_split_into_more_than_it_has() {
+        let mut chunks = Chunks::new(128, 4);
+        for sectors in [0, 1, 2, 3, 5, 128, 1 << 30] {
+            for _ in 0..100 {
+                assert!((1..=128).contains(&chunks.choose(sectors)));
+            }
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! Barriers left out on purpose: what the models must find. No program plants one, and only a build under `--cfg loom` can.
+
+/// A planted bug.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Planted {
+    /// The last word of an entry does not publish what was stored before it: the other words, the data of a write (steps 1, 2), the data
+    /// of a read (steps 4, 5).
+    RelaxedPublish,
+    /// Who takes an entry may have loaded its other words, or the data, before it saw the phase bit (steps 3, 7).
+    RelaxedTake,
+    /// Who rings looks at whether the other side sleeps before its entry can be seen.
+    NoFenceOfRinger,
+    /// Who goes to sleep looks at the ring once more before it can be seen that it sleeps.
+    NoFenceOfSleeper,
+}
+
+impl Planted {
+    /// All of them.
+    pub const ALL: [Planted; 4] =
+        [Planted::RelaxedPublish, Planted::RelaxedTake, Planted::NoFenceOfRinger, Planted::NoFenceOfSleeper];
+}
