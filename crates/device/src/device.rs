@@ -14,9 +14,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_flash::{Flash, OpenError};
-use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock};
+use fulgurite_flash::{Flash, FlashError, Layered, Op, OpenError, Request};
+use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_store::Pool;
+use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, arch, clock};
 
+use crate::entry::SECTOR_BYTES;
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
 use crate::region::{DeviceStatus, Region};
 
@@ -58,11 +61,11 @@ impl Life {
     #[inline]
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::Acquire)
+        self.ended.load(Ordering::SeqCst)
     }
     /// Says that it has.
     pub(crate) fn end(&self) {
-        self.ended.store(true, Ordering::Release);
+        self.ended.store(true, Ordering::SeqCst);
     }
 }
 
@@ -96,10 +99,16 @@ impl Run {
     }
 }
 
+/// What lies behind the firmware.
+struct Medium {
+    flash: Arc<dyn Flash>,
+    pool: Option<Arc<Pool>>,
+}
+
 /// A device in this process. Dropping it ends its thread; queues that outlive it say so.
 pub struct Device {
     config: DeviceConfig,
-    flash: Arc<dyn Flash>,
+    medium: Medium,
     /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that.
     instance: u64,
     run: Mutex<(Arc<Run>, Option<JoinHandle<()>>)>,
@@ -110,7 +119,7 @@ pub struct Device {
 impl std::fmt::Debug for Device {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Device")
-            .field("flash", &self.flash.describe())
+            .field("flash", &self.medium.flash.describe())
             .field("config", &self.config)
             .finish_non_exhaustive()
     }
@@ -167,19 +176,35 @@ impl Device {
     /// # Errors
     /// When the kernel refuses thread, core or descriptor.
     pub fn start(flash: Arc<dyn Flash>, config: DeviceConfig) -> Result<Device, OpenError> {
+        Device::over(Medium { flash, pool: None }, config)
+    }
+    /// Starts a device over the journaled store, which is its translation layer: it has memory operations, too.
+    ///
+    /// # Errors
+    /// As [`Device::start`].
+    pub fn start_store(store: Layered<Pool>, config: DeviceConfig) -> Result<Device, OpenError> {
+        let pool = Some(store.layer().clone());
+        Device::over(Medium { flash: Arc::new(store), pool }, config)
+    }
+    fn over(medium: Medium, config: DeviceConfig) -> Result<Device, OpenError> {
         // A number that no two starts share: time, and an address that the kernel chose at random.
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
-        let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&flash).cast::<()>().addr() as u64);
-        let run = Device::begin(&flash, &config, instance)?;
-        Ok(Device { config, flash, instance, run: Mutex::new(run), past_cpu_ns: AtomicU64::new(0) })
+        let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&medium.flash).cast::<()>().addr() as u64);
+        let run = Device::begin(&medium, &config, instance)?;
+        Ok(Device { config, medium, instance, run: Mutex::new(run), past_cpu_ns: AtomicU64::new(0) })
     }
     fn begin(
-        flash: &Arc<dyn Flash>,
+        medium: &Medium,
         config: &DeviceConfig,
         instance: u64,
     ) -> Result<(Arc<Run>, Option<JoinHandle<()>>), OpenError> {
         let doorbell = Arc::new(Notifier::new().map_err(system("make an eventfd for the device"))?);
-        let backend = Arc::new(Backend::new(flash.clone(), config.firmware.clone(), instance));
+        let backend = Backend::new(medium.flash.clone(), config.firmware.clone(), instance);
+        let backend = Arc::new(match &medium.pool {
+            Some(pool) => backend.with_pool(pool.clone()),
+            None => backend,
+        });
+        let firmware = Firmware::new(backend.clone(), &doorbell)?;
         let run = Arc::new(Run {
             state: CachePadded::default(),
             life: Arc::default(),
@@ -198,7 +223,7 @@ impl Device {
                 let refused = result.is_err();
                 let _ = report.send(result);
                 if !refused {
-                    serve(&of_thread, core, spin_ns);
+                    serve(&of_thread, firmware, core, spin_ns);
                 }
             })
             .map_err(system("start the device's thread"))?;
@@ -214,7 +239,7 @@ impl Device {
     /// The medium.
     #[must_use]
     pub fn flash(&self) -> &Arc<dyn Flash> {
-        &self.flash
+        &self.medium.flash
     }
     /// What the firmware shares, since the last start.
     #[must_use]
@@ -249,7 +274,7 @@ impl Device {
     /// As [`Device::start`].
     pub fn restart(&self) -> Result<(), OpenError> {
         self.stop();
-        let new = Device::begin(&self.flash, &self.config, self.instance)?;
+        let new = Device::begin(&self.medium, &self.config, self.instance)?;
         *self.run() = new;
         Ok(())
     }
@@ -289,12 +314,14 @@ impl Drop for Device {
     }
 }
 
+/// A queue pair that is served: its region, whether it was closed, whom to wake.
+type Served = (Arc<Region>, Arc<Closing>, Arc<dyn Wake>);
+
 /// Says that the device has ended, however it ended, and wakes everybody who waits for it.
 struct Ending<'r> {
     run: &'r Run,
     firmware: Option<Firmware>,
-    /// Those of the queue pairs that are served: region, whether it was closed, whom to wake.
-    hosts: Vec<(Arc<Region>, Arc<Closing>, Arc<dyn Wake>)>,
+    hosts: Vec<Served>,
 }
 
 impl Drop for Ending<'_> {
@@ -314,9 +341,9 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn serve(run: &Run, core: Option<usize>, spin_ns: u64) {
+fn serve(run: &Run, firmware: Firmware, core: Option<usize>, spin_ns: u64) {
     let clock = Clock::get();
-    let mut ending = Ending { run, firmware: Some(Firmware::new(run.backend.clone())), hosts: Vec::new() };
+    let mut ending = Ending { run, firmware: Some(firmware), hosts: Vec::new() };
     // Whoever submits runs on this core as well: sleep rather than spin.
     let single_core = matches!(affinity::cores()[..], [only] if core.is_none_or(|core| core == only));
     let (mut active_ns, mut beat_ns, mut beats) = (clock.now_ns(), 0, 0);
@@ -395,4 +422,30 @@ fn beat(run: &Run, firmware: &Firmware, now: u64, beat_ns: &mut u64, beats: &mut
 fn publish_cpu(run: &Run) {
     let cpu = u64::try_from(clock::thread_cpu().as_nanos()).unwrap_or(u64::MAX);
     run.cpu_ns.store(cpu, Ordering::Relaxed);
+}
+
+/// Reads the first sectors of a medium, one at a time: for its boot region.
+pub(crate) fn read_sectors(
+    flash: &dyn Flash,
+    sectors: u32,
+    mut each: impl FnMut(u32, &[u8; SECTOR_BYTES]),
+) -> Result<(), OpenError> {
+    let frame = Arc::new(Arena::anonymous(SECTOR_BYTES, Backed::BasePages)?);
+    let wake = Arc::new(Notifier::new().map_err(system("make an eventfd"))?);
+    let mut queue = flash.open_queue_for_any_thread(frame.clone(), 1, wake)?;
+    let mut bytes = [0; SECTOR_BYTES];
+    let mut ended = Vec::new();
+    let failed = |error: FlashError| system("read the boot region")(std::io::Error::other(error));
+    for sector in 0..sectors {
+        let request = Request { tag: 0, op: Op::Read, subpage: SubpageIndex(sector), frame: FrameIndex(0) };
+        queue.submit(request).expect("nothing is in flight");
+        queue.flush().map_err(failed)?;
+        while queue.poll(&mut ended) == 0 {
+            queue.wait(Some(Duration::from_millis(10)));
+        }
+        ended.pop().map_or(Ok(()), |completion| completion.result).map_err(failed)?;
+        frame.read(0, &mut bytes);
+        each(sector, &bytes);
+    }
+    Ok(())
 }

@@ -17,6 +17,9 @@
 //! the firmware read what the host did not ask for. Buffer index and count are in the same unit. A host with 512-byte blocks above
 //! does what a file system does on a 4 KiB-native disk.
 //!
+//! There is no command for roots: named roots lie in the directory, which is pages of the pool like any others
+//! (`fulgurite_format`'s `directory`), so that reads and writes reach them and a roll back takes them along.
+//!
 //! The codes are those of NVM Express 1.2 (NVMe base specification, figures 30 to 33) where it has one: status code type in bits 8 to 10, status code in bits 0 to
 //! 7. What it has no code for has type 7, "vendor specific"; an errno of the medium has type 6.
 
@@ -55,23 +58,29 @@ pub enum Opcode {
     Delete = 0x81,
     /// Changes what may be done with the pages of the sectors; the argument says it.
     SetPermissions = 0x82,
-    /// Names the state of all that was written; the result is the token, which is durable then.
+    /// Waits until a token would survive a crash: that of the argument, or, when it is 0, one that names the state of all that was written.
+    /// The result is the token.
     Sync = 0x83,
-    /// Makes the state again that of a token.
+    /// Makes the state again that of the token of the argument. Nothing may be in flight.
     RollBack = 0x84,
-    /// Writes the tokens that are kept into the data buffer, ascending, 8 bytes each, little-endian; the result is how many there are.
+    /// Writes the tokens that are kept into the data buffer, the newest as many as fit, ascending, 8 bytes each, little-endian; the result is
+    /// how many there are.
     Tokens = 0x85,
-    /// Keeps a token whatever the policy says.
+    /// Keeps the token of the argument whatever the policy says.
     Pin = 0x86,
     /// Keeps it no more.
     Unpin = 0x87,
     /// Reads sectors as they were at the token of the argument.
     ReadAt = 0x88,
+    /// Names the state of all that was written; the result is the token, which is durable when [`Opcode::Sync`] says so.
+    Name = 0x89,
+    /// Whether [`Opcode::RollBack`] would be refused, as things are.
+    MayRollBack = 0x8A,
 }
 
 impl Opcode {
     /// All of them.
-    pub const ALL: [Opcode; 14] = [
+    pub const ALL: [Opcode; 16] = [
         Opcode::Flush,
         Opcode::Write,
         Opcode::Read,
@@ -86,6 +95,8 @@ impl Opcode {
         Opcode::Pin,
         Opcode::Unpin,
         Opcode::ReadAt,
+        Opcode::Name,
+        Opcode::MayRollBack,
     ];
     /// The one with this code.
     #[inline]
@@ -106,6 +117,8 @@ impl Opcode {
             0x86 => Opcode::Pin,
             0x87 => Opcode::Unpin,
             0x88 => Opcode::ReadAt,
+            0x89 => Opcode::Name,
+            0x8A => Opcode::MayRollBack,
             _ => return None,
         })
     }
@@ -228,6 +241,10 @@ impl Status {
     pub const CLOSED: Status = Status(0x706);
     /// The medium did not answer in time.
     pub const TIMED_OUT: Status = Status(0x707);
+    /// A page that is to be allocated is.
+    pub const ALLOCATED: Status = Status(0x708);
+    /// The medium may only be read, or keeps nothing that could be named.
+    pub const READ_ONLY: Status = Status(0x709);
     /// Something failed that has no code.
     pub const INTERNAL: Status = Status(0x006);
     const ERRNO: u16 = 0x600;
@@ -261,6 +278,8 @@ impl Status {
         // The kernel's words for what has no variant.
         const EIO: i32 = 5;
         const EACCES: i32 = 13;
+        const EEXIST: i32 = 17;
+        const EROFS: i32 = 30;
         const EPROTO: i32 = 71;
         const EOPNOTSUPP: i32 = 95;
         match self {
@@ -272,6 +291,8 @@ impl Status {
             Status::UNREADABLE | Status::WRONG_CHECKSUM => FlashError::Corrupt,
             Status::CLOSED | Status::ABORTED => FlashError::Closed,
             Status::ACCESS_DENIED => FlashError::Io(EACCES),
+            Status::ALLOCATED => FlashError::Io(EEXIST),
+            Status::READ_ONLY => FlashError::Io(EROFS),
             Status::INVALID_OPCODE => FlashError::Io(EOPNOTSUPP),
             Status::INTERNAL => FlashError::Io(EIO),
             Status(code) if code & 0x700 == Status::ERRNO => FlashError::Io(i32::from(code & 0xFF)),
@@ -300,6 +321,8 @@ impl Status {
             Status::DAMAGED_ENTRY => "damaged entry",
             Status::CLOSED => "closed",
             Status::TIMED_OUT => "timed out",
+            Status::ALLOCATED => "the page is allocated already",
+            Status::READ_ONLY => "it may only be read",
             Status::INTERNAL => "internal error",
             Status(code) if code & 0x700 == Status::ERRNO => "the medium's error",
             Status(_) => "unknown status",

@@ -50,6 +50,7 @@ mod region;
 mod ring;
 #[cfg(loom)]
 pub mod ring;
+mod socket;
 #[cfg(not(loom))]
 mod window;
 #[cfg(loom)]
@@ -68,3 +69,4 @@ pub use identity::Identity;
 pub use planted::Planted;
 pub use region::{Capability, DeviceStatus, Features, PAIRS_MAX, Region, RegionError};
 pub use ring::{Consumer, Damaged, Producer};
+pub use socket::{Server, ServerConfig, SocketError, SocketLink};

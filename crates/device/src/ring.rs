@@ -224,9 +224,8 @@ mod tests {
         // A whole entry where it was not written.
         producer.push([1, 2, 3, 0]);
         for i in 0..4 {
-            window
-                .word(i)
-                .store(window.word(4 + i).load(Ordering::Relaxed) ^ PHASE * u64::from(i == 3), Ordering::Relaxed);
+            let word = window.word(4 + i).load(Ordering::Relaxed);
+            window.word(i).store(if i == 3 { word ^ PHASE } else { word }, Ordering::Relaxed);
         }
         assert!(consumer.pop().is_some_and(|entry| entry.is_ok()));
         assert_eq!(consumer.pop(), Some(Err(Damaged { position: 2 })));

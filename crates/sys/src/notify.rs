@@ -20,12 +20,6 @@ impl Notifier {
     pub fn new() -> io::Result<Notifier> {
         Ok(Notifier { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
-    /// One whose other end another process has: its descriptor, as it came over a socket. Whoever handed it over may make it anything,
-    /// so that to notify or to wait may block: not for a thread that others wait for.
-    #[must_use]
-    pub fn from_fd(event: OwnedFd) -> Notifier {
-        Notifier { event }
-    }
     /// Wakes the sleeper, now or when it next waits.
     pub fn notify(&self) {
         // EAGAIN means that the counter is full, that is, a wake-up is kept already.
@@ -37,6 +31,14 @@ impl Notifier {
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
         let mut fds = [PollFd::new(&self.event, PollFlags::IN)];
         // EINTR ends the wait early, which every caller must expect anyway.
+        let _ = poll(&mut fds, timeout.as_ref());
+        self.take()
+    }
+    /// The same, until `other` can be read or has been closed at its other end, too. Returns whether it was notified.
+    pub fn wait_with(&self, other: BorrowedFd<'_>, timeout: Option<Duration>) -> bool {
+        let timeout =
+            timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
+        let mut fds = [PollFd::new(&self.event, PollFlags::IN), PollFd::from_borrowed_fd(other, PollFlags::IN)];
         let _ = poll(&mut fds, timeout.as_ref());
         self.take()
     }
@@ -64,5 +66,11 @@ mod tests {
         n.notify();
         assert!(n.wait(None));
         assert!(!n.take());
+        let other = Notifier::new().unwrap();
+        assert!(!n.wait_with(other.as_fd(), Some(Duration::from_millis(1))));
+        other.notify();
+        assert!(!n.wait_with(other.as_fd(), None));
+        n.notify();
+        assert!(n.wait_with(other.as_fd(), None));
     }
 }

@@ -14,12 +14,16 @@
 //! whatever its entries say; a queue pair that breaks the protocol hurts only itself. No input makes it panic.
 
 mod counters;
+pub(crate) mod memory;
 mod port;
 
 use std::sync::Arc;
 
 use fulgurite_flash::{Flash, OpenError};
+use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Notifier};
+
+use memory::Memory;
 
 use crate::entry::DEPTH_MAX;
 use crate::region::{Capability, Features, Region};
@@ -66,6 +70,8 @@ pub struct Backend {
     pub(crate) counters: FirmwareCounters,
     pub(crate) sectors: u32,
     pub(crate) restricts: bool,
+    /// The store, where the medium is one: for memory operations.
+    pool: Option<Arc<Pool>>,
     instance: u64,
 }
 
@@ -87,10 +93,16 @@ impl Backend {
             sectors: flash.subpages(),
             restricts: flash.restricts(),
             flash,
+            pool: None,
             config,
             counters: FirmwareCounters::default(),
             instance,
         }
+    }
+    /// The same with the store that the medium is, so that there are memory operations.
+    #[must_use]
+    pub fn with_pool(self, pool: Arc<Pool>) -> Backend {
+        Backend { pool: Some(pool), ..self }
     }
     /// The medium.
     #[must_use]
@@ -102,19 +114,29 @@ impl Backend {
     pub fn counters(&self) -> &FirmwareCounters {
         &self.counters
     }
+    /// Whether no device behind the medium writes to memory by itself.
+    #[must_use]
+    pub fn moves_by_cpu(&self) -> bool {
+        self.config.moves_by_cpu
+    }
+    /// What it can do.
+    #[must_use]
+    pub fn features(&self) -> Features {
+        Features::default()
+            .with(Features::KEEPS_WRITES, self.config.keeps_writes)
+            .with(Features::MOVES_BY_CPU, self.config.moves_by_cpu)
+            .with(Features(Features::PAGES.0 | Features::TOKENS.0), self.pool.is_some())
+    }
     /// What the registers of a region say: one of so many queue pairs, each of so many commands in flight and sectors of data buffer.
     #[must_use]
     pub fn capability(&self, pairs: u32, depth: usize, buffer_sectors: u32) -> Capability {
-        let features = Features::default()
-            .with(Features::KEEPS_WRITES, self.config.keeps_writes)
-            .with(Features::MOVES_BY_CPU, self.config.moves_by_cpu);
         Capability {
             sectors: self.sectors,
             pairs,
             depth: u32::try_from(depth).unwrap_or(u32::MAX),
             buffer_sectors,
             boot_sectors: self.config.boot_sectors.min(self.sectors),
-            features,
+            features: self.features(),
             instance: self.instance,
             command_sectors: self.config.command_sectors.max(1),
         }
@@ -152,13 +174,18 @@ pub struct Firmware {
     backend: Arc<Backend>,
     /// Places of queue pairs; a place is used again when its pair has gone.
     ports: Vec<Option<Port>>,
+    /// Behind the ports, so that it is dropped after them: it waits for its jobs.
+    memory: Option<Memory>,
 }
 
 impl Firmware {
-    /// Without queue pairs.
-    #[must_use]
-    pub fn new(backend: Arc<Backend>) -> Firmware {
-        Firmware { backend, ports: Vec::new() }
+    /// Without queue pairs. `wake` is notified when a memory operation has ended.
+    ///
+    /// # Errors
+    /// When the kernel refuses a thread for memory operations.
+    pub fn new(backend: Arc<Backend>, wake: &Arc<Notifier>) -> Result<Firmware, OpenError> {
+        let memory = backend.pool.as_ref().map(|pool| Memory::start(pool.clone(), wake.clone())).transpose()?;
+        Ok(Firmware { backend, ports: Vec::new(), memory })
     }
     /// What is shared.
     #[must_use]
@@ -197,7 +224,7 @@ impl Firmware {
     pub fn turn(&mut self) -> usize {
         let mut done = 0;
         for port in self.ports.iter_mut().flatten() {
-            done += port.turn(&self.backend);
+            done += port.turn(&self.backend, self.memory.as_ref());
         }
         done
     }

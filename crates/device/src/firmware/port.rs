@@ -14,6 +14,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use super::Backend;
 use super::counters::Turned;
+use super::memory::{Ends, Job, Memory};
 use crate::bell::Bell;
 use crate::entry::{
     COMPLETION_WORDS, Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,
@@ -99,9 +100,12 @@ pub struct Port {
     /// The medium says checksums.
     medium_checks: Option<bool>,
     commands_active: u32,
+    /// Memory operations that the other thread has, among these, and those that it has ended.
+    jobs: u32,
+    ends: Arc<Ends>,
     turned: Turned,
     /// The last field, so that what it says when it is dropped is true: the queue has gone by then.
-    closing: Gone,
+    closing: Arc<Gone>,
 }
 
 /// How a queue pair ends, known to both sides of the device's wall (not to the other side of the shared memory).
@@ -128,7 +132,9 @@ impl Closing {
     }
 }
 
-struct Gone(Arc<Closing>);
+/// Says, when the last of its owners is dropped, that nothing of the device touches the pair's memory any more.
+#[derive(Debug)]
+pub(super) struct Gone(Arc<Closing>);
 
 impl Drop for Gone {
     fn drop(&mut self) {
@@ -172,7 +178,9 @@ impl Port {
             medium_checks: None,
             commands_active: 0,
             turned: Turned::default(),
-            closing: Gone(Arc::default()),
+            ends: Arc::default(),
+            jobs: 0,
+            closing: Arc::new(Gone(Arc::default())),
         }
     }
     /// How it ends.
@@ -202,14 +210,14 @@ impl Port {
 
     /// Steps 3 to 6 of the protocol, for all that is there.
     #[inline]
-    pub(super) fn turn(&mut self, backend: &Backend) -> usize {
+    pub(super) fn turn(&mut self, backend: &Backend, memory: Option<&Memory>) -> usize {
         let mut done = 0;
         // Step 3: fetch.
         while done < TAKE_MAX {
             let Some(entry) = self.submissions.pop() else { break };
             done += 1;
             match entry {
-                Ok(words) => self.take(Command::unpack(words), backend),
+                Ok(words) => self.take(Command::unpack(words), backend, memory),
                 Err(damaged) => self.broken(Status::DAMAGED_ENTRY, damaged.position),
             }
         }
@@ -230,6 +238,9 @@ impl Port {
             }
         }
         self.arrived = arrived;
+        if self.jobs > 0 {
+            done += self.end_jobs();
+        }
         // Step 6: notify, if the host sleeps.
         if std::mem::take(&mut self.posted) {
             if self.host_bell.must_wake() {
@@ -262,7 +273,7 @@ impl Port {
 
     /// Checks a command, and begins it.
     #[inline]
-    fn take(&mut self, command: Command, backend: &Backend) {
+    fn take(&mut self, command: Command, backend: &Backend, memory: Option<&Memory>) {
         self.turned.commands += 1;
         let id = command.id;
         match self.running.get(usize::from(id)) {
@@ -279,8 +290,51 @@ impl Port {
             Opcode::Write => self.begin_data(command, Op::Write, backend),
             Opcode::Flush => self.begin(id, Running { op: Op::Flush, count: 1, ..IDLE }),
             Opcode::Identify => self.identify(command, backend),
-            _ => self.refuse(id, Status::INVALID_OPCODE),
+            _ => match memory {
+                Some(memory) => self.begin_job(command, opcode, backend, memory),
+                None => self.refuse(id, Status::INVALID_OPCODE),
+            },
         }
+    }
+    /// Checks the ranges of a memory operation, and gives it to the other thread.
+    #[cold]
+    fn begin_job(&mut self, command: Command, opcode: Opcode, backend: &Backend, memory: &Memory) {
+        let Command { id, flags, sector, count, .. } = command;
+        let of_sectors = matches!(
+            opcode,
+            Opcode::Allocate | Opcode::Delete | Opcode::SetPermissions | Opcode::Trim | Opcode::ReadAt
+        );
+        let of_buffer = matches!(opcode, Opcode::ReadAt | Opcode::Tokens);
+        if flags != 0 || (of_sectors || of_buffer) && count == 0 || of_buffer && count > backend.config.command_sectors
+        {
+            return self.refuse(id, Status::INVALID_FIELD);
+        }
+        let sectors = u64::from(backend.sectors);
+        if of_sectors && (sector >= sectors || u64::from(count) > sectors - sector) {
+            return self.refuse(id, Status::SECTOR_RANGE);
+        }
+        if of_buffer && !self.in_buffer(&command) {
+            return self.refuse(id, Status::BUFFER_RANGE);
+        }
+        let at = if of_buffer { (self.buffer.first + command.buffer) as usize * SECTOR_BYTES } else { 0 };
+        let (arena, ends, _held) = (self.buffer.arena.clone(), self.ends.clone(), self.closing.clone());
+        if memory.send(Job { command, opcode, arena, at, ends, _held }).is_err() {
+            return self.refuse(id, Status::CLOSED);
+        }
+        self.running[usize::from(id)] = Running { active: true, ..IDLE };
+        self.commands_active += 1;
+        self.jobs += 1;
+    }
+    #[cold]
+    fn end_jobs(&mut self) -> usize {
+        let ended = self.ends.take();
+        for &(id, status, result) in &ended {
+            self.running[usize::from(id)].active = false;
+            self.commands_active -= 1;
+            self.jobs -= 1;
+            self.post(Ended { id, status, result });
+        }
+        ended.len()
     }
     /// Whether a range in the data buffer is all inside it.
     fn in_buffer(&self, command: &Command) -> bool {

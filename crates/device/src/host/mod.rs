@@ -10,6 +10,7 @@
 //! request ends with [`FlashError::Poisoned`](fulgurite_flash::FlashError::Poisoned) until the flash is opened anew.
 
 mod buddy;
+mod memory;
 mod queue;
 mod transfer;
 
@@ -17,11 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, OpenError, Queue};
+use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, OpenError, Queue, Versions};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::device::{Attachment, Device, DeviceConfig, Life};
+use crate::firmware::Wake;
 use crate::region::{Features, Region};
 
 pub use buddy::Buddy;
@@ -65,7 +67,7 @@ pub struct Linked {
     /// Which of the region's pairs.
     pub pair: u32,
     /// What wakes the device.
-    pub doorbell: Arc<Notifier>,
+    pub doorbell: Arc<dyn Wake>,
     /// Whether the device is still there.
     pub life: Arc<Life>,
     /// The frames are the data buffer.
@@ -86,6 +88,12 @@ pub trait Hold: Send {
     fn close(&mut self);
     /// After that: whether the device touches none of the frames any more.
     fn has_let_go(&self) -> bool;
+    /// Asks whether the device is still there, where that is not told by itself; the [`Life`] knows then.
+    fn check(&self) {}
+    /// Sleeps until the device has notified this host, `wake` was notified, or the time is over.
+    fn sleep(&self, wake: &Notifier, timeout: Duration) {
+        wake.wait(Some(timeout));
+    }
 }
 
 impl Hold for Attachment {
@@ -108,6 +116,8 @@ pub trait Link: Send + Sync {
     fn describe(&self) -> String;
     /// Capacity, in sectors of 4 KiB.
     fn sectors(&self) -> u32;
+    /// What it can do.
+    fn features(&self) -> Features;
     /// What the device has done, as far as that can be known.
     fn counters(&self) -> DeviceCounters;
     /// DRAM of the device in this process.
@@ -116,7 +126,7 @@ pub trait Link: Send + Sync {
     }
 }
 
-impl Link for Arc<Device> {
+impl Link for Device {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
         let frames = want.frames.cloned();
         let buffer = if frames.is_some() { 0 } else { want.buffer_sectors };
@@ -125,7 +135,7 @@ impl Link for Arc<Device> {
         let region = Arc::new(Region::create(capability, false).map_err(refused)?);
         let shares_frames = frames.is_some();
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
-        let (doorbell, life) = (attachment.doorbell().clone(), attachment.life().clone());
+        let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         Ok(Linked { region, pair: 0, doorbell, life, shares_frames, hold: Box::new(attachment) })
     }
     fn describe(&self) -> String {
@@ -133,6 +143,9 @@ impl Link for Arc<Device> {
     }
     fn sectors(&self) -> u32 {
         self.flash().subpages()
+    }
+    fn features(&self) -> Features {
+        self.backend().features()
     }
     fn counters(&self) -> DeviceCounters {
         let mut counters = self.flash().counters();
@@ -166,11 +179,42 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Notes that a write has completed that no flush covers yet. Returns false when its device has died by now: another queue may have
+    /// met the next one already, and found nothing at risk.
+    ///
+    /// Either this sees that the life has ended, or whoever saw that it had sees what this noted: store then load on both sides, all
+    /// sequentially consistent.
+    #[inline]
+    fn has_written(&self, life: &Life) -> bool {
+        if !self.unflushed.load(Ordering::Relaxed) {
+            self.unflushed.store(true, Ordering::SeqCst);
+        }
+        !life.has_ended()
+    }
+    /// A flush is submitted. Returns whether it is to make writes durable that have completed.
+    fn begins_flush(&self) -> bool {
+        // In this order, so that what is at risk is always seen in one of the two.
+        self.covering.fetch_add(1, Ordering::SeqCst);
+        let covers = self.unflushed.swap(false, Ordering::SeqCst);
+        if !covers {
+            self.covering.fetch_sub(1, Ordering::SeqCst);
+        }
+        covers
+    }
+    /// Such a flush has ended, or never will.
+    fn ended_flush(&self, well: bool) {
+        if !well {
+            self.unflushed.store(true, Ordering::SeqCst);
+        }
+        self.covering.fetch_sub(1, Ordering::SeqCst);
+    }
     /// A queue pair of this device was opened. Whether all that was acknowledged is still there.
     fn meets(&self, instance: u64, features: Features) -> bool {
         let before = self.instance.swap(instance, Ordering::AcqRel);
         let another = before != 0 && before != instance;
-        let at_risk = self.unflushed.load(Ordering::Acquire) || self.covering.load(Ordering::Acquire) > 0;
+        // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
+        let unflushed = || self.unflushed.load(Ordering::SeqCst);
+        let at_risk = unflushed() || self.covering.load(Ordering::SeqCst) > 0 || unflushed();
         if another && at_risk && !features.has(Features::KEEPS_WRITES) {
             self.lost.store(true, Ordering::Release);
         }
@@ -199,6 +243,8 @@ pub struct DeviceFlash {
     shared: Arc<Shared>,
     /// In this process, if it is.
     device: Option<Arc<Device>>,
+    /// Its named states, if it keeps any.
+    remote: Option<memory::Remote>,
 }
 
 impl std::fmt::Debug for DeviceFlash {
@@ -216,14 +262,20 @@ impl DeviceFlash {
     /// # Errors
     /// As [`Device::start`].
     pub fn start(flash: Arc<dyn Flash>, device: DeviceConfig, host: HostConfig) -> Result<DeviceFlash, OpenError> {
-        let device = Arc::new(Device::start(flash, device)?);
-        let link = Arc::new(device.clone());
-        Ok(DeviceFlash { link, config: host, shared: Arc::default(), device: Some(device) })
+        Ok(DeviceFlash::on(Arc::new(Device::start(flash, device)?), host))
+    }
+    /// Over a device in this process.
+    #[must_use]
+    pub fn on(device: Arc<Device>, host: HostConfig) -> DeviceFlash {
+        DeviceFlash { device: Some(device.clone()), ..DeviceFlash::over(device, host) }
     }
     /// Over a way to a device.
     #[must_use]
-    pub fn over(link: Arc<dyn Link>, host: HostConfig) -> DeviceFlash {
-        DeviceFlash { link, config: host, shared: Arc::default(), device: None }
+    pub fn over(link: Arc<dyn Link>, config: HostConfig) -> DeviceFlash {
+        let shared = Arc::<Shared>::default();
+        let versions = link.features().has(Features::TOKENS);
+        let remote = versions.then(|| memory::Remote::new(link.clone(), shared.clone(), config.clone()));
+        DeviceFlash { link, config, shared, device: None, remote }
     }
     /// The device, where it is in this process.
     #[must_use]
@@ -275,6 +327,9 @@ impl Flash for DeviceFlash {
     fn staging_bytes(&self, frames: u32) -> usize {
         // At the most one sector of data buffer for each command in flight, and no more commands than frames.
         if self.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 }
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        self.remote.as_ref().map(|remote| remote as &dyn Versions)
     }
     fn counters(&self) -> DeviceCounters {
         self.link.counters()

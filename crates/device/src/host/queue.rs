@@ -24,6 +24,8 @@ use crate::ring::{Consumer, Producer};
 
 /// At one in how many polls that find nothing the queue asks whether the device has ended, and looks for requests whose time is over.
 const LOOK: u32 = 128;
+/// How often it is asked whether the device is there: where that is a system call, it is to cost nothing.
+const CHECK_NS: u64 = 1_000_000;
 /// How long after a failed try to attach again the next one comes.
 const TRY_AGAIN_NS: u64 = 1_000_000;
 /// Queue pairs opened one after the other without any command completing on them, before the device is given up.
@@ -97,6 +99,8 @@ pub(super) struct DeviceQueue {
     /// When time-outs are looked for again.
     look_ns: u64,
     timeout_ns: u64,
+    /// When it is asked again whether the device is there.
+    check_ns: u64,
     /// The pair must be opened anew: since when, and when to try next.
     broken: Option<(u64, u64)>,
     fruitless: u32,
@@ -165,6 +169,7 @@ impl DeviceQueue {
             polls: 0,
             late: 0,
             look_ns: 0,
+            check_ns: 0,
             timeout_ns: opening.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
             broken: None,
             fruitless: 0,
@@ -208,7 +213,7 @@ impl DeviceQueue {
     }
     fn ring(&self) {
         if self.pair.doorbell.must_wake() {
-            self.pair.linked.doorbell.notify();
+            self.pair.linked.doorbell.wake();
         }
     }
     /// Steps 7 to 9: takes the completions that are there.
@@ -224,6 +229,10 @@ impl DeviceQueue {
                 }
                 continue;
             };
+            if slot.op == Op::Write && slot.used == Use::Request && !self.has_written() {
+                // Not acknowledged: it is sent once more.
+                continue;
+            }
             self.slots[usize::from(id)].used = Use::Free;
             self.free.push(id);
             if slot.used == Use::Late {
@@ -241,26 +250,22 @@ impl DeviceQueue {
                         Arena::copy(self.pair.linked.region.arena(), at, &self.frames, frame, SECTOR_BYTES);
                     }
                 }
-                Op::Write => self.has_written(),
+                Op::Write => {}
                 Op::Flush => self.has_flushed(slot.covers, status),
             }
             let checksum = if slot.op == Op::Flush { 0 } else { result32 };
             completions.push(Completion { tag: slot.tag, result, checksum });
         }
     }
-    /// Notes that a write has completed that no flush covers yet. Also one that failed: it may have changed something.
+    /// Notes that a write has completed that no flush covers yet; also one that failed, for it may have changed something. Returns whether it
+    /// may be acknowledged: the word of a device that has died since says nothing of one that keeps no writes.
     #[inline]
-    fn has_written(&self) {
-        if !self.pair.keeps_writes && !self.opening.shared.unflushed.load(Ordering::Relaxed) {
-            self.opening.shared.unflushed.store(true, Ordering::Release);
-        }
+    fn has_written(&self) -> bool {
+        self.pair.keeps_writes || self.opening.shared.has_written(&self.pair.linked.life)
     }
     fn has_flushed(&self, covers: bool, status: Status) {
         if covers {
-            if status != Status::SUCCESS {
-                self.opening.shared.unflushed.store(true, Ordering::Release);
-            }
-            self.opening.shared.covering.fetch_sub(1, Ordering::AcqRel);
+            self.opening.shared.ended_flush(status == Status::SUCCESS);
         }
     }
     #[cold]
@@ -276,6 +281,10 @@ impl DeviceQueue {
     #[cold]
     fn look(&mut self) {
         let now = self.clock.now_ns();
+        if now >= self.check_ns {
+            self.check_ns = now + CHECK_NS;
+            self.pair.linked.hold.check();
+        }
         if self.in_use() > 0 && self.broken.is_none() && self.pair.linked.life.has_ended() {
             // What it completed before it died was taken by whoever calls this.
             self.is_broken();
@@ -431,9 +440,8 @@ impl Queue for DeviceQueue {
             let id = self.batch[i];
             let slot = &mut self.slots[usize::from(id)];
             slot.since_ns = now;
-            if slot.op == Op::Flush && !slot.covers && self.opening.shared.unflushed.swap(false, Ordering::AcqRel) {
-                slot.covers = true;
-                self.opening.shared.covering.fetch_add(1, Ordering::AcqRel);
+            if slot.op == Op::Flush && !slot.covers {
+                slot.covers = self.opening.shared.begins_flush();
             }
             self.send(id);
         }
@@ -476,8 +484,10 @@ impl Queue for DeviceQueue {
             return;
         }
         self.pair.bell.goes_to_sleep();
-        if !self.ready() && !(self.in_use() > 0 && self.pair.linked.life.has_ended()) {
-            self.wake.wait(Some(timeout.map_or(SLEEP_MAX, |t| t.min(SLEEP_MAX))));
+        let dead = self.in_use() > 0 && self.pair.linked.life.has_ended();
+        if !self.ready() && !dead {
+            let timeout = timeout.map_or(SLEEP_MAX, |t| t.min(SLEEP_MAX));
+            self.pair.linked.hold.sleep(&self.wake, timeout);
         }
         self.pair.bell.is_awake();
         if !self.ready() {

@@ -99,12 +99,14 @@ impl Commands {
         if !shared.meets(capability.instance, capability.features) {
             return refused("what was written and not flushed is gone with the device that died; open it anew");
         }
+        let buddy = Buddy::new(buffer_sectors.max(1));
         Ok(Commands {
             pair: Pair::of(linked),
-            buddy: Buddy::new(buffer_sectors.max(1)),
             slots: vec![Slot { state: State::Free, buffer: 0, count: 0 }; depth].into(),
             free: (0..depth as u16).rev().collect(),
-            chunks: Chunks::new(capability.command_sectors.min(buffer_sectors.max(1)), depth),
+            // A chunk is one block of the buffer.
+            chunks: Chunks::new(capability.command_sectors.min(buddy.largest()), depth),
+            buddy,
             sectors: capability.sectors,
             command_sectors: capability.command_sectors,
             clock: Clock::get(),
@@ -165,11 +167,7 @@ impl Commands {
             self.pair.linked.region.arena().write(self.at(buffer), &data[..bytes]);
         }
         self.slots[usize::from(id)] = Slot { state: State::Running, buffer, count };
-        let command = Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer, argument };
-        self.pair.submissions.push(command.pack());
-        if self.pair.doorbell.must_wake() {
-            self.pair.linked.doorbell.notify();
-        }
+        self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer, argument });
         Some(id)
     }
     /// Steps 7 and 8: a command that has ended, if there is one. Its range of the buffer stays its own until [`Commands::release`].
@@ -242,6 +240,9 @@ impl Commands {
                 return self.poll().ok_or(FlashError::Closed);
             }
             let waited = self.clock.now_ns() - begun;
+            if polls.is_multiple_of(1 << 16) || waited > SPIN_NS {
+                self.pair.linked.hold.check();
+            }
             if waited >= timeout {
                 return Err(FlashError::TimedOut);
             }
@@ -249,7 +250,7 @@ impl Commands {
                 self.pair.bell.goes_to_sleep();
                 if !self.pair.completions.ready() && !self.pair.linked.life.has_ended() {
                     let left = Duration::from_nanos(timeout - waited).min(Duration::from_millis(100));
-                    self.wake.wait(Some(left));
+                    self.pair.linked.hold.sleep(&self.wake, left);
                 }
                 self.pair.bell.is_awake();
             }
@@ -292,9 +293,9 @@ impl Commands {
             host.begin(Opcode::Write, (sector + first).into(), count, Some(data))
         };
         let result = self.split(sectors, begin, |_, _, _, _| {});
-        if !self.pair.keeps_writes {
-            self.shared.unflushed.store(true, Ordering::Release);
-        }
+        // What a device acknowledged that has died since may be gone.
+        let there = self.pair.keeps_writes || self.shared.has_written(&self.pair.linked.life);
+        let result = if there { result } else { result.and(Err(FlashError::Closed)) };
         result.inspect_err(|_| self.abandon())
     }
     /// Makes all that was written before durable.
@@ -302,11 +303,9 @@ impl Commands {
     /// # Errors
     /// What the device says.
     pub fn flush(&mut self) -> Result<(), FlashError> {
-        let covers = self.shared.unflushed.swap(false, Ordering::AcqRel);
+        let covers = self.begins_flush();
         let result = self.one(Opcode::Flush, 0, 0, 0).map(|_| ());
-        if covers && result.is_err() {
-            self.shared.unflushed.store(true, Ordering::Release);
-        }
+        self.ended_flush(covers, result.is_ok());
         result
     }
     /// What the device is.
@@ -353,6 +352,44 @@ impl Commands {
         }
         if ended.status == Status::SUCCESS {
             self.copy_out(id, into);
+        }
+        self.release(id);
+        Ok(ended)
+    }
+
+    /// The same for a command whose count is no range of the data buffer.
+    pub(super) fn run_without_buffer(
+        &mut self,
+        opcode: Opcode,
+        sector: u64,
+        count: u32,
+        argument: u64,
+    ) -> Result<Done, FlashError> {
+        let id = self.free.pop().ok_or(FlashError::Closed)?;
+        self.slots[usize::from(id)] = Slot { state: State::Running, buffer: 0, count: 0 };
+        self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer: 0, argument });
+        self.end_of(id)
+    }
+    fn submit(&mut self, command: Command) {
+        self.pair.submissions.push(command.pack());
+        if self.pair.doorbell.must_wake() {
+            self.pair.linked.doorbell.wake();
+        }
+    }
+    pub(super) fn begins_flush(&self) -> bool {
+        self.shared.begins_flush()
+    }
+    pub(super) fn ended_flush(&self, covers: bool, well: bool) {
+        if covers {
+            self.shared.ended_flush(well);
+        }
+    }
+    /// Waits for the only command that is under way, and releases it.
+    fn end_of(&mut self, id: u16) -> Result<Done, FlashError> {
+        let ended = self.wait().inspect_err(|_| self.abandon())?;
+        if ended.id != id {
+            self.abandon();
+            return Err(FlashError::Closed);
         }
         self.release(id);
         Ok(ended)

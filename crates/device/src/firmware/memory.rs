@@ -1,0 +1,251 @@
+//! Memory operations: what a store can do beyond sectors. A thread of their own runs them.
+//!
+//! A sync waits for the medium, a roll back for much more, and a trim may name every page there is. The firmware's turn must not
+//! wait, so that they go to a thread, in order, and their ends come back to the queue pair that they came from. They are seldom, and
+//! a thread's wake-up is little beside what they do.
+//!
+//! A job keeps its queue pair's memory in use ([`super::port::Gone`]): until it has ended, the device has not let go of it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::thread::JoinHandle;
+
+use fulgurite_flash::{OpenError, VersionError, Versions};
+use fulgurite_store::{Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, WriteError};
+use fulgurite_sys::{Arena, Notifier};
+
+use super::port::Gone;
+use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
+
+/// Jobs of one queue pair that have ended.
+#[derive(Debug, Default)]
+pub(super) struct Ends {
+    any: AtomicBool,
+    list: Mutex<Vec<(u16, Status, u64)>>,
+}
+
+impl Ends {
+    fn push(&self, id: u16, (status, result): (Status, u64)) {
+        self.list.lock().unwrap_or_else(PoisonError::into_inner).push((id, status, result));
+        self.any.store(true, Ordering::Release);
+    }
+    /// Takes those that there are.
+    pub(super) fn take(&self) -> Vec<(u16, Status, u64)> {
+        if !self.any.swap(false, Ordering::AcqRel) {
+            return Vec::new();
+        }
+        std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A command for the thread. Its ranges were checked.
+pub(super) struct Job {
+    pub(super) command: Command,
+    pub(super) opcode: Opcode,
+    /// Where its data buffer begins.
+    pub(super) arena: Arc<Arena>,
+    pub(super) at: usize,
+    pub(super) ends: Arc<Ends>,
+    /// The last field: it goes when nothing else of the job is used any more.
+    pub(super) _held: Arc<Gone>,
+}
+
+/// The thread.
+#[derive(Debug)]
+pub(super) struct Memory {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Memory {
+    /// Starts it. `device` is what wakes the firmware when a job has ended.
+    pub(super) fn start(pool: Arc<Pool>, device: Arc<Notifier>) -> Result<Memory, OpenError> {
+        let (jobs, taken) = mpsc::channel::<Job>();
+        let thread = std::thread::Builder::new()
+            .name("device-memory".into())
+            .spawn(move || {
+                for job in taken {
+                    let end = run(&pool, &job);
+                    job.ends.push(job.command.id, end);
+                    drop(job);
+                    device.notify();
+                }
+            })
+            .map_err(|source| OpenError::System { what: "start the thread for memory operations", source })?;
+        Ok(Memory { jobs: Some(jobs), thread: Some(thread) })
+    }
+    /// Runs a job, some time later. Returns it when the thread has ended.
+    pub(super) fn send(&self, job: Job) -> Result<(), Job> {
+        match &self.jobs {
+            Some(jobs) => jobs.send(job).map_err(|refused| refused.0),
+            None => Err(job),
+        }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Permissions in the argument of a command: bits 0 to 2. None when it says anything else.
+pub(crate) fn permissions_of(argument: u64) -> Option<Permissions> {
+    let has = |bit: u64| argument & bit != 0;
+    (argument < 8).then(|| Permissions { read: has(1), write: has(2), permanent: has(4) })
+}
+
+/// The inverse.
+pub(crate) fn argument_of(permissions: Permissions) -> u64 {
+    u64::from(permissions.read) | u64::from(permissions.write) << 1 | u64::from(permissions.permanent) << 2
+}
+
+fn run(pool: &Pool, job: &Job) -> (Status, u64) {
+    let result = match job.opcode {
+        Opcode::Allocate | Opcode::SetPermissions | Opcode::Delete => pages(pool, job).map(|()| 0),
+        Opcode::Trim => trim(pool, &job.command).map(|()| 0),
+        Opcode::ReadAt => read_at(pool, job).map(|()| 0),
+        Opcode::Tokens => Ok(tokens(pool, job)),
+        Opcode::Pin | Opcode::Unpin => {
+            pool.pin(job.command.argument, job.opcode == Opcode::Pin).map(|()| 0).map_err(|error| of_pool(&error))
+        }
+        _ => versions(pool, job),
+    };
+    match result {
+        Ok(result) => (Status::SUCCESS, result),
+        Err(end) => end,
+    }
+}
+
+fn versions(pool: &Pool, job: &Job) -> Result<u64, (Status, u64)> {
+    let token = job.command.argument;
+    let result = match job.opcode {
+        Opcode::Name => pool.name_state(),
+        Opcode::Sync => {
+            let token = if token == 0 { pool.name_state() } else { known(pool, token) };
+            token.and_then(|token| pool.wait_durable(token).map(|()| token))
+        }
+        Opcode::RollBack => Versions::roll_back(pool, token).map(|()| token),
+        Opcode::MayRollBack => Versions::can_roll_back(pool, token).map(|()| token),
+        _ => return Err((Status::INVALID_OPCODE, 0)),
+    };
+    result.map_err(|error| of_versions(&error))
+}
+
+/// To wait for a token that nobody named would be to wait for ever.
+fn known(pool: &Pool, token: u64) -> Result<u64, VersionError> {
+    let kept = Versions::tokens(pool);
+    // One that was dropped since is durable, or covered by one that is.
+    if kept.last().is_some_and(|&newest| token <= newest) {
+        Ok(token)
+    } else {
+        Err(VersionError::no_token(token, &kept))
+    }
+}
+
+fn of_versions(error: &VersionError) -> (Status, u64) {
+    match error {
+        VersionError::NoToken { .. } => (Status::NO_TOKEN, 0),
+        VersionError::InUse { read, .. } => (Status::TOKEN_IN_USE, *read),
+        VersionError::Flash(error) => (Status::of(Err(*error)), 0),
+        _ => (Status::INTERNAL, 0),
+    }
+}
+
+fn of_pool(error: &PoolError) -> (Status, u64) {
+    let status = match error {
+        PoolError::NoToken { .. } => Status::NO_TOKEN,
+        PoolError::TokenInUse { read, .. } => return (Status::TOKEN_IN_USE, *read),
+        PoolError::Flash(error) => Status::of(Err(*error)),
+        PoolError::Write(error) => of_write(error),
+        PoolError::NotPermitted { .. } => Status::ACCESS_DENIED,
+        PoolError::NoSuchPages { .. } => Status::SECTOR_RANGE,
+        PoolError::ReadOnly | PoolError::MustCheck => Status::READ_ONLY,
+        _ => Status::INTERNAL,
+    };
+    (status, 0)
+}
+
+fn of_write(error: &WriteError) -> Status {
+    match error {
+        WriteError::NoSpace { .. } | WriteError::Table(_) | WriteError::TokenTooOld(_) => Status::NO_SPACE,
+        WriteError::Flash(error) | WriteError::Poisoned(error) => Status::of(Err(*error)),
+        WriteError::NoObjects | WriteError::NotAnObject { .. } => Status::INVALID_FIELD,
+        _ => Status::INTERNAL,
+    }
+}
+
+/// Allocates pages, deletes them, or changes what may be done with them. The range is one of whole pages.
+fn pages(pool: &Pool, job: &Job) -> Result<(), (Status, u64)> {
+    let Command { sector, count, argument, .. } = job.command;
+    let first = sector as u32;
+    if !first.is_multiple_of(SUBPAGES_PER_PAGE) || !count.is_multiple_of(SUBPAGES_PER_PAGE) {
+        return Err((Status::INVALID_FIELD, 0));
+    }
+    let range = first / SUBPAGES_PER_PAGE..(first + count) / SUBPAGES_PER_PAGE;
+    let done = if job.opcode == Opcode::Delete {
+        pool.delete_pages(range)
+    } else {
+        let permissions = permissions_of(argument).ok_or((Status::INVALID_FIELD, 0))?;
+        if job.opcode == Opcode::Allocate
+            && let Some(page) = range.clone().find(|&page| pool.permissions(page).is_some())
+        {
+            return Err((Status::ALLOCATED, page.into()));
+        }
+        pool.set_permissions(range, permissions)
+    };
+    done.map_err(|error| of_pool(&error))
+}
+
+/// Deletes the pages that lie wholly in a range. That is advice: the sectors at its ends stay.
+fn trim(pool: &Pool, command: &Command) -> Result<(), (Status, u64)> {
+    let (first, end) = (command.sector, command.sector + u64::from(command.count));
+    let page = u64::from(SUBPAGES_PER_PAGE);
+    let range = first.div_ceil(page) as u32..(end / page) as u32;
+    if range.is_empty() {
+        return Ok(());
+    }
+    pool.delete_pages(range).map_err(|error| of_pool(&error))
+}
+
+fn read_at(pool: &Pool, job: &Job) -> Result<(), (Status, u64)> {
+    let Command { sector, count, argument, .. } = job.command;
+    let mut bytes = [0; SECTOR_BYTES];
+    for i in 0..count {
+        let length = match pool.read_object_at(sector as u32 + i, argument, &mut bytes) {
+            Ok(length) => length,
+            Err(error) => return Err(of_pool(&error)),
+        };
+        // What was never written, and what lies behind an object, is zeros.
+        bytes[length..].fill(0);
+        job.arena.write(job.at + i as usize * SECTOR_BYTES, &bytes);
+    }
+    Ok(())
+}
+
+fn tokens(pool: &Pool, job: &Job) -> u64 {
+    let tokens = Versions::tokens(pool);
+    let room = job.command.count as usize * SECTOR_BYTES / 8;
+    let newest = &tokens[tokens.len().saturating_sub(room)..];
+    let bytes: Vec<u8> = newest.iter().flat_map(|token| token.to_le_bytes()).collect();
+    job.arena.write(job.at, &bytes);
+    tokens.len() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn permissions_travel_in_three_bits() {
+        for argument in 0..8 {
+            assert_eq!(permissions_of(argument).map(argument_of), Some(argument));
+        }
+        for argument in [8, 9, u64::MAX] {
+            assert_eq!(permissions_of(argument), None);
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! Memory operations from the host: pages, and states that have names.
+//!
+//! Over a device the host runs no store of its own: these commands are all that it knows of versions.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
+use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
+
+use super::transfer::Commands;
+use super::{HostConfig, Link, Shared};
+use crate::entry::{Opcode, SECTOR_BYTES, Status};
+use crate::firmware::memory::argument_of;
+
+/// Sectors of data buffer for what is not data: 4096 tokens fit.
+const BUFFER: u32 = 8;
+
+impl Commands {
+    fn of_pages(&mut self, opcode: Opcode, pages: Range<u32>, argument: u64) -> Result<(), FlashError> {
+        let count = pages.end.checked_sub(pages.start).and_then(|count| count.checked_mul(SUBPAGES_PER_PAGE));
+        let count = count.ok_or(FlashError::OutOfRange)?;
+        let sector = u64::from(pages.start) * u64::from(SUBPAGES_PER_PAGE);
+        self.manage(opcode, sector, count, argument).map(|_| ())
+    }
+    /// One command that has no data, to its end.
+    fn manage(&mut self, opcode: Opcode, sector: u64, count: u32, argument: u64) -> Result<u64, FlashError> {
+        let ended = self.run_without_buffer(opcode, sector, count, argument)?;
+        ended.status.to_result().map(|()| ended.result)
+    }
+    /// Allocates pages of 64 KiB.
+    ///
+    /// # Errors
+    /// `EEXIST` when one of them is; what the device says.
+    pub fn allocate(&mut self, pages: Range<u32>, permissions: Permissions) -> Result<(), FlashError> {
+        self.of_pages(Opcode::Allocate, pages, argument_of(permissions))
+    }
+    /// Changes what may be done with pages; those that are not allocated are.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn set_permissions(&mut self, pages: Range<u32>, permissions: Permissions) -> Result<(), FlashError> {
+        self.of_pages(Opcode::SetPermissions, pages, argument_of(permissions))
+    }
+    /// Deletes pages.
+    ///
+    /// # Errors
+    /// `EACCES` when one of them may not be written, and none is deleted; what the device says.
+    pub fn delete(&mut self, pages: Range<u32>) -> Result<(), FlashError> {
+        self.of_pages(Opcode::Delete, pages, 0)
+    }
+    /// Says that sectors' content is not needed any more: the pages that lie wholly among them are deleted.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn trim(&mut self, sector: u32, count: u32) -> Result<(), FlashError> {
+        self.manage(Opcode::Trim, sector.into(), count, 0).map(|_| ())
+    }
+    /// Reads a sector as it was at a token.
+    ///
+    /// # Errors
+    /// When there is no such token; what the device says.
+    pub fn read_at(&mut self, token: u64, sector: u32, into: &mut [u8; SECTOR_BYTES]) -> Result<(), VersionError> {
+        let ended = self.run(Opcode::ReadAt, sector.into(), 1, token, into)?;
+        self.version_result(ended.status, ended.result, token).map(|_| ())
+    }
+    /// Keeps a token whatever the policy says, or no more.
+    ///
+    /// # Errors
+    /// When there is no such token; what the device says.
+    pub fn pin(&mut self, token: u64, pinned: bool) -> Result<(), VersionError> {
+        self.version(if pinned { Opcode::Pin } else { Opcode::Unpin }, token).map(|_| ())
+    }
+    /// Names the state of all that was written, and waits until the token is durable.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn sync(&mut self) -> Result<u64, VersionError> {
+        let covers = self.begins_flush();
+        let result = self.version(Opcode::Sync, 0);
+        self.ended_flush(covers, result.is_ok());
+        result
+    }
+    /// The tokens that are kept, ascending; the newest 512 for each sector of data buffer that there is.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn tokens(&mut self) -> Result<Vec<u64>, FlashError> {
+        let mut bytes = vec![0; BUFFER.min(self.free_sectors().max(1)) as usize * SECTOR_BYTES];
+        let sectors = (bytes.len() / SECTOR_BYTES) as u32;
+        let ended = self.run(Opcode::Tokens, 0, sectors, 0, &mut bytes)?;
+        ended.status.to_result()?;
+        let count = usize::try_from(ended.result).unwrap_or(usize::MAX).min(bytes.len() / 8);
+        let words = bytes.chunks_exact(8).take(count);
+        Ok(words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
+    }
+    pub(super) fn version(&mut self, opcode: Opcode, token: u64) -> Result<u64, VersionError> {
+        let ended = self.run_without_buffer(opcode, 0, 0, token)?;
+        self.version_result(ended.status, ended.result, token)
+    }
+    fn version_result(&mut self, status: Status, result: u64, token: u64) -> Result<u64, VersionError> {
+        match status {
+            Status::NO_TOKEN => Err(VersionError::no_token(token, &self.tokens()?)),
+            Status::TOKEN_IN_USE => Err(VersionError::InUse { token, read: result }),
+            status => Ok(status.to_result().map(|()| result)?),
+        }
+    }
+}
+
+/// The states of a device that have names, for a runtime over it.
+pub(super) struct Remote {
+    link: Arc<dyn Link>,
+    shared: Arc<Shared>,
+    config: HostConfig,
+    /// Opened when it is first used, and anew after it has failed.
+    commands: Mutex<Option<Commands>>,
+}
+
+impl Remote {
+    pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
+        Remote { link, shared, config, commands: Mutex::new(None) }
+    }
+    fn commands(&self) -> MutexGuard<'_, Option<Commands>> {
+        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn with<T>(&self, work: impl FnOnce(&mut Commands) -> Result<T, VersionError>) -> Result<T, VersionError> {
+        let mut commands = self.commands();
+        let open = || -> Result<Commands, OpenError> {
+            Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER)
+        };
+        let opened = match &mut *commands {
+            Some(opened) => opened,
+            None => commands.insert(open().map_err(|_| FlashError::Closed)?),
+        };
+        let result = work(opened);
+        if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
+            *commands = None;
+        }
+        result
+    }
+}
+
+impl Versions for Remote {
+    fn name_state(&self) -> Result<u64, VersionError> {
+        self.with(|commands| commands.version(Opcode::Name, 0))
+    }
+    fn wait_durable(&self, token: u64) -> Result<(), VersionError> {
+        if token == 0 {
+            // What a store that keeps nothing says; to the device it would mean a new one.
+            return Ok(());
+        }
+        self.with(|commands| commands.version(Opcode::Sync, token).map(|_| ()))
+    }
+    fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
+        self.with(|commands| commands.version(Opcode::MayRollBack, token).map(|_| ()))
+    }
+    fn roll_back(&self, token: u64) -> Result<(), VersionError> {
+        self.with(|commands| commands.version(Opcode::RollBack, token).map(|_| ()))
+    }
+    fn tokens(&self) -> Vec<u64> {
+        self.with(|commands| Ok(commands.tokens()?)).unwrap_or_default()
+    }
+}

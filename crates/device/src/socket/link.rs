@@ -1,0 +1,235 @@
+//! The program's side of a device in another process.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use fulgurite_flash::{DeviceCounters, OpenError};
+use fulgurite_sys::{Arena, Notifier};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::{INFO, Message, OPEN, SocketBell, SocketError, foreign, not_a_socket, receive, send};
+use crate::device::Life;
+use crate::firmware::Wake;
+use crate::host::{Hold, Link, Linked, Want};
+use crate::region::{Features, Region};
+
+/// How long a device may take to answer when it is attached to.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// A device that listens at a path.
+#[derive(Debug)]
+pub struct SocketLink {
+    path: PathBuf,
+    sectors: u32,
+    description: String,
+    dram_bytes: u64,
+    features: Features,
+    /// Hands frames over, where they are sealed memory and the device takes them.
+    share_frames: bool,
+    /// By instance: all queue pairs of one device live and die together.
+    lives: Mutex<HashMap<u64, Weak<Life>>>,
+}
+
+impl SocketLink {
+    /// Finds the device that listens at a path.
+    ///
+    /// With `share_frames`, frames that are a sealed memfd are handed to it and nothing is copied, if it says that no device behind it moves
+    /// data by itself. Whoever asks for that trusts the device's process with the frames as it trusts its own: it could write to them at
+    /// any time.
+    ///
+    /// # Errors
+    /// When nothing listens there, it runs as another user, or does not speak as a device.
+    pub fn connect(path: &Path, share_frames: bool) -> Result<SocketLink, SocketError> {
+        let mut link = SocketLink {
+            path: path.to_owned(),
+            sectors: 0,
+            description: String::new(),
+            dram_bytes: 0,
+            features: Features::default(),
+            share_frames,
+            lives: Mutex::default(),
+        };
+        let info = link.info()?;
+        let sectors = u32::try_from(info.words[2]).ok().filter(|&sectors| sectors > 0);
+        link.sectors = sectors.ok_or_else(|| link.protocol("it has no sectors"))?;
+        (link.description, link.dram_bytes, link.features) = (info.text, info.words[3], Features(info.words[14]));
+        Ok(link)
+    }
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// DRAM that the device keeps in its own process, in bytes: not part of this program's budget.
+    #[must_use]
+    pub fn device_dram_bytes(&self) -> u64 {
+        self.dram_bytes
+    }
+    fn protocol(&self, what: &'static str) -> SocketError {
+        SocketError::Protocol { path: self.path.clone(), what }
+    }
+    fn socket(&self) -> Result<OwnedFd, SocketError> {
+        let error = |what| {
+            move |source: rustix::io::Errno| SocketError::Socket {
+                what,
+                path: self.path.clone(),
+                source: source.into(),
+            }
+        };
+        if let Some(kind) = not_a_socket(&self.path) {
+            return Err(SocketError::NotASocket { path: self.path.clone(), kind });
+        }
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+            .map_err(error("make a socket for"))?;
+        let address = SocketAddrUnix::new(&self.path).map_err(error("connect to"))?;
+        rustix::net::connect(&socket, &address).map_err(error("connect to"))?;
+        let found = foreign(socket.as_fd()).map_err(|source| SocketError::Socket {
+            what: "ask who listens at",
+            path: self.path.clone(),
+            source,
+        })?;
+        if let Some(found) = found {
+            let expected = rustix::process::geteuid().as_raw();
+            return Err(SocketError::Foreign { path: self.path.clone(), found, expected });
+        }
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER)).map_err(error("set up"))?;
+        Ok(socket)
+    }
+    fn ask(
+        &self,
+        socket: BorrowedFd<'_>,
+        message: &Message,
+        descriptor: Option<BorrowedFd<'_>>,
+    ) -> Result<(Message, Option<OwnedFd>), SocketError> {
+        let error = |what| move |source: io::Error| SocketError::Socket { what, path: self.path.clone(), source };
+        send(socket, message, descriptor).map_err(error("speak to the device at"))?;
+        let answer = receive(socket).map_err(error("hear from the device at"))?;
+        let (bytes, descriptor) = answer.ok_or_else(|| self.protocol("it hung up"))?;
+        let answer = Message::of(&bytes).ok_or_else(|| self.protocol("another message"))?;
+        if answer.words[0] != message.words[0] {
+            return Err(self.protocol("an answer to another question"));
+        }
+        if answer.words[1] != 0 {
+            return Err(SocketError::Refused { path: self.path.clone(), text: answer.text });
+        }
+        Ok((answer, descriptor))
+    }
+    fn info(&self) -> Result<Message, SocketError> {
+        let mut message = Message::default();
+        message.words[0] = INFO;
+        Ok(self.ask(self.socket()?.as_fd(), &message, None)?.0)
+    }
+    fn life_of(&self, instance: u64) -> Arc<Life> {
+        let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
+        lives.retain(|_, life| life.strong_count() > 0);
+        if let Some(life) = lives.get(&instance).and_then(Weak::upgrade) {
+            return life;
+        }
+        let life = Arc::new(Life::default());
+        lives.insert(instance, Arc::downgrade(&life));
+        life
+    }
+    fn open_pair(&self, want: &Want<'_>) -> Result<Linked, SocketError> {
+        let socket = self.socket()?;
+        let frames = want.frames.filter(|_| self.share_frames).and_then(|frames| frames.file());
+        let mut message = Message::default();
+        message.words[0] = OPEN;
+        message.words[2] = want.depth as u64;
+        message.words[3] = want.buffer_sectors.into();
+        message.words[4] = frames.is_some().into();
+        let (answer, region) = self.ask(socket.as_fd(), &message, frames)?;
+        let region = region.ok_or_else(|| self.protocol("no memory came with its answer"))?;
+        let arena = Arena::shared_sealed(File::from(region)).map_err(|_| self.protocol("its memory is not sealed"))?;
+        let refused =
+            |error: crate::RegionError| SocketError::Refused { path: self.path.clone(), text: error.to_string() };
+        let region = Arc::new(Region::attach(Arc::new(arena)).map_err(refused)?);
+        let life = self.life_of(region.capability().instance);
+        if life.has_ended() {
+            return Err(self.protocol("it has died before, and calls itself by the same name"));
+        }
+        let shares_frames = frames.is_some() && answer.words[4] != 0;
+        let doorbell = socket.try_clone().map_err(|source| SocketError::Socket {
+            what: "copy the connection to",
+            path: self.path.clone(),
+            source,
+        })?;
+        let doorbell: Arc<dyn Wake> = Arc::new(SocketBell(doorbell));
+        let hold = Box::new(SocketHold { socket, life: life.clone(), shares_frames, closed: false });
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, hold })
+    }
+}
+
+impl Link for SocketLink {
+    fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
+        self.open_pair(want)
+            .map_err(|error| OpenError::System { what: "attach to the device", source: io::Error::other(error) })
+    }
+    fn describe(&self) -> String {
+        format!("{} at {}", self.description, self.path.display())
+    }
+    fn sectors(&self) -> u32 {
+        self.sectors
+    }
+    fn features(&self) -> Features {
+        self.features
+    }
+    fn counters(&self) -> DeviceCounters {
+        let Ok(info) = self.info() else { return DeviceCounters::default() };
+        let mut counters = DeviceCounters::default();
+        let [_, _, _, _, reads, writes, flushes, errors, cpu, late, total, max, write_requests, read_requests, ..] =
+            info.words;
+        (counters.reads, counters.writes, counters.flushes, counters.errors) = (reads, writes, flushes, errors);
+        (counters.device_cpu_ns, counters.late) = (cpu, late);
+        (counters.lateness_ns_total, counters.lateness_ns_max) = (total, max);
+        (counters.write_requests, counters.read_requests) = (write_requests, read_requests);
+        counters
+    }
+}
+
+/// A connection with its queue pair.
+struct SocketHold {
+    socket: OwnedFd,
+    life: Arc<Life>,
+    shares_frames: bool,
+    closed: bool,
+}
+
+impl SocketHold {
+    /// Takes the bytes that have come. Returns whether the connection has ended.
+    fn drain(&self) -> bool {
+        loop {
+            match rustix::net::recv(&self.socket, &mut [0; 16][..], RecvFlags::DONTWAIT) {
+                Ok((0, _)) => return true,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return false,
+                Err(_) => return true,
+            }
+        }
+    }
+}
+
+impl Hold for SocketHold {
+    fn close(&mut self) {
+        self.closed = true;
+        // The device closes its end when it has let go.
+        let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
+    }
+    fn has_let_go(&self) -> bool {
+        // Where the data buffer is the region's, nothing else of this process was ever in its hands.
+        !self.shares_frames || self.life.has_ended() || self.drain()
+    }
+    fn check(&self) {
+        if !self.closed && self.drain() {
+            self.life.end();
+        }
+    }
+    fn sleep(&self, wake: &Notifier, timeout: Duration) {
+        wake.wait_with(self.socket.as_fd(), Some(timeout));
+        self.check();
+    }
+}

@@ -1,0 +1,231 @@
+//! A device in a process of its own, reached over a Unix socket that hands over the memory.
+//!
+//! ```text
+//!   program                       socket (SOCK_SEQPACKET, 0600)            device's process
+//!   connect                       ── uid of the peer, both ways ──         accept
+//!   "info"                        ───────────────────────────────>
+//!                                 <───────────────────────────────         sectors, description, counters
+//!   "open": depth, buffer         ─────────── (frames) ──────────>         makes a region: a memfd, sealed
+//!                                 <─────────── (region) ──────────         its device's thread serves it
+//!   loads and stores              ═══════ shared memory ══════════         loads and stores
+//!   one byte: doorbell            ───────────────────────────────>         only when the device sleeps
+//!                                 <───────────────────────────────         one byte: interrupt, only when the host sleeps
+//!   end of the program            ── the socket is closed ───────>         closes the queue pair
+//!                                 <── the socket is closed ───────         end of the device
+//! ```
+//!
+//! One connection for each queue pair: so the kernel tells each side when the other has died, and a pair goes with its program. Both bells
+//! are bytes on it and not eventfds: an eventfd that two processes have can be drained by either, or be made to block whoever writes to
+//! it, and a device must not wait for a program. A byte that does not fit is dropped; whoever is to be woken has others to read.
+//!
+//! Not believed, here either: lengths, kinds and numbers of messages, how many descriptors come with them, and what they are.
+
+mod link;
+mod server;
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+    recvmsg, sendmsg,
+};
+
+use crate::firmware::Wake;
+
+pub use link::SocketLink;
+pub use server::{Server, ServerConfig};
+
+/// "FULGSOK1".
+const MAGIC: u64 = u64::from_le_bytes(*b"FULGSOK1");
+const INFO: u64 = 1;
+const OPEN: u64 = 2;
+/// Words of a message; text follows them.
+const WORDS: usize = 20;
+/// Bytes of a message at the most.
+const MESSAGE_MAX: usize = 1024;
+
+/// Why a device's process is not reached, or cannot be reached by others.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocketError {
+    /// Something with the path or the socket.
+    #[error("cannot {what} {}: {source}", path.display())]
+    Socket {
+        /// What was tried.
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// Another device listens there.
+    #[error("{} is in use by another device; stop that one, or choose another path", path.display())]
+    InUse {
+        /// The path.
+        path: PathBuf,
+    },
+    /// What is at the path is no socket.
+    #[error("{} is a {kind}; choose the path of a socket", path.display())]
+    NotASocket {
+        /// The path.
+        path: PathBuf,
+        /// What it is.
+        kind: &'static str,
+    },
+    /// The other side runs as somebody else.
+    #[error("the device at {} is run by user {found}, not by {expected}; it is not used", path.display())]
+    Foreign {
+        /// The path.
+        path: PathBuf,
+        /// The user that it runs as.
+        found: u32,
+        /// This process's user.
+        expected: u32,
+    },
+    /// What came is not what a device says.
+    #[error("what listens at {} does not speak as a device of this version does ({what})", path.display())]
+    Protocol {
+        /// The path.
+        path: PathBuf,
+        /// What is wrong.
+        what: &'static str,
+    },
+    /// The device refused.
+    #[error("the device at {} refused: {text}", path.display())]
+    Refused {
+        /// The path.
+        path: PathBuf,
+        /// Its words.
+        text: String,
+    },
+}
+
+/// A message: words, and a text.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Message {
+    words: [u64; WORDS],
+    text: String,
+}
+
+impl Message {
+    fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes: Vec<u8> = [MAGIC].iter().chain(&self.words).flat_map(|word| word.to_le_bytes()).collect();
+        let room = MESSAGE_MAX - bytes.len();
+        let mut end = self.text.len().min(room);
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        bytes.extend_from_slice(&self.text.as_bytes()[..end]);
+        bytes
+    }
+    fn of(bytes: &[u8]) -> Option<Message> {
+        let (head, text) = bytes.split_at_checked(8 * (1 + WORDS))?;
+        let mut words = head.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
+        if words.next() != Some(MAGIC) {
+            return None;
+        }
+        let mut message = Message { words: [0; WORDS], text: String::from_utf8_lossy(text).into_owned() };
+        message.words.iter_mut().zip(words).for_each(|(to, from)| *to = from);
+        Some(message)
+    }
+}
+
+/// Sends a message, with a descriptor or without. Does not wait: a peer that reads nothing is given up.
+fn send(socket: BorrowedFd<'_>, message: &Message, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() {
+        control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    }
+    let bytes = message.to_bytes();
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    sendmsg(socket, &[io::IoSlice::new(&bytes)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Receives a message and a descriptor, if one came with it. Others that came are closed. None at the end of the connection.
+fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Option<OwnedFd>)>> {
+    let mut bytes = vec![0; MESSAGE_MAX];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut parts = [io::IoSliceMut::new(&mut bytes)];
+    let received = loop {
+        match recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            result => break result?,
+        }
+    };
+    let mut descriptor = None;
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            for other in descriptors {
+                descriptor.get_or_insert(other);
+            }
+        }
+    }
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    bytes.truncate(received.bytes);
+    Ok(Some((bytes, descriptor)))
+}
+
+/// Rings over a connection. Never blocks, whatever the other side does.
+#[derive(Debug)]
+struct SocketBell(OwnedFd);
+
+impl Wake for SocketBell {
+    fn wake(&self) {
+        let _ = rustix::net::send(self.0.as_fd(), &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+    }
+}
+
+/// What a path is, if it is no socket; links are not followed.
+fn not_a_socket(path: &Path) -> Option<&'static str> {
+    use std::os::unix::fs::FileTypeExt;
+    let kind = std::fs::symlink_metadata(path).ok()?.file_type();
+    if kind.is_socket() {
+        None
+    } else if kind.is_symlink() {
+        Some("symbolic link")
+    } else if kind.is_dir() {
+        Some("directory")
+    } else if kind.is_file() {
+        Some("regular file")
+    } else {
+        Some("special file")
+    }
+}
+
+/// The user at the other end, if it is not one that is trusted: this process's own, or root.
+fn foreign(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let peer = rustix::net::sockopt::socket_peercred(socket)?;
+    let own = rustix::process::geteuid();
+    Ok((peer.uid != own && !peer.uid.is_root()).then(|| peer.uid.as_raw()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_and_others_are_refused() {
+        let mut message = Message { text: "ä".repeat(1000), ..Message::default() };
+        message.words[19] = u64::MAX;
+        let bytes = message.to_bytes();
+        assert!(bytes.len() <= MESSAGE_MAX);
+        let back = Message::of(&bytes).unwrap();
+        assert!(message.text.starts_with(&back.text) && back.text.len() > 500);
+        assert_eq!(back.words, message.words);
+        for length in [0, 1, 8, 8 * (1 + WORDS) - 1] {
+            assert_eq!(Message::of(&bytes[..length]), None);
+        }
+        assert_eq!(Message::of(&[0; MESSAGE_MAX]), None);
+        let mut odd = bytes;
+        odd.extend([0xFF; 3]);
+        assert!(Message::of(&odd).is_some());
+    }
+}

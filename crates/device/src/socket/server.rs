@@ -1,0 +1,306 @@
+//! The device's side: accepts programs, makes a region for each queue pair that they open, and closes it when they go.
+//!
+//! One thread accepts; one for each connection waits for its bytes. The device's own thread never touches a socket but to send a byte
+//! that it does not wait for.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fulgurite_flash::Flash;
+use fulgurite_sys::Arena;
+use rustix::fs::FlockOperation;
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+
+use super::{INFO, Message, OPEN, SocketBell, SocketError, foreign, not_a_socket, receive, send};
+use crate::device::{Attachment, Device};
+use crate::region::{DeviceStatus, Region};
+
+/// How a server behaves.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Connections at a time: a queue pair each. 256.
+    pub connections_max: usize,
+    /// Bytes of shared memory of one queue pair at the most. 1 GiB.
+    pub region_bytes_max: usize,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        ServerConfig { connections_max: 256, region_bytes_max: 1 << 30 }
+    }
+}
+
+/// How long a program may take to say what it wants.
+const QUESTION: Duration = Duration::from_secs(5);
+/// How often a connection looks whether its device is still there.
+const LOOK: Duration = Duration::from_millis(100);
+
+struct Shared {
+    device: Arc<Device>,
+    config: ServerConfig,
+    stop: AtomicBool,
+    sessions: Mutex<Vec<Session>>,
+}
+
+struct Session {
+    socket: Arc<OwnedFd>,
+    thread: JoinHandle<()>,
+}
+
+impl Shared {
+    fn sessions(&self) -> MutexGuard<'_, Vec<Session>> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Serves a device at a path. Dropping it removes the socket and closes all connections; the device stays.
+pub struct Server {
+    shared: Arc<Shared>,
+    path: PathBuf,
+    listener: Arc<OwnedFd>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("path", &self.path).field("device", &self.shared.device).finish_non_exhaustive()
+    }
+}
+
+/// Nobody else takes over a socket in this directory meanwhile.
+fn lock_directory(path: &Path) -> io::Result<File> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory =
+        OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::DIRECTORY.bits() as i32).open(parent)?;
+    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
+    Ok(directory)
+}
+
+/// Listens at a path, with the rights of its owner alone. What is left of a device that has died there is removed.
+fn listen(path: &Path) -> Result<OwnedFd, SocketError> {
+    let error = |what, source: io::Error| SocketError::Socket { what, path: path.to_owned(), source };
+    let _locked = lock_directory(path).map_err(|source| error("lock the directory of", source))?;
+    if let Some(kind) = not_a_socket(path) {
+        return Err(SocketError::NotASocket { path: path.to_owned(), kind });
+    }
+    let new = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+    let address = SocketAddrUnix::new(path).map_err(|e| error("use", e.into()))?;
+    let socket = new().map_err(|e| error("make a socket for", e.into()))?;
+    let bound = match rustix::net::bind(&socket, &address) {
+        Err(rustix::io::Errno::ADDRINUSE) => {
+            let probe = new().map_err(|e| error("make a socket for", e.into()))?;
+            match rustix::net::connect(&probe, &address) {
+                Err(rustix::io::Errno::CONNREFUSED) => {
+                    std::fs::remove_file(path).map_err(|source| error("remove what is left of", source))?;
+                    rustix::net::bind(&socket, &address)
+                }
+                // Somebody listens, or it is another kind of socket.
+                _ => return Err(SocketError::InUse { path: path.to_owned() }),
+            }
+        }
+        bound => bound,
+    };
+    bound.map_err(|e| error("listen at", e.into()))?;
+    // Before anybody can connect, which takes a listener.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(|e| error("restrict", e))?;
+    rustix::net::listen(&socket, 64).map_err(|e| error("listen at", e.into()))?;
+    Ok(socket)
+}
+
+impl Server {
+    /// Begins to serve.
+    ///
+    /// # Errors
+    /// When another device listens at the path, something else is there, or the kernel refuses.
+    pub fn start(device: Arc<Device>, path: &Path, config: ServerConfig) -> Result<Server, SocketError> {
+        let listener = Arc::new(listen(path)?);
+        let shared = Arc::new(Shared { device, config, stop: AtomicBool::new(false), sessions: Mutex::default() });
+        let (of_thread, accepting) = (shared.clone(), listener.clone());
+        let thread = std::thread::Builder::new()
+            .name("device-accept".into())
+            .spawn(move || accept(&of_thread, accepting.as_fd()))
+            .map_err(|source| SocketError::Socket { what: "start a thread for", path: path.to_owned(), source })?;
+        Ok(Server { shared, path: path.to_owned(), listener, thread: Some(thread) })
+    }
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// Connections that are open.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.sessions().iter().filter(|session| !session.thread.is_finished()).count()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        let _ = std::fs::remove_file(&self.path);
+        let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        let sessions = std::mem::take(&mut *self.shared.sessions());
+        for session in &sessions {
+            let _ = rustix::net::shutdown(&*session.socket, Shutdown::Both);
+        }
+        for session in sessions {
+            let _ = session.thread.join();
+        }
+    }
+}
+
+fn accept(shared: &Arc<Shared>, listener: BorrowedFd<'_>) {
+    loop {
+        let socket = rustix::net::accept_with(listener, SocketFlags::CLOEXEC);
+        if shared.stop.load(Ordering::SeqCst) {
+            return;
+        }
+        // No descriptors left, or the program is gone again: others may come.
+        let Ok(socket) = socket else {
+            std::thread::sleep(Duration::from_millis(1));
+            continue;
+        };
+        let socket = Arc::new(socket);
+        let mut sessions = shared.sessions();
+        sessions.retain(|session| !session.thread.is_finished());
+        if sessions.len() >= shared.config.connections_max || foreign(socket.as_fd()).ok() != Some(None) {
+            let mut message = Message::default();
+            message.words[1] = 1;
+            message.text = "it has no room for more, or is another user's".to_owned();
+            let _ = send(socket.as_fd(), &message, None);
+            continue;
+        }
+        let (of_thread, connection) = (shared.clone(), socket.clone());
+        let spawned = std::thread::Builder::new().name("device-session".into()).spawn(move || {
+            serve(&of_thread, connection.as_fd());
+            let _ = rustix::net::shutdown(&*connection, Shutdown::Both);
+        });
+        if let Ok(thread) = spawned {
+            sessions.push(Session { socket, thread });
+        }
+    }
+}
+
+/// One connection, to its end.
+fn serve(shared: &Shared, socket: BorrowedFd<'_>) {
+    let timeout = |time| sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(time)).is_ok();
+    if !timeout(QUESTION) {
+        return;
+    }
+    let Ok(Some((bytes, descriptor))) = receive(socket) else { return };
+    let Some(question) = Message::of(&bytes) else { return };
+    let mut answer = Message::default();
+    answer.words[0] = question.words[0];
+    match question.words[0] {
+        INFO => {
+            inform(&shared.device, &mut answer);
+            let _ = send(socket, &answer, None);
+        }
+        OPEN => match open(shared, socket, &question, descriptor) {
+            Ok((region, attachment, shares)) => {
+                answer.words[4] = shares.into();
+                if send(socket, &answer, region.arena().file()).is_ok() && timeout(LOOK) {
+                    ring_on(socket, &attachment);
+                }
+                attachment.close();
+                while !attachment.has_let_go() {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
+            }
+            Err(text) => {
+                (answer.words[1], answer.text) = (1, text);
+                let _ = send(socket, &answer, None);
+            }
+        },
+        _ => {
+            (answer.words[1], answer.text) = (1, "there is no such question".to_owned());
+            let _ = send(socket, &answer, None);
+        }
+    }
+}
+
+/// Rings the device's bell for each byte, until either side has gone.
+fn ring_on(socket: BorrowedFd<'_>, attachment: &Attachment) {
+    let mut bytes = [0; 64];
+    while !attachment.life().has_ended() {
+        match rustix::net::recv(socket, &mut bytes[..], rustix::net::RecvFlags::empty()) {
+            Ok((0, _)) => return,
+            Ok(_) => attachment.doorbell().notify(),
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn inform(device: &Device, answer: &mut Message) {
+    let flash = device.flash();
+    let counters = flash.counters();
+    let cpu = u64::try_from(device.cpu().as_nanos()).unwrap_or(u64::MAX);
+    let words = [
+        u64::from(flash.subpages()),
+        flash.dram_bytes() as u64,
+        counters.reads,
+        counters.writes,
+        counters.flushes,
+        counters.errors,
+        counters.device_cpu_ns.saturating_add(cpu),
+        counters.late,
+        counters.lateness_ns_total,
+        counters.lateness_ns_max,
+        counters.write_requests,
+        counters.read_requests,
+        device.backend().features().0,
+    ];
+    answer.words[2..2 + words.len()].copy_from_slice(&words);
+    answer.text = flash.describe();
+}
+
+/// Makes a region and a queue pair as asked for.
+fn open(
+    shared: &Shared,
+    socket: BorrowedFd<'_>,
+    question: &Message,
+    descriptor: Option<OwnedFd>,
+) -> Result<(Arc<Region>, Attachment, bool), String> {
+    let words = |error: &dyn std::fmt::Display| error.to_string();
+    let backend = shared.device.backend();
+    let depth = usize::try_from(question.words[2]).map_err(|e| words(&e))?;
+    let buffer = u32::try_from(question.words[3]).map_err(|e| words(&e))?;
+    let shares = question.words[4] != 0 && backend.moves_by_cpu();
+    let frames = match descriptor.filter(|_| shares) {
+        Some(file) => Some(Arc::new(Arena::shared_sealed(File::from(file)).map_err(|e| words(&e))?)),
+        None if shares => return Err("no frames came with the question".to_owned()),
+        None => None,
+    };
+    let capability = backend.capability(1, depth, if shares { 0 } else { buffer });
+    if depth > crate::DEPTH_MAX || buffer as usize > shared.config.region_bytes_max / crate::SECTOR_BYTES {
+        return Err(format!("a queue of depth {depth} with {buffer} sectors of buffer is too large"));
+    }
+    let region = Region::create(capability, true).map_err(|e| words(&e))?;
+    fill_boot(&**shared.device.flash(), &region)?;
+    let region = Arc::new(region);
+    let interrupt = Arc::new(SocketBell(socket.try_clone_to_owned().map_err(|e| words(&e))?));
+    let attachment = shared.device.attach(&region, 0, frames, interrupt).map_err(|e| words(&e))?;
+    debug_assert_eq!(region.status(), DeviceStatus::Ready);
+    Ok((region, attachment, shares))
+}
+
+/// Reads the first sectors of the medium into the boot region.
+fn fill_boot(flash: &dyn Flash, region: &Region) -> Result<(), String> {
+    let sectors = region.capability().boot_sectors;
+    if sectors == 0 {
+        return Ok(());
+    }
+    crate::device::read_sectors(flash, sectors, |sector, bytes| region.write_boot(sector, bytes))
+        .map_err(|e| e.to_string())
+}

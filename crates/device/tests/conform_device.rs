@@ -1,0 +1,75 @@
+//! Goal: a device is a medium like any other: it keeps the contract of `Flash` and `Queue`, whether frames are shared or copied, over
+//! memory, over an emulated device and over the journaled store.
+//! Method: the suite that every medium passes; the store, whose counts are its own, passes the part of it that compares with a map.
+//! Seeds are printed.
+
+#[path = "../../flash/tests/common/mod.rs"]
+mod common;
+#[path = "../../flash/tests/suite/mod.rs"]
+mod suite;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::*;
+use fulgurite_device::*;
+use fulgurite_flash::*;
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+use suite::{SUBPAGES, conform, model};
+
+fn device(flash: impl Flash + 'static, copies: bool) -> DeviceFlash {
+    let host = HostConfig { copies, ..HostConfig::default() };
+    DeviceFlash::start(Arc::new(flash), DeviceConfig::default(), host).unwrap()
+}
+
+#[test]
+fn devices_over_memory_conform() {
+    for copies in [false, true] {
+        conform(&device(MemoryFlash::new(SUBPAGES).unwrap(), copies), seed());
+    }
+}
+
+#[test]
+fn devices_over_slow_media_conform() {
+    let latency = Duration::from_micros(2);
+    let config = EmulatedConfig {
+        read_latency: latency,
+        write_latency: 2 * latency,
+        planes: 3,
+        ..EmulatedConfig::new(SUBPAGES)
+    };
+    for copies in [false, true] {
+        conform(&device(EmulatedFlash::new(config.clone()).unwrap(), copies), seed());
+        let plan = FaultPlan { seed: seed(), reorder: true, ..FaultPlan::default() };
+        conform(&device(FaultyFlash::new(MemoryFlash::new(SUBPAGES).unwrap(), plan), copies), seed());
+    }
+}
+
+#[test]
+fn a_device_over_a_device_conforms() {
+    let inner = device(MemoryFlash::new(SUBPAGES).unwrap(), true);
+    conform(&device(inner, false), seed());
+}
+
+#[test]
+fn the_store_is_the_translation_layer() {
+    let seed = seed();
+    println!("seed {seed}");
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let geometry = Geometry::new(medium.subpages(), 64, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, fulgurite_format::PoolId([7; 16]), 0).unwrap();
+    let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
+    let sectors = pool.geometry().subpages;
+    assert!(sectors >= SUBPAGES);
+    let flash = device(pool.into_flash(), false);
+    for depth in [1, 2, 64] {
+        model(&flash, depth, 600, seed ^ depth as u64);
+    }
+    let frames = arena(2);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    fill(&frames, 0, seed | 1);
+    queue.one(Op::Write, sectors - 1, 0).unwrap();
+    queue.one(Op::Flush, 0, 0).unwrap();
+    queue.one(Op::Read, sectors - 1, 1).unwrap();
+    assert_eq!(stamp_of(&frames, 1), Some(seed | 1));
+}

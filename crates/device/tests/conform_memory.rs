@@ -1,0 +1,189 @@
+//! Goal: the memory operations of the store mean through the device what they mean without it: pages, permissions, tokens, pins, roll
+//! back, reads of old states, trim; in this process and over a socket; and a device without a store refuses them by name.
+//! Method: each operation against what it must leave; fields out of range by hand.
+
+#[path = "../../flash/tests/common/mod.rs"]
+mod common;
+#[path = "common/mod.rs"]
+mod hand;
+
+use std::sync::Arc;
+
+use common::*;
+use fulgurite_device::*;
+use fulgurite_flash::*;
+use fulgurite_store::{Geometry, Permissions, Pool, StoreConfig};
+use hand::command;
+
+fn store() -> Layered<Pool> {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let geometry = Geometry::new(4096, 64, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, fulgurite_format::PoolId([7; 16]), 0).unwrap();
+    Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash()
+}
+
+fn everything(flash: &DeviceFlash) {
+    let frames = arena(2);
+    let mut queue = Driver::new(flash, &frames, 2);
+    let mut commands = flash.commands(2, 16).unwrap();
+    let mut write = |sector, stamp| {
+        fill(&frames, 0, stamp);
+        queue.one(Op::Write, sector, 0)
+    };
+    // Three states.
+    write(5, 11).unwrap();
+    let first = commands.sync().unwrap();
+    write(5, 12).unwrap();
+    write(40, 13).unwrap();
+    let second = commands.sync().unwrap();
+    assert!(second > first);
+    write(5, 14).unwrap();
+    assert!(commands.tokens().unwrap().ends_with(&[first, second]));
+    let mut queue = Driver::new(flash, &frames, 2);
+    let mut now = |sector| queue.one(Op::Read, sector, 1).map(|()| stamp_of(&frames, 1));
+    // An old one is read beside the live one.
+    let old = |commands: &mut Commands, token, sector| {
+        let mut bytes = [0; SECTOR_BYTES];
+        commands.read_at(token, sector, &mut bytes).map(|()| u64::from_le_bytes(bytes[..8].try_into().unwrap()))
+    };
+    assert_eq!(old(&mut commands, first, 5), Ok(11));
+    assert_eq!(old(&mut commands, second, 5), Ok(12));
+    assert_eq!(old(&mut commands, first, 40), Ok(0));
+    assert_eq!(now(5), Ok(Some(14)));
+    // Tokens that there are not.
+    let missing = second + 100;
+    for result in [commands.pin(missing, true), old(&mut commands, missing, 5).map(|_| ())] {
+        assert!(matches!(result, Err(VersionError::NoToken { token, .. }) if token == missing), "{result:?}");
+    }
+    commands.pin(first, true).unwrap();
+    commands.pin(first, false).unwrap();
+    // Through the trait that the runtime uses.
+    let versions = flash.versions().unwrap();
+    assert_eq!(versions.can_roll_back(first), Ok(()));
+    assert!(matches!(versions.can_roll_back(missing), Err(VersionError::NoToken { .. })));
+    assert!(matches!(versions.roll_back(missing), Err(VersionError::NoToken { .. })));
+    assert_eq!(versions.roll_back(second), Ok(()));
+    assert_eq!((now(5), now(40)), (Ok(Some(12)), Ok(Some(13))));
+    assert_eq!(versions.roll_back(first), Ok(()));
+    assert_eq!(now(5), Ok(Some(11)));
+    assert!(!versions.tokens().contains(&second));
+    let named = versions.name_state().unwrap();
+    assert_eq!(versions.wait_durable(named), Ok(()));
+    assert!(versions.wait_durable(named + 1000).is_err(), "nobody waits for what nobody named");
+
+    // Pages. Page 0 has sectors 0 to 15.
+    let only_read = Permissions { write: false, ..Permissions::DEFAULT };
+    const EXISTS: FlashError = FlashError::Io(17);
+    const DENIED: FlashError = FlashError::Io(13);
+    assert_eq!(commands.allocate(0..1, only_read), Err(EXISTS));
+    assert_eq!(commands.allocate(10..12, Permissions::DEFAULT), Ok(()));
+    assert_eq!(commands.allocate(9..11, Permissions::DEFAULT), Err(EXISTS));
+    commands.set_permissions(0..1, only_read).unwrap();
+    let mut queue = Driver::new(flash, &frames, 2);
+    assert_eq!(queue.one(Op::Write, 5, 0), Err(DENIED));
+    assert_eq!(commands.write(4, &[1; 4 * SECTOR_BYTES]), Err(DENIED));
+    assert_eq!(now(5), Ok(Some(11)));
+    assert_eq!(commands.delete(0..1), Err(DENIED));
+    assert_eq!(commands.trim(0, 16), Err(DENIED));
+    commands.set_permissions(0..1, Permissions { read: false, ..only_read }).unwrap();
+    assert_eq!(now(5), Err(DENIED));
+    commands.set_permissions(0..1, Permissions::DEFAULT).unwrap();
+    // A trim takes whole pages only.
+    commands.trim(1, 30).unwrap();
+    assert_eq!(now(5), Ok(Some(11)));
+    commands.trim(0, 17).unwrap();
+    queue.one(Op::Read, 5, 1).unwrap();
+    assert_eq!(stamp_of(&frames, 1), None, "zeros are no stamp");
+    commands.delete(10..12).unwrap();
+    assert_eq!(commands.allocate(10..12, Permissions::DEFAULT), Ok(()));
+    let pages = flash.subpages() / 16;
+    for range in [pages..pages + 1, 0..pages + 1, u32::MAX - 1..u32::MAX] {
+        assert_eq!(commands.delete(range.clone()), Err(FlashError::OutOfRange), "{range:?}");
+    }
+}
+
+#[test]
+fn in_this_process() {
+    let device = Arc::new(Device::start_store(store(), DeviceConfig::default()).unwrap());
+    for copies in [false, true] {
+        everything(&DeviceFlash::on(device.clone(), HostConfig { copies, ..HostConfig::default() }));
+        DeviceFlash::on(device.clone(), HostConfig::default()).commands(1, 1).unwrap().delete(10..12).unwrap();
+    }
+}
+
+#[test]
+fn over_a_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let device = Arc::new(Device::start_store(store(), DeviceConfig::default()).unwrap());
+    let _server = Server::start(device, &path, ServerConfig::default()).unwrap();
+    let link = Arc::new(SocketLink::connect(&path, false).unwrap());
+    everything(&DeviceFlash::over(link, HostConfig { copies: true, ..HostConfig::default() }));
+}
+
+#[test]
+fn a_device_without_a_store_has_none() {
+    let memory = Arc::new(MemoryFlash::new(64).unwrap());
+    let flash = DeviceFlash::start(memory, DeviceConfig::default(), HostConfig::default()).unwrap();
+    assert!(flash.versions().is_none());
+    let mut commands = flash.commands(1, 8).unwrap();
+    const NOT_THERE: FlashError = FlashError::Io(95);
+    assert_eq!(commands.trim(0, 16), Err(NOT_THERE));
+    assert_eq!(commands.delete(0..1), Err(NOT_THERE));
+    assert_eq!(commands.tokens(), Err(NOT_THERE));
+    assert_eq!(commands.sync(), Err(NOT_THERE.into()));
+}
+
+#[test]
+fn each_field_is_refused_by_its_code() {
+    let store = store();
+    let pool = store.layer().clone();
+    let wake = Arc::new(fulgurite_sys::Notifier::new().unwrap());
+    let flash: Arc<dyn Flash> = Arc::new(store);
+    let sectors = u64::from(flash.subpages());
+    let backend = Arc::new(Backend::new(flash, FirmwareConfig::default(), 1).with_pool(pool));
+    let region = Arc::new(Region::create(backend.capability(1, 4, 8), false).unwrap());
+    let mut firmware = Firmware::new(backend.clone(), &wake).unwrap();
+    firmware.add(backend.open_port(&region, 0, None, &wake, wake.clone()).unwrap());
+    let (mut submissions, mut completions) = region.host_ends(0);
+    let mut run = |command: Command| {
+        submissions.push(command.pack());
+        loop {
+            firmware.turn();
+            if let Some(entry) = completions.pop() {
+                return Ended::unpack(entry.unwrap()).status;
+            }
+        }
+    };
+    for opcode in [Opcode::Allocate, Opcode::Delete, Opcode::SetPermissions, Opcode::Trim] {
+        for (sector, count, status) in [
+            (0, 0, Status::INVALID_FIELD),
+            (sectors, 16, Status::SECTOR_RANGE),
+            (u64::MAX, 16, Status::SECTOR_RANGE),
+            (16, u32::MAX, Status::SECTOR_RANGE),
+        ] {
+            assert_eq!(run(command(0, opcode, sector, count, 0)), status, "{opcode:?} {sector} {count}");
+        }
+        if opcode != Opcode::Trim {
+            assert_eq!(run(command(0, opcode, 1, 16, 0)), Status::INVALID_FIELD);
+            assert_eq!(run(command(0, opcode, 0, 15, 0)), Status::INVALID_FIELD);
+        }
+        assert_eq!(run(Command { flags: 1, ..command(0, opcode, 0, 16, 0) }), Status::INVALID_FIELD);
+    }
+    for argument in [8, u64::MAX] {
+        let odd = Command { argument, ..command(0, Opcode::SetPermissions, 0, 16, 0) };
+        assert_eq!(run(odd), Status::INVALID_FIELD);
+    }
+    for opcode in [Opcode::ReadAt, Opcode::Tokens] {
+        assert_eq!(run(command(1, opcode, 0, 0, 0)), Status::INVALID_FIELD);
+        assert_eq!(run(command(1, opcode, 0, 9, 0)), Status::BUFFER_RANGE);
+        assert_eq!(run(command(1, opcode, 0, 1, 8)), Status::BUFFER_RANGE);
+        assert_eq!(run(command(1, opcode, 0, 1, u32::MAX)), Status::BUFFER_RANGE);
+        assert_eq!(run(command(1, opcode, 0, u32::MAX, 0)), Status::INVALID_FIELD);
+    }
+    for opcode in [Opcode::ReadAt, Opcode::Sync, Opcode::RollBack, Opcode::MayRollBack, Opcode::Pin, Opcode::Unpin] {
+        let odd = Command { argument: u64::MAX, ..command(2, opcode, 0, 1, 0) };
+        assert_eq!(run(odd), Status::NO_TOKEN, "{opcode:?}");
+    }
+    assert_eq!(run(command(3, Opcode::Sync, 0, 0, 0)), Status::SUCCESS);
+}

@@ -1,0 +1,280 @@
+//! Goal: a device in a process of its own can be killed at any moment: what was acknowledged is there, or its loss is said; nothing is
+//! torn; the host replays what was under way, and goes on with the device that returns. A device that is stopped is a time-out.
+//! Method: this program starts itself as a device over a file, or over the journaled store on a file, and kills it with SIGKILL at random
+//! moments while a host writes, reads, flushes and compares with a map. Seeds are printed.
+
+#[path = "../../flash/tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::*;
+use fulgurite_device::{
+    Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Server, ServerConfig, SocketLink,
+};
+use fulgurite_flash::{FileConfig, FileFlash, Flash, FlashError, Op};
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+
+const SECTORS: u32 = 2048;
+const SOCKET: &str = "FULGURITE_TEST_SOCKET";
+const DATA: &str = "FULGURITE_TEST_DATA";
+const STORE: &str = "FULGURITE_TEST_STORE";
+
+/// Not a test: what this program does as a device. It ends by being killed, or with whoever started it.
+#[test]
+#[ignore = "the device's process; the tests start it"]
+fn be_the_device() {
+    let Ok(socket) = std::env::var(SOCKET) else { return };
+    let medium = FileFlash::open(&FileConfig::existing(std::env::var(DATA).unwrap())).unwrap();
+    let store = std::env::var(STORE).is_ok();
+    let firmware = FirmwareConfig { keeps_writes: !store, boot_sectors: 1, ..FirmwareConfig::default() };
+    let config = DeviceConfig { firmware, spin: Duration::from_micros(50), ..DeviceConfig::default() };
+    let device = if store {
+        let (pool, _) = Pool::open(Arc::new(medium), StoreConfig::default()).unwrap();
+        Device::start_store(pool.into_flash(), config).unwrap()
+    } else {
+        Device::start(Arc::new(medium), config).unwrap()
+    };
+    let _server = Server::start(Arc::new(device), Path::new(&socket), ServerConfig::default()).unwrap();
+    // The end of the input is the end of the parent.
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+}
+
+/// A device's process.
+struct Process {
+    child: Child,
+    socket: PathBuf,
+    data: PathBuf,
+    store: bool,
+}
+
+impl Process {
+    fn start(directory: &Path, store: bool) -> Process {
+        let (socket, data) = (directory.join("socket"), directory.join("data"));
+        if !data.exists() {
+            let bytes = u64::from(SECTORS) * 4096;
+            let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(&data, bytes)).unwrap());
+            if store {
+                let geometry = Geometry::new(SECTORS, 32, Some(512)).unwrap();
+                Pool::format(&medium, geometry, fulgurite_format::PoolId([3; 16]), 0).unwrap();
+            }
+        }
+        let child = Process::spawn(&socket, &data, store);
+        Process { child, socket, data, store }
+    }
+    fn spawn(socket: &Path, data: &Path, store: bool) -> Child {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "be_the_device", "--ignored", "--nocapture"]);
+        command.env(SOCKET, socket).env(DATA, data).stdin(Stdio::piped()).stdout(Stdio::null());
+        if store {
+            command.env(STORE, "1");
+        }
+        command.spawn().unwrap()
+    }
+    fn kill_and_start(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = Process::spawn(&self.socket, &self.data, self.store);
+    }
+    fn connect(&self) -> SocketLink {
+        let begun = Instant::now();
+        loop {
+            match SocketLink::connect(&self.socket, false) {
+                Ok(link) => return link,
+                Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+    fn flash(&self, timeout: Option<Duration>) -> DeviceFlash {
+        let host = HostConfig { copies: true, reattach: Duration::from_secs(60), timeout };
+        DeviceFlash::over(Arc::new(self.connect()), host)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn kills() -> u32 {
+    std::env::var("FULGURITE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(12)
+}
+
+/// Kills and starts the process again and again until told to stop.
+fn killer(mut process: Process, seed: u64, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<(Process, u32)> {
+    std::thread::spawn(move || {
+        let mut random = Random(seed);
+        let mut count = 0;
+        while !stop.load(Ordering::Relaxed) && count < kills() {
+            drop(process.connect());
+            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            process.kill_and_start();
+            count += 1;
+        }
+        stop.store(true, Ordering::Relaxed);
+        drop(process.connect());
+        (process, count)
+    })
+}
+
+#[test]
+fn a_device_on_a_file_is_killed_and_every_acknowledged_write_is_there() {
+    let seed = seed();
+    println!("seed {seed}");
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), false);
+    let flash = process.flash(None);
+    let stop = Arc::new(AtomicBool::new(false));
+    let killed = killer(process, seed, stop.clone());
+    let mut random = Random(seed ^ 1);
+    let frames = arena(8);
+    let mut queue = Driver::new(&flash, &frames, 8);
+    let mut written: BTreeMap<u32, u64> = BTreeMap::new();
+    while !stop.load(Ordering::Relaxed) {
+        let first = random.below(u64::from(SECTORS) - 8) as u32;
+        for i in 0..8 {
+            let stamp = random.next();
+            fill(&frames, i, stamp);
+            queue.submit(Op::Write, first + i, i);
+            written.insert(first + i, stamp);
+        }
+        assert!(queue.finish_all().values().all(|r| r.is_ok()));
+        if random.below(8) == 0 {
+            queue.one(Op::Flush, 0, 0).unwrap();
+        }
+        let (&sector, &stamp) =
+            written.range(random.below(u64::from(SECTORS)) as u32..).next().unwrap_or(written.iter().next().unwrap());
+        queue.one(Op::Read, sector, 0).unwrap();
+        assert_eq!(stamp_of(&frames, 0), Some(stamp), "sector {sector}");
+    }
+    let (process, count) = killed.join().unwrap();
+    for (&sector, &stamp) in &written {
+        queue.one(Op::Read, sector, 0).unwrap();
+        assert_eq!(stamp_of(&frames, 0), Some(stamp), "sector {sector}");
+    }
+    println!("{count} kills, {:?}", flash.host_counters());
+    assert!(count >= kills() && flash.host_counters().relinked > 0);
+    // The boot region is there without a driver.
+    assert!(process.connect().path().ends_with("socket"));
+}
+
+/// The store's state after a kill is that of the last flush: a host that had flushed all goes on; one that had not is told, and finds what it
+/// had flushed when it opens anew.
+#[test]
+fn a_device_on_the_store_is_killed_and_every_acknowledged_flush_is_there() {
+    let seed = seed();
+    println!("seed {seed}");
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), true);
+    let mut flash = process.flash(None);
+    let stop = Arc::new(AtomicBool::new(false));
+    let killed = killer(process, seed, stop.clone());
+    let mut random = Random(seed ^ 1);
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 4);
+    // What was flushed, and what may be there instead because it was written since, in this order.
+    let mut flushed: BTreeMap<u32, u64> = BTreeMap::new();
+    let mut since: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    let (mut poisoned, mut replayed) = (0, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let result = (|| {
+            let first = random.below(500) as u32;
+            for i in 0..4 {
+                let stamp = random.next() | 1;
+                fill(&frames, i, stamp);
+                queue.submit(Op::Write, first + i, i);
+                since.entry(first + i).or_default().push(stamp);
+            }
+            queue.finish_all().into_values().collect::<Result<(), _>>()?;
+            if random.below(3) == 0 {
+                queue.one(Op::Flush, 0, 0)?;
+                flushed.extend(
+                    std::mem::take(&mut since).into_iter().map(|(sector, stamps)| (sector, *stamps.last().unwrap())),
+                );
+            }
+            let sector = random.below(500) as u32;
+            queue.one(Op::Read, sector, 0)?;
+            // Never older than what was acknowledged.
+            let newest = since.get(&sector).and_then(|stamps| stamps.last()).or(flushed.get(&sector));
+            if let Some(&stamp) = newest {
+                assert_eq!(stamp_of(&frames, 0), Some(stamp), "sector {sector}");
+            }
+            Ok::<(), FlashError>(())
+        })();
+        if let Err(error) = result {
+            assert_eq!(error, FlashError::Poisoned);
+            poisoned += 1;
+            replayed += flash.host_counters().replayed;
+            drop(queue);
+            flash = DeviceFlash::over(
+                reconnect(directory.path()),
+                HostConfig { copies: true, reattach: Duration::from_secs(60), timeout: None },
+            );
+            queue = Driver::new(&flash, &frames, 4);
+            // Each sector is as it was flushed, or as it was written since: never anything else, never older.
+            for sector in 0..504 {
+                if queue.one(Op::Read, sector, 0).is_err() {
+                    break;
+                }
+                let found = stamp_of(&frames, 0);
+                let allowed = |stamp| {
+                    flushed.get(&sector) == Some(&stamp) || since.get(&sector).is_some_and(|s| s.contains(&stamp))
+                };
+                match found {
+                    Some(0) | None if !flushed.contains_key(&sector) => {}
+                    Some(stamp) if allowed(stamp) => {
+                        flushed.insert(sector, stamp);
+                    }
+                    other => panic!("sector {sector} holds {other:?}; flushed {:?}", flushed.get(&sector)),
+                }
+            }
+            // What is there now may go with the next kill, until it is flushed.
+            if queue.one(Op::Flush, 0, 0).is_ok() {
+                since.clear();
+            }
+        }
+    }
+    let (_process, count) = killed.join().unwrap();
+    println!("{count} kills, {poisoned} times told of a loss, {replayed} commands replayed before");
+    assert!(count >= kills());
+}
+
+fn reconnect(directory: &Path) -> Arc<SocketLink> {
+    let begun = Instant::now();
+    loop {
+        match SocketLink::connect(&directory.join("socket"), false) {
+            Ok(link) => return Arc::new(link),
+            Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), false);
+    let flash = process.flash(Some(Duration::from_millis(50)));
+    let frames = arena(2);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    fill(&frames, 0, 5);
+    // The first commands may meet a process that is still busy with its start.
+    while queue.one(Op::Write, 7, 0) == Err(FlashError::TimedOut) {}
+    let id = rustix::process::Pid::from_child(&process.child);
+    rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
+    let begun = Instant::now();
+    assert_eq!(queue.one(Op::Read, 7, 1), Err(FlashError::TimedOut));
+    assert!(begun.elapsed() >= Duration::from_millis(50));
+    assert!(flash.host_counters().timed_out > 0);
+    rustix::process::kill_process(id, rustix::process::Signal::CONT).unwrap();
+    while queue.one(Op::Read, 7, 1) == Err(FlashError::TimedOut) {}
+    assert_eq!(stamp_of(&frames, 1), Some(5));
+}

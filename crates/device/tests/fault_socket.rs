@@ -1,0 +1,215 @@
+//! Goal: a device's socket is its owner's alone, replaces only what is dead, and stands what programs do to it: nonsense, floods, and
+//! their own death; programs stand a socket that is no device's.
+//! Method: servers and programs in one process, over real sockets; messages written by hand.
+
+#[path = "../../flash/tests/common/mod.rs"]
+mod common;
+#[path = "../../flash/tests/suite/mod.rs"]
+mod suite;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use fulgurite_device::*;
+use fulgurite_flash::*;
+use fulgurite_sys::{Arena, Notifier};
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use suite::{SUBPAGES, conform};
+
+fn device(config: FirmwareConfig) -> Arc<Device> {
+    let config = DeviceConfig { firmware: config, ..DeviceConfig::default() };
+    Arc::new(Device::start(Arc::new(MemoryFlash::new(SUBPAGES).unwrap()), config).unwrap())
+}
+
+fn serve(path: &Path) -> Server {
+    Server::start(device(FirmwareConfig::default()), path, ServerConfig::default()).unwrap()
+}
+
+fn over(path: &Path, copies: bool) -> DeviceFlash {
+    let link = Arc::new(SocketLink::connect(path, !copies).unwrap());
+    DeviceFlash::over(link, HostConfig { copies, ..HostConfig::default() })
+}
+
+fn raw(path: &Path) -> OwnedFd {
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    socket
+}
+
+#[test]
+fn devices_over_a_socket_conform() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let server = serve(&path);
+    let flash = over(&path, true);
+    conform(&flash, seed());
+    // Queue pairs go with their programs.
+    let begun = Instant::now();
+    while server.connections() > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(20));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn frames_that_are_sealed_memory_need_no_copy() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let config = FirmwareConfig { moves_by_cpu: true, ..FirmwareConfig::default() };
+    let _server = Server::start(device(config), &path, ServerConfig::default()).unwrap();
+    let flash = over(&path, false);
+    let open = |frames: Arc<Arena>| flash.open_queue(frames, 4, Arc::new(Notifier::new().unwrap()));
+    for frames in [Arc::new(Arena::sealed_memfd("frames", 4 * 4096).unwrap()), arena(4)] {
+        let mut queue = open(frames.clone()).unwrap();
+        for (op, frame) in [(Op::Write, 0), (Op::Read, 1)] {
+            fill(&frames, 0, 77);
+            queue.submit(request(1, op, 9, frame)).unwrap();
+            let mut ended = Vec::new();
+            while queue.poll(&mut ended) == 0 {
+                queue.wait(None);
+            }
+            assert_eq!(ended[0].result, Ok(()));
+        }
+        assert_eq!(stamp_of(&frames, 1), Some(77));
+        // Where there is nothing to copy, there is no data buffer.
+        assert_eq!(queue.bytes() < 4 * 4096, frames.file().is_some(), "{} bytes", queue.bytes());
+    }
+    // What could be taken away from under the device is refused.
+    assert!(open(Arc::new(Arena::memfd("frames", 4 * 4096).unwrap())).is_err());
+}
+
+#[test]
+fn the_socket_is_its_owners_and_replaces_only_what_is_dead() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let server = serve(&path);
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let start = |path: &Path| Server::start(device(FirmwareConfig::default()), path, ServerConfig::default());
+    assert!(matches!(start(&path), Err(SocketError::InUse { .. })));
+    assert!(SocketLink::connect(&path, false).is_ok(), "the first is still there");
+    drop(server);
+    assert!(!path.exists());
+    assert!(matches!(SocketLink::connect(&path, false), Err(SocketError::Socket { .. })));
+    // What a device left that was killed.
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    drop(socket);
+    drop(start(&path).unwrap());
+    // Nothing else is replaced, and no link is followed.
+    let file = directory.path().join("file");
+    std::fs::write(&file, "kept").unwrap();
+    let link = directory.path().join("link");
+    std::os::unix::fs::symlink(directory.path().join("elsewhere"), &link).unwrap();
+    for (path, kind) in [(&file, "regular file"), (&link, "symbolic link"), (&directory.path().to_owned(), "directory")]
+    {
+        for error in [start(path).unwrap_err(), SocketLink::connect(path, false).unwrap_err()] {
+            assert!(matches!(error, SocketError::NotASocket { kind: found, .. } if found == kind), "{error}");
+        }
+    }
+    assert_eq!(std::fs::read(&file).unwrap(), b"kept");
+    assert!(!directory.path().join("elsewhere").exists());
+    assert!(start(&directory.path().join("none/socket")).is_err());
+    assert!(start(&directory.path().join("x".repeat(200))).is_err());
+}
+
+#[test]
+fn nonsense_from_programs_is_refused_and_others_are_served() {
+    let seed = seed();
+    println!("seed {seed}");
+    let mut random = Random(seed);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let config = ServerConfig { connections_max: 8, region_bytes_max: 1 << 20 };
+    let _server = Server::start(device(FirmwareConfig::default()), &path, config).unwrap();
+    let flash = over(&path, true);
+    let frames = arena(1);
+    let mut honest = Driver::new(&flash, &frames, 1);
+    let magic = u64::from_le_bytes(*b"FULGSOK1");
+    for round in 0..300 {
+        let socket = raw(&path);
+        let mut words: Vec<u64> =
+            (0..21).map(|_| if random.below(2) == 0 { random.next() } else { random.below(4) }).collect();
+        if random.below(4) > 0 {
+            words[0] = magic;
+        }
+        let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.truncate(if random.below(4) == 0 { random.below(169) as usize } else { 168 });
+        let _ = rustix::net::send(&socket, &bytes, SendFlags::NOSIGNAL);
+        // Some flood, some wait, most go.
+        for _ in 0..random.below(20) {
+            let _ = rustix::net::send(&socket, &[0; 100], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+        }
+        drop(socket);
+        if round % 20 == 0 {
+            fill(&frames, 0, round + 1);
+            honest.one(Op::Write, 3, 0).unwrap();
+            honest.one(Op::Read, 3, 0).unwrap();
+            assert_eq!(stamp_of(&frames, 0), Some(round + 1));
+        }
+    }
+    // Too large, and too many.
+    for (depth, buffer) in [(0, 1), (fulgurite_device::DEPTH_MAX + 1, 1), (1, 1 << 20)] {
+        let refused = flash.commands(depth, buffer);
+        assert!(refused.is_err(), "depth {depth}, {buffer} sectors");
+    }
+    let begun = Instant::now();
+    let mut many = Vec::new();
+    while many.len() < 7 && begun.elapsed() < Duration::from_secs(20) {
+        // Those before may not have been seen to have gone yet.
+        many.extend(flash.commands(1, 1));
+    }
+    assert_eq!(many.len(), 7);
+    assert!(flash.commands(1, 1).is_err());
+    assert!(many[6].identify().is_ok());
+}
+
+#[test]
+fn what_is_no_device_is_not_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listener =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+    rustix::net::listen(&listener, 8).unwrap();
+    let answers: [&[u8]; 3] = [b"", b"hello", &[0xFF; 168]];
+    let player = std::thread::spawn(move || {
+        for answer in answers {
+            let socket = rustix::net::accept(listener.as_fd()).unwrap();
+            let _ = rustix::net::recv(&socket, &mut [0; 1024][..], rustix::net::RecvFlags::empty());
+            let _ = rustix::net::send(&socket, answer, SendFlags::NOSIGNAL);
+        }
+    });
+    for _ in answers {
+        assert!(matches!(SocketLink::connect(&path, false), Err(SocketError::Protocol { .. })));
+    }
+    player.join().unwrap();
+}
+
+#[test]
+fn the_boot_region_is_read_by_plain_loads() {
+    let medium = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());
+    medium.storage().write(0, b"boot loader");
+    medium.storage().write(SECTOR_BYTES, b"second");
+    let firmware = FirmwareConfig { boot_sectors: 2, ..FirmwareConfig::default() };
+    let config = DeviceConfig { firmware, ..DeviceConfig::default() };
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let device = Arc::new(Device::start(medium, config).unwrap());
+    let _server = Server::start(device, &path, ServerConfig::default()).unwrap();
+    let link = SocketLink::connect(&path, false).unwrap();
+    let (frames, wake) = (arena(1), Arc::new(Notifier::new().unwrap()));
+    let want = Want { depth: 1, buffer_sectors: 1, frames: Some(&frames), wake: &wake };
+    let linked = link.open(&want).unwrap();
+    let mut bytes = [0; 11];
+    assert!(linked.region.read_boot(0, &mut bytes));
+    assert_eq!(&bytes, b"boot loader");
+    assert!(linked.region.read_boot(SECTOR_BYTES, &mut bytes[..6]));
+    assert_eq!(&bytes[..6], b"second");
+    assert!(!linked.region.read_boot(2 * SECTOR_BYTES, &mut bytes));
+}
