@@ -92,6 +92,10 @@ impl Blocks {
     pub fn will_program(&mut self, block: Block) {
         self.states[block.0 as usize].next += 1;
     }
+    /// So many pages of it were programmed before this model was made.
+    pub fn assume(&mut self, block: Block, pages: u32) {
+        self.states[block.0 as usize].next = pages;
+    }
     /// It is erased. Returns whether that succeeded.
     pub fn erase(&mut self, block: Block) -> bool {
         let ecc = self.ecc;

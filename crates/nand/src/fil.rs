@@ -116,9 +116,10 @@ pub struct FilConfig {
     pub spare_blocks: u32,
     /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when they are programmed.
     pub cached_writes: bool,
-    /// Flash pages that may be held.
+    /// Flash pages that may be held; a third of the log at the most, as all of them may be there at the same time.
     pub buffer_pages: u32,
-    /// How long a write is held back for its neighbours or predecessors before it goes to the log, in nanoseconds.
+    /// How long a write is held back for its neighbours or predecessors before it goes to the log, in nanoseconds. Where writes are
+    /// cached it may be long, as only a flush promises anything: what goes to the log alone costs a whole page of NAND.
     pub hold_ns: u64,
     /// Requests at a time.
     pub depth: usize,
@@ -207,14 +208,28 @@ struct Program {
     requests: [u32; PER_PAGE_MAX],
     /// It is their home; else the log.
     home: bool,
+    /// In the log: they are moved there.
+    moves: bool,
+    /// In the log: which of them have no home that could be programmed, a bit each.
+    homeless: u8,
     epoch: u64,
-    generation: u32,
+    /// How often the extents of the flash pages had begun.
+    generations: [u32; PER_PAGE_MAX],
     tries: u32,
 }
 impl Default for Program {
     fn default() -> Self {
         let none = [NONE; PER_PAGE_MAX];
-        Program { pages: none, requests: none, home: false, epoch: 0, generation: 0, tries: 0 }
+        Program {
+            pages: none,
+            requests: none,
+            home: false,
+            moves: false,
+            homeless: 0,
+            epoch: 0,
+            generations: [0; PER_PAGE_MAX],
+            tries: 0,
+        }
     }
 }
 
@@ -278,7 +293,11 @@ impl Fil {
             return Err(FilError::Depth(config.depth));
         }
         let g = profile.geometry;
-        let config = FilConfig { buffer_pages: config.buffer_pages.clamp(16, 1 << 20), ..config };
+        // All that is held may be in the log at the same time.
+        let planes_log = u64::from(g.planes()) * u64::from(config.log_blocks.max(2));
+        let log_pages = planes_log * u64::from(g.pages_per_block()) * u64::from(g.flash_pages_per_page());
+        let buffer_pages = u64::from(config.buffer_pages.min(1 << 20)).min(log_pages / 3).max(1) as u32;
+        let config = FilConfig { buffer_pages, ..config };
         // An extent that begins, homes that are padded, what goes to the log, and what is moved there.
         let moved = g.pages_per_block() * g.flash_pages_per_page();
         let reserve = (g.planes() + g.pages_per_block() + moved + 2 * config.buffer_pages + 64) as usize;
@@ -426,6 +445,31 @@ impl Fil {
         }
         Ok(())
     }
+    /// The first `pages` flash pages of an extent were written before this layer was made: for a device that is opened again, whose data
+    /// is there and whose model is not. Reads take their time from then on, the rest of the extent may still be written, and the next
+    /// write to what is there begins it anew. Wear begins with the model.
+    ///
+    /// # Errors
+    /// [`FilError::OutOfRange`] when there is no such extent, or it has fewer flash pages.
+    ///
+    /// # Panics
+    /// When something of the extent was written since the layer was made.
+    pub fn assume_written(&mut self, extent: u32, pages: u32) -> Result<(), FilError> {
+        if extent >= self.extents() || pages > self.extent_pages() {
+            return Err(FilError::OutOfRange(extent.saturating_mul(self.extent_pages()), self.flash_pages()));
+        }
+        let first = extent * self.extent_pages();
+        assert!((first..first + self.extent_pages()).all(|page| !self.is_used(page)), "extent {extent} was written");
+        (first..first + pages).for_each(|page| self.set_used(page));
+        if extent >= self.config.fixed_extents {
+            let wide = pages.div_ceil(self.layout.per_page);
+            for column in 0..self.layout.width {
+                let rows = (wide + self.layout.width - 1 - column) / self.layout.width;
+                self.nand.assume_programmed(self.layout.block(extent, column), rows);
+            }
+        }
+        Ok(())
+    }
     /// Works up to a time, and appends what has ended until then.
     pub fn advance(&mut self, now_ns: u64, done: &mut Vec<FlashDone>) {
         self.run(now_ns, true);
@@ -462,7 +506,10 @@ impl Fil {
         }
         self.log.check();
         let outstanding: u32 = self.epochs.iter().map(|epoch| epoch.outstanding).sum();
-        assert!(outstanding as usize <= self.programs.taken(), "programs that flushes wait for are under way");
+        assert!(
+            outstanding as usize <= self.programs.taken() + self.log.waiting(),
+            "programs that flushes wait for are under way"
+        );
         assert_eq!(self.nand.counters().violations, 0, "no rule of NAND was broken");
     }
 
@@ -514,6 +561,9 @@ impl Fil {
         self.counters.write_failures += u64::from(write && status == FlashStatus::WriteFailed);
         self.done.push(FlashDone { tag, status, submitted_ns: submitted, done_ns: self.now, blocked_by_reclaim });
     }
+    fn extent_of(&self, flash_page: u32) -> usize {
+        (flash_page / self.layout.extent_pages) as usize
+    }
     fn is_used(&self, flash_page: u32) -> bool {
         self.used[flash_page as usize / 64] & (1 << (flash_page % 64)) != 0
     }
@@ -536,7 +586,7 @@ impl Fil {
             return self.finish(number, FlashStatus::Ok, false);
         }
         let op = NandOp::Read { page: place.0, offset: place.1 * FLASH_PAGE_BYTES, bytes: FLASH_PAGE_BYTES };
-        if !self.to_nand(purpose::READ | u64::from(number), op, reclaim) {
+        if !self.operate(purpose::READ | u64::from(number), op, reclaim) {
             self.counters.read_failures += 1;
             self.finish(number, FlashStatus::Uncorrectable, false);
         }
@@ -563,7 +613,7 @@ impl Fil {
         &mut self.epochs[(number - self.first_epoch) as usize]
     }
     /// Gives the device an operation. Returns whether it was taken; it always is while [`Fil::submit`] keeps its reserve.
-    fn to_nand(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
+    fn operate(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
         let taken = self.nand.submit(self.now, Command { tag, op, reclaim });
         debug_assert_eq!(taken, Ok(()));
         taken.is_ok()
@@ -572,7 +622,7 @@ impl Fil {
     fn program(&mut self, page: NandPage, program: Program, reclaim: bool) {
         let number = self.programs.take(program).expect("as many as the device takes operations");
         self.epoch_mut(program.epoch).outstanding += 1;
-        if !self.to_nand(purpose::PROGRAM | u64::from(number), NandOp::Program { page }, reclaim) {
+        if !self.operate(purpose::PROGRAM | u64::from(number), NandOp::Program { page }, reclaim) {
             self.programmed(number, false);
         }
     }
@@ -583,7 +633,7 @@ impl Fil {
         match (program.home, well) {
             (true, true) => self.home_programmed(&program),
             (true, false) => self.home_failed(&program),
-            (false, true) => {}
+            (false, true) => self.log_programmed(&program),
             (false, false) => self.log_failed(&program),
         }
         if well {

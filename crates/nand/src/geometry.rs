@@ -187,7 +187,7 @@ impl Geometry {
             let Some(halved) = halved else { break };
             *halved /= 2;
         }
-        if planes % of(&parts) != 0 {
+        if !planes.is_multiple_of(of(&parts)) {
             return Err(wrong("choose a power of two of planes"));
         }
         let more = planes / of(&parts);

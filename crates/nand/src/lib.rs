@@ -22,6 +22,7 @@ pub mod profile;
 mod blocks;
 mod events;
 mod random;
+mod request;
 mod slots;
 mod units;
 

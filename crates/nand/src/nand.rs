@@ -23,142 +23,8 @@ use crate::counters::NandCounters;
 use crate::events::{Events, Happens};
 use crate::geometry::{Block, Geometry, NandPage, Plane};
 use crate::profile::Profile;
+pub use crate::request::{Command, Done, NandOp, Resource, Span, Status, SubmitError, Violation};
 use crate::slots::{Links, List, NONE, Slots};
-
-/// What a request asks of the device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum NandOp {
-    /// Read a part of a page: the whole page is read from the array, and only this part crosses the bus.
-    Read {
-        /// Which.
-        page: NandPage,
-        /// The first byte.
-        offset: u32,
-        /// Bytes, at least 1.
-        bytes: u32,
-    },
-    /// Program the next page of its block, whole.
-    Program {
-        /// Which.
-        page: NandPage,
-    },
-    /// Erase a block.
-    Erase {
-        /// Which.
-        block: Block,
-    },
-}
-
-/// A request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Command {
-    /// Comes back when it has ended; the device does not look at it.
-    pub tag: u64,
-    /// What to do.
-    pub op: NandOp,
-    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that. An erase always is.
-    pub reclaim: bool,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Status {
-    /// Well; so many bits of what was read were corrected.
-    #[default]
-    Ok,
-    /// Well, after so many bits were corrected.
-    Corrected(u32),
-    /// More bits were wrong than can be corrected.
-    Uncorrectable,
-    /// Nothing lies there: the page was not programmed since its block was erased.
-    Empty,
-    /// The page could not be programmed: its block is bad.
-    ProgramFailed,
-    /// The block could not be erased: it is bad.
-    EraseFailed,
-}
-
-/// The end of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Done {
-    /// The request's tag.
-    pub tag: u64,
-    /// How it went.
-    pub status: Status,
-    /// When it was submitted.
-    pub submitted_ns: u64,
-    /// When its command began on the bus: until then it waited.
-    pub issued_ns: u64,
-    /// When it had ended.
-    pub done_ns: u64,
-    /// An erase or another request of reclaim was before it at its plane.
-    pub blocked_by_reclaim: bool,
-    /// A program was before it at its plane.
-    pub blocked_by_program: bool,
-}
-
-/// A rule of NAND that a request would break. Whoever sends it has an error.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Violation {
-    /// The page holds something already.
-    #[error("page {} of {block:?} is programmed already, up to page {next}; erase the block first", page.0)]
-    NotErased {
-        /// The page.
-        page: NandPage,
-        /// Its block.
-        block: Block,
-        /// The next page of the block, by its number in it.
-        next: u32,
-    },
-    /// Pages before it would be left out.
-    #[error("page {} of {block:?} is to be programmed before page {next} of that block; program in ascending order", page.0)]
-    OutOfOrder {
-        /// The page.
-        page: NandPage,
-        /// Its block.
-        block: Block,
-        /// The next page of the block, by its number in it.
-        next: u32,
-    },
-    /// There is no such page, block or part of a page.
-    #[error("{0:?} names what this device does not have")]
-    OutOfRange(NandOp),
-}
-
-/// Why a request was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SubmitError {
-    /// As many are under way as the device was made for.
-    #[error("the device has as many requests as it was made for; wait until one has ended")]
-    Full,
-    /// It breaks a rule.
-    #[error(transparent)]
-    Violation(#[from] Violation),
-}
-
-/// What was busy.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Resource {
-    /// The bus of a channel.
-    Bus(u32),
-    /// The array of a plane.
-    Array(Plane),
-}
-
-/// That something was busy, for whoever draws or checks a timeline.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Span {
-    /// What.
-    pub resource: Resource,
-    /// From when.
-    pub begin_ns: u64,
-    /// Until when, that moment not included.
-    pub end_ns: u64,
-    /// The tag of the request.
-    pub tag: u64,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Kind {
@@ -371,6 +237,12 @@ impl Nand {
     pub fn now_ns(&self) -> u64 {
         self.now
     }
+    /// The first pages of a block were programmed before this model was made: for a device that is opened again. Nothing may be under way
+    /// in the block.
+    pub(crate) fn assume_programmed(&mut self, block: Block, pages: u32) {
+        assert!(pages <= self.profile.geometry.pages_per_block(), "a block has no more pages");
+        self.blocks.assume(block, pages);
+    }
     /// From now on notes what is busy when, or no longer.
     pub fn record_spans(&mut self, record: bool) {
         self.spans = record.then(Vec::new);
@@ -537,16 +409,16 @@ impl Nand {
             }
             self.head_counted = false;
             self.ftl.pop(&self.links);
-            self.to_die(die, number);
+            self.queue_at_die(die, number);
         }
     }
     fn feed_die(&mut self, die: usize) {
         while self.dies[die].queued < self.profile.queues.die_queue {
             let Some(number) = self.dies[die].ftl.pop(&self.links) else { return };
-            self.to_die(die, number);
+            self.queue_at_die(die, number);
         }
     }
-    fn to_die(&mut self, die: usize, number: u32) {
+    fn queue_at_die(&mut self, die: usize, number: u32) {
         self.dies[die].queued += 1;
         let slot = &self.slots[number];
         if slot.kind == Kind::Read {

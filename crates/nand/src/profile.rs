@@ -22,7 +22,7 @@
 //!
 //! [queues]
 //! die_queue = 8                # requests that wait at a die
-//! reorder = false              # whether a request may pass one whose die's queue is full
+//! reorder = true               # whether a request may pass one whose die's queue is full
 //!
 //! [wear]
 //! endurance = "3000 cycles"    # median of the blocks' limits

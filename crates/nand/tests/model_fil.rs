@@ -16,7 +16,7 @@ impl Random {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        ((self.0 >> 32) * u64::from(end) >> 32) as u32
+        (((self.0 >> 32) * u64::from(end)) >> 32) as u32
     }
     fn one_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
@@ -37,8 +37,8 @@ fn profile(random: &mut Random) -> Profile {
         packages_per_channel: 1,
         dies_per_package: 1 + random.below(2),
         planes_per_die: 2,
-        blocks_per_plane: 10 + random.below(8),
-        pages_per_block: 3 + random.below(6),
+        blocks_per_plane: 12 + random.below(8),
+        pages_per_block: 4 + random.below(8),
         page_bytes: 4096 << random.below(3),
     })
     .unwrap();
@@ -85,7 +85,13 @@ impl Driver {
         for ended in done.drain(..) {
             let request = self.open.remove(&ended.tag).expect("each request ends once");
             assert!(ended.submitted_ns <= ended.done_ns && ended.done_ns <= self.now);
-            assert_eq!(ended.status, FlashStatus::Ok, "{request:?}");
+            assert_eq!(
+                ended.status,
+                FlashStatus::Ok,
+                "{request:?} {:?} {:?}",
+                self.fil.counters(),
+                self.fil.nand().geometry()
+            );
             if request.op == FlashOp::Write {
                 self.written.insert(request.flash_page);
             }
@@ -134,6 +140,7 @@ fn traffic(seed: u64, cached: bool) -> Driver {
         planes_per_extent: width,
         cached_writes: cached,
         buffer_pages: 16 + random.below(32),
+        log_blocks: 4,
         hold_ns: u64::from(random.below(3)) * 20_000,
         depth: 64,
         seed,
@@ -215,4 +222,47 @@ fn traffic_as_the_stores_keeps_all_rules() {
         println!("padded {padded}, logged {logged}, late {late}, moved {moved}, begun {begun}, flushes {flushed}");
         assert!(padded > 0 && logged > 0 && late > 0 && moved > 0 && begun > 0 && flushed > 0);
     }
+}
+
+#[test]
+fn what_was_written_before_reads_as_what_was_written_since() {
+    let mut profile = Profile::built_in("mlc").unwrap().scaled(256 << 20, 16).unwrap();
+    profile.wear.factory_bad = 0.0;
+    (profile.ecc.bit_errors_fresh, profile.ecc.bit_errors_worn) = (0.0, 0.0);
+    let (mut now, mut times) = (0, Vec::new());
+    for assumed in [false, true] {
+        let mut fil = Fil::new(profile, FilConfig { planes_per_extent: 8, ..FilConfig::default() }).unwrap();
+        let first = 3 * fil.extent_pages();
+        let mut done = Vec::new();
+        let mut ask = |fil: &mut Fil, op, pages: std::ops::Range<u32>| {
+            for flash_page in pages {
+                fil.submit(now, FlashRequest { tag: 0, op, flash_page, reclaim: false }).unwrap();
+            }
+            let begin = now;
+            while let Some(next) = fil.next_event_ns() {
+                now = next.max(now);
+                fil.advance(now, &mut done);
+            }
+            assert!(done.drain(..).all(|d| d.status == FlashStatus::Ok));
+            now - begin
+        };
+        // 23 pages of NAND, across 8 planes.
+        if assumed {
+            fil.assume_written(3, 92).unwrap();
+        } else {
+            ask(&mut fil, FlashOp::Write, first..first + 92);
+        }
+        let read = ask(&mut fil, FlashOp::Read, first..first + 92);
+        let more = ask(&mut fil, FlashOp::Write, first + 92..first + 200);
+        let again = ask(&mut fil, FlashOp::Write, first..first + 4);
+        assert_eq!(fil.counters().extents_begun, 1);
+        assert!(read > 50_000 && more > 1_200_000 && again > 4_200_000, "{read} {more} {again}");
+        fil.check();
+        times.push((read, more, again));
+    }
+    assert_eq!(times[0], times[1]);
+    let mut fil = Fil::new(profile, FilConfig::default()).unwrap();
+    let (extents, pages) = (fil.extents(), fil.extent_pages());
+    assert!(matches!(fil.assume_written(extents, 1), Err(FilError::OutOfRange(..))));
+    assert!(matches!(fil.assume_written(1, pages + 1), Err(FilError::OutOfRange(..))));
 }

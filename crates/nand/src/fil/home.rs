@@ -59,7 +59,7 @@ impl Fil {
         }
         self.program_complete(block);
     }
-    fn set_used(&mut self, flash_page: u32) {
+    pub(super) fn set_used(&mut self, flash_page: u32) {
         self.used[flash_page as usize / 64] |= 1 << (flash_page % 64);
     }
     /// Forgets that flash pages were written, whole words at a time where it can.
@@ -84,9 +84,9 @@ impl Fil {
     /// A write that has no home, or none any more, goes to the log.
     fn pend(&mut self, flash_page: u32, number: u32, due: u64) {
         let request = self.ends_later(number);
-        let generation = self.generations[(flash_page / self.layout.extent_pages) as usize];
+        let generation = self.generations[self.extent_of(flash_page)];
         let at = self.pending.partition_point(|pending| pending.due <= due);
-        self.pending.insert(at, Pending { due, flash_page, request, generation, tries: 0, homeless: true });
+        self.pending.insert(at, Pending { due, flash_page, request, generation, homeless: true });
     }
     /// Holds a write until its home can be programmed.
     fn hold(&mut self, page: NandPage, flash_page: u32, extent: u32, number: u32, reclaim: bool) {
@@ -110,7 +110,7 @@ impl Fil {
         self.held_pages += 1;
         self.exceptions[extent as usize] += 1;
         let (due, generation) = (self.now + self.config.hold_ns, self.generations[extent as usize]);
-        self.pending.push_back(Pending { due, flash_page, request: NONE, generation, tries: 0, homeless: false });
+        self.pending.push_back(Pending { due, flash_page, request: NONE, generation, homeless: false });
     }
     /// Programs homes of a block that are complete, while they are next.
     fn program_complete(&mut self, block: Block) {
@@ -156,9 +156,13 @@ impl Fil {
                 *at = held.first + slot as u32;
             }
         }
-        let generation = self.generations[held.extent as usize];
+        let generations = [self.generations[held.extent as usize]; PER_PAGE_MAX];
         let (requests, epoch) = (held.requests, self.epoch());
-        self.program(page, Program { pages, requests, home: true, epoch, generation, tries: 0 }, held.reclaim);
+        self.program(
+            page,
+            Program { pages, requests, home: true, epoch, generations, ..Program::default() },
+            held.reclaim,
+        );
     }
     /// What is held too much is programmed, the oldest first, and homes before it are padded.
     fn relieve(&mut self) {
@@ -220,15 +224,18 @@ impl Fil {
                 block = self.layout.block(extent, column);
             }
             if self.nand.next_page(block) > 0 {
-                self.to_nand(purpose::ERASE, NandOp::Erase { block }, true);
+                self.operate(purpose::ERASE, NandOp::Erase { block }, true);
             }
         }
     }
     /// What was programmed at home is not needed in the log.
     pub(super) fn home_programmed(&mut self, program: &Program) {
         for page in program.pages.into_iter().filter(|page| *page != NONE) {
-            let extent = (page / self.layout.extent_pages) as usize;
-            if self.exceptions[extent] > 0 && self.generations[extent] == program.generation && self.log.forget(page) {
+            let extent = self.extent_of(page);
+            if self.exceptions[extent] > 0
+                && self.generations[extent] == program.generations[0]
+                && self.log.forget(page)
+            {
                 self.exceptions[extent] -= 1;
             }
         }
@@ -240,14 +247,15 @@ impl Fil {
                 self.finish(request, FlashStatus::WriteFailed, false);
                 continue;
             }
-            let extent = (page / self.layout.extent_pages) as usize;
-            if self.generations[extent] != program.generation {
+            let extent = self.extent_of(page);
+            if self.generations[extent] != program.generations[0] {
                 continue;
             }
             self.counters.late += 1;
             if self.log.find(page).is_none() {
                 let mut again = Program { epoch: program.epoch, tries: program.tries + 1, ..Program::default() };
-                again.pages[0] = page;
+                (again.pages[0], again.homeless) = (page, 1);
+                again.generations = program.generations;
                 self.log_program(again);
             }
         }

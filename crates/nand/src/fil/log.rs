@@ -1,13 +1,17 @@
 //! The log: some blocks of each plane, whose pages of NAND take flash pages from anywhere.
 //!
+//! Each plane has a block that is being filled; planes take turns. A block in which nothing counts any more is *free*, and erased when it is
+//! used again. The last free block is kept for moves: when few are left, what still counts in the block where that is least is
+//! moved, one block at a time. What finds no room meanwhile waits.
+//!
 //! Invariants: of a flash page at most one copy in the log counts; a block is erased only when nothing in it counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
 use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, purpose};
-use crate::geometry::{Block, Geometry, NandPage, Plane};
+use crate::geometry::{Block, Geometry, NandPage};
 use crate::nand::{Nand, NandOp};
 use crate::slots::NONE;
 
@@ -22,7 +26,6 @@ pub(super) struct Pending {
     /// Who waits, of what has no home. What is held knows that itself.
     pub request: u32,
     pub generation: u32,
-    pub tries: u32,
     /// It has no home that could be programmed.
     pub homeless: bool,
 }
@@ -32,8 +35,20 @@ struct LogBlock {
     block: Block,
     /// Flash pages in it that count.
     live: u32,
-    /// What counts in it is being moved.
-    moving: bool,
+    /// It was moved, and something in it could not be read.
+    stuck: bool,
+}
+
+/// What is being moved.
+#[derive(Debug, Default)]
+struct Moves {
+    /// The block.
+    from: Option<usize>,
+    /// Reads under way.
+    reads: u32,
+    /// What was read and not yet programmed.
+    program: Program,
+    count: usize,
 }
 
 /// Where everything in the log is.
@@ -50,13 +65,16 @@ pub(super) struct Log {
     contents: Vec<u32>,
     /// The plane that is filled next.
     cursor: u32,
+    moves: Moves,
+    /// What waits for room.
+    stalled: VecDeque<Program>,
 }
 
 impl Log {
     pub fn new(geometry: Geometry, blocks: Vec<Vec<Block>>) -> Log {
         let per_plane = blocks[0].len();
         let blocks: Vec<LogBlock> =
-            blocks.into_iter().flatten().map(|block| LogBlock { block, live: 0, moving: false }).collect();
+            blocks.into_iter().flatten().map(|block| LogBlock { block, live: 0, stuck: false }).collect();
         let slots = (geometry.pages_per_block() * geometry.flash_pages_per_page()) as usize;
         Log {
             geometry,
@@ -66,6 +84,8 @@ impl Log {
             contents: vec![NONE; blocks.len() * slots],
             cursor: 0,
             blocks,
+            moves: Moves::default(),
+            stalled: VecDeque::new(),
         }
     }
     pub fn bytes(&self) -> usize {
@@ -73,6 +93,10 @@ impl Log {
             + self.active.capacity() * 8
             + self.contents.capacity() * 4
             + self.places.capacity() * 9
+    }
+    /// Programs that wait for room.
+    pub fn waiting(&self) -> usize {
+        self.stalled.len()
     }
     /// Flash pages that are in the log.
     pub fn pages(&self) -> impl Iterator<Item = u32> {
@@ -92,20 +116,15 @@ impl Log {
     pub fn forget(&mut self, flash_page: u32) -> bool {
         let Some(place) = self.places.remove(&flash_page) else { return false };
         let page = NandPage(place / self.geometry.flash_pages_per_page());
-        // A block that failed may have been replaced.
-        let block = self.geometry.block_of(page);
-        let plane = self.geometry.plane_of(block).0 as usize * self.per_plane;
-        if let Some(b) = self.blocks[plane..plane + self.per_plane].iter_mut().find(|b| b.block == block) {
-            b.live -= 1;
-        }
+        let at = self.at(self.geometry.block_of(page));
+        self.blocks[at].live -= 1;
         true
     }
     /// Puts flash pages in a page of NAND; `new` is told those that were not in the log.
     fn put(&mut self, page: NandPage, pages: &[u32; PER_PAGE_MAX], mut new: impl FnMut(u32)) {
         let per_page = self.geometry.flash_pages_per_page();
         let at = self.at(self.geometry.block_of(page));
-        let slots = (self.geometry.pages_per_block() * per_page) as usize;
-        let first = at * slots + (self.geometry.index_of(page) * per_page) as usize;
+        let first = at * self.slots() + (self.geometry.index_of(page) * per_page) as usize;
         for (slot, flash_page) in pages.iter().enumerate().take(per_page as usize) {
             self.contents[first + slot] = *flash_page;
             if *flash_page != NONE {
@@ -118,6 +137,10 @@ impl Log {
             }
         }
     }
+    /// Flash pages of a block.
+    fn slots(&self) -> usize {
+        (self.geometry.pages_per_block() * self.geometry.flash_pages_per_page()) as usize
+    }
     pub fn check(&self) {
         let mut live = vec![0; self.blocks.len()];
         for place in self.places.values() {
@@ -127,40 +150,63 @@ impl Log {
         for (block, live) in self.blocks.iter().zip(live) {
             assert_eq!(block.live, live, "what counts in {:?} of the log", block.block);
         }
+        assert!(self.stalled.is_empty() || self.moves.from.is_some(), "what waits for room will get it");
     }
-    /// A page of NAND that can be programmed next, and the block to erase before; none where the log is full.
-    fn room(&mut self, nand: &Nand) -> Option<(NandPage, Option<Block>)> {
-        let (planes, pages) = (self.geometry.planes(), self.geometry.pages_per_block());
+    fn is_active(&self, at: usize) -> bool {
+        self.active[at / self.per_plane] == at % self.per_plane
+    }
+    fn has_room(&self, at: usize, nand: &Nand) -> bool {
+        let block = self.blocks[at].block;
+        nand.next_page(block) < self.geometry.pages_per_block() && !nand.is_bad(block)
+    }
+    /// Whether a block may be erased and filled again.
+    fn is_free(&self, at: usize, nand: &Nand) -> bool {
+        let b = &self.blocks[at];
+        let filled = !self.is_active(at) || !self.has_room(at, nand);
+        b.live == 0 && filled && self.moves.from != Some(at) && !nand.is_bad(b.block)
+    }
+    fn free(&self, nand: &Nand) -> usize {
+        (0..self.blocks.len()).filter(|at| self.is_free(*at, nand)).count()
+    }
+    /// A page of NAND that can be programmed next, and the block to erase before; none where there is no room.
+    fn room(&mut self, nand: &Nand, is_move: bool) -> Option<(NandPage, Option<Block>)> {
+        let planes = self.geometry.planes();
+        // Counted only when a block is to be opened.
+        let mut may_open = None;
         for _ in 0..planes {
-            let plane = self.cursor;
+            let plane = self.cursor as usize;
             self.cursor = (self.cursor + 1) % planes;
-            let first = plane as usize * self.per_plane;
-            let active = self.blocks[first + self.active[plane as usize]].block;
-            let next = nand.next_page(active);
-            if next < pages && !nand.is_bad(active) {
-                return Some((self.geometry.page(active, next), None));
+            let first = plane * self.per_plane;
+            let active = first + self.active[plane];
+            if self.has_room(active, nand) {
+                let block = self.blocks[active].block;
+                return Some((self.geometry.page(block, nand.next_page(block)), None));
             }
-            let mine = &self.blocks[first..first + self.per_plane];
-            if let Some(empty) = mine.iter().position(|b| b.live == 0 && !nand.is_bad(b.block)) {
-                self.active[plane as usize] = empty;
-                let block = mine[empty].block;
-                self.blocks[first + empty].moving = false;
+            if !*may_open.get_or_insert_with(|| is_move || self.free(nand) > 1) {
+                continue;
+            }
+            if let Some(at) = (first..first + self.per_plane).find(|at| self.is_free(*at, nand)) {
+                self.active[plane] = at - first;
+                self.blocks[at].stuck = false;
+                let block = self.blocks[at].block;
                 return Some((self.geometry.page(block, 0), (nand.next_page(block) > 0).then_some(block)));
             }
         }
         None
     }
-    /// The block of a plane that should be emptied, as there is none to go on in: the one in which the least counts.
-    fn victim(&self, plane: Plane, nand: &Nand) -> Option<usize> {
-        let first = plane.0 as usize * self.per_plane;
-        let mine = first..first + self.per_plane;
-        let usable = |b: &LogBlock| !nand.is_bad(b.block);
-        let room =
-            |b: &LogBlock| usable(b) && (b.live == 0 || nand.next_page(b.block) < self.geometry.pages_per_block());
-        if self.blocks[mine.clone()].iter().any(|b| room(b) || b.moving) {
-            return None;
-        }
-        mine.filter(|at| usable(&self.blocks[*at])).min_by_key(|at| self.blocks[*at].live)
+    /// The block that should be emptied: the one in which the least counts, if that gains anything.
+    fn victim(&self, nand: &Nand) -> Option<usize> {
+        let (per_page, pages) = (self.geometry.flash_pages_per_page(), self.geometry.pages_per_block());
+        let full = (0..self.blocks.len()).filter(|at| !self.has_room(*at, nand));
+        let worth = full.filter(|at| {
+            let b = &self.blocks[*at];
+            b.live > 0 && !b.stuck && (nand.is_bad(b.block) || b.live.div_ceil(per_page) < pages)
+        });
+        worth.min_by_key(|at| self.blocks[*at].live)
+    }
+    /// Blocks below which what counts is moved.
+    fn few(&self) -> usize {
+        1 + self.geometry.planes() as usize / 4
     }
 }
 
@@ -174,13 +220,12 @@ impl Fil {
             let pending = self.pending.pop_front().expect("seen above");
             let Some(request) = self.still_pending(&pending) else { continue };
             (program.pages[count], program.requests[count]) = (pending.flash_page, request);
-            program.tries = program.tries.max(pending.tries);
+            program.generations[count] = pending.generation;
+            program.homeless |= u8::from(pending.homeless) << count;
             count += 1;
             if count == self.layout.per_page as usize {
-                self.log_program(std::mem::replace(
-                    &mut program,
-                    Program { epoch: self.epoch(), ..Program::default() },
-                ));
+                let next = Program { epoch: self.epoch(), ..Program::default() };
+                self.log_program(std::mem::replace(&mut program, next));
                 count = 0;
             }
         }
@@ -191,8 +236,7 @@ impl Fil {
     /// Whether something must still go to the log, and who waits for it.
     fn still_pending(&mut self, pending: &Pending) -> Option<u32> {
         let page = pending.flash_page;
-        let extent = (page / self.layout.extent_pages) as usize;
-        if self.generations[extent] != pending.generation {
+        if self.generations[self.extent_of(page)] != pending.generation {
             if pending.request != NONE {
                 self.finish(pending.request, FlashStatus::Ok, false);
             }
@@ -210,90 +254,179 @@ impl Fil {
         held.logged |= bit;
         Some(std::mem::replace(&mut held.requests[home.slot as usize], NONE))
     }
-    /// Programs flash pages in the log.
-    pub(super) fn log_program(&mut self, program: Program) {
-        let room = if program.tries < TRIES { self.log.room(&self.nand) } else { None };
-        let Some((page, erase)) = room else { return self.log_is_full(&program) };
+    /// Programs flash pages in the log, now or when there is room.
+    pub(super) fn log_program(&mut self, mut program: Program) {
+        for slot in 0..PER_PAGE_MAX {
+            let page = program.pages[slot];
+            // Its extent may have begun anew meanwhile.
+            if page != NONE && self.generations[self.extent_of(page)] != program.generations[slot] {
+                program.pages[slot] = NONE;
+                let request = std::mem::replace(&mut program.requests[slot], NONE);
+                if request != NONE {
+                    self.finish(request, FlashStatus::Ok, false);
+                }
+            }
+        }
+        if program.pages == [NONE; PER_PAGE_MAX] {
+            return;
+        }
+        let room = if program.tries < TRIES { self.log.room(&self.nand, program.moves) } else { None };
+        let Some((page, erase)) = room else {
+            let waits =
+                program.tries < TRIES && !program.moves && (self.log.moves.from.is_some() || self.begin_moves());
+            if waits {
+                self.epoch_mut(program.epoch).outstanding += 1;
+                self.log.stalled.push_back(program);
+            } else {
+                self.log_is_full(&program);
+            }
+            return;
+        };
         if let Some(block) = erase {
-            self.to_nand(purpose::ERASE, NandOp::Erase { block }, true);
+            self.operate(purpose::ERASE, NandOp::Erase { block }, true);
         }
         self.counters.log_programs += 1;
         self.counters.logged += program.pages.into_iter().filter(|page| *page != NONE).count() as u64;
         let (exceptions, extent_pages) = (&mut self.exceptions, self.layout.extent_pages);
         self.log.put(page, &program.pages, |flash_page| exceptions[(flash_page / extent_pages) as usize] += 1);
-        self.program(page, program, false);
-        let plane = self.layout.geometry.plane_of(self.layout.geometry.block_of(page));
-        if self.layout.geometry.index_of(page) + 1 == self.layout.geometry.pages_per_block() {
-            self.move_out(plane);
+        self.program(page, program, program.moves);
+        let g = self.layout.geometry;
+        if g.index_of(page) + 1 == g.pages_per_block() && self.log.moves.from.is_none() {
+            self.replace_bad_log_blocks();
+            if self.log.free(&self.nand) <= self.log.few() {
+                self.begin_moves();
+            }
+        }
+    }
+    /// A page of the log was programmed. What was programmed at home while it waited does not count here.
+    pub(super) fn log_programmed(&mut self, program: &Program) {
+        for (slot, page) in program.pages.into_iter().enumerate().filter(|(_, page)| *page != NONE) {
+            if program.homeless & (1 << slot) != 0 || program.moves {
+                continue;
+            }
+            let home = self.layout.home(page);
+            if !self.held.contains_key(&home.page.0) && self.log.forget(page) {
+                self.exceptions[home.extent as usize] -= 1;
+            }
         }
     }
     /// Nothing more fits: what is held is programmed at home, whatever is missing there; what has no home is not written.
     fn log_is_full(&mut self, program: &Program) {
-        for (page, request) in program.pages.into_iter().zip(program.requests).filter(|(page, _)| *page != NONE) {
+        if let (true, Some(from)) = (program.moves, self.log.moves.from) {
+            // It stays as it is, rather than being tried for ever.
+            self.log.blocks[from].stuck = true;
+            return;
+        }
+        for (slot, (page, request)) in program.pages.into_iter().zip(program.requests).enumerate() {
+            if page == NONE {
+                continue;
+            }
             let home = self.layout.home(page);
-            if let Some(held) = self.held.get_mut(&home.page.0).filter(|held| held.first + home.slot == page) {
-                held.requests[home.slot as usize] = request;
-                held.logged &= !(1 << home.slot);
-                self.force(home.page);
-            } else if request != NONE {
-                self.finish(request, FlashStatus::WriteFailed, false);
+            match self.held.get_mut(&home.page.0) {
+                Some(held) if program.homeless & (1 << slot) == 0 => {
+                    held.requests[home.slot as usize] = request;
+                    self.force(home.page);
+                }
+                _ if request != NONE => self.finish(request, FlashStatus::WriteFailed, false),
+                _ => {}
             }
         }
     }
     /// A page of NAND of the log failed: what was to lie there is tried elsewhere.
     pub(super) fn log_failed(&mut self, program: &Program) {
-        let mut again = Program { epoch: program.epoch, tries: program.tries + 1, ..Program::default() };
-        again.pages = program.pages;
-        again.requests = program.requests;
-        self.log_program(again);
+        self.log_program(Program { tries: program.tries + 1, ..*program });
     }
-    /// Moves what counts in the block of the log in a plane that is due, so that it can be erased.
-    fn move_out(&mut self, plane: Plane) {
-        self.replace_bad_log_blocks(plane);
-        let Some(at) = self.log.victim(plane, &self.nand) else { return };
-        self.log.blocks[at].moving = true;
-        let (g, per_page) = (self.layout.geometry, self.layout.per_page);
-        let slots = (g.pages_per_block() * per_page) as usize;
-        let block = self.log.blocks[at].block;
+
+    /// Moves what counts in the block where the least does, so that it is free. Returns whether there is any.
+    fn begin_moves(&mut self) -> bool {
+        let Some(from) = self.log.victim(&self.nand) else { return false };
+        let (g, per_page, slots) = (self.layout.geometry, self.layout.per_page, self.log.slots());
+        let block = self.log.blocks[from].block;
+        self.log.moves = Moves { from: Some(from), ..Moves::default() };
         for slot in 0..slots {
-            let flash_page = self.log.contents[at * slots + slot];
+            let flash_page = self.log.contents[from * slots + slot];
             let place = g.page(block, 0).0 * per_page + slot as u32;
             if flash_page == NONE || self.log.places.get(&flash_page) != Some(&place) {
                 continue;
             }
             let mut moved = Program::default();
             (moved.pages[0], moved.pages[1]) = (flash_page, place);
-            let Some(number) = self.programs.take(moved) else { return };
+            let Some(number) = self.programs.take(moved) else { break };
             self.counters.log_moves += 1;
+            self.log.moves.reads += 1;
             let page = NandPage(place / per_page);
             let op = NandOp::Read { page, offset: place % per_page * FLASH_PAGE_BYTES, bytes: FLASH_PAGE_BYTES };
-            if !self.to_nand(purpose::MOVE | u64::from(number), op, true) {
-                self.programs.give_back(number);
+            if !self.operate(purpose::MOVE | u64::from(number), op, true) {
+                self.moved(number, false);
             }
         }
+        true
     }
-    fn replace_bad_log_blocks(&mut self, plane: Plane) {
-        let first = plane.0 as usize * self.log.per_plane;
-        for at in first..first + self.log.per_plane {
-            let LogBlock { block, live, .. } = self.log.blocks[at];
-            if live == 0
-                && self.nand.is_bad(block)
-                && let Some(spare) = self.layout.take_spare(plane)
-            {
-                self.counters.replaced_blocks += 1;
-                self.log.blocks[at] = LogBlock { block: spare, live: 0, moving: false };
-            }
-        }
-    }
-    /// Something of the log was read, to be moved. What cannot be read stays where it is, as does all else in its block.
+    /// Something of the log was read, to be moved. What cannot be read stays where it is.
     pub(super) fn moved(&mut self, number: u32, well: bool) {
         let [flash_page, place, ..] = self.programs[number].pages;
         self.programs.give_back(number);
-        if well && self.log.places.get(&flash_page) == Some(&place) {
-            let generation = self.generations[(flash_page / self.layout.extent_pages) as usize];
-            let (due, request) = (self.now, NONE);
-            let at = self.pending.partition_point(|pending| pending.due <= due);
-            self.pending.insert(at, Pending { due, flash_page, request, generation, tries: 0, homeless: true });
+        let moves = &mut self.log.moves;
+        moves.reads -= 1;
+        if self.log.places.get(&flash_page) == Some(&place) {
+            if well {
+                let generation = self.generations[(flash_page / self.layout.extent_pages) as usize];
+                moves.program.pages[moves.count] = flash_page;
+                moves.program.generations[moves.count] = generation;
+                moves.count += 1;
+            } else if let Some(from) = moves.from {
+                self.log.blocks[from].stuck = true;
+            }
+        }
+        let last = self.log.moves.reads == 0;
+        if self.log.moves.count == self.layout.per_page as usize || (last && self.log.moves.count > 0) {
+            let epoch = self.epoch();
+            let Moves { program, count, .. } = &mut self.log.moves;
+            *count = 0;
+            let mut program = std::mem::take(program);
+            (program.epoch, program.moves) = (epoch, true);
+            // What was written again since it was read is newer where it is.
+            let from = self.log.moves.from.expect("a block is being moved");
+            let block = self.log.blocks[from].block;
+            for page in program.pages.iter_mut().filter(|page| **page != NONE) {
+                let here = self.log.find(*page).is_some_and(|(at, _)| self.layout.geometry.block_of(at) == block);
+                if !here {
+                    *page = NONE;
+                }
+            }
+            if program.pages.iter().any(|page| *page != NONE) {
+                self.log_program(program);
+            }
+        }
+        if last {
+            self.end_moves();
+        }
+    }
+    /// All of a block was moved: it is free, and what waited goes on.
+    fn end_moves(&mut self) {
+        self.log.moves.from = None;
+        self.replace_bad_log_blocks();
+        let mut stalled = std::mem::take(&mut self.log.stalled);
+        for program in stalled.drain(..) {
+            self.log_program(program);
+            self.epoch_mut(program.epoch).outstanding -= 1;
+        }
+        // Most often nothing waits again, and the memory is kept.
+        if self.log.stalled.is_empty() {
+            self.log.stalled = stalled;
+        }
+        self.end_flushes();
+    }
+    fn replace_bad_log_blocks(&mut self) {
+        for at in 0..self.log.blocks.len() {
+            let LogBlock { block, live, .. } = self.log.blocks[at];
+            if live == 0
+                && self.nand.is_bad(block)
+                && let Some(spare) = self.layout.take_spare(self.layout.geometry.plane_of(block))
+            {
+                self.counters.replaced_blocks += 1;
+                self.log.blocks[at] = LogBlock { block: spare, live: 0, stuck: false };
+            }
         }
     }
 }
