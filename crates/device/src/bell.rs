@@ -11,38 +11,63 @@
 //! One of the two sees the other, whatever is reordered, because of the two fences. While nobody sleeps, ringing costs a fence and a
 //! load of a line that does not move. The word is the doorbell of the device, and the request for an interrupt of the host.
 //!
+//! Where both sides are threads of one process, the ringer's fence, which would wait until its entry has left the store buffer, is one of
+//! the compiler's alone, and the sleeper makes every thread of the process execute a barrier instead (`membarrier`, 2 µs, as
+//! `fulgurite_flash`'s emulated device does): it is about to sleep anyway.
+//!
 //! A peer that scribbles over the word wakes in vain, or is not woken: it hurts nobody else, and whoever sleeps here does so for a
 //! bounded time.
+
+use std::sync::atomic::compiler_fence;
+
+use fulgurite_sys::barrier;
 
 use crate::window::{Ordering, Window};
 
 /// A word that says that somebody sleeps.
 #[derive(Clone, Debug)]
-pub struct Bell(Window);
+pub struct Bell {
+    window: Window,
+    /// Both sides are in this process, and `membarrier` is there.
+    expedited: bool,
+}
 
 impl Bell {
     /// Over one word.
     #[must_use]
     pub fn new(window: Window) -> Bell {
-        Bell(window)
+        Bell { window, expedited: false }
+    }
+    /// Over one word, for two threads of this process.
+    #[must_use]
+    pub(crate) fn within_process(window: Window) -> Bell {
+        Bell { window, expedited: cfg!(not(loom)) && barrier::register() }
     }
     /// Says that the caller sleeps from now on. It must look once more whether there is news, and must not sleep if there is.
     #[inline]
     pub fn goes_to_sleep(&self) {
-        self.0.word(0).store(1, Ordering::Relaxed);
-        self.0.fence_of_sleeper();
+        self.window.word(0).store(1, Ordering::Relaxed);
+        if self.expedited {
+            barrier::expedited();
+        } else {
+            self.window.fence_of_sleeper();
+        }
     }
     /// Says that it does not any more.
     #[inline]
     pub fn is_awake(&self) {
-        self.0.word(0).store(0, Ordering::Relaxed);
+        self.window.word(0).store(0, Ordering::Relaxed);
     }
     /// After news was written: whether the other side must be notified.
     #[inline]
     #[must_use]
     pub fn must_wake(&self) -> bool {
-        self.0.fence_of_ringer();
-        let word = self.0.word(0);
+        if self.expedited {
+            compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        } else {
+            self.window.fence_of_ringer();
+        }
+        let word = self.window.word(0);
         word.load(Ordering::Relaxed) != 0 && word.swap(0, Ordering::Relaxed) != 0
     }
 }

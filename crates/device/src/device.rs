@@ -19,6 +19,7 @@ use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, arch, clock};
 
+use crate::cached::CachedFlash;
 use crate::entry::SECTOR_BYTES;
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
 use crate::region::{DeviceStatus, Region};
@@ -108,6 +109,7 @@ struct Medium {
 /// A device in this process. Dropping it ends its thread; queues that outlive it say so.
 pub struct Device {
     config: DeviceConfig,
+    single_core: bool,
     medium: Medium,
     /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that.
     instance: u64,
@@ -129,6 +131,7 @@ impl std::fmt::Debug for Device {
 pub struct Attachment {
     run: Arc<Run>,
     closing: Arc<Closing>,
+    bytes: usize,
 }
 
 impl std::fmt::Debug for Attachment {
@@ -152,6 +155,11 @@ impl Attachment {
     #[must_use]
     pub fn has_let_go(&self) -> bool {
         self.closing.has_let_go() || self.run.life.has_ended()
+    }
+    /// DRAM that the device's side of the pair takes.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
     }
     /// What wakes the device.
     #[must_use]
@@ -186,12 +194,22 @@ impl Device {
         let pool = Some(store.layer().clone());
         Device::over(Medium { flash: Arc::new(store), pool }, config)
     }
-    fn over(medium: Medium, config: DeviceConfig) -> Result<Device, OpenError> {
+    fn over(mut medium: Medium, config: DeviceConfig) -> Result<Device, OpenError> {
+        let cached = config.firmware.write_cache;
+        if cached > 0 && medium.pool.is_some() {
+            // A sync would name a state that is not in the store yet.
+            let source = std::io::Error::other("a store places writes together by itself; start it without one");
+            return Err(OpenError::System { what: "put a write buffer before a store", source });
+        }
+        if cached > 0 {
+            medium.flash = Arc::new(CachedFlash::new(medium.flash, cached)?);
+        }
         // A number that no two starts share: time, and an address that the kernel chose at random.
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&medium.flash).cast::<()>().addr() as u64);
         let run = Device::begin(&medium, &config, instance)?;
-        Ok(Device { config, medium, instance, run: Mutex::new(run), past_cpu_ns: AtomicU64::new(0) })
+        let single_core = Device::shares_core(&config);
+        Ok(Device { config, single_core, medium, instance, run: Mutex::new(run), past_cpu_ns: AtomicU64::new(0) })
     }
     fn begin(
         medium: &Medium,
@@ -213,7 +231,8 @@ impl Device {
             arrivals: Mutex::default(),
             cpu_ns: AtomicU64::new(0),
         });
-        let (core, spin_ns) = (config.core, u64::try_from(config.spin.as_nanos()).unwrap_or(u64::MAX));
+        let (core, single_core) = (config.core, Device::shares_core(config));
+        let spin_ns = u64::try_from(config.spin.as_nanos()).unwrap_or(u64::MAX);
         let (report, pinned) = std::sync::mpsc::channel();
         let of_thread = run.clone();
         let thread = std::thread::Builder::new()
@@ -223,7 +242,7 @@ impl Device {
                 let refused = result.is_err();
                 let _ = report.send(result);
                 if !refused {
-                    serve(&of_thread, firmware, core, spin_ns);
+                    serve(&of_thread, firmware, single_core, spin_ns);
                 }
             })
             .map_err(system("start the device's thread"))?;
@@ -232,6 +251,16 @@ impl Device {
             "pin the device's thread to the core asked for (does it exist, and is it allowed to this process?)",
         ))?;
         Ok((run, Some(thread)))
+    }
+    /// Whether whoever starts the device runs on its core as well, and has no other: it sleeps rather than spin then. Asked before the
+    /// thread is pinned, which has one core afterwards in any case.
+    fn shares_core(config: &DeviceConfig) -> bool {
+        matches!(affinity::cores()[..], [only] if config.core.is_none_or(|core| core == only))
+    }
+    /// Whether it was started on a core of its own, so that who waits for it may spin.
+    #[must_use]
+    pub fn has_own_core(&self) -> bool {
+        !self.single_core
     }
     fn run(&self) -> MutexGuard<'_, (Arc<Run>, Option<JoinHandle<()>>)> {
         self.run.lock().unwrap_or_else(PoisonError::into_inner)
@@ -291,7 +320,7 @@ impl Device {
     ) -> Result<Attachment, OpenError> {
         let run = self.run().0.clone();
         let port = run.backend.open_port(region, pair, frames, &run.doorbell, host.clone())?;
-        let closing = port.closing().clone();
+        let (closing, bytes) = (port.closing().clone(), port.bytes());
         {
             let mut arrivals = run.arrivals();
             if run.life.has_ended() {
@@ -304,7 +333,7 @@ impl Device {
             arrivals.push(Arrival(port, host));
         }
         run.has_changed();
-        Ok(Attachment { run, closing })
+        Ok(Attachment { run, closing, bytes })
     }
 }
 
@@ -341,11 +370,9 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn serve(run: &Run, firmware: Firmware, core: Option<usize>, spin_ns: u64) {
+fn serve(run: &Run, firmware: Firmware, single_core: bool, spin_ns: u64) {
     let clock = Clock::get();
     let mut ending = Ending { run, firmware: Some(firmware), hosts: Vec::new() };
-    // Whoever submits runs on this core as well: sleep rather than spin.
-    let single_core = matches!(affinity::cores()[..], [only] if core.is_none_or(|core| core == only));
     let (mut active_ns, mut beat_ns, mut beats) = (clock.now_ns(), 0, 0);
     let mut sleep = SLEEP_MIN;
     while !run.state.stop.load(Ordering::Relaxed) {

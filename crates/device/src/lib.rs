@@ -37,6 +37,7 @@
 mod bell;
 #[cfg(loom)]
 pub mod bell;
+mod cached;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
 mod device;
@@ -57,6 +58,7 @@ mod window;
 pub mod window;
 
 pub use bell::Bell;
+pub use cached::CachedFlash;
 pub use device::{Attachment, Device, DeviceConfig, Life};
 pub use entry::{
     COMPLETION_WORDS, Command, DEPTH_MAX, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,

@@ -57,7 +57,7 @@ impl Features {
     pub const KEEPS_WRITES: Features = Features(4);
     /// Data are moved by the device's processor, never by a device of its own behind it: nothing touches memory after its process has ended.
     pub const MOVES_BY_CPU: Features = Features(8);
-    /// Writes complete when they are in the device's buffer; see [`crate::FirmwareConfig::write_cache`].
+    /// Writes complete when they are in the device's volatile buffer ([`crate::CachedFlash`]).
     pub const CACHED_WRITES: Features = Features(16);
 
     /// Whether all of these are there.
@@ -235,10 +235,12 @@ pub struct Region {
     arena: Arc<Arena>,
     /// As the device wrote it, or as the host has checked it.
     capability: Capability,
+    /// Both sides are in this process.
+    within_process: bool,
 }
 
 impl Region {
-    /// Makes a region: memory of this process, or such as can be handed to another one.
+    /// Makes a region: memory of this process, whose two sides are threads of it; or `shared`, such as can be handed to another one.
     ///
     /// # Errors
     /// When a number is out of range, or there is no memory.
@@ -255,7 +257,7 @@ impl Region {
         for (register, word) in registers.iter().zip(words.into_iter().chain([Capability::check(&words)])) {
             register.store(word, std::sync::atomic::Ordering::Relaxed);
         }
-        Ok(Region { arena: Arc::new(arena), capability })
+        Ok(Region { arena: Arc::new(arena), capability, within_process: !shared })
     }
     /// Sees a region that a device has made.
     ///
@@ -281,7 +283,7 @@ impl Region {
         if needed > found {
             return Err(RegionError::TooSmall { needed, found });
         }
-        Ok(Region { arena, capability })
+        Ok(Region { arena, capability, within_process: false })
     }
     /// Its memory.
     #[must_use]
@@ -300,6 +302,10 @@ impl Region {
     }
     fn window(&self, offset: usize, words: usize) -> Window {
         Window::new(&self.arena, offset, words)
+    }
+    fn bell(&self, offset: usize) -> Bell {
+        let window = self.window(offset, 1);
+        if self.within_process { Bell::within_process(window) } else { Bell::new(window) }
     }
     fn submissions(&self, pair: u32) -> Window {
         self.window(self.pair(pair) + LINE, self.capability.entries() * SUBMISSION_WORDS)
@@ -331,12 +337,12 @@ impl Region {
     /// When there is no such pair.
     #[must_use]
     pub fn host_bell(&self, pair: u32) -> Bell {
-        Bell::new(self.window(self.pair(pair), 1))
+        self.bell(self.pair(pair))
     }
     /// The doorbell: the word that says that the device sleeps.
     #[must_use]
     pub fn doorbell(&self) -> Bell {
-        Bell::new(self.window(DOORBELL, 1))
+        self.bell(DOORBELL)
     }
     /// Where a pair's data buffer begins, in sectors from the region's first byte.
     ///

@@ -46,6 +46,51 @@ fn devices_over_slow_media_conform() {
 }
 
 #[test]
+fn devices_with_a_write_buffer_conform() {
+    let latency = Duration::from_micros(20);
+    let config = EmulatedConfig { read_latency: latency, write_latency: 2 * latency, ..EmulatedConfig::new(SUBPAGES) };
+    for sectors in [1, 5, 300] {
+        let firmware = FirmwareConfig { write_cache: sectors, keeps_writes: true, ..FirmwareConfig::default() };
+        let device = DeviceConfig { firmware, ..DeviceConfig::default() };
+        for medium in [
+            Arc::new(MemoryFlash::new(SUBPAGES).unwrap()) as Arc<dyn Flash>,
+            Arc::new(EmulatedFlash::new(config.clone()).unwrap()),
+        ] {
+            conform(&DeviceFlash::start(medium, device.clone(), HostConfig::default()).unwrap(), seed());
+        }
+    }
+}
+
+/// A write is acknowledged before it is programmed, a flush only afterwards; the buffer is read from; a program that fails is told by the
+/// flush and all that comes later.
+#[test]
+fn a_buffered_write_is_durable_by_a_flush_alone() {
+    let fails = Rule { op: Some(Op::Write), when: When::Nth(2), fault: Fault::Fails(FlashError::Io(5)) };
+    let late = Rule { op: Some(Op::Write), when: When::Nth(1), fault: Fault::Late { polls: 50 } };
+    let plan = FaultPlan { rules: vec![late, fails], ..FaultPlan::default() };
+    let faulty = Arc::new(FaultyFlash::new(MemoryFlash::new(SUBPAGES).unwrap(), plan));
+    let cached = CachedFlash::new(faulty.clone(), 4).unwrap();
+    let frames = arena(2);
+    let mut queue = Driver::new(&cached, &frames, 2);
+    fill(&frames, 0, 5);
+    queue.submit(Op::Write, 7, 0);
+    queue.queue.flush().unwrap();
+    let mut ended = Vec::new();
+    assert_eq!(queue.queue.poll(&mut ended), 1, "acknowledged while it is being programmed");
+    assert_eq!(queue.one(Op::Read, 7, 1), Ok(()));
+    assert_eq!(stamp_of(&frames, 1), Some(5));
+    assert_eq!(queue.one(Op::Flush, 0, 0), Ok(()));
+    assert_eq!(cached.counters().writes, 1, "the flush waited for the program");
+    // The second program fails.
+    fill(&frames, 0, 6);
+    assert_eq!(queue.one(Op::Write, 7, 0), Ok(()));
+    assert_eq!(queue.one(Op::Flush, 0, 0), Err(FlashError::Io(5)));
+    assert_eq!(queue.one(Op::Write, 8, 0), Err(FlashError::Io(5)));
+    assert_eq!(queue.one(Op::Read, 7, 1), Ok(()));
+    assert_eq!(stamp_of(&frames, 1), Some(6), "what was acknowledged is read");
+}
+
+#[test]
 fn a_device_over_a_device_conforms() {
     let inner = device(MemoryFlash::new(SUBPAGES).unwrap(), true);
     conform(&device(inner, false), seed());

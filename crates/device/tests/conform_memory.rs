@@ -19,7 +19,9 @@ fn store() -> Layered<Pool> {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
     let geometry = Geometry::new(4096, 64, Some(1024)).unwrap();
     Pool::format(&medium, geometry, fulgurite_format::PoolId([7; 16]), 0).unwrap();
-    Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash()
+    let mut config = StoreConfig::default();
+    config.keep_tokens = 8;
+    Pool::open(medium, config).unwrap().0.into_flash()
 }
 
 fn everything(flash: &DeviceFlash) {

@@ -268,6 +268,7 @@ fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
     fill(&frames, 0, 5);
     // The first commands may meet a process that is still busy with its start.
     while queue.one(Op::Write, 7, 0) == Err(FlashError::TimedOut) {}
+    let mut queue = Driver::new(&flash, &frames, 2);
     let id = rustix::process::Pid::from_child(&process.child);
     rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
     let begun = Instant::now();

@@ -83,6 +83,8 @@ fn a_device_that_dies_and_comes_back_loses_nothing() {
     for copies in [false, true] {
         let medium = Arc::new(MemoryFlash::new(SECTORS).unwrap());
         let flash = Arc::new(DeviceFlash::start(medium, DeviceConfig::default(), patient(copies)).unwrap());
+        let frames = arena(8);
+        let mut queue = Driver::new(&*flash, &frames, 8);
         let done = Arc::new(AtomicBool::new(false));
         let (killed, ended) = (flash.clone(), done.clone());
         let killer = std::thread::spawn(move || {
@@ -100,8 +102,6 @@ fn a_device_that_dies_and_comes_back_loses_nothing() {
             kills
         });
         let mut random = Random(seed ^ 1);
-        let frames = arena(8);
-        let mut queue = Driver::new(&*flash, &frames, 8);
         let mut written: BTreeMap<u32, u64> = BTreeMap::new();
         let mut rounds = 0;
         while rounds < 300 || flash.host_counters().replayed < 20 && rounds < 20_000 {

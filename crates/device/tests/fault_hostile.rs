@@ -258,7 +258,15 @@ impl Link for Played {
         let region = Arc::new(Region::create(capability, false).unwrap());
         self.opened.lock().unwrap().push(region.clone());
         let doorbell: Arc<dyn Wake> = Arc::new(Notifier::new().unwrap());
-        Ok(Linked { region, pair: 0, doorbell, life: Arc::default(), shares_frames: false, hold: Box::new(Held) })
+        Ok(Linked {
+            region,
+            pair: 0,
+            doorbell,
+            life: Arc::default(),
+            shares_frames: false,
+            device_bytes: 0,
+            hold: Box::new(Held),
+        })
     }
     fn describe(&self) -> String {
         "played".to_owned()

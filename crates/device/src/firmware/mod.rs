@@ -46,6 +46,8 @@ pub struct FirmwareConfig {
     /// A write that completed survives the end of this process, by what the medium is (a file does that; memory, or a store whose state
     /// is that of the last flush, does not).
     pub keeps_writes: bool,
+    /// Sectors of a volatile write buffer ([`crate::CachedFlash`]); 0: a write completes when the medium says so.
+    pub write_cache: u32,
     /// No device behind the medium writes to memory by itself, as a disk would.
     pub moves_by_cpu: bool,
 }
@@ -58,6 +60,7 @@ impl Default for FirmwareConfig {
             requests_max: 4096,
             boot_sectors: 0,
             keeps_writes: false,
+            write_cache: 0,
             moves_by_cpu: false,
         }
     }
@@ -123,7 +126,8 @@ impl Backend {
     #[must_use]
     pub fn features(&self) -> Features {
         Features::default()
-            .with(Features::KEEPS_WRITES, self.config.keeps_writes)
+            .with(Features::KEEPS_WRITES, self.config.keeps_writes && self.config.write_cache == 0)
+            .with(Features::CACHED_WRITES, self.config.write_cache > 0)
             .with(Features::MOVES_BY_CPU, self.config.moves_by_cpu)
             .with(Features(Features::PAGES.0 | Features::TOKENS.0), self.pool.is_some())
     }
@@ -162,7 +166,11 @@ impl Backend {
             }
             None => (region.arena().clone(), region.buffer_first(pair), capability.buffer_sectors),
         };
-        let requests = self.config.requests_max.max(capability.depth as usize).min(DEPTH_MAX);
+        // Each command has sectors of the data buffer for itself, so that there are no more requests than sectors. Where frames are shared a
+        // command is mostly one sector.
+        let sectors = if capability.buffer_sectors == 0 { capability.depth } else { count };
+        let requests = self.config.requests_max.min(sectors as usize);
+        let requests = requests.max(capability.depth as usize).min(DEPTH_MAX);
         let queue = self.flash.open_queue(arena.clone(), requests, wake.clone())?;
         Ok(Port::new(region, pair, port::Buffer { arena, first, count }, queue, host))
     }

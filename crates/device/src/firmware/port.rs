@@ -193,6 +193,14 @@ impl Port {
     pub fn region(&self) -> &Arc<Region> {
         &self.region
     }
+    /// DRAM of its tables and of its queue on the medium.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        size_of::<Port>()
+            + self.queue.bytes()
+            + self.running.len() * (size_of::<Running>() + 2)
+            + self.arrived.capacity() * size_of::<Completion>()
+    }
     /// Commands taken and not completed.
     #[must_use]
     pub fn in_flight(&self) -> usize {

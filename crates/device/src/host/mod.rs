@@ -24,7 +24,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::device::{Attachment, Device, DeviceConfig, Life};
 use crate::firmware::Wake;
-use crate::region::{Features, Region};
+use crate::region::{Capability, Features, Region};
 
 pub use buddy::Buddy;
 pub use transfer::{Commands, Done};
@@ -72,6 +72,8 @@ pub struct Linked {
     pub life: Arc<Life>,
     /// The frames are the data buffer.
     pub shares_frames: bool,
+    /// DRAM that the device's side of it takes in this process.
+    pub device_bytes: usize,
     /// Closes it.
     pub hold: Box<dyn Hold>,
 }
@@ -120,6 +122,10 @@ pub trait Link: Send + Sync {
     fn features(&self) -> Features;
     /// What the device has done, as far as that can be known.
     fn counters(&self) -> DeviceCounters;
+    /// Whether it runs on another core than its hosts, so that a host may spin for what it expects.
+    fn has_own_core(&self) -> bool {
+        true
+    }
     /// DRAM of the device in this process.
     fn dram_bytes(&self) -> usize {
         0
@@ -130,13 +136,18 @@ impl Link for Device {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
         let frames = want.frames.cloned();
         let buffer = if frames.is_some() { 0 } else { want.buffer_sectors };
-        let capability = self.backend().capability(1, want.depth, buffer);
+        // Nobody boots from a device of its own process.
+        let capability = Capability { boot_sectors: 0, ..self.backend().capability(1, want.depth, buffer) };
         let refused = |error| OpenError::System { what: "make a region", source: std::io::Error::other(error) };
         let region = Arc::new(Region::create(capability, false).map_err(refused)?);
         let shares_frames = frames.is_some();
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, hold: Box::new(attachment) })
+        let device_bytes = attachment.bytes();
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes, hold: Box::new(attachment) })
+    }
+    fn has_own_core(&self) -> bool {
+        Device::has_own_core(self)
     }
     fn describe(&self) -> String {
         self.flash().describe()

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request};
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch};
+use fulgurite_sys::{Arena, Clock, Notifier, arch};
 
 use super::{HostConfig, Link, Linked, Shared, Want};
 use crate::bell::Bell;
@@ -106,6 +106,8 @@ pub(super) struct DeviceQueue {
     fruitless: u32,
     /// Nothing more will come of the device.
     dead: Option<FlashError>,
+    /// The device is on another core: to spin for it may pay.
+    spins: bool,
     spin_ns: u64,
 }
 
@@ -174,7 +176,8 @@ impl DeviceQueue {
             broken: None,
             fruitless: 0,
             dead,
-            spin_ns: if affinity::cores().len() > 1 { SPIN_MAX_NS } else { 0 },
+            spins: opening.link.has_own_core(),
+            spin_ns: SPIN_MAX_NS,
             pair,
             opening,
             frames,
@@ -476,7 +479,7 @@ impl Queue for DeviceQueue {
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
-        if self.ready() || self.spin() {
+        if self.ready() || self.spins && self.spin() {
             if self.broken.is_some() {
                 self.wake.wait(Some(Duration::from_micros(100)));
                 self.look();
@@ -501,7 +504,8 @@ impl Queue for DeviceQueue {
         self.slots.len()
     }
     fn bytes(&self) -> usize {
-        self.pair.linked.region.arena().len() + self.slots.len() * (size_of::<Slot>() + 4)
+        let linked = &self.pair.linked;
+        linked.region.arena().len() + linked.device_bytes + self.slots.len() * (size_of::<Slot>() + 4)
     }
 }
 

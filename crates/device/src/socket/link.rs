@@ -127,7 +127,8 @@ impl SocketLink {
     fn life_of(&self, instance: u64) -> Arc<Life> {
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
         lives.retain(|_, life| life.strong_count() > 0);
-        if let Some(life) = lives.get(&instance).and_then(Weak::upgrade) {
+        // One that has ended was of an earlier run of the device's thread.
+        if let Some(life) = lives.get(&instance).and_then(Weak::upgrade).filter(|life| !life.has_ended()) {
             return life;
         }
         let life = Arc::new(Life::default());
@@ -149,9 +150,6 @@ impl SocketLink {
             |error: crate::RegionError| SocketError::Refused { path: self.path.clone(), text: error.to_string() };
         let region = Arc::new(Region::attach(Arc::new(arena)).map_err(refused)?);
         let life = self.life_of(region.capability().instance);
-        if life.has_ended() {
-            return Err(self.protocol("it has died before, and calls itself by the same name"));
-        }
         let shares_frames = frames.is_some() && answer.words[4] != 0;
         let doorbell = socket.try_clone().map_err(|source| SocketError::Socket {
             what: "copy the connection to",
@@ -160,7 +158,7 @@ impl SocketLink {
         })?;
         let doorbell: Arc<dyn Wake> = Arc::new(SocketBell(doorbell));
         let hold = Box::new(SocketHold { socket, life: life.clone(), shares_frames, closed: false });
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, hold })
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes: 0, hold })
     }
 }
 
@@ -220,8 +218,9 @@ impl Hold for SocketHold {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
     }
     fn has_let_go(&self) -> bool {
-        // Where the data buffer is the region's, nothing else of this process was ever in its hands.
-        !self.shares_frames || self.life.has_ended() || self.drain()
+        // Where the data buffer is the region's, nothing else of this process was ever in its hands. Else it says so by closing its end of
+        // this very connection, or the kernel does when its process has gone; that another one was closed says nothing.
+        !self.shares_frames || self.drain()
     }
     fn check(&self) {
         if !self.closed && self.drain() {
