@@ -78,16 +78,23 @@ impl Meter {
         let each_ns = (work.depth == 1).then(|| Vec::with_capacity(1 << 16));
         Meter { clock, begun_ns, end_ns, cpu, own_ns: 0, chunks: 0, last_ns: begun_ns, each_ns }
     }
-    /// A chunk has ended. Whether there is time for another one.
+    /// A chunk has ended, at about `at_ns`. Whether there is time for another one. The clock is read again only where the time of each is
+    /// asked for: with several at a time its price would be much of what is measured.
     #[inline]
-    fn ended(&mut self) -> bool {
-        let now = self.clock.now_ns();
+    fn ended(&mut self, at_ns: u64) -> bool {
         self.chunks += 1;
-        if let Some(each) = &mut self.each_ns {
-            each.push(now - self.last_ns);
-            self.last_ns = now;
-        }
+        let Some(each) = &mut self.each_ns else { return at_ns < self.end_ns };
+        let now = self.clock.now_ns();
+        each.push(now - self.last_ns);
+        self.last_ns = now;
         now < self.end_ns
+    }
+    /// A look at everything that began at `at_ns` ends now, which is returned. If it was not in vain, it is the host's own time.
+    #[inline]
+    fn looked(&mut self, at_ns: u64, moved: bool) -> u64 {
+        let now = self.clock.now_ns();
+        self.own_ns += if moved { now - at_ns } else { 0 };
+        now
     }
     fn ran(mut self) -> Result<Ran> {
         let ns = self.clock.now_ns() - self.begun_ns;
@@ -152,7 +159,7 @@ impl Way for Copies {
                 Op::Write => self.buffer.write(0, &data),
                 _ => self.buffer.read(0, &mut data),
             }
-            if !meter.ended() {
+            if !meter.ended(0) {
                 return meter.ran();
             }
         }
@@ -200,7 +207,7 @@ impl Driver {
         let mut meter = Meter::begin(work);
         loop {
             one(commands, places.next())?;
-            if !meter.ended() {
+            if !meter.ended(0) {
                 return meter.ran();
             }
         }
@@ -221,9 +228,8 @@ impl Driver {
         let mut pieces = vec![(0usize, 0u32, 0u32); work.depth * work.chunk.div_ceil(piece) as usize];
         let (mut under_way, mut going, mut turn) = (0, true, 0);
         let mut meter = Meter::begin(work);
-        let mut moved_ns = meter.begun_ns;
+        let (mut moved_ns, mut at) = (meter.begun_ns, meter.begun_ns);
         while going || under_way > 0 {
-            let at = meter.clock.now_ns();
             let mut moved = false;
             // In turns, as the paper's threads vie for the buffer.
             'full: for i in 0..work.depth {
@@ -253,14 +259,13 @@ impl Driver {
                 let one = &mut asked[who];
                 one.ended += count;
                 if one.ended == work.chunk {
-                    going &= meter.ended();
+                    going &= meter.ended(at);
                     *one = Asked { sector: places.next(), ..Asked::default() };
                 }
             }
+            at = meter.looked(at, moved);
             if moved {
-                let now = meter.clock.now_ns();
-                meter.own_ns += now - at;
-                moved_ns = now;
+                moved_ns = at;
             } else {
                 std::hint::spin_loop();
                 // One that died would be waited for without end.
@@ -277,8 +282,9 @@ impl Way for Driver {
         let pieces = work.depth * work.chunk.div_ceil(work.chunk.min(1 << buffer.ilog2())) as usize;
         let mut commands = self.flash.commands(pieces, buffer)?;
         let mut data = vec![1; work.depth * work.chunk as usize * SECTOR_BYTES];
-        // The buffer's memory is there before it is timed.
-        let warm = Work { depth: 1, chunk: buffer.min(work.chunk), time: Duration::ZERO, ..*work };
+        // The buffer's memory is there before it is timed, and is its own: what was never written would be the kernel's one page of
+        // zeros, which is always near.
+        let warm = Work { op: Op::Write, depth: 1, chunk: buffer.min(work.chunk), time: Duration::ZERO, ..*work };
         Driver::one_by_one(&mut commands, &warm, &mut data[..warm.chunk as usize * SECTOR_BYTES])?;
         if work.depth == 1 && work.chunk <= buffer {
             Driver::one_by_one(&mut commands, work, &mut data)
@@ -320,8 +326,8 @@ impl Way for Queued {
         let mut completions = Vec::with_capacity((depth * chunk) as usize);
         let (mut under_way, mut going) = (0u32, true);
         let mut meter = Meter::begin(work);
+        let mut at = meter.begun_ns;
         while under_way > 0 || (going && !waiting.is_empty()) {
-            let at = meter.clock.now_ns();
             let mut moved = false;
             while going && let Some(slot) = waiting.pop_front() {
                 let first = places.next();
@@ -341,16 +347,16 @@ impl Way for Queued {
                 moved = true;
                 if left[slot] == 0 {
                     under_way -= 1;
-                    going &= meter.ended();
+                    going &= meter.ended(at);
                     waiting.push_back(slot as u32);
                 }
             }
-            if moved {
-                meter.own_ns += meter.clock.now_ns() - at;
-            } else if self.polls {
+            at = meter.looked(at, moved);
+            if !moved && self.polls {
                 std::hint::spin_loop();
-            } else {
+            } else if !moved {
                 queue.wait(Some(Duration::from_secs(1)));
+                at = meter.clock.now_ns();
             }
         }
         meter.ran()
@@ -377,17 +383,16 @@ impl Way for OverNbd {
         let mut data = vec![0; bytes];
         let reads = work.op == Op::Read;
         let mut meter = Meter::begin(work);
-        let (mut under_way, mut going) = (0, true);
+        let (mut under_way, mut going, mut at) = (0, true, meter.begun_ns);
         while going || under_way > 0 {
-            let at = meter.clock.now_ns();
             while going && under_way < work.depth {
                 self.client.ask(reads, u64::from(places.next()) * SECTOR_BYTES as u64, bytes as u32)?;
                 under_way += 1;
             }
             self.client.answer(if reads { &mut data } else { &mut [] })?;
             under_way -= 1;
-            going &= meter.ended();
-            meter.own_ns += meter.clock.now_ns() - at;
+            going &= meter.ended(at);
+            at = meter.looked(at, true);
         }
         meter.ran()
     }
