@@ -289,8 +289,9 @@ impl DeviceQueue {
             self.pair.linked.hold.check();
         }
         if self.in_use() > 0 && self.broken.is_none() && self.pair.linked.life.has_ended() {
-            // What it completed before it died was taken by whoever calls this.
+            // What it completed before it died was taken by whoever calls this. Dying is no breach of the protocol, however often.
             self.is_broken();
+            self.fruitless = self.fruitless.saturating_sub(1);
         }
         if let Some((since, next)) = self.broken
             && now >= next

@@ -61,8 +61,11 @@ pub struct Driver {
 
 impl Driver {
     pub fn new(flash: &dyn Flash, frames: &Arc<Arena>, depth: usize) -> Driver {
+        Driver::open(flash, frames, depth).unwrap()
+    }
+    pub fn open(flash: &dyn Flash, frames: &Arc<Arena>, depth: usize) -> Result<Driver, OpenError> {
         let wake = Arc::new(Notifier::new().unwrap());
-        Driver { queue: flash.open_queue(frames.clone(), depth, wake).unwrap(), tag: 1000 }
+        Ok(Driver { queue: flash.open_queue(frames.clone(), depth, wake)?, tag: 1000 })
     }
     /// Submits, and returns the tag.
     pub fn submit(&mut self, op: Op, subpage: u32, frame: u32) -> u64 {
