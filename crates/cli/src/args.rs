@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
+use crate::device::args::DeviceCommand;
 use crate::pool::args::PoolCommand;
 use crate::values::{
     self, Act, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size, VictimChoice,
@@ -39,6 +40,8 @@ Examples:
   fulgurite bench policies
   # memory that survives: a journaled pool in a file
   fulgurite pool create data.pool --size 16G
+  # a flash device reached by loads and stores, beside io_uring and NBD
+  fulgurite device bench --quick
 
 Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want
 root; without it they are skipped.";
@@ -56,6 +59,9 @@ pub enum Command {
     /// Make pools, look at them, check them, roll them back, copy them out and in.
     #[command(subcommand, after_help = crate::pool::args::EXAMPLES)]
     Pool(PoolCommand),
+    /// Serve a storage device behind the DRAM interface; measure it.
+    #[command(subcommand, after_help = crate::device::args::EXAMPLES)]
+    Device(DeviceCommand),
     /// Remove swap files, cgroups and temporary files that an earlier run left (only after kill -9 of its helper).
     #[command(after_help = CLEANUP_EXAMPLES)]
     Cleanup,

@@ -1,7 +1,7 @@
 //! `fulgurite`: the demonstration, the benchmarks, and what they need.
 //!
 //! Holds the command line ([`words`], [`args`], [`values`]), the checks before anything is created ([`checks`]), the helper for what
-//! needs rights ([`privileged`]), the process under measurement ([`child`]), the commands ([`bench`], [`demo`], [`pool`]) and
+//! needs rights ([`privileged`]), the process under measurement ([`child`]), the commands ([`bench`], [`device`], [`pool`]) and
 //! what they print ([`report`]). Exit codes: 0 done, 1 something failed or the results disagree, 2 bad input, 130 interrupted.
 //!
 //! It decides nothing about caching, scheduling or devices; those are the layers below.
@@ -11,6 +11,7 @@ mod bad_input;
 mod bench;
 mod checks;
 mod child;
+mod device;
 mod interrupt;
 mod kernel;
 mod kernel_threads;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
         Command::Man { directory } => pages::manual(&directory),
         Command::Cleanup => pages::cleanup(),
         Command::Pool(command) => pool::run(&command),
+        Command::Device(command) => device::run(&command),
         Command::Demo(args) => bench::demo::run(&args),
         Command::Bench(BenchCommand::Micro(args)) => bench::micro::run(&args),
         Command::Bench(BenchCommand::Live(args)) => bench::live::run(&args),

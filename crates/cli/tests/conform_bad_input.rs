@@ -195,6 +195,68 @@ fn stores() {
 }
 
 #[test]
+fn devices() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let serve = |words: &[&str], parts: &[&str]| {
+        // In whatever order they are judged: all else is well.
+        let socket: &[&str] = if words.iter().any(|w| w.starts_with("--socket")) { &[] } else { &["--socket=sock"] };
+        refused_in(directory.path(), &[&["device", "serve"], words, socket].concat(), parts);
+    };
+    serve(&[], &["needs --size"]);
+    serve(&["--size=0"], &["--size", "zero"]);
+    serve(&["--size=6000"], &["no multiple of 4096"]);
+    serve(&["--size=16T"], &["more than a device can have"]);
+    serve(&["--size=9T"], &["memory at once"]);
+    serve(&["--size=1M", "--core=100000"], &["--core 100000", "choose one of"]);
+    serve(&["--size=1M", "--queues=0"], &["--queues"]);
+    // The NAND: a slip, a file that is none, what is wrong in it.
+    serve(&["--size=1M", "--nand=mcl"], &["no NAND profile of that name", "mlc", "slc"]);
+    serve(&["--size=1M", "--nand=./missing.toml"], &["--nand ./missing.toml cannot be read"]);
+    std::fs::write(at("words.toml"), "flash that is fast").unwrap();
+    serve(&["--size=1M", "--nand=./words.toml"], &["--nand ./words.toml"]);
+    std::fs::write(at("keys.toml"), "[geometry]\nchanels = 8\n").unwrap();
+    serve(&["--size=1M", "--nand=./keys.toml"], &["--nand ./keys.toml", "chanels"]);
+    // Places for sockets.
+    std::fs::write(at("file"), "precious").unwrap();
+    symlink("file", at("link")).unwrap();
+    let _taken = std::os::unix::net::UnixListener::bind(at("taken")).unwrap();
+    for option in ["--socket", "--nbd"] {
+        let place = |place: &str, parts: &[&str]| serve(&["--size=1M", &format!("{option}={place}")], parts);
+        place("./file", &[option, "exists and is no socket"]);
+        place("./link", &[option, "symbolic link"]);
+        place("./taken", &[option, "in use"]);
+        place("./no/such/directory", &[option, "No such file"]);
+    }
+    serve(&["--size=1M", "--nbd=0.0.0.0:10809"], &["--nbd", "can be reached from elsewhere"]);
+    serve(&["--size=1M", "--nbd=example.org:10809"], &["--nbd", "no place for an NBD server"]);
+    serve(&["--size=1M", "--nbd=sock"], &["name the same path"]);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let word = format!("--nbd={}", port.local_addr().unwrap());
+    serve(&["--size=1M", &word], &["--nbd", "in use"]);
+    // What keeps the data.
+    serve(&["--data=./missing"], &["--data ./missing does not exist", "--size"]);
+    serve(&["--data=./no/such", "--size=1M"], &["--data ./no/such", "does not exist"]);
+    serve(&["--data=./link"], &["--data", "symbolic link"]);
+    serve(&["--data=."], &["--data", "is a directory"]);
+    serve(&["--data=./file"], &["no whole number of sectors"]);
+    serve(&["--data=./file", "--size=1M"], &["--data ./file has", "make it larger"]);
+    let held = std::fs::File::create(at("held")).unwrap();
+    held.set_len(1 << 20).unwrap();
+    assert!(rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).is_ok());
+    serve(&["--data=./held"], &["--data", "in use by another process"]);
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"precious");
+    let bench = |words: &[&str], parts: &[&str]| refused(&[&["device", "bench", "--quick"], words].concat(), parts);
+    bench(&["--figure=deph"], &["deph", "depth"]);
+    bench(&["--size=1M"], &["--size", "less than 4 MiB"]);
+    bench(&["--dir=nowhere"], &["--dir nowhere is no directory"]);
+    bench(&["--rounds=0"], &["--rounds"]);
+    bench(&["--core=100000"], &["--core 100000"]);
+    bench(&["--nand=./missing.toml"], &["cannot be read"]);
+    bench(&["--plot=plot.png"], &[".svg"]);
+}
+
+#[test]
 fn results() {
     refused(&["bench", "live", "--quick", "--json", "no/such/file.json"], &["--json", "does not exist"]);
     refused(&["bench", "live", "--quick", "--plot", "plot.png"], &[".svg"]);
@@ -318,8 +380,8 @@ fn help_has_examples_and_ends_well() {
             groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
         }
     }
-    // The program, demo, bench and its six, pool and its twelve, cleanup, completions, man.
-    assert_eq!(seen, 25);
+    // The program, demo, bench and its six, pool and its twelve, device and its two, cleanup, completions, man.
+    assert_eq!(seen, 28);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
     assert!(run(directory.path(), &["man", "."]).status.success());

@@ -1,0 +1,149 @@
+//! The command line of `fulgurite device`.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use fulgurite_nbd::NbdAddress;
+
+use super::medium::NandChoice;
+use crate::args::OutputArgs;
+use crate::values;
+
+/// What to do with a device.
+#[derive(Debug, Subcommand)]
+pub enum DeviceCommand {
+    /// Serve a device: other programs attach to its socket, and reach it by loads and stores from then on.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(ServeArgs),
+    /// The evaluation of the DRAM-interface paper, live: protocol, depth, buffer, chunks; beside io_uring and NBD.
+    #[command(after_help = BENCH_EXAMPLES)]
+    Bench(BenchArgs),
+}
+
+/// Of both.
+pub const EXAMPLES: &str = "\
+Examples:
+  fulgurite device serve --socket /run/user/1000/flash.sock --size 8G
+  fulgurite device bench --quick
+  fulgurite device bench --json device.json --plot device.svg";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  # memory behind the firmware: no medium at all
+  fulgurite device serve --socket flash.sock --size 1G
+  # what is flushed survives in a file
+  fulgurite device serve --socket flash.sock --size 8G --data flash.img
+  # also as a block device, for fio, qemu and nbdcopy
+  fulgurite device serve --socket flash.sock --size 8G --nbd nbd.sock
+  fulgurite device serve --socket flash.sock --size 8G --nbd localhost:10809
+
+The socket is its owner's alone (mode 0600). NBD has no password here: a
+socket of its own is its owner's too, a port on loopback is open to every user
+of this machine, and nothing else is accepted.
+
+It runs until Ctrl-C. What was flushed is in --data then, and after kill -9.";
+
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  fulgurite device bench --quick
+  fulgurite device bench --figure interface,depth --rounds 9
+  fulgurite device bench --dir /mnt/nvme --json device.json \\
+    --plot device.svg
+
+Figures, each beside io_uring on a file in --dir, and NBD:
+  interface  what the protocol adds to the copies alone, by chunk, one command
+             at a time, nothing behind the firmware (figures 6 and 7)
+  depth      4 KiB reads a second by commands in flight, without copies; what
+             each takes of the host's core
+  buffer     four requests at a time, by data buffer and chunk (figure 8)
+  chunk      reads and writes by chunk, one and four at a time (figure 9)
+
+Ways: copy is the copies alone, device-bypassed the device with nothing
+behind its firmware, device the device over --nand (none: plain memory), file
+io_uring on a file past the page cache, nbd this machine's NBD server over
+plain memory, through a Unix socket.";
+
+/// `device serve`.
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The Unix socket that programs attach to. It must not exist, or be what a dead server left.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub socket: PathBuf,
+    /// What the flash is: a NAND model by name or from a TOML file, or none (plain memory, or the file alone).
+    #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = NandChoice::parse, value_hint = ValueHint::FilePath)]
+    pub nand: NandChoice,
+    /// Bytes of the device [default: those of --data, where that exists].
+    #[arg(long, value_name = "8G", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// The file or block device that keeps the data; a file that does not exist is made [default: nothing is kept].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub data: Option<PathBuf>,
+    /// Also serve it as a block device over NBD: the path of a socket, or a port on loopback.
+    #[arg(long, value_name = "PATH|localhost:PORT", value_parser = NbdAddress::from_str, value_hint = ValueHint::FilePath)]
+    pub nbd: Option<NbdAddress>,
+    /// The core that the firmware runs on [default: the last one, where there are several].
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+    /// Queue pairs, over all programs that are attached.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub queues: u32,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Figure {
+    /// Figures 6 and 7.
+    Interface,
+    /// Commands in flight.
+    Depth,
+    /// Figure 8.
+    Buffer,
+    /// Figure 9.
+    Chunk,
+}
+
+impl Figure {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Figure::Interface => "interface",
+            Figure::Depth => "depth",
+            Figure::Buffer => "buffer",
+            Figure::Chunk => "chunk",
+        }
+    }
+}
+
+/// `device bench`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What is measured, comma-separated (below).
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        hide_possible_values = true,
+        default_value = "interface,depth,buffer,chunk"
+    )]
+    pub figure: Vec<Figure>,
+    /// What the flash of `device` is: a NAND model by name or from a TOML file, or none (plain memory).
+    #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = NandChoice::parse, value_hint = ValueHint::FilePath)]
+    pub nand: NandChoice,
+    /// Bytes of the device, and of the file beside it [default: 256M; --quick: 64M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Directory for the file beside it, which is removed at the end [default: the temporary directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// The core that the firmware runs on; the host's is the first one [default: the last one].
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+    /// Rounds, in each of which everything is measured once [default: 7; --quick: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+}

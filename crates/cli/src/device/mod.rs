@@ -1,0 +1,22 @@
+//! `fulgurite device`: the storage device of the DRAM interface, served to other programs, and its evaluation.
+//!
+//! [`args`] is its command line, [`medium`] what lies behind its firmware, [`serve`] the process that other programs attach to, [`bench`]
+//! the paper's figures live. The device itself is `fulgurite-device`, its block export `fulgurite-nbd`; nothing here decides anything
+//! about either.
+
+pub mod args;
+mod bench;
+mod medium;
+mod serve;
+
+use anyhow::Result;
+
+use args::DeviceCommand;
+
+/// Runs a command.
+pub fn run(command: &DeviceCommand) -> Result<()> {
+    match command {
+        DeviceCommand::Serve(args) => serve::run(args),
+        DeviceCommand::Bench(args) => bench::run(args),
+    }
+}

@@ -1,0 +1,133 @@
+//! `device serve`: a device in a process of its own, that other programs attach to.
+//!
+//! Everything is judged before anything is created: the NAND file, the socket, the address for NBD, the data file, the core. Then the
+//! medium is opened, the firmware started over it, and last of all the sockets are made: whoever finds one finds a device. It runs
+//! until it is interrupted; then the sockets go first, and the medium last, flushed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Error, Result, ensure};
+use fulgurite_device::{
+    Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Link, Server, ServerConfig, SocketError,
+};
+use fulgurite_flash::{Flash, Op, Request};
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, format_bytes};
+use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
+use fulgurite_sys::{Arena, Backed, Notifier};
+
+use super::args::ServeArgs;
+use super::medium::{self, Plan};
+use crate::bad_input::BadInput;
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::pages;
+
+/// How often the end is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs it.
+pub fn run(args: &ServeArgs) -> Result<()> {
+    let machine = Machine::describe();
+    // Nothing is created before all of this holds.
+    let plan = Plan::of(&args.nand, args.size, args.data.as_deref(), &machine)?;
+    let core = medium::core(args.core)?;
+    free_for_a_socket("--socket", &NbdAddress::Unix(args.socket.clone()))?;
+    if let Some(address) = &args.nbd {
+        free_for_a_socket("--nbd", address)?;
+        if *address == NbdAddress::Unix(args.socket.clone()) {
+            return Err(BadInput("--socket and --nbd name the same path; name two".to_owned()).into());
+        }
+    }
+    let interrupt = Interrupt::catch()?;
+    let medium = plan.open(&interrupt)?;
+    let firmware = FirmwareConfig { keeps_writes: plan.keeps_writes(), ..FirmwareConfig::default() };
+    let config = DeviceConfig { core, firmware, ..DeviceConfig::default() };
+    let device = Arc::new(Device::start(medium.clone(), config)?);
+    let server = ServerConfig { connections_max: args.queues as usize, ..ServerConfig::default() };
+    let server = Server::start(device.clone(), &args.socket, server).map_err(|error| match error {
+        // Somebody was faster than the check.
+        SocketError::InUse { .. } | SocketError::NotASocket { .. } => {
+            Error::new(BadInput(format!("--socket: {error}")))
+        }
+        error => Error::new(error),
+    })?;
+    let nbd = args.nbd.as_ref().map(|address| export(&device, address)).transpose()?;
+
+    let mut lines = format!(
+        "{}: {}, {}, the firmware on {}\n",
+        args.socket.display(),
+        format_bytes(plan.bytes()),
+        medium.describe(),
+        core.map_or("any core".to_owned(), |core| format!("core {core}"))
+    );
+    if let Some(nbd) = &nbd {
+        lines.push_str(&format!("NBD: {}\n", nbd.uri()));
+    }
+    pages::write_stdout(lines.as_bytes())?;
+    while !interrupt.asked() {
+        std::thread::sleep(LOOK);
+        ensure!(!device.has_ended(), "the firmware has ended");
+    }
+    // What comes to an end first is what others reach it by.
+    drop(server);
+    end(&device, nbd, &*medium)
+}
+
+/// Whether a server could listen there; in words, if not.
+fn free_for_a_socket(option: &str, address: &NbdAddress) -> Result<()> {
+    address.check().map_err(|error| BadInput(format!("{option}: {error}")).into())
+}
+
+/// The device as a block device, by a queue pair of its own for each client.
+fn export(device: &Arc<Device>, address: &NbdAddress) -> Result<NbdServer> {
+    let link: Arc<dyn Link> = device.clone();
+    let flash = Arc::new(DeviceFlash::over(link, HostConfig::default()));
+    NbdServer::start(flash, NbdConfig::new(address.clone())).context("the NBD server cannot be started")
+}
+
+/// Sockets, firmware, medium, in this order; and what was done.
+fn end(device: &Arc<Device>, nbd: Option<NbdServer>, medium: &dyn Flash) -> Result<()> {
+    let counters = nbd.map(|server| server.counters());
+    let backend = device.backend();
+    let did = backend.counters();
+    let mut lines = format!(
+        "commands {}, failed {}; sectors read {}, written {}; flushes {}; entries that broke the protocol {}\n",
+        did.commands(),
+        did.failed(),
+        did.sectors_read(),
+        did.sectors_written(),
+        did.flushes(),
+        did.broken()
+    );
+    if let Some(nbd) = counters {
+        lines.push_str(&format!(
+            "NBD: clients {}, turned away {}; commands {}; read {}, written {}; connections ended for breaking the protocol {}, \
+             for silence {}\n",
+            nbd.clients,
+            nbd.refused,
+            nbd.commands,
+            format_bytes(nbd.read_bytes),
+            format_bytes(nbd.written_bytes),
+            nbd.broken,
+            nbd.stalled
+        ));
+    }
+    device.stop();
+    flush(medium).context("the medium could not be flushed at the end")?;
+    pages::write_stdout(lines.as_bytes())
+}
+
+/// Makes all that was written durable.
+fn flush(medium: &dyn Flash) -> Result<()> {
+    let frames = Arc::new(Arena::anonymous(SUBPAGE_BYTES, Backed::BasePages)?);
+    let mut queue = medium.open_queue(frames, 1, Arc::new(Notifier::new()?))?;
+    queue.submit(Request { tag: 0, op: Op::Flush, subpage: SubpageIndex(0), frame: FrameIndex(0) })?;
+    let mut completions = Vec::new();
+    while completions.is_empty() {
+        queue.flush()?;
+        queue.poll(&mut completions);
+        queue.wait(Some(LOOK));
+    }
+    Ok(completions[0].result?)
+}

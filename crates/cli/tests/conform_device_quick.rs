@@ -1,0 +1,169 @@
+//! Goal: `device bench` runs at small sizes to its end, and what it writes is whole; a device that is served as a block device has
+//! what was flushed to it after kill -9, is its owner's alone, and leaves no socket behind when it is asked to end.
+//! Method: run the program in an empty directory; read its JSON and drawing; speak to its NBD socket byte by byte. Nothing that
+//! depends on the machine's speed is compared with a number.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use quick::{bench_and_table, number, rows, whole};
+use serde_json::Value;
+
+#[path = "common/quick.rs"]
+mod quick;
+
+/// A spread's parts are in order, and can be; its median.
+fn spread(of: &Value, key: &str) -> f64 {
+    let (min, median, max) = (number(&of[key], "min"), number(&of[key], "median"), number(&of[key], "max"));
+    assert!(min <= median && median <= max, "{key} of {of}");
+    median
+}
+
+#[test]
+fn the_papers_figures() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["device", "bench", "--rounds", "1", "--size", "8M", "--dir", "."];
+    let (json, drawing, table) = bench_and_table(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    for row in rows {
+        for key in ["us", "bytes_per_s", "chunks_per_s", "host_cpu_ns"] {
+            assert!(spread(row, key) > 0.0, "{key} of {row}");
+        }
+        assert!(number(row, "chunks") > 0.0);
+        // A chunk's time and the throughput say the same.
+        let product = spread(row, "us") * spread(row, "bytes_per_s") / 1e6;
+        assert!((0.99..1.01).contains(&(product / number(row, "chunk_bytes"))), "{row}");
+    }
+    let of = |figure: &str, way: &str| rows.iter().filter(|r| r["figure"] == figure && r["way"] == way).count();
+    for (figure, ways, count) in [
+        ("interface", &["copy", "device-bypassed", "device", "file", "nbd"][..], 8),
+        ("depth", &["device-bypassed", "device", "file", "nbd"], 6),
+        ("buffer", &["device"], 20),
+        ("chunk", &["device", "file", "nbd"], 32),
+    ] {
+        for way in ways {
+            assert_eq!(of(figure, way), count, "{figure} {way}");
+        }
+    }
+    // What is added to the copies is said of the device alone, and the paper's words stand where it says them.
+    let added: Vec<&Value> = rows.iter().filter(|r| !r["overhead_us"].is_null()).collect();
+    assert_eq!(added.len(), 16);
+    assert!(added.iter().all(|r| spread(r, "overhead_share") < 1.0));
+    assert_eq!(rows.iter().filter(|r| !r["paper"].is_null()).count(), 6);
+    assert_eq!(json["setting"]["goals"].as_array().unwrap().len(), 5);
+    for part in ["Protocol: reads", "66.8%", "436 MB/s", "at depth 32", "(at least 1,000,000: "] {
+        assert!(table.contains(part), "no \"{part}\" in {table}");
+    }
+    let left: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| name == "out.json" || name == "out.svg"), "{left:?}");
+}
+
+/// A device that is served in a directory. Killed when dropped.
+struct Served {
+    child: Child,
+    told: BufReader<std::process::ChildStdout>,
+}
+
+impl Served {
+    /// Starts it, and waits until it says that it serves.
+    fn start(directory: &Path, words: &[&str]) -> Served {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+            .args(["device", "serve", "--socket", "dev.sock"])
+            .args(words)
+            .current_dir(directory)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut told = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        told.read_line(&mut line).unwrap();
+        assert!(line.starts_with("dev.sock: "), "{line}");
+        Served { child, told }
+    }
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The end of a command: its error, and the data of a read.
+fn call(stream: &mut UnixStream, command: u16, offset: u64, length: u32, payload: &[u8]) -> (u32, Vec<u8>) {
+    let mut request = 0x2560_9513u32.to_be_bytes().to_vec();
+    request.extend([0, 0]);
+    request.extend(command.to_be_bytes());
+    request.extend(7u64.to_be_bytes());
+    request.extend(offset.to_be_bytes());
+    request.extend(length.to_be_bytes());
+    request.extend(payload);
+    stream.write_all(&request).unwrap();
+    let mut head = [0; 16];
+    stream.read_exact(&mut head).unwrap();
+    assert_eq!(head[..4], 0x6744_6698u32.to_be_bytes());
+    let error = u32::from_be_bytes(head[4..8].try_into().unwrap());
+    let mut data = vec![0; if command == 0 && error == 0 { length as usize } else { 0 }];
+    stream.read_exact(&mut data).unwrap();
+    (error, data)
+}
+
+/// Connects to the export; its size.
+fn connect(path: &Path) -> (UnixStream, u64) {
+    let mut stream = UnixStream::connect(path).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    assert!(greeting.starts_with(b"NBDMAGICIHAVEOPT"));
+    stream.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    let mut export = [0; 10];
+    stream.read_exact(&mut export).unwrap();
+    (stream, u64::from_be_bytes(export[..8].try_into().unwrap()))
+}
+
+#[test]
+fn what_was_flushed_survives_the_device() {
+    let directory = tempfile::tempdir().unwrap();
+    let nbd = directory.path().join("nbd.sock");
+    let words = ["--size", "4M", "--data", "data.img", "--nbd", "nbd.sock"];
+    let (read, write, flush) = (0, 1, 3);
+    let mut expected = vec![0u8; 4 << 20];
+    for round in 0..3u8 {
+        // After kill -9 its sockets are still there, and no obstacle.
+        let mut served = Served::start(directory.path(), if round == 0 { &words } else { &words[2..] });
+        let mut line = String::new();
+        served.told.read_line(&mut line).unwrap();
+        assert_eq!(line, "NBD: nbd+unix:///fulgurite?socket=nbd.sock\n");
+        assert_eq!(std::fs::metadata(&nbd).unwrap().permissions().mode() & 0o777, 0o600);
+        let (mut stream, bytes) = connect(&nbd);
+        assert_eq!(bytes, 4 << 20);
+        assert_eq!(call(&mut stream, read, 0, 4 << 20, b""), (0, expected.clone()));
+        let at = 1000 + usize::from(round) * 777_777;
+        let data = vec![round + 1; 100_000];
+        assert_eq!(call(&mut stream, write, at as u64, 100_000, &data).0, 0);
+        assert_eq!(call(&mut stream, flush, 0, 0, b"").0, 0);
+        expected[at..at + 100_000].copy_from_slice(&data);
+        if round < 2 {
+            served.signal(rustix::process::Signal::KILL);
+            served.child.wait().unwrap();
+            continue;
+        }
+        // Asked to end, it says what it has done, and takes its sockets along.
+        served.signal(rustix::process::Signal::INT);
+        let mut rest = String::new();
+        served.told.read_to_string(&mut rest).unwrap();
+        assert!(served.child.wait().unwrap().success());
+        assert!(rest.contains("flushes 1;") && rest.contains("NBD: clients 1"), "{rest}");
+    }
+    assert_eq!(std::fs::read(directory.path().join("data.img")).unwrap(), expected);
+    let left: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["data.img"]);
+}

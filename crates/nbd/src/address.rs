@@ -1,0 +1,229 @@
+//! Where a server listens: a Unix socket of its owner's, or a port on loopback.
+//!
+//! NBD as it is spoken here has no password and no encryption, so nothing that another machine can reach is accepted. A Unix socket is
+//! created with mode 0600 (it is never more than that, not even for a moment) and both ends must belong to one user; a port on
+//! loopback is open to every user of this machine. Invariant: nothing of somebody else's is ever removed or replaced; a socket
+//! that a dead server left behind is.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::NbdError;
+use crate::stream::Stream;
+
+/// Where a server listens.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NbdAddress {
+    /// A Unix socket, by its path.
+    Unix(PathBuf),
+    /// A TCP port; the address must be one of loopback's. Port 0 lets the kernel choose.
+    Tcp(SocketAddr),
+}
+
+impl fmt::Display for NbdAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NbdAddress::Unix(path) => write!(f, "{}", path.display()),
+            NbdAddress::Tcp(address) => write!(f, "{address}"),
+        }
+    }
+}
+
+impl FromStr for NbdAddress {
+    type Err = NbdError;
+    /// `127.0.0.1:10809`, `[::1]:10809`, `localhost:10809`, or else the path of a socket.
+    fn from_str(text: &str) -> Result<NbdAddress, NbdError> {
+        let malformed = || NbdError::Address { text: text.to_owned() };
+        if text.is_empty() {
+            return Err(malformed());
+        }
+        let address = match text.strip_prefix("localhost:") {
+            Some(port) => Some(SocketAddr::from(([127, 0, 0, 1], port.parse().map_err(|_| malformed())?))),
+            None => text.parse::<SocketAddr>().ok(),
+        };
+        match address {
+            Some(address) => loopback(address).map(NbdAddress::Tcp),
+            // A name with a port would need a resolver, and could be any machine.
+            None if !text.contains('/') && text.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok()) => {
+                Err(malformed())
+            }
+            None => Ok(NbdAddress::Unix(text.into())),
+        }
+    }
+}
+
+fn loopback(address: SocketAddr) -> Result<SocketAddr, NbdError> {
+    if address.ip().is_loopback() { Ok(address) } else { Err(NbdError::NotLoopback { address }) }
+}
+
+impl NbdAddress {
+    /// Whether a server could listen here, as far as that can be told without creating anything.
+    ///
+    /// # Errors
+    /// [`NbdError`]: in use, a symbolic link, something that is no socket, no such directory, not loopback.
+    pub fn check(&self) -> Result<(), NbdError> {
+        match self {
+            NbdAddress::Unix(path) => stale(path).map(|_| ()),
+            NbdAddress::Tcp(address) => {
+                // Binding a port creates nothing that stays.
+                TcpListener::bind(loopback(*address)?).map(drop).map_err(|e| self.failed(e))
+            }
+        }
+    }
+    fn failed(&self, source: io::Error) -> NbdError {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => NbdError::InUse { address: self.to_string() },
+            _ => NbdError::Listen { address: self.to_string(), source },
+        }
+    }
+    pub(crate) fn listen(&self) -> Result<Listener, NbdError> {
+        let failed = |source: io::Error| self.failed(source);
+        match self {
+            NbdAddress::Tcp(address) => {
+                let listener = TcpListener::bind(loopback(*address)?).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                Ok(Listener::Tcp(listener))
+            }
+            NbdAddress::Unix(path) => {
+                if stale(path)? {
+                    fs::remove_file(path).map_err(failed)?;
+                }
+                let socket = bound(path).map_err(|e| failed(e.into()))?;
+                let listener = UnixListener::from(socket);
+                listener.set_nonblocking(true).map_err(failed)?;
+                let of = fs::symlink_metadata(path).map_err(failed)?;
+                Ok(Listener::Unix { listener, path: path.clone(), identity: (of.dev(), of.ino()) })
+            }
+        }
+    }
+}
+
+/// A listening socket at `path`, for its owner only: the mode of the socket before `bind` is that of the file that `bind`
+/// creates (unix(7) leaves it open; Linux has done so since 2.6, see `unix_bind`), less the umask.
+fn bound(path: &Path) -> rustix::io::Result<OwnedFd> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, 64)?;
+    Ok(socket)
+}
+
+/// Whether a dead server's socket is in the way, which may be removed.
+fn stale(path: &Path) -> Result<bool, NbdError> {
+    let address = || path.display().to_string();
+    let failed = |source| NbdError::Listen { address: address(), source };
+    SocketAddrUnix::new(path).map_err(|e| failed(e.into()))?;
+    let found = match fs::symlink_metadata(path) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            return match fs::metadata(parent) {
+                Ok(of) if of.is_dir() => Ok(false),
+                Ok(_) => Err(failed(io::ErrorKind::NotADirectory.into())),
+                Err(error) => Err(failed(error)),
+            };
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    if found.is_symlink() {
+        return Err(NbdError::Symlink { path: path.into() });
+    }
+    if !found.file_type().is_socket() {
+        return Err(NbdError::NotASocket { path: path.into() });
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() {
+        return Err(NbdError::Foreign { path: path.into(), uid: found.uid() });
+    }
+    match UnixStream::connect(path) {
+        // Nobody listens.
+        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        _ => Err(NbdError::InUse { address: address() }),
+    }
+}
+
+/// A listening socket. Dropping it removes its path, unless that is somebody else's by now.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Unix { listener: UnixListener, path: PathBuf, identity: (u64, u64) },
+    Tcp(TcpListener),
+}
+
+impl Listener {
+    /// The next client; `PermissionDenied` for another user's.
+    pub(crate) fn accept(&self) -> io::Result<Stream> {
+        match self {
+            Listener::Unix { listener, .. } => {
+                let (stream, _) = listener.accept()?;
+                let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+                if peer != rustix::process::geteuid() && !peer.is_root() {
+                    return Err(io::ErrorKind::PermissionDenied.into());
+                }
+                Ok(Stream::Unix(stream))
+            }
+            Listener::Tcp(listener) => {
+                let (stream, _): (TcpStream, _) = listener.accept()?;
+                // Replies go out whole; waiting for more would only delay them.
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+        }
+    }
+    /// Where it listens; for port 0, the port that it got.
+    pub(crate) fn address(&self) -> io::Result<NbdAddress> {
+        Ok(match self {
+            Listener::Unix { path, .. } => NbdAddress::Unix(path.clone()),
+            Listener::Tcp(listener) => NbdAddress::Tcp(listener.local_addr()?),
+        })
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Listener::Unix { listener, .. } => listener.as_fd(),
+            Listener::Tcp(listener) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix { path, identity, .. } = self
+            && fs::symlink_metadata(&*path).is_ok_and(|of| (of.dev(), of.ino()) == *identity)
+        {
+            // Who has removed it meanwhile was asked to by somebody.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_told_from_paths() {
+        let tcp = |s: &str| NbdAddress::Tcp(s.parse().unwrap());
+        assert_eq!("127.0.0.1:10809".parse::<NbdAddress>().unwrap(), tcp("127.0.0.1:10809"));
+        assert_eq!("localhost:7".parse::<NbdAddress>().unwrap(), tcp("127.0.0.1:7"));
+        assert_eq!("[::1]:7".parse::<NbdAddress>().unwrap(), tcp("[::1]:7"));
+        for path in ["/run/x.sock", "x.sock", "./10.0.0.1:7"] {
+            assert_eq!(path.parse::<NbdAddress>().unwrap(), NbdAddress::Unix(path.into()));
+        }
+        for wrong in ["", "example.org:10809", "localhost:", "localhost:99999"] {
+            assert!(matches!(wrong.parse::<NbdAddress>(), Err(NbdError::Address { .. })), "{wrong}");
+        }
+        for far in ["0.0.0.0:10809", "10.0.0.1:1", "[::]:10809"] {
+            assert!(matches!(far.parse::<NbdAddress>(), Err(NbdError::NotLoopback { .. })), "{far}");
+        }
+    }
+}
