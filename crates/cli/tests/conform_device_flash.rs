@@ -11,8 +11,7 @@ use quick::{bench_and_table, number, rows, whole};
 #[path = "common/quick.rs"]
 mod quick;
 
-const SMALL: [&str; 10] =
-    ["--data", "48M", "--dram", "8M", "--rounds", "2", "--round-time", "20ms", "--planes", "16"];
+const SMALL: [&str; 10] = ["--data", "48M", "--dram", "8M", "--rounds", "2", "--round-time", "20ms", "--planes", "16"];
 
 fn live<'w>(flash: &'w str, more: &[&'w str]) -> Vec<&'w str> {
     [&["bench", "live", "--flash", flash], &SMALL[..], more].concat()

@@ -128,6 +128,19 @@ impl NandFlash {
         };
         Ok(NandFlash { inner, shared: Arc::new(shared), extent_pages, subpages })
     }
+    /// The same of a device that is opened again: all of `inner` counts as written, so that reads take their time, and what is written
+    /// next begins its extent anew. Wear begins with the model.
+    ///
+    /// # Errors
+    /// As [`NandFlash::new`].
+    pub fn reopened(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
+        let flash = NandFlash::new(inner, profile, config)?;
+        {
+            let fil = &mut lock(&flash.shared.model).fil;
+            (0..fil.extents()).try_for_each(|extent| fil.assume_written(extent, fil.extent_pages()))?;
+        }
+        Ok(flash)
+    }
     /// Flash pages of an extent, which a store over it must have as well.
     #[must_use]
     pub fn extent_pages(&self) -> u32 {

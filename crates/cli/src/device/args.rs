@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use fulgurite_nbd::NbdAddress;
 
-use super::medium::NandChoice;
+use super::medium::Below;
 use crate::args::OutputArgs;
 use crate::values;
 
@@ -71,8 +71,8 @@ pub struct ServeArgs {
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
     /// What the flash is: a NAND model by name or from a TOML file, or none (plain memory, or the file alone).
-    #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = NandChoice::parse, value_hint = ValueHint::FilePath)]
-    pub nand: NandChoice,
+    #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
+    pub nand: Below,
     /// Bytes of the device [default: those of --data, where that exists].
     #[arg(long, value_name = "8G", value_parser = values::bytes)]
     pub size: Option<u64>,
@@ -132,8 +132,8 @@ pub struct BenchArgs {
     )]
     pub figure: Vec<Figure>,
     /// What the flash of `device` is: a NAND model by name or from a TOML file, or none (plain memory).
-    #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = NandChoice::parse, value_hint = ValueHint::FilePath)]
-    pub nand: NandChoice,
+    #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
+    pub nand: Below,
     /// Bytes of the device, and of the file beside it [default: 256M; --quick: 64M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,

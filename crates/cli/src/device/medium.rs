@@ -6,85 +6,93 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use anyhow::Result;
-use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, MemoryFlash};
+use fulgurite_device::{Device, DeviceConfig};
+use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, Layered, MemoryFlash, NandFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_nand::Profile;
+use fulgurite_nand::{Fil, FilConfig, Profile};
+use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::affinity;
 
 use crate::bad_input::bad_input;
 use crate::checks;
+use crate::child;
+use crate::child::protocol::NandSpec;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
+use crate::pool::create::random_id;
 use crate::pool::open::open_error;
 use crate::progress;
+use crate::values::{self, NandChoice};
 
-/// Which NAND.
+/// What is below the firmware.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum NandChoice {
-    /// No model: the data alone.
-    None,
-    /// One that is built in.
-    Named(String),
-    /// One in a file.
-    File(PathBuf),
+pub enum Below {
+    /// The data alone.
+    Nothing,
+    /// The store, over a model of NAND.
+    Nand(NandChoice),
 }
 
-impl NandChoice {
+impl Below {
     /// Reads one: `none`, the name of a profile, or else a path.
-    pub fn parse(text: &str) -> Result<NandChoice, String> {
-        if text == "none" {
-            return Ok(NandChoice::None);
-        }
-        if Profile::built_in_names().any(|name| name == text) {
-            return Ok(NandChoice::Named(text.to_owned()));
-        }
-        // A bare word that is no file is a slip in a name.
-        if !text.contains(['/', '.']) && !Path::new(text).exists() {
-            let names: Vec<&str> = Profile::built_in_names().chain(["none"]).collect();
-            return Err(format!(
-                "there is no NAND profile of that name; there are {}, or write the path of a TOML file",
-                names.join(", ")
-            ));
-        }
-        Ok(NandChoice::File(text.into()))
-    }
-    /// The profile, checked.
-    ///
-    /// # Errors
-    /// `BadInput` for a file that cannot be read, or is no device: the message names the key.
-    pub fn profile(&self) -> Result<Option<Profile>> {
-        let profile = match self {
-            NandChoice::None => return Ok(None),
-            NandChoice::Named(name) => Profile::built_in(name),
-            NandChoice::File(path) => match std::fs::read_to_string(path) {
-                Ok(text) => Profile::parse(&text),
-                Err(e) => bad_input!("--nand {} cannot be read: {e}", path.display()),
-            },
-        };
-        match profile {
-            Ok(profile) => Ok(Some(profile)),
-            Err(e) => bad_input!("--nand {self}: {e}"),
-        }
+    pub fn parse(text: &str) -> Result<Below, String> {
+        if text == "none" { Ok(Below::Nothing) } else { values::nand(text).map(Below::Nand) }
     }
 }
 
-impl std::fmt::Display for NandChoice {
+impl std::fmt::Display for Below {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            NandChoice::None => f.write_str("none"),
-            NandChoice::Named(name) => f.write_str(name),
-            NandChoice::File(path) => path.display().fmt(f),
+            Below::Nothing => f.write_str("none"),
+            Below::Nand(nand) => nand.fmt(f),
         }
     }
 }
+
+impl Medium {
+    /// Starts a device over it.
+    ///
+    /// # Errors
+    /// [`Device::start`]'s.
+    pub fn start(self, config: DeviceConfig) -> Result<Arc<Device>> {
+        Ok(Arc::new(match self {
+            Medium::Flat(flash) => Device::start(flash, config)?,
+            Medium::Store(store, _) => Device::start_store(*store, config)?,
+        }))
+    }
+    /// The NAND, if that is what is below.
+    pub fn nand(&self) -> Option<Arc<NandFlash>> {
+        match self {
+            Medium::Flat(_) => None,
+            Medium::Store(_, nand) => Some(nand.clone()),
+        }
+    }
+}
+
+/// What a device is made of.
+pub enum Medium {
+    /// This alone: its sectors are the medium's.
+    Flat(Arc<dyn Flash>),
+    /// A store over NAND.
+    Store(Box<Layered<Pool>>, Arc<NandFlash>),
+}
+
+/// Planes of a built-in profile: as many as the emulated device has.
+const PLANES: u32 = 256;
+/// Flash pages of the NAND for each of the device, in quarters: the store needs room to move things in.
+const QUARTERS: u64 = 5;
+/// And so many more.
+const PAGES_MORE: u64 = 1 << 14;
 
 /// What is to be opened.
 #[derive(Debug)]
 pub struct Plan {
     bytes: u64,
     data: Option<(PathBuf, FileMode)>,
+    nand: Option<(Profile, FilConfig)>,
 }
 
 impl Plan {
@@ -92,8 +100,11 @@ impl Plan {
     ///
     /// # Errors
     /// `BadInput`.
-    pub fn of(nand: &NandChoice, size: Option<u64>, data: Option<&Path>, machine: &Machine) -> Result<Plan> {
-        let profile = nand.profile()?;
+    pub fn of(below: &Below, size: Option<u64>, data: Option<&Path>, machine: &Machine) -> Result<Plan> {
+        let profile = match below {
+            Below::Nothing => None,
+            Below::Nand(nand) => Some((nand, checks::nand_profile(nand)?)),
+        };
         if let Some(size) = size {
             if !size.is_multiple_of(SUBPAGE_BYTES as u64) {
                 bad_input!("--size {size} is no multiple of 4096; choose for example 8G");
@@ -102,9 +113,8 @@ impl Plan {
                 bad_input!("--size {} is more than a device can have; choose less than 16T", format_bytes(size));
             }
         }
-        // The place of the model in real time: its geometry decides what `data` must be, and `open` makes it the medium.
-        if profile.is_some() {
-            bad_input!("--nand {nand}: a NAND model cannot be served in real time by this build; use --nand none");
+        if let Some((nand, profile)) = profile {
+            return Plan::of_nand(nand, profile, size, data, machine);
         }
         let (bytes, data) = match (data, size) {
             (None, None) => bad_input!("a device without --data needs --size; write for example --size 8G"),
@@ -117,7 +127,42 @@ impl Plan {
                 (bytes, Some((path.to_owned(), mode)))
             }
         };
-        Ok(Plan { bytes, data })
+        Ok(Plan { bytes, data, nand: None })
+    }
+    /// The same of a store over NAND: its geometry decides what `data` must be.
+    fn of_nand(
+        nand: &NandChoice,
+        profile: String,
+        size: Option<u64>,
+        data: Option<&Path>,
+        machine: &Machine,
+    ) -> Result<Plan> {
+        let Some(bytes) = size else { bad_input!("a device over NAND needs --size; write for example --size 8G") };
+        let pages = bytes / SUBPAGE_BYTES as u64 * QUARTERS / 4 + PAGES_MORE;
+        let Ok(pages) = u32::try_from(pages) else {
+            bad_input!("--size {} is more than a device over NAND can have; choose less than 12T", format_bytes(bytes))
+        };
+        let planes = matches!(nand, NandChoice::BuiltIn(_)).then_some(PLANES);
+        let fitted = child::nand::fitted(&NandSpec { storage: PathBuf::new(), profile, planes }, pages, None);
+        let (profile, config) = match fitted {
+            Ok(fitted) => fitted,
+            Err(error) => bad_input!("--nand {nand}: {error}"),
+        };
+        let fil = Fil::new(profile, config)?;
+        geometry(bytes, &fil)?;
+        let flash_bytes = u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64;
+        let data = match data {
+            None => {
+                checks::memory(flash_bytes, bytes, machine)?;
+                None
+            }
+            Some(path) => {
+                let (found, mode) = file(path, Some(flash_bytes))?;
+                debug_assert_eq!(found, flash_bytes);
+                Some((path.to_owned(), mode))
+            }
+        };
+        Ok(Plan { bytes, data, nand: Some((profile, config)) })
     }
     /// Bytes of the device.
     pub fn bytes(&self) -> u64 {
@@ -127,13 +172,48 @@ impl Plan {
     pub fn keeps_writes(&self) -> bool {
         self.data.is_some()
     }
-    /// Opens it; makes the file first, if there is none.
+    /// Opens it; makes the file first, if there is none, and the store.
     ///
     /// # Errors
-    /// The medium's.
-    pub fn open(&self, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
+    /// The medium's; `BadInput` where the file holds another device.
+    pub fn open(&self, interrupt: &Interrupt) -> Result<Medium> {
+        let Some((profile, config)) = self.nand else { return Ok(Medium::Flat(self.flat(self.bytes, interrupt)?)) };
+        let fil = Fil::new(profile, config)?;
+        let geometry = geometry(self.bytes, &fil)?;
+        let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64, interrupt)?;
+        let old = matches!(&self.data, Some((_, FileMode::Existing { .. })));
+        let nand =
+            if old { NandFlash::reopened(cells, profile, config)? } else { NandFlash::new(cells, profile, config)? };
+        let nand = Arc::new(nand);
+        let below: Arc<dyn Flash> = nand.clone();
+        if !old {
+            let id = random_id()?;
+            let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+            Pool::format(&below, geometry, id, made)?;
+        }
+        let store = match Pool::open(below, StoreConfig::default()) {
+            Ok((store, _)) => store,
+            Err(error) if old => bad_input!(
+                "--data holds no device over NAND that can be used: {error}; name another path, and one is made there"
+            ),
+            Err(error) => return Err(error.into()),
+        };
+        let (found, asked) = (store.geometry(), geometry);
+        if (found.extent_pages, found.subpages) != (asked.extent_pages, asked.subpages) {
+            bad_input!(
+                "--data holds a device of {} with extents of {}, and {} with extents of {} are asked for; use the --size and \
+                 --nand that it was made with, or name another path",
+                format_bytes(u64::from(found.subpages) << 12),
+                format_bytes(u64::from(found.extent_pages) << 12),
+                format_bytes(u64::from(asked.subpages) << 12),
+                format_bytes(u64::from(asked.extent_pages) << 12)
+            );
+        }
+        Ok(Medium::Store(Box::new(store.into_flash()), nand))
+    }
+    fn flat(&self, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
         let Some((path, mode)) = &self.data else {
-            return Ok(Arc::new(MemoryFlash::new((self.bytes / SUBPAGE_BYTES as u64) as u32)?));
+            return Ok(Arc::new(MemoryFlash::new((bytes / SUBPAGE_BYTES as u64) as u32)?));
         };
         let config = FileConfig { mode: *mode, ..FileConfig::existing(path) };
         let bar = progress::share(&format!("writing {}", path.display()));
@@ -143,6 +223,15 @@ impl Plan {
         });
         bar.finish_and_clear();
         Ok(Arc::new(flash.map_err(open_error)?))
+    }
+}
+
+/// The store of a device of so many bytes.
+fn geometry(bytes: u64, fil: &Fil) -> Result<Geometry> {
+    let subpages = (bytes / SUBPAGE_BYTES as u64) as u32;
+    match Geometry::new(fil.flash_pages(), fil.extent_pages(), Some(subpages)) {
+        Ok(geometry) => Ok(geometry),
+        Err(error) => bad_input!("--size {} over this NAND: {error}", format_bytes(bytes)),
     }
 }
 

@@ -11,7 +11,7 @@ use anyhow::{Context, Error, Result, ensure};
 use fulgurite_device::{
     Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Link, Server, ServerConfig, SocketError,
 };
-use fulgurite_flash::{Flash, Op, Request};
+use fulgurite_flash::{Flash, NandFlash, Op, Request};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
 use fulgurite_sys::{Arena, Backed, Notifier};
@@ -19,6 +19,7 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 use super::args::ServeArgs;
 use super::medium::{self, Plan};
 use crate::bad_input::BadInput;
+use crate::child::nand::NandCounts;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::pages;
@@ -43,7 +44,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let medium = plan.open(&interrupt)?;
     let firmware = FirmwareConfig { keeps_writes: plan.keeps_writes(), ..FirmwareConfig::default() };
     let config = DeviceConfig { core, firmware, ..DeviceConfig::default() };
-    let device = Arc::new(Device::start(medium.clone(), config)?);
+    let nand = medium.nand();
+    let device = medium.start(config)?;
+    let medium = device.flash().clone();
     let server = ServerConfig { connections_max: args.queues as usize, ..ServerConfig::default() };
     let server = Server::start(device.clone(), &args.socket, server).map_err(|error| match error {
         // Somebody was faster than the check.
@@ -71,7 +74,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     // What comes to an end first is what others reach it by.
     drop(server);
-    end(&device, nbd, &*medium)
+    end(&device, nbd, &*medium, nand.as_deref())
 }
 
 /// Whether a server could listen there; in words, if not.
@@ -87,7 +90,7 @@ fn export(device: &Arc<Device>, address: &NbdAddress) -> Result<NbdServer> {
 }
 
 /// Sockets, firmware, medium, in this order; and what was done.
-fn end(device: &Arc<Device>, nbd: Option<NbdServer>, medium: &dyn Flash) -> Result<()> {
+fn end(device: &Arc<Device>, nbd: Option<NbdServer>, medium: &dyn Flash, nand: Option<&NandFlash>) -> Result<()> {
     let counters = nbd.map(|server| server.counters());
     let backend = device.backend();
     let did = backend.counters();
@@ -112,6 +115,9 @@ fn end(device: &Arc<Device>, nbd: Option<NbdServer>, medium: &dyn Flash) -> Resu
             nbd.broken,
             nbd.stalled
         ));
+    }
+    if let Some(nand) = nand {
+        lines.push_str(&format!("NAND: {}\n", NandCounts::of(&nand.report()).sentence()));
     }
     device.stop();
     flush(medium).context("the medium could not be flushed at the end")?;

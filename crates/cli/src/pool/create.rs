@@ -120,7 +120,7 @@ fn overwrite(file: &DirectFile, path: &Path, bytes: u64, interrupt: &Interrupt) 
 }
 
 /// An identity that no other pool has.
-pub(super) fn random_id() -> Result<PoolId> {
+pub fn random_id() -> Result<PoolId> {
     let mut id = PoolId::default();
     let random = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id.0));
     random.context("no random numbers can be had from /dev/urandom")?;

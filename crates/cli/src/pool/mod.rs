@@ -8,7 +8,7 @@ mod add_member;
 pub mod args;
 mod change;
 mod check;
-mod create;
+pub mod create;
 mod flat;
 mod info;
 mod maps;

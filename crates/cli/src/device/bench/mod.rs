@@ -27,6 +27,7 @@ use crate::bad_input::bad_input;
 use crate::checks;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
+use crate::pool::mover::Mover;
 use crate::progress;
 use crate::report::charts::stack;
 use crate::report::rows::Spread;
@@ -225,10 +226,21 @@ impl Rig {
             let config = DeviceConfig { core: device_core, spin: SPIN, firmware };
             Ok(Arc::new(DeviceFlash::start(flash, config, HostConfig { copies, ..HostConfig::default() })?))
         };
+        let config = DeviceConfig { core: device_core, spin: SPIN, ..DeviceConfig::default() };
         let medium = plan.open(interrupt)?;
-        let about = format!("{}; the file: {}", medium.describe(), file.describe());
+        let stored = medium.nand().is_some();
+        let medium = medium.start(config)?;
+        let about = format!("{}; the file: {}", medium.flash().describe(), file.describe());
+        if stored {
+            // What was never written is not read from NAND.
+            let mut rest = 0..sectors;
+            Mover::new(&**medium.flash())?.write(|page| {
+                page.fill(1);
+                Ok(rest.next())
+            })?;
+        }
         let nothing = device(Arc::new(MemoryFlash::new(sectors)?), true, false)?;
-        let over_medium = device(medium, false, false)?;
+        let over_medium = Arc::new(DeviceFlash::on(medium, HostConfig::default()));
         let socket = files.path().join("nbd");
         let mut config = NbdConfig::new(NbdAddress::Unix(socket.clone()));
         config.depth = 256;
@@ -337,7 +349,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "optimised": !cfg!(debug_assertions),
     });
     let command = report::command_line();
-    report::write_json(&args.output, &Report { machine: &machine, command, setting, interrupted, rows: &rows })?;
+    report::write_json(
+        &args.output,
+        &Report { machine: &machine, command, setting, interrupted, failed: &[], rows: &rows },
+    )?;
     report::write_plot(&args.output, || stack(&shown::drawings(&rows)))?;
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }
