@@ -211,12 +211,16 @@ fn devices() {
     serve(&["--size=1M", "--core=100000"], &["--core 100000", "choose one of"]);
     serve(&["--size=1M", "--queues=0"], &["--queues"]);
     // The NAND: a slip, a file that is none, what is wrong in it.
-    serve(&["--size=1M", "--nand=mcl"], &["no NAND profile of that name", "mlc", "slc"]);
-    serve(&["--size=1M", "--nand=./missing.toml"], &["--nand ./missing.toml cannot be read"]);
+    serve(&["--size=1M", "--nand=mcl"], &["no such file or profile", "mlc"]);
+    serve(&["--size=1M", "--nand=./missing.toml"], &["./missing.toml cannot be read"]);
     std::fs::write(at("words.toml"), "flash that is fast").unwrap();
-    serve(&["--size=1M", "--nand=./words.toml"], &["--nand ./words.toml"]);
+    serve(&["--size=1M", "--nand=./words.toml"], &["./words.toml"]);
     std::fs::write(at("keys.toml"), "[geometry]\nchanels = 8\n").unwrap();
-    serve(&["--size=1M", "--nand=./keys.toml"], &["--nand ./keys.toml", "chanels"]);
+    serve(&["--size=1M", "--nand=./keys.toml"], &["./keys.toml", "chanels"]);
+    serve(&["--nand=slc"], &["needs --size"]);
+    std::fs::File::create(at("other")).unwrap().set_len(1 << 30).unwrap();
+    serve(&["--nand=slc", "--size=4M", "--data=./other"], &["--data", "holds no device over NAND"]);
+    serve(&["--nand=slc", "--size=4G", "--data=./other"], &["--data ./other has", "make it larger"]);
     // Places for sockets.
     std::fs::write(at("file"), "precious").unwrap();
     symlink("file", at("link")).unwrap();

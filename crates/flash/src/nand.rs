@@ -153,6 +153,27 @@ impl NandFlash {
         let fil = &model.fil;
         NandReport { fil: *fil.counters(), nand: *fil.nand().counters(), model_bytes: fil.bytes() }
     }
+    /// A queue over one of the medium within.
+    fn queue(&self, inner: Box<dyn Queue>, depth: usize) -> Box<dyn Queue> {
+        let there = Arc::new(AtomicBool::new(false));
+        let mut model = lock(&self.shared.model);
+        let port = model.ended.len() as u32;
+        model.ended.push(Some((Vec::with_capacity(depth), there.clone())));
+        Box::new(NandQueue {
+            shared: self.shared.clone(),
+            subpages: self.subpages,
+            inner,
+            port,
+            there,
+            slots: Slots::new(depth),
+            halves: vec![Half::Neither; depth].into(),
+            batch: Vec::with_capacity(depth),
+            given: Vec::with_capacity(depth),
+            arrived: Vec::with_capacity(depth),
+            ended: Vec::with_capacity(depth),
+            own_work: false,
+        })
+    }
 }
 
 impl Flash for NandFlash {
@@ -175,25 +196,16 @@ impl Flash for NandFlash {
     }
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        let inner = self.inner.open_queue(frames, depth, wake)?;
-        let there = Arc::new(AtomicBool::new(false));
-        let mut model = lock(&self.shared.model);
-        let port = model.ended.len() as u32;
-        model.ended.push(Some((Vec::with_capacity(depth), there.clone())));
-        Ok(Box::new(NandQueue {
-            shared: self.shared.clone(),
-            subpages: self.subpages,
-            inner,
-            port,
-            there,
-            slots: Slots::new(depth),
-            halves: vec![Half::Neither; depth].into(),
-            batch: Vec::with_capacity(depth),
-            given: Vec::with_capacity(depth),
-            arrived: Vec::with_capacity(depth),
-            ended: Vec::with_capacity(depth),
-            own_work: false,
-        }))
+        Ok(self.queue(self.inner.open_queue(frames, depth, wake)?, depth))
+    }
+    fn open_queue_for_any_thread(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        check_depth(depth)?;
+        Ok(self.queue(self.inner.open_queue_for_any_thread(frames, depth, wake)?, depth))
     }
     fn gathers(&self) -> usize {
         let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
