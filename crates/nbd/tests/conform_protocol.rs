@@ -1,6 +1,6 @@
-//! *Goal:* the server speaks fixed newstyle NBD as `doc/proto.md` has it: the handshake, what the export says it can do, each command
+//! Goal: the server speaks fixed newstyle NBD as `doc/proto.md` has it: the handshake, what the export says it can do, each command
 //! and its errors.
-//! *Method:* a client that sends the bytes of the document and compares what comes back byte by byte, over plain memory.
+//! Method: a client that sends the bytes of the document and compares what comes back byte by byte, over plain memory.
 
 mod common;
 

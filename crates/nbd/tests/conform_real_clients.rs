@@ -1,5 +1,5 @@
-//! *Goal:* the clients that people have can use the server: libnbd's `nbdinfo` and `nbdcopy`, and qemu's `qemu-io` and `qemu-img`.
-//! *Method:* each is run against a server over a Unix socket; what it wrote is compared with the medium, what it read with what was
+//! Goal: the clients that people have can use the server: libnbd's `nbdinfo` and `nbdcopy`, and qemu's `qemu-io` and `qemu-img`.
+//! Method: each is run against a server over a Unix socket; what it wrote is compared with the medium, what it read with what was
 //! written. Where a client is not installed, the test says so and ends.
 
 mod common;

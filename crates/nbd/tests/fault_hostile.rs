@@ -1,6 +1,6 @@
-//! *Goal:* whatever a client sends, and wherever it stops, the server answers with an error or hangs up; it never crashes, never
+//! Goal: whatever a client sends, and wherever it stops, the server answers with an error or hangs up; it never crashes, never
 //! keeps more memory than was decided, writes nothing of a command that did not come whole, and serves others meanwhile.
-//! *Method:* each way to break the protocol by hand; then sessions that are right, with random bytes changed, cut out, repeated or
+//! Method: each way to break the protocol by hand; then sessions that are right, with random bytes changed, cut out, repeated or
 //! left off (seeds are printed), each followed by an honest client.
 
 mod common;
