@@ -340,6 +340,11 @@ fn serve(
     for server in servers {
         // Its number is compared with nobody's: see `Row::work_hash`.
         let config = server.running.way.config;
+        session.ran(&mut server.running)?;
+        if session.in_device(config) {
+            // What is in a device is read whole, to be looked at.
+            session.lift(&server.running)?;
+        }
         let _invariant = server.running.child.check().with_context(|| config.name())?;
         server.checked = true;
     }

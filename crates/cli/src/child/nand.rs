@@ -112,16 +112,20 @@ impl NandCounts {
 pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
     let profile = Profile::parse(&spec.profile)?;
     let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
-    let Some(planes) = spec.planes else { return divided(profile, pages, extent_pages) };
-    let mut last = None;
-    for sixteenths in SIXTEENTHS {
-        let scaled = profile.scaled(needed * sixteenths / 16, planes)?;
-        match divided(scaled, pages, extent_pages) {
-            Ok(fitted) => return Ok(fitted),
-            Err(error) => last = Some(error),
+    let Some(mut planes) = spec.planes else { return divided(profile, pages, extent_pages) };
+    loop {
+        let of = |bytes: u64| divided(profile.scaled(bytes, planes)?, pages, extent_pages);
+        let mut tried = SIXTEENTHS.map(|sixteenths| of(needed * sixteenths / 16));
+        let last = match tried.find(Result::is_ok) {
+            Some(fitted) => return fitted,
+            None => of(needed * SIXTEENTHS.end / 16),
+        };
+        // Little data does not fill so many planes with blocks of that size.
+        if planes == 1 {
+            return last;
         }
+        planes = (planes / 2).max(1);
     }
-    Err(last.expect("it was tried"))
 }
 
 /// The same of a device of a given size.
