@@ -14,8 +14,8 @@
 //! the model failed is not returned as read, though the medium within has its data. One model serves all queues, which take turns at it
 //! under a lock: queues that one thread drives, as a device's firmware does, never wait for each other.
 //!
-//! It has the constraints of NAND: who writes to it keeps the order that [`fulgurite_nand::Fil`] states, as the journaled store does; a
-//! write that breaks it ends in [`FlashError::Io`] with `EROFS`, and changes nothing.
+//! It has the constraints of NAND: who writes to it keeps the order that [`fulgurite_nand::Fil`] states, as the journaled store does.
+//! Another order is not refused: its programs, erases and log are the model's, while the data is what was written last.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,7 +29,8 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, Request, check_depth, lock,
+    Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, Request, check_depth,
+    frame_count, lock,
 };
 
 /// Who waits for longer than this may sleep; below, waking up takes as long as the wait.
@@ -71,6 +72,9 @@ struct Shared {
     start_ns: u64,
     /// When the model has something to do again, in its time; `u64::MAX` while it has nothing under way.
     next_ns: AtomicU64,
+    /// Requests whose data the medium within moved, and which the model failed.
+    failed_reads: AtomicU64,
+    failed_writes: AtomicU64,
     late: AtomicU64,
     lateness_ns_total: AtomicU64,
     lateness_ns_max: AtomicU64,
@@ -94,13 +98,14 @@ impl Model {
     /// Works up to `now`, and gives each queue what is its own.
     fn advance(&mut self, now: u64, shared: &Shared) {
         self.fil.advance(now, &mut self.done);
-        shared.next_ns.store(self.fil.next_event_ns().unwrap_or(u64::MAX), Ordering::Release);
         for done in self.done.drain(..) {
             if let Some(Some((ended, there))) = self.ended.get_mut((done.tag >> 32) as usize) {
                 ended.push(done);
                 there.store(true, Ordering::Release);
             }
         }
+        // Last: who reads that nothing is under way any more finds what has ended (see `NandQueue::wait`).
+        shared.next_ns.store(self.fil.next_event_ns().unwrap_or(u64::MAX), Ordering::Release);
     }
 }
 
@@ -116,12 +121,15 @@ impl NandFlash {
             return Err(OpenError::Storage { bytes: inner.subpages() as usize * 4096, subpages });
         }
         let (clock, extent_pages) = (Clock::get(), fil.extent_pages());
-        let [next_ns, late, lateness_ns_total, lateness_ns_max] = [u64::MAX, 0, 0, 0].map(AtomicU64::new);
+        let [next_ns, failed_reads, failed_writes, late, lateness_ns_total, lateness_ns_max] =
+            [u64::MAX, 0, 0, 0, 0, 0].map(AtomicU64::new);
         let shared = Shared {
             model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ended: Vec::new() }),
             clock,
             start_ns: clock.now_ns(),
             next_ns,
+            failed_reads,
+            failed_writes,
             late,
             lateness_ns_total,
             lateness_ns_max,
@@ -146,15 +154,8 @@ impl NandFlash {
     pub fn extent_pages(&self) -> u32 {
         self.extent_pages
     }
-    /// What it has done so far.
-    #[must_use]
-    pub fn report(&self) -> NandReport {
-        let model = lock(&self.shared.model);
-        let fil = &model.fil;
-        NandReport { fil: *fil.counters(), nand: *fil.nand().counters(), model_bytes: fil.bytes() }
-    }
-    /// A queue over one of the medium within.
-    fn queue(&self, inner: Box<dyn Queue>, depth: usize) -> Box<dyn Queue> {
+    /// A queue of its own over one of the medium within.
+    fn over(&self, inner: Box<dyn Queue>, frames: u32, depth: usize) -> Box<dyn Queue> {
         let there = Arc::new(AtomicBool::new(false));
         let mut model = lock(&self.shared.model);
         let port = model.ended.len() as u32;
@@ -162,6 +163,7 @@ impl NandFlash {
         Box::new(NandQueue {
             shared: self.shared.clone(),
             subpages: self.subpages,
+            frames,
             inner,
             port,
             there,
@@ -173,6 +175,13 @@ impl NandFlash {
             ended: Vec::with_capacity(depth),
             own_work: false,
         })
+    }
+    /// What it has done so far.
+    #[must_use]
+    pub fn report(&self) -> NandReport {
+        let model = lock(&self.shared.model);
+        let fil = &model.fil;
+        NandReport { fil: *fil.counters(), nand: *fil.nand().counters(), model_bytes: fil.bytes() }
     }
 }
 
@@ -196,7 +205,8 @@ impl Flash for NandFlash {
     }
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        Ok(self.queue(self.inner.open_queue(frames, depth, wake)?, depth))
+        let count = frame_count(&frames);
+        Ok(self.over(self.inner.open_queue(frames, depth, wake)?, count, depth))
     }
     fn open_queue_for_any_thread(
         &self,
@@ -205,7 +215,11 @@ impl Flash for NandFlash {
         wake: Arc<Notifier>,
     ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        Ok(self.queue(self.inner.open_queue_for_any_thread(frames, depth, wake)?, depth))
+        let count = frame_count(&frames);
+        Ok(self.over(self.inner.open_queue_for_any_thread(frames, depth, wake)?, count, depth))
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
     }
     fn gathers(&self) -> usize {
         let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
@@ -216,13 +230,13 @@ impl Flash for NandFlash {
     }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        let errors = {
-            let model = lock(&self.shared.model);
-            model.fil.counters().read_failures + model.fil.counters().write_failures
-        };
+        let (reads, writes) = (get(&self.shared.failed_reads), get(&self.shared.failed_writes));
         let inner = self.inner.counters();
+        // The medium within counted these as moved; each request counts once.
         DeviceCounters {
-            errors: inner.errors + errors,
+            reads: inner.reads.saturating_sub(reads),
+            writes: inner.writes.saturating_sub(writes),
+            errors: inner.errors + reads + writes,
             late: get(&self.shared.late),
             lateness_ns_total: get(&self.shared.lateness_ns_total),
             lateness_ns_max: get(&self.shared.lateness_ns_max),
@@ -244,6 +258,7 @@ enum Half {
 struct NandQueue {
     shared: Arc<Shared>,
     subpages: u32,
+    frames: u32,
     inner: Box<dyn Queue>,
     port: u32,
     /// Something of this queue has ended in the model.
@@ -308,9 +323,16 @@ impl NandQueue {
         }
         let failed = match done.status {
             FlashStatus::Ok | FlashStatus::Corrected(_) => None,
-            FlashStatus::Uncorrectable | FlashStatus::WriteFailed => Some(MEDIUM_ERROR),
+            FlashStatus::Uncorrectable => Some(&self.shared.failed_reads),
+            FlashStatus::WriteFailed => Some(&self.shared.failed_writes),
         };
-        let result = moved.result.and(failed.map_or(Ok(()), Err));
+        let result = match failed {
+            Some(counter) if moved.result.is_ok() => {
+                add(counter, 1);
+                Err(MEDIUM_ERROR)
+            }
+            _ => moved.result,
+        };
         Completion { tag: self.slots.release(slot), result, checksum: moved.checksum }
     }
 }
@@ -318,8 +340,9 @@ impl NandQueue {
 impl Queue for NandQueue {
     fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
         let slot = self.slots.take(request.tag).ok_or(QueueFull)?;
-        // The medium within may be larger than the device, and is not to answer for what that has not.
-        let outside = request.op != Op::Flush && request.subpage.0 >= self.subpages;
+        // The medium within may be larger than the device, and is not to answer for what that has not. The model is not to take a write
+        // for done that the medium refuses, either.
+        let outside = request.op != Op::Flush && (request.subpage.0 >= self.subpages || request.frame.0 >= self.frames);
         let subpage = if outside { SubpageIndex(u32::MAX) } else { request.subpage };
         self.inner
             .submit(Request { tag: slot.into(), subpage, ..request })
@@ -331,7 +354,7 @@ impl Queue for NandQueue {
             Op::Flush => FlashOp::Flush,
         };
         let tag = u64::from(self.port) << 32 | u64::from(slot);
-        self.batch.push(FlashRequest { tag, op, flash_page: request.subpage.0, reclaim: self.own_work });
+        self.batch.push(FlashRequest { tag, op, flash_page: subpage.0, reclaim: self.own_work });
         Ok(())
     }
     fn flush(&mut self) -> Result<(), FlashError> {
@@ -386,13 +409,15 @@ impl Queue for NandQueue {
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
+        // Before the look at what has ended: another thread's turn that ends the last of all, in between, would leave no time to wake at.
+        let next_ns = self.shared.next_ns.load(Ordering::Acquire);
         if self.there.load(Ordering::Acquire) || !self.ended.is_empty() {
             return;
         }
         if self.slots.in_use() == 0 {
             return self.inner.wait(timeout);
         }
-        let until = self.shared.next_ns.load(Ordering::Acquire).saturating_sub(self.shared.now());
+        let until = next_ns.saturating_sub(self.shared.now());
         if until > SLEEP_NS {
             let sleep = Duration::from_nanos(until - SLACK_NS);
             self.inner.wait(Some(timeout.map_or(sleep, |timeout| timeout.min(sleep))));

@@ -12,6 +12,8 @@ pub const PALETTE: [&str; 8] = ["#7a7f87", "#0f8f6c", "#d1681a", "#3a7ec1", "#b9
 pub const LIGHT_GREEN: &str = "#66c2a5";
 /// Paler still.
 pub const PALE_GREEN: &str = "#b2dfd0";
+/// For ours on a device that others are measured on.
+pub const OLIVE: &str = "#8a9a3b";
 
 /// A drawing under construction.
 #[derive(Debug)]
