@@ -1,6 +1,6 @@
-//! *Goal:* NAND in real time keeps the contract of a medium, is never earlier than its model, and loses no completion, whichever queue's
+//! Goal: NAND in real time keeps the contract of a medium, is never earlier than its model, and loses no completion, whichever queue's
 //! thread it is whose turn finds it.
-//! *Method:* the suite of all media; a store's order of writes with stamps; lower bounds of times alone; two queues, in one thread and in
+//! Method: the suite of all media; a store's order of writes with stamps; lower bounds of times alone; two queues, in one thread and in
 //! two, one of them dropped in flight; waits on a read that takes longer than any test, so that who sleeps too long is noticed.
 
 mod common;

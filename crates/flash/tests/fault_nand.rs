@@ -1,6 +1,6 @@
-//! *Goal:* what NAND cannot read or program ends in a typed error and is counted once; what is not such an error has the right data; the
+//! Goal: what NAND cannot read or program ends in a typed error and is counted once; what is not such an error has the right data; the
 //! medium's own errors reach the caller as they are.
-//! *Method:* a profile as people write it, with so many wrong bits that some reads fail, or so few erases that blocks wear out; stamps in
+//! Method: a profile as people write it, with so many wrong bits that some reads fail, or so few erases that blocks wear out; stamps in
 //! all data; faults planned in the medium within.
 
 mod common;

@@ -1,6 +1,6 @@
-//! *Goal:* a pool over NAND in real time loses nothing that was synced: not by reclaim, not by going back to a token, not when it is opened
+//! Goal: a pool over NAND in real time loses nothing that was synced: not by reclaim, not by going back to a token, not when it is opened
 //! again over a device whose model begins anew, and not when blocks wear out.
-//! *Method:* random requests through a queue of the pool against a map, which is kept at each token; often enough overwritten that reclaim
+//! Method: random requests through a queue of the pool against a map, which is kept at each token; often enough overwritten that reclaim
 //! runs; the device is made anew over the same memory between lives. With wear, writes may fail once there is no space, and a life may end;
 //! what was synced before that is read back over a device that does not fail.
 
