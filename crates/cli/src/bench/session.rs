@@ -14,7 +14,7 @@ use crate::args::FlashArgs;
 use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
 use crate::child::pool::EXTENT_PAGES as POOL_EXTENT_PAGES;
-use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Spec};
+use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Scaling, Spec};
 use crate::child::{self, ChildHandle};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
@@ -455,7 +455,10 @@ impl Session {
                 let mut spec = NandSpec {
                     storage: PathBuf::new(),
                     profile: checks::nand_profile(&choice)?,
-                    planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(self.flash.planes),
+                    scaling: Scaling {
+                        planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(self.flash.planes),
+                        pages_per_block: None,
+                    },
                 };
                 // As large as the device: what is beside the data stays untouched.
                 let flash_pages = child::nand::flash_pages(&spec, pages)?;

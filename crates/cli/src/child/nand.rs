@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig, SocketLink};
 use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_nand::{Fil, FilConfig, Profile};
+use fulgurite_nand::{Fil, FilConfig, Geometry as NandGeometry, Profile};
 use fulgurite_sys::Arena;
 use serde::{Deserialize, Serialize};
 
@@ -110,9 +110,14 @@ impl NandCounts {
 /// # Errors
 /// When it has too little room.
 pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
-    let profile = Profile::parse(&spec.profile)?;
+    let mut profile = Profile::parse(&spec.profile)?;
+    if let Some(most) = spec.scaling.pages_per_block {
+        let mut parts = profile.geometry.parts();
+        parts.pages_per_block = parts.pages_per_block.min(most);
+        profile.geometry = NandGeometry::new(parts)?;
+    }
     let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
-    let Some(mut planes) = spec.planes else { return divided(profile, pages, extent_pages) };
+    let Some(mut planes) = spec.scaling.planes else { return divided(profile, pages, extent_pages) };
     loop {
         let of = |bytes: u64| divided(profile.scaled(bytes, planes)?, pages, extent_pages);
         let mut tried = SIXTEENTHS.map(|sixteenths| of(needed * sixteenths / 16));
