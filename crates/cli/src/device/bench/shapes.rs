@@ -230,7 +230,7 @@ mod tests {
         let found = of(|work| match work.buffer {
             Some(buffer) => {
                 let at_a_time = f64::from((buffer / work.chunk.min(buffer)).min(4));
-                let latency_us = 100.0 + f64::from(work.chunk.min(buffer)) * 5.0;
+                let latency_us = 100.0 + f64::from(work.chunk.min(buffer)) * 8.0;
                 (f64::from(work.chunk.min(buffer)) * 4096.0 * at_a_time / latency_us).min(436.0)
             }
             None => {
