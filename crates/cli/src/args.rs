@@ -165,7 +165,7 @@ Examples:
     --config fulgurite,pool,mmap,os-swap --flash FILE
   fulgurite bench live --workload all --miss-every 10us --flash nand:slc \\
     --also nand:mlc --config fulgurite,fixed-latency
-  fulgurite bench live --workload array-swap --miss-every 10us \\
+  fulgurite bench live --workload tatp --miss-every 10us \\
     --flash nand:tlc --planes 64 --also nand:tlc/256 --block-pages 16 \\
     --config fulgurite,fixed-latency
 

@@ -37,7 +37,10 @@ fn workloads_do_the_same_work_on_nand() {
             let nand = &row["nand"];
             // Every flash page that the host misses is read, and the store reads its own beside.
             assert!(number(nand, "page_reads") >= number(row, "device_reads") * 0.5, "{row}");
-            assert!(number(nand, "blocked_by_reclaim") <= number(nand, "page_reads") - number(nand, "own_reads"), "{row}");
+            assert!(
+                number(nand, "blocked_by_reclaim") <= number(nand, "page_reads") - number(nand, "own_reads"),
+                "{row}"
+            );
             assert!((0.0..=1.0).contains(&number(row, "blocked_by_reclaim_share")), "{row}");
             assert!((0.0..=1.0).contains(&number(row, "erasing_share")), "{row}");
             assert_eq!(number(&row["nand_shape"], "planes"), 16.0, "{row}");
@@ -59,7 +62,8 @@ fn nand_is_measured_beside_nand_with_the_same_requests() {
     let also = ["--also", "nand:mlc,nand:slc/8", "--block-pages", "8"];
     let words = live(
         "nand:slc",
-        &[&["--workload", "array-swap,tatp", "--config", "dram-only,resident,fulgurite,fixed-latency"], &also[..]].concat(),
+        &[&["--workload", "array-swap,tatp", "--config", "dram-only,resident,fulgurite,fixed-latency"], &also[..]]
+            .concat(),
     );
     let (json, drawing, table) = bench_and_table(directory.path(), &words);
     whole(&json, &drawing);

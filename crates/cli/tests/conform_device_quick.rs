@@ -46,7 +46,21 @@ fn the_papers_figures() {
     }
     let of = |figure: &str, way: &str| rows.iter().filter(|r| r["figure"] == figure && r["way"] == way).count();
     for (figure, ways, count) in [
-        ("interface", &["copy", "device-bypassed", "device", "process-bypassed", "process", "file", "nbd"][..], 8),
+        (
+            "interface",
+            &[
+                "copy",
+                "device-bypassed",
+                "copy-near",
+                "device-bypassed-near",
+                "device",
+                "process-bypassed",
+                "process",
+                "file",
+                "nbd",
+            ][..],
+            8,
+        ),
         (
             "depth",
             &[
@@ -62,7 +76,7 @@ fn the_papers_figures() {
             ],
             6,
         ),
-        ("buffer", &["device", "nand"], 24),
+        ("buffer", &["device", "nand", "nand-dma"], 24),
         ("chunk", &["device", "nand", "file", "nbd"], 32),
     ] {
         for way in ways {
@@ -71,14 +85,14 @@ fn the_papers_figures() {
     }
     // What is added to the copies is said of the devices alone, and the paper's words stand where it says them.
     let added: Vec<&Value> = rows.iter().filter(|r| !r["overhead_us"].is_null()).collect();
-    assert_eq!(added.len(), 4 * 8);
+    assert_eq!(added.len(), 5 * 8);
     assert!(added.iter().all(|r| spread(r, "overhead_share") < 1.0));
     assert_eq!(rows.iter().filter(|r| !r["paper"].is_null()).count(), 6);
     let polled = |r: &&Value| r["figure"] == "depth" && r["way"] != "nbd";
     assert!(rows.iter().filter(polled).all(|r| !r["host_productive_ns"].is_null()));
-    assert_eq!(json["setting"]["goals"].as_array().unwrap().len(), 8);
+    assert_eq!(json["setting"]["goals"].as_array().unwrap().len(), 9);
     let shapes = json["setting"]["shapes"].as_array().unwrap();
-    assert_eq!(shapes.len(), 2 * 7, "{shapes:?}");
+    assert_eq!(shapes.len(), 7 + 7 + 3, "{shapes:?}");
     for medium in ["device", "nand"] {
         assert_eq!(shapes.iter().filter(|shape| shape["medium"] == medium).count(), 7);
     }
@@ -86,9 +100,15 @@ fn the_papers_figures() {
     let did = &json["setting"]["nand_did"];
     assert!(number(did, "reads") > 0.0 && number(did, "programs") > 0.0, "{did}");
     assert_eq!(number(did, "violations"), 0.0, "{did}");
-    for part in
-        ["Protocol: reads", "66.8%", "436 MB/s", "at depth 32", "in another process", "at least 1,000,000: ", "productive"]
-    {
+    for part in [
+        "Protocol: reads",
+        "66.8%",
+        "436 MB/s",
+        "at depth 32",
+        "in another process",
+        "at least 1,000,000: ",
+        "productive",
+    ] {
         assert!(table.contains(part), "no \"{part}\" in {table}");
     }
     let left: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
@@ -98,7 +118,8 @@ fn the_papers_figures() {
 #[test]
 fn one_figure_alone_and_without_nand() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["device", "bench", "--rounds", "2", "--size", "8M", "--dir", ".", "--figure", "buffer", "--nand", "none"];
+    let words =
+        ["device", "bench", "--rounds", "2", "--size", "8M", "--dir", ".", "--figure", "buffer", "--nand", "none"];
     let (json, drawing, _) = bench_and_table(directory.path(), &words);
     whole(&json, &drawing);
     let rows = rows(&json, "rows");

@@ -9,7 +9,7 @@ use super::beside::Limit;
 use super::calibrate::{self, Plan};
 use super::image::Image;
 use super::rounds::{self, Contestant, Ran};
-use super::session::{Session, Way, swap_bytes};
+use super::session::{self, Session, Way, swap_bytes};
 use crate::args::{FlashArgs, LiveArgs, OutputArgs, WorkArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
@@ -45,7 +45,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
     let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
-    let media = media(args)?;
+    let media = media(args, data_bytes)?;
     // All is judged before anything is measured. What runs on no flash of its own runs with the first one alone.
     let mut sessions = Vec::new();
     for (number, flash) in media.iter().enumerate() {
@@ -79,7 +79,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
                 Some(plan) => Ok(plan),
                 None => planned(session, &mut image, &how),
             };
-            match planned.and_then(|plan| Ok((plan, measured(session, &mut image, &how, &plan)?))) {
+            match planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?))) {
                 Ok((made, (mut these, ran))) => {
                     plan = Some(made);
                     these.iter_mut().for_each(|row| row.media = media.len());
@@ -207,8 +207,9 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     Ok(())
 }
 
-/// The flash of each part of the run: the one that was named, then what is to be measured also.
-fn media(args: &LiveArgs) -> Result<Vec<FlashArgs>> {
+/// The flash of each part of the run: the one that was named, then what is to be measured also. Devices of one kind of NAND get blocks of
+/// one size, the smallest that one of them needs: else the one with more planes for the same data would be erased more often as well.
+fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
     let mut media = vec![args.flash.clone()];
     if !args.also.is_empty() && !matches!(args.flash.flash, FlashChoice::Nand(_)) {
         bad_input!("--also compares NAND with NAND, and --flash is {}; write --flash nand:PROFILE", args.flash.flash);
@@ -216,6 +217,14 @@ fn media(args: &LiveArgs) -> Result<Vec<FlashArgs>> {
     for also in &args.also {
         let planes = also.planes.unwrap_or(args.flash.planes);
         media.push(FlashArgs { flash: FlashChoice::Nand(also.nand.clone()), planes, ..args.flash.clone() });
+    }
+    let mut pages = Vec::new();
+    for flash in &media {
+        pages.push(session::block_pages(flash, data_bytes)?);
+    }
+    for i in 0..media.len() {
+        let alike = (0..media.len()).filter(|other| media[*other].flash == media[i].flash);
+        media[i].block_pages = alike.filter_map(|other| pages[other]).min().or(media[i].block_pages);
     }
     Ok(media)
 }

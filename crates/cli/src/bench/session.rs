@@ -42,6 +42,23 @@ fn pool_pages(region_bytes: u64) -> u32 {
     u32::try_from(pages + 32 * u64::from(POOL_EXTENT_PAGES)).unwrap_or(u32::MAX)
 }
 
+/// Pages of a block of the NAND that so much data would get; none where it is not built in, or is no NAND.
+///
+/// # Errors
+/// `BadInput` where there can be no such device.
+pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
+    let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = &flash.flash else { return Ok(None) };
+    let spec = NandSpec {
+        storage: PathBuf::new(),
+        profile: checks::nand_profile(choice)?,
+        scaling: Scaling { planes: Some(flash.planes), pages_per_block: flash.block_pages },
+    };
+    match child::nand::shape(&spec, pool_pages(data_bytes)) {
+        Ok(shape) => Ok(Some(shape.block_pages)),
+        Err(error) => bad_input!("--flash {}: {error}", flash.flash),
+    }
+}
+
 /// DRAM that a device of NAND keeps for itself: the model's tables, and what its store has for each subpage.
 fn device_dram(nand: &NandSpec, region_bytes: u64) -> Result<u64> {
     Ok(child::nand::model_bytes(nand, pool_pages(region_bytes))? + region_bytes / 200 + DEVICE_FIXED_BYTES)

@@ -121,6 +121,8 @@ impl NandCounts {
 pub struct NandShape {
     /// Planes: fewer than were asked for where there is little data.
     pub planes: u32,
+    /// Pages of a block.
+    pub block_pages: u32,
     /// Bytes of a block.
     pub block_bytes: u64,
     /// Nanoseconds that an erase takes.
@@ -142,7 +144,8 @@ pub fn shape(spec: &NandSpec, pages: u32) -> Result<NandShape> {
     let (profile, _) = fitted(spec, pages, None)?;
     let parts = profile.geometry.parts();
     let block_bytes = u64::from(parts.pages_per_block) * parts.page_bytes;
-    Ok(NandShape { planes: profile.geometry.planes(), block_bytes, erase_ns: profile.timing.erase_ns })
+    let (planes, block_pages) = (profile.geometry.planes(), parts.pages_per_block);
+    Ok(NandShape { planes, block_pages, block_bytes, erase_ns: profile.timing.erase_ns })
 }
 
 /// The NAND of a run: a profile whose device is made as large as is needed, or taken as it is. Extents have so many flash pages, where

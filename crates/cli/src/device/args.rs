@@ -78,12 +78,14 @@ Figures:
 
 Ways:
   copy            the copies alone, in turns with the next one
-  device-bypassed the device in this process, nothing behind its firmware
+  device-bypassed the device in this process, nothing behind its firmware;
+                  both read into 64 MiB, and -near into one place
   device          the same over plain memory; -copies: through the data buffer
                   also where frames could be shared
   process         the same in a process of its own, over its socket; also
                   -bypassed and -copies
-  nand            the device over the store over --nand
+  nand            the device over the store over --nand; -dma: with copies held
+                  to 450 MB/s, as the paper's DMA
   file            io_uring on a file past the page cache, the host polling;
                   -asleep: the host sleeping
   nbd             this machine's NBD server over plain memory, by a Unix socket

@@ -49,12 +49,12 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "flash-sync" => PALETTE[5],
         "mmap" => PALETTE[2],
         "os-swap" => PALETTE[7],
-        // Ways to a device: what it is measured by is grey, ours in this process green, in another one a lighter green.
+        // Ways to a device: what it is measured by is grey, ours over memory green, in another process a lighter green.
         "copy" => PALETTE[0],
         "device" => PALETTE[1],
         "device-bypassed" => OLIVE,
         "process" => LIGHT_GREEN,
-        "process-bypassed" => PALE_GREEN,
+        "process-bypassed" => PALETTE[2],
         "nand" => PALETTE[2],
         "file" => PALETTE[3],
         "file-asleep" => PALETTE[6],

@@ -19,6 +19,11 @@ const BUFFERS: [u32; 6] = [16, 32, 64, 128, 256, 512];
 /// Its chunks: 4 KiB to 256 KiB.
 const BUFFER_CHUNKS: [u32; 4] = [1, 4, 16, 64];
 
+/// What the paper's driver reads into is memory of whoever asks: 64 MiB, in sectors, twice a last-level cache of 32 MiB.
+const INTO: u32 = 16 << 10;
+/// The most that the paper's DMA moves, in bytes a second (7.2 and the footnote in 6.2).
+const PAPERS_DMA: u64 = 450_000_000;
+
 /// How a chunk is moved.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum How {
@@ -26,6 +31,10 @@ pub enum How {
     Copy,
     /// The device with nothing behind its firmware.
     Bypassed,
+    /// The same as both, into one place that stays in the core's caches.
+    CopyNear,
+    /// With the device.
+    BypassedNear,
     /// The device over plain memory.
     Device,
     /// The same, with copies through the data buffer where there could be none.
@@ -38,6 +47,8 @@ pub enum How {
     ProcessCopies,
     /// The device over the store over NAND.
     Nand,
+    /// The same with copies held to the speed of the paper's DMA.
+    NandDma,
     /// io_uring on a file; the host polls.
     File,
     /// The same; the host sleeps.
@@ -52,12 +63,15 @@ impl How {
         match self {
             How::Copy => "copy",
             How::Bypassed => "device-bypassed",
+            How::CopyNear => "copy-near",
+            How::BypassedNear => "device-bypassed-near",
             How::Device => "device",
             How::DeviceCopies => "device-copies",
             How::ProcessBypassed => "process-bypassed",
             How::Process => "process",
             How::ProcessCopies => "process-copies",
             How::Nand => "nand",
+            How::NandDma => "nand-dma",
             How::File => "file",
             How::FileAsleep => "file-asleep",
             How::Nbd => "nbd",
@@ -89,16 +103,22 @@ pub struct Times {
 pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut add = |figure, how, op, chunk, depth, buffer| {
-        if how == How::Nand && !with_nand {
+        let nand = matches!(how, How::Nand | How::NandDma);
+        if nand && !with_nand {
             return;
         }
-        let time = if how == How::Nand { times.nand } else { times.each };
+        let time = if nand { times.nand } else { times.each };
         let beside_copies = figure == Figure::Interface;
-        cells.push(Cell { figure, how, work: Work { op, chunk, depth, buffer, time, seed, beside_copies } });
+        let into_sectors = if beside_copies && how != How::BypassedNear { INTO } else { chunk };
+        let copies_per_s = (how == How::NandDma).then_some(PAPERS_DMA);
+        let work = Work { op, chunk, depth, buffer, time, seed, beside_copies, into_sectors, copies_per_s };
+        cells.push(Cell { figure, how, work });
     };
     if figures.contains(&Figure::Interface) {
         for chunk in CHUNKS {
-            for how in [How::Bypassed, How::Device, How::ProcessBypassed, How::Process, How::File, How::Nbd] {
+            for how in
+                [How::Bypassed, How::BypassedNear, How::Device, How::ProcessBypassed, How::Process, How::File, How::Nbd]
+            {
                 add(Figure::Interface, how, Op::Read, chunk, 1, None);
             }
         }
@@ -121,7 +141,7 @@ pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Ve
         }
     }
     if figures.contains(&Figure::Buffer) {
-        for how in [How::Device, How::Nand] {
+        for how in [How::Device, How::Nand, How::NandDma] {
             for buffer in BUFFERS {
                 for chunk in BUFFER_CHUNKS {
                     add(Figure::Buffer, how, Op::Read, chunk, 4, Some(buffer));
@@ -219,7 +239,7 @@ impl Paper {
             (Figure::Interface, How::Copy, 128, ..) => {
                 Some(Paper { bytes_per_s: Some(366.7e6), from: "6.2, figure 6: by DMA", ..none })
             }
-            (Figure::Buffer, How::Nand, 64, ..) if buffer == Some(128) => {
+            (Figure::Buffer, How::NandDma, 64, ..) if buffer == Some(128) => {
                 Some(Paper { bytes_per_s: Some(436e6), from: "6.3, figure 8", ..none })
             }
             (Figure::Chunk, How::Nand, 128, Op::Read, 4) => {
@@ -242,11 +262,14 @@ fn ns_each(ran: &Ran) -> f64 {
 pub fn rows(cells: &[Cell], ran: &[Vec<Ran>]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (cell, ran) in cells.iter().zip(ran) {
-        if (cell.figure, cell.how) == (Figure::Interface, How::Bypassed) {
-            let alone: Vec<Ran> = ran.iter().filter_map(Ran::copy).collect();
-            if !alone.is_empty() {
-                rows.push(row(&Cell { how: How::Copy, ..*cell }, &alone));
-            }
+        let copies = match cell.how {
+            How::Bypassed => Some(How::Copy),
+            How::BypassedNear => Some(How::CopyNear),
+            _ => None,
+        };
+        let alone: Vec<Ran> = ran.iter().filter_map(Ran::copy).collect();
+        if let Some(how) = copies.filter(|_| !alone.is_empty()) {
+            rows.push(row(&Cell { how, ..*cell }, &alone));
         }
         rows.push(row(cell, ran));
     }
@@ -287,7 +310,16 @@ mod tests {
     const ALL: [Figure; 4] = [Figure::Interface, Figure::Depth, Figure::Buffer, Figure::Chunk];
 
     fn ran(ns: f64) -> Ran {
-        Ran { chunks: 1, ns, median_ns: Some(ns), copy_ns: None, vain_ns: None, cpu_ns: ns, other_cpu_ns: 0.0 }
+        Ran {
+            chunks: 1,
+            ns,
+            all_ns: ns,
+            median_ns: Some(ns),
+            copy_ns: None,
+            vain_ns: None,
+            cpu_ns: ns,
+            other_cpu_ns: 0.0,
+        }
     }
 
     #[test]
@@ -312,6 +344,7 @@ mod tests {
         // The copies alone stand before what they are in.
         let copies: Vec<&Row> = rows.iter().filter(|row| row.way == "copy").collect();
         assert_eq!(copies.len(), CHUNKS.len());
+        assert_eq!(rows.iter().filter(|row| row.way == "copy-near").count(), CHUNKS.len());
         assert!((copies[0].us.median - 0.15).abs() < 1e-9);
     }
     #[test]

@@ -6,6 +6,8 @@
 //!
 //! Invariant: as in `ways.rs`.
 
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,9 +25,13 @@ const SLICE_SECTORS: u32 = 256;
 /// Commands of a slice at the most.
 const SLICE_MAX: u32 = 128;
 
+/// Memory of whoever asks: what is read goes there, what is written comes from there. The drivers of a rig share it, by turns.
+pub type Memory = Rc<RefCell<Vec<u8>>>;
+
 /// The driver.
 pub struct Driver {
     flash: Arc<DeviceFlash>,
+    memory: Memory,
     elsewhere: Option<Elsewhere>,
     /// Writes are made durable behind each measurement: a store cannot reclaim what it may have to go back to.
     flushes: bool,
@@ -58,16 +64,16 @@ fn opcode(work: &Work) -> Opcode {
 
 impl Driver {
     /// Over a device in this process.
-    pub fn new(flash: Arc<DeviceFlash>) -> Driver {
-        Driver { flash, elsewhere: None, flushes: false }
+    pub fn new(flash: Arc<DeviceFlash>, memory: Memory) -> Driver {
+        Driver { flash, memory, elsewhere: None, flushes: false }
     }
     /// Over a device whose medium is a store.
-    pub fn of_store(flash: Arc<DeviceFlash>) -> Driver {
-        Driver { flushes: true, ..Driver::new(flash) }
+    pub fn of_store(flash: Arc<DeviceFlash>, memory: Memory) -> Driver {
+        Driver { flushes: true, ..Driver::new(flash, memory) }
     }
     /// Over a device in another process.
-    pub fn of_process(flash: Arc<DeviceFlash>, elsewhere: Elsewhere) -> Driver {
-        Driver { elsewhere: Some(elsewhere), ..Driver::new(flash) }
+    pub fn of_process(flash: Arc<DeviceFlash>, elsewhere: Elsewhere, memory: Memory) -> Driver {
+        Driver { elsewhere: Some(elsewhere), ..Driver::new(flash, memory) }
     }
 
     /// One at a time: begin, wait, copy.
@@ -82,12 +88,19 @@ impl Driver {
         }
     }
 
-    /// Reads one at a time, in turns with their copies alone. The data buffer has room for one, so that it is always the same place.
+    /// Reads one at a time, in turns with their copies alone. The data buffer has room for one, so that it is always the same place; they
+    /// go into all of `data`, one chunk after the other, by turns as well.
     fn beside_copies(commands: &mut Commands, work: &Work, data: &mut [u8]) -> Result<Ran> {
+        let bytes = work.chunk as usize * SECTOR_BYTES;
+        let (whole, mut at) = (data.len(), 0);
+        let mut next = || {
+            at = if at + 2 * bytes > whole { 0 } else { at + bytes };
+            at..at + bytes
+        };
         let mut places = Places::of(work, commands.sectors());
         let slice = (SLICE_SECTORS / work.chunk).clamp(2, SLICE_MAX);
         let (mut alone, mut through) = (Vec::with_capacity(1 << 16), Vec::with_capacity(1 << 16));
-        let (mut all_ns, mut through_ns) = (0, 0);
+        let mut through_ns = 0;
         let meter = Meter::begin(work);
         let clock = meter.clock;
         let end_ns = meter.begun_ns + u64::try_from(work.time.as_nanos()).unwrap_or(u64::MAX / 2);
@@ -97,7 +110,7 @@ impl Driver {
             // The last command before a slice of copies is theirs: they copy what it has read.
             let id = commands.begin(Opcode::Read, places.next().into(), work.chunk, None).context("no room")?;
             commands.wait()?.status.to_result()?;
-            commands.copy_out(id, data);
+            commands.copy_out(id, &mut data[next()]);
             if with {
                 commands.release(id);
             }
@@ -105,9 +118,9 @@ impl Driver {
             let mut last = begun;
             for _ in 0..slice {
                 if with {
-                    one(commands, Opcode::Read, places.next(), work.chunk, data)?;
+                    one(commands, Opcode::Read, places.next(), work.chunk, &mut data[next()])?;
                 } else {
-                    commands.copy_out(id, data);
+                    commands.copy_out(id, &mut data[next()]);
                 }
                 let now = clock.now_ns();
                 if with { &mut through } else { &mut alone }.push(now - last);
@@ -118,14 +131,13 @@ impl Driver {
             } else {
                 commands.release(id);
             }
-            all_ns += last - begun;
             if last >= end_ns && turn % 4 == 3 {
                 break;
             }
         }
         let ran = meter.ran_of(through.len() as u64)?;
-        // It polls through both, as does the device: of what they used, each kind of slice has its share by time.
-        let share = through_ns as f64 / all_ns.max(1) as f64;
+        // It polls all the time, as does the device: of what they used, commands have their share by time.
+        let share = through_ns as f64 / ran.ns;
         Ok(Ran {
             ns: through_ns as f64,
             median_ns: Some(middle(&mut through)),
@@ -174,7 +186,13 @@ impl Driver {
                 let (who, first, count) = pieces[usize::from(done.id)];
                 if reads {
                     let from = (who * work.chunk as usize + first as usize) * SECTOR_BYTES;
+                    let begun = work.copies_per_s.map(|_| meter.clock.now_ns());
                     commands.copy_out(done.id, &mut data[from..from + count as usize * SECTOR_BYTES]);
+                    if let (Some(begun), Some(per_s)) = (begun, work.copies_per_s) {
+                        // The one DMA moves this before anything else.
+                        let end = begun + u64::from(count) * SECTOR_BYTES as u64 * 1_000_000_000 / per_s;
+                        meter.clock.spin(end.saturating_sub(meter.clock.now_ns()));
+                    }
                 }
                 commands.release(done.id);
                 (under_way, moved) = (under_way - 1, true);
@@ -203,7 +221,13 @@ impl Way for Driver {
         let buffer = work.buffer.unwrap_or((work.chunk * work.depth as u32).next_power_of_two());
         let pieces = work.depth * work.chunk.div_ceil(work.chunk.min(1 << buffer.ilog2())) as usize;
         let mut commands = self.flash.commands(pieces, buffer)?;
-        let mut data = vec![1; work.depth * work.chunk as usize * SECTOR_BYTES];
+        let sectors = (work.depth * work.chunk as usize).max(work.into_sectors as usize);
+        let mut memory = self.memory.borrow_mut();
+        if memory.len() < sectors * SECTOR_BYTES {
+            // All of it is there before it is timed.
+            memory.resize(sectors * SECTOR_BYTES, 1);
+        }
+        let data = &mut memory[..sectors * SECTOR_BYTES];
         let before = self.elsewhere.as_ref().map(Elsewhere::used_ns);
         // The buffer's memory is there before it is timed, and is its own: what was never written would be the kernel's one page of
         // zeros, which is always near. It is read back: what lies there stays as it was.
@@ -214,19 +238,19 @@ impl Way for Driver {
         }
         let alone = work.depth == 1 && work.chunk <= buffer;
         let ran = if alone && work.op == Op::Read && work.beside_copies {
-            Driver::beside_copies(&mut commands, work, &mut data)
+            Driver::beside_copies(&mut commands, work, data)
         } else if alone {
-            Driver::one_by_one(&mut commands, work, &mut data)
+            Driver::one_by_one(&mut commands, work, &mut data[..work.chunk as usize * SECTOR_BYTES])
         } else {
-            Driver::pipelined(&mut commands, work, buffer, &mut data)
+            Driver::pipelined(&mut commands, work, buffer, data)
         };
         let mut ran = ran?;
         if self.flushes {
             commands.flush()?;
         }
         if let (Some(elsewhere), Some(before)) = (&self.elsewhere, before) {
-            let share = ran.ns / work.time.as_nanos().max(1) as f64;
-            ran.other_cpu_ns = elsewhere.since(before) * if ran.copy_ns.is_some() { share.min(1.0) } else { 1.0 };
+            // As that of the host: of all the time, what commands took.
+            ran.other_cpu_ns = elsewhere.since(before) * (ran.ns / ran.all_ns);
         }
         Ok(ran)
     }

@@ -14,7 +14,7 @@ use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
 use super::super::args::Figure;
 use super::super::medium::Plan;
 use super::cells::{Cell, How};
-use super::driver::Driver;
+use super::driver::{Driver, Memory};
 use super::nbd_client;
 use super::process::Beside;
 use super::ways::{OverNbd, Queued, Ran, SETTLE, SPIN, Waits, Way};
@@ -83,14 +83,16 @@ impl Rig {
             "process: the same in a process of its own, attached to over its socket".to_owned(),
             format!("file: {}", file.describe()),
         ];
-        let nand = nand.map(|plan| Rig::over_nand(plan, sectors, device_core, interrupt)).transpose()?;
+        // What is read goes there, whatever the way.
+        let into = Memory::default();
+        let nand = nand.map(|plan| Rig::over_nand(plan, sectors, device_core, interrupt, into.clone())).transpose()?;
         if let Some((_, nand, _)) = &nand {
             about.insert(2, format!("nand: the device over the store over {}", nand.describe()));
         }
         let (process_bypassed, its) = beside.attach(true, false)?;
-        let process_bypassed = Driver::of_process(process_bypassed, its);
+        let process_bypassed = Driver::of_process(process_bypassed, its, into.clone());
         let (process, its) = beside.attach(false, false)?;
-        let process = Driver::of_process(process, its);
+        let process = Driver::of_process(process, its, into.clone());
         let process_queue = |bypassed, shares_frames| -> Result<Queued> {
             let (flash, its) = beside.attach(bypassed, shares_frames)?;
             Ok(Queued::of_process(flash, its))
@@ -100,9 +102,9 @@ impl Rig {
         config.depth = 256;
         let server = NbdServer::start(memory()?, config)?;
         Ok(Rig {
-            bypassed: Driver::new(nothing.clone()),
+            bypassed: Driver::new(nothing.clone(), into.clone()),
             bypassed_queue: Queued::new(nothing, Waits::Polling),
-            device: Driver::new(over_memory.clone()),
+            device: Driver::new(over_memory.clone(), into),
             device_queue: Queued::new(over_memory, Waits::Polling),
             copies_queue: Queued::new(copying, Waits::Polling),
             process_bypassed,
@@ -126,6 +128,7 @@ impl Rig {
         sectors: u32,
         core: Option<usize>,
         interrupt: &Interrupt,
+        into: Memory,
     ) -> Result<(Driver, Arc<NandFlash>, Arc<DeviceFlash>)> {
         let medium = plan.open(interrupt)?;
         let nand = medium.nand().context("a device over NAND")?;
@@ -140,7 +143,7 @@ impl Rig {
         filling.finish_and_clear();
         let flash = Arc::new(DeviceFlash::on(device, HostConfig::default()));
         flash.commands(1, 1)?.flush().context("the device over NAND cannot be flushed")?;
-        Ok((Driver::of_store(flash.clone()), nand, flash))
+        Ok((Driver::of_store(flash.clone(), into), nand, flash))
     }
     /// What it is, a line each.
     pub fn about(&self) -> &[String] {
@@ -163,8 +166,8 @@ impl Rig {
         let queued = cell.figure == Figure::Depth;
         let nand = self.nand.as_mut().map(|(driver, ..)| driver);
         let way: &mut dyn Way = match (cell.how, queued) {
-            (How::Bypassed | How::Copy, false) => &mut self.bypassed,
-            (How::Bypassed | How::Copy, true) => &mut self.bypassed_queue,
+            (How::Bypassed | How::BypassedNear | How::Copy | How::CopyNear, false) => &mut self.bypassed,
+            (How::Bypassed | How::BypassedNear | How::Copy | How::CopyNear, true) => &mut self.bypassed_queue,
             (How::Device, false) => &mut self.device,
             (How::Device, true) => &mut self.device_queue,
             (How::DeviceCopies, _) => &mut self.copies_queue,
@@ -173,7 +176,7 @@ impl Rig {
             (How::Process, false) => &mut self.process,
             (How::Process, true) => &mut self.process_queue,
             (How::ProcessCopies, _) => &mut self.process_copies_queue,
-            (How::Nand, _) => nand.context("there is no device over NAND")?,
+            (How::Nand | How::NandDma, _) => nand.context("there is no device over NAND")?,
             (How::File, _) => &mut self.file,
             (How::FileAsleep, _) => &mut self.file_asleep,
             (How::Nbd, _) => &mut self.nbd,

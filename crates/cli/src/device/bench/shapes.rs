@@ -12,6 +12,8 @@ use crate::report::table;
 
 /// Of the best: what counts as the same. Rounds of some 20 ms differ by some percent.
 const SAME: f64 = 0.9;
+/// What the paper calls nearly saturated: its curve is a picture.
+const NEARLY: f64 = 0.8;
 /// A step up that is none may be noise by so much.
 const NOISE: f64 = 0.95;
 
@@ -40,7 +42,7 @@ impl Shape {
 /// All that can be told of what was measured.
 pub fn shapes(rows: &[Row]) -> Vec<Shape> {
     let mut shapes = Vec::new();
-    for medium in ["device", "nand"] {
+    for medium in ["device", "nand", "nand-dma"] {
         let of = |figure: &str| rows.iter().filter(|r| r.figure == figure && r.way == medium).collect::<Vec<_>>();
         let (buffer, chunk) = (of("buffer"), of("chunk"));
         if !buffer.is_empty() {
@@ -125,10 +127,17 @@ fn by_buffer(medium: &'static str, rows: &[&Row], shapes: &mut Vec<Shape>) {
             paper: "256 KiB chunks are slower than 64 KiB chunks, as four threads vie for the buffer",
             found: format!("256 KiB chunks reach {} of what 64 KiB chunks do", shown(ratio)),
             holds: ratio.median < 1.0,
-            why: memory.then_some(
-                "Over plain memory a piece is at the host as soon as it is copied, so that there is little to overlap, and fewer \
-                 commands make up for it",
-            ),
+            why: match medium {
+                "device" => Some(
+                    "Over plain memory a piece is at the host as soon as it is copied, so that there is little to overlap, and \
+                     fewer commands make up for it",
+                ),
+                "nand" => Some(
+                    "The host copies many times as fast as this NAND reads, so that NAND is idle for next to nothing while a piece \
+                     that fills the buffer is copied; nand-dma has the paper's DMA",
+                ),
+                _ => None,
+            },
         });
     }
 }
@@ -183,7 +192,7 @@ fn by_chunk(medium: &'static str, rows: &[&Row], shapes: &mut Vec<Shape>) {
             what: "writes four at a time (figure 9), saturated at 64 KiB",
             paper: "nearly",
             found: format!("64 KiB chunks reach {} of what 512 KiB chunks do", shown(ratio)),
-            holds: ratio.median >= SAME,
+            holds: ratio.median >= NEARLY,
             why: memory.then_some("There is no program whose time covers the command's"),
         });
     }
@@ -218,7 +227,16 @@ mod tests {
             .collect();
         let ran = |work: &super::super::ways::Work| {
             let ns = f64::from(work.chunk) * 4096.0 * 1e3 / mb_per_s(work);
-            Ran { chunks: 1, ns, median_ns: None, copy_ns: None, vain_ns: None, cpu_ns: ns, other_cpu_ns: 0.0 }
+            Ran {
+                chunks: 1,
+                ns,
+                all_ns: ns,
+                median_ns: None,
+                copy_ns: None,
+                vain_ns: None,
+                cpu_ns: ns,
+                other_cpu_ns: 0.0,
+            }
         };
         let all: Vec<Vec<Ran>> = cells.iter().map(|cell| vec![ran(&cell.work); 3]).collect();
         shapes(&rows(&cells, &all))

@@ -39,6 +39,10 @@ pub struct Work {
     pub seed: u64,
     /// Also measure the copies alone, in turns with it.
     pub beside_copies: bool,
+    /// What is read one at a time goes into so many sectors, one place after the other; at least a chunk.
+    pub into_sectors: u32,
+    /// Copies are held to so many bytes a second, as if a slow DMA made them.
+    pub copies_per_s: Option<u64>,
 }
 
 /// What it came to.
@@ -48,6 +52,8 @@ pub struct Ran {
     pub chunks: u64,
     /// All of them took so long.
     pub ns: f64,
+    /// With what was measured in turns with them.
+    pub all_ns: f64,
     /// Of those that were alone, the middle one's time.
     pub median_ns: Option<f64>,
     /// The middle one's of the same copies alone, in turns with them.
@@ -67,6 +73,7 @@ impl Ran {
         let all = ns * self.chunks as f64;
         Some(Ran {
             ns: all,
+            all_ns: all,
             median_ns: Some(ns),
             copy_ns: None,
             vain_ns: None,
@@ -150,6 +157,7 @@ impl Meter {
         Ok(Ran {
             chunks: self.chunks,
             ns: ns as f64,
+            all_ns: ns as f64,
             median_ns,
             copy_ns: None,
             vain_ns: self.vain_ns.map(|ns| ns as f64),
