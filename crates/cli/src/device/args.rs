@@ -84,11 +84,11 @@ Ways:
                   also where frames could be shared
   process         the same in a process of its own, over its socket; also
                   -bypassed and -copies
-  nand            the device over the store over --nand; -dma: with copies held
-                  to 450 MB/s, as the paper's DMA
+  nand            the device over the store over --nand; -dma: with copies
+                  held to 450 MB/s, as the paper's DMA
   file            io_uring on a file past the page cache, the host polling;
                   -asleep: the host sleeping
-  nbd             this machine's NBD server over plain memory, by a Unix socket
+  nbd             this machine's NBD server over memory, by a Unix socket
 
 CPU is that of the host's thread, user and system (CLOCK_THREAD_CPUTIME_ID).
 \"Productive\" leaves out looks at a queue that found nothing: a worker would

@@ -53,6 +53,7 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "copy" => PALETTE[0],
         "device" => PALETTE[1],
         "device-bypassed" => OLIVE,
+        "device-bypassed-near" => PALETTE[3],
         "process" => LIGHT_GREEN,
         "process-bypassed" => PALETTE[2],
         "nand" => PALETTE[2],
