@@ -11,8 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 use crate::device::args::DeviceCommand;
 use crate::pool::args::PoolCommand;
 use crate::values::{
-    self, Act, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size, VictimChoice,
-    WorkloadName, non_zero_duration,
+    self, Act, AnotherNand, CacheTraces, Config, FlashChoice, Measure, Output, Pattern, Prefetch, Replacement, Size,
+    VictimChoice, WorkloadName, non_zero_duration,
 };
 
 /// Flash that passes for DRAM: demonstrations and benchmarks.
@@ -163,6 +163,11 @@ Examples:
     --config fulgurite,pool,pool-unchecked
   fulgurite bench live --workload gups,gups-read,mmap-bench --work 10us \\
     --config fulgurite,pool,mmap,os-swap --flash FILE
+  fulgurite bench live --workload all --miss-every 10us --flash nand:slc \\
+    --also nand:mlc --config fulgurite,fixed-latency
+  fulgurite bench live --workload tatp --miss-every 10us \\
+    --flash nand:tlc --planes 64 --also nand:tlc/256 --block-pages 16 \\
+    --config fulgurite,fixed-latency
 
 NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform
 unless --zipf is given, and no part of `all`.
@@ -304,6 +309,9 @@ pub struct FlashArgs {
     /// Planes of the emulated device, and of NAND that is built in: how many requests it serves at once.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub planes: u32,
+    /// Pages of a block of built-in NAND at the most: reclaim's erases come so often as these are short.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub block_pages: Option<u32>,
     /// DRAM for everything that the runtime needs: a size, or a share of the data.
     #[arg(long, value_name = "64M|3%", default_value = "3%", value_parser = values::size)]
     pub dram: Size,
@@ -415,6 +423,9 @@ pub struct LiveArgs {
     /// Directory of text for the search workload.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
+    /// More NAND to measure after --flash, with the same requests and in one table, comma-separated: nand:mlc,nand:slc/64 (64 planes).
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::another_nand)]
+    pub also: Vec<AnotherNand>,
 }
 
 /// `bench tail`.

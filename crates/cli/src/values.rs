@@ -118,6 +118,30 @@ pub fn flash(text: &str) -> Result<FlashChoice, String> {
     }
 }
 
+/// Another NAND to measure: which, and of how many planes, where that is said.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AnotherNand {
+    /// Which.
+    pub nand: NandChoice,
+    /// Planes; none: as many as the first one.
+    pub planes: Option<u32>,
+}
+
+/// Reads [`AnotherNand`]: `nand:PROFILE`, and `/PLANES` behind a profile that is built in.
+pub fn another_nand(text: &str) -> Result<AnotherNand, String> {
+    let Some(profile) = text.strip_prefix("nand:") else {
+        return Err("only NAND can be measured beside; write nand:PROFILE or nand:PROFILE/PLANES".to_owned());
+    };
+    if let Some((name, planes)) = profile.rsplit_once('/')
+        && fulgurite_nand::Profile::built_in_names().any(|known| known == name)
+    {
+        let planes = planes.parse().ok().filter(|planes| (1..=65_536).contains(planes));
+        let planes = planes.ok_or("planes are a number from 1 to 65536; write for example nand:mlc/64")?;
+        return Ok(AnotherNand { nand: nand(name)?, planes: Some(planes) });
+    }
+    Ok(AnotherNand { nand: nand(profile)?, planes: None })
+}
+
 /// A size, or a share of the data.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Size {

@@ -1,5 +1,5 @@
 //! Goal: workloads run on a device of our own, by profile, and do the same work there as in plain memory; what its NAND did is in the
-//! results; a profile or a device that cannot be is refused by name before anything is created.
+//! results; several NAND devices are measured with the same requests, each under its name; a profile or a device that cannot be is refused by name before anything is created.
 //! Method: run `bench live` with `--flash nand:..` at small sizes, on a built-in profile and on one in a file, and read the JSON; run it
 //! with each bad profile, and look at code, message and directory.
 
@@ -37,7 +37,13 @@ fn workloads_do_the_same_work_on_nand() {
             let nand = &row["nand"];
             // Every flash page that the host misses is read, and the store reads its own beside.
             assert!(number(nand, "page_reads") >= number(row, "device_reads") * 0.5, "{row}");
-            assert!(number(nand, "blocked_by_reclaim") <= number(nand, "page_reads"), "{row}");
+            assert!(
+                number(nand, "blocked_by_reclaim") <= number(nand, "page_reads") - number(nand, "own_reads"),
+                "{row}"
+            );
+            assert!((0.0..=1.0).contains(&number(row, "blocked_by_reclaim_share")), "{row}");
+            assert!((0.0..=1.0).contains(&number(row, "erasing_share")), "{row}");
+            assert_eq!(number(&row["nand_shape"], "planes"), 16.0, "{row}");
             assert!(number(nand, "reads") > 0.0 && number(nand, "energy_nj") > 0.0, "{row}");
             assert_eq!(number(nand, "violations"), 0.0, "{row}");
             assert!(row["flash"].as_str().unwrap().contains("NAND"), "{row}");
@@ -47,6 +53,41 @@ fn workloads_do_the_same_work_on_nand() {
     assert!(written.clone().all(|row| number(&row["nand"], "programs") > 0.0));
     assert_eq!(written.count(), 2);
     assert!(table.contains("of their plane before them"), "{table}");
+    assert!(table.contains("blocked by reclaim"), "{table}");
+}
+
+#[test]
+fn nand_is_measured_beside_nand_with_the_same_requests() {
+    let directory = tempfile::tempdir().unwrap();
+    let also = ["--also", "nand:mlc,nand:slc/8", "--block-pages", "8"];
+    let words = live(
+        "nand:slc",
+        &[&["--workload", "array-swap,tatp", "--config", "dram-only,resident,fulgurite,fixed-latency"], &also[..]]
+            .concat(),
+    );
+    let (json, drawing, table) = bench_and_table(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    // Resident has no NAND: it runs once.
+    assert_eq!(rows.len(), 2 * (4 + 3 + 3), "{rows:?}");
+    for workload in ["array-swap", "tatp"] {
+        let of: Vec<_> = rows.iter().filter(|row| row["workload"] == workload).collect();
+        assert!(of.iter().all(|row| row["work_hash"] == of[0]["work_hash"]), "{of:?}");
+        assert!(of.iter().all(|row| row["calibration"] == of[0]["calibration"]), "{of:?}");
+        let nand: Vec<_> = of.iter().filter(|row| row["config"] == "fulgurite").collect();
+        let media: Vec<_> = nand.iter().map(|row| row["medium"].as_str().unwrap()).collect();
+        assert_eq!(media, ["nand:slc/16", "nand:mlc/16", "nand:slc/8"]);
+        let planes: Vec<_> = nand.iter().map(|row| number(&row["nand_shape"], "planes")).collect();
+        assert_eq!(planes, [16.0, 16.0, 8.0]);
+        // Blocks of 8 pages, of 4 KiB (SLC) and 16 KiB (MLC).
+        let blocks: Vec<_> = nand.iter().map(|row| number(&row["nand_shape"], "block_bytes")).collect();
+        assert_eq!(blocks, [32768.0, 131072.0, 32768.0]);
+    }
+    assert_eq!(json["setting"]["also"].as_array().unwrap().len(), 2);
+    for part in ["fulgurite nand:mlc/16", "fixed-latency nand:slc/8", "blocked by reclaim"] {
+        assert!(table.contains(part), "no \"{part}\" in {table}");
+    }
+    assert!(drawing.contains("fulgurite nand:slc/8"), "a bar for each");
 }
 
 /// The text of a built-in profile, from the sources.
@@ -90,6 +131,11 @@ fn what_cannot_be_is_refused_by_name() {
         ("nand:none.toml", &[], &["none.toml", "geometry"]),
         ("nand:slc", &["--create"], &["--create"]),
         ("nand:slc", &["--config", "fulgurite,pool"], &["store of its own"]),
+        ("nand:slc", &["--also", "slc"], &["nand:PROFILE"]),
+        ("nand:slc", &["--also", "nand:slc/0"], &["1 to 65536"]),
+        ("nand:slc", &["--also", "nand:scl"], &["did you mean \"slc\""]),
+        ("nand:slc", &["--also", "nand:mlc,nand:unknown.toml"], &["unknown.toml", "chanels"]),
+        ("emulated", &["--also", "nand:slc"], &["--also", "--flash nand:PROFILE"]),
         ("device:", &[], &["no socket"]),
         ("device:missing.sock", &[], &["missing.sock"]),
         ("device:directory.toml", &[], &["directory.toml"]),

@@ -1,7 +1,8 @@
-//! Goal: `device bench` runs at small sizes to its end, and what it writes is whole; a device that is served as a block device has
-//! what was flushed to it after kill -9, is its owner's alone, and leaves no socket behind when it is asked to end.
-//! Method: run the program in an empty directory; read its JSON and drawing; speak to its NBD socket byte by byte. Nothing that
-//! depends on the machine's speed is compared with a number.
+//! Goal: `device bench` runs at small sizes to its end, over memory, over NAND and with a device in another process, and what it writes is
+//! whole: every figure, way, goal and shape. That process ends with the program, also by kill -9. A device that is served as a block
+//! device has what was flushed to it after kill -9, is its owner's alone, and leaves no socket behind when it is asked to end.
+//! Method: run the program in an empty directory; read its JSON and drawing; kill it and look for its child; speak to its NBD socket byte
+//! by byte. Nothing that depends on the machine's speed is compared with a number.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -37,29 +38,129 @@ fn the_papers_figures() {
         // A chunk's time and the throughput say the same.
         let product = spread(row, "us") * spread(row, "bytes_per_s") / 1e6;
         assert!((0.99..1.01).contains(&(product / number(row, "chunk_bytes"))), "{row}");
+        // What is productive is a part of all, where it is told apart at all.
+        if !row["host_productive_ns"].is_null() {
+            assert!(spread(row, "host_productive_ns") <= spread(row, "host_cpu_ns"), "{row}");
+        }
+        assert!(spread(row, "other_cpu_ns") >= 0.0, "{row}");
     }
     let of = |figure: &str, way: &str| rows.iter().filter(|r| r["figure"] == figure && r["way"] == way).count();
     for (figure, ways, count) in [
-        ("interface", &["copy", "device-bypassed", "device", "file", "nbd"][..], 8),
-        ("depth", &["device-bypassed", "device", "file", "nbd"], 6),
-        ("buffer", &["device"], 20),
-        ("chunk", &["device", "file", "nbd"], 32),
+        (
+            "interface",
+            &[
+                "copy",
+                "device-bypassed",
+                "copy-near",
+                "device-bypassed-near",
+                "device",
+                "process-bypassed",
+                "process",
+                "file",
+                "nbd",
+            ][..],
+            8,
+        ),
+        (
+            "depth",
+            &[
+                "device-bypassed",
+                "device",
+                "device-copies",
+                "process-bypassed",
+                "process",
+                "process-copies",
+                "file",
+                "file-asleep",
+                "nbd",
+            ],
+            6,
+        ),
+        ("buffer", &["device", "nand", "nand-dma"], 24),
+        ("chunk", &["device", "nand", "file", "nbd"], 32),
     ] {
         for way in ways {
             assert_eq!(of(figure, way), count, "{figure} {way}");
         }
     }
-    // What is added to the copies is said of the device alone, and the paper's words stand where it says them.
+    // What is added to the copies is said of the devices alone, and the paper's words stand where it says them.
     let added: Vec<&Value> = rows.iter().filter(|r| !r["overhead_us"].is_null()).collect();
-    assert_eq!(added.len(), 16);
+    assert_eq!(added.len(), 5 * 8);
     assert!(added.iter().all(|r| spread(r, "overhead_share") < 1.0));
     assert_eq!(rows.iter().filter(|r| !r["paper"].is_null()).count(), 6);
-    assert_eq!(json["setting"]["goals"].as_array().unwrap().len(), 5);
-    for part in ["Protocol: reads", "66.8%", "436 MB/s", "at depth 32", "(at least 1,000,000: "] {
+    let polled = |r: &&Value| r["figure"] == "depth" && r["way"] != "nbd";
+    assert!(rows.iter().filter(polled).all(|r| !r["host_productive_ns"].is_null()));
+    assert_eq!(json["setting"]["goals"].as_array().unwrap().len(), 9);
+    let shapes = json["setting"]["shapes"].as_array().unwrap();
+    assert_eq!(shapes.len(), 7 + 7 + 3, "{shapes:?}");
+    for medium in ["device", "nand"] {
+        assert_eq!(shapes.iter().filter(|shape| shape["medium"] == medium).count(), 7);
+    }
+    // NAND was read and written, and no rule of it was broken.
+    let did = &json["setting"]["nand_did"];
+    assert!(number(did, "reads") > 0.0 && number(did, "programs") > 0.0, "{did}");
+    assert_eq!(number(did, "violations"), 0.0, "{did}");
+    for part in [
+        "Protocol: reads",
+        "66.8%",
+        "436 MB/s",
+        "at depth 32",
+        "in another process",
+        "at least 1,000,000: ",
+        "productive",
+    ] {
         assert!(table.contains(part), "no \"{part}\" in {table}");
     }
     let left: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
     assert!(left.iter().all(|name| name == "out.json" || name == "out.svg"), "{left:?}");
+}
+
+#[test]
+fn one_figure_alone_and_without_nand() {
+    let directory = tempfile::tempdir().unwrap();
+    let words =
+        ["device", "bench", "--rounds", "2", "--size", "8M", "--dir", ".", "--figure", "buffer", "--nand", "none"];
+    let (json, drawing, _) = bench_and_table(directory.path(), &words);
+    whole(&json, &drawing);
+    let rows = rows(&json, "rows");
+    assert!(rows.iter().all(|row| row["figure"] == "buffer" && row["way"] == "device" && row["rounds"] == 2));
+    assert_eq!((rows.len(), json["setting"]["shapes"].as_array().unwrap().len()), (24, 3));
+    assert!(json["setting"]["nand_did"].is_null());
+}
+
+#[test]
+fn the_device_in_another_process_ends_with_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    let words = ["device", "bench", "--size", "8M", "--dir", ".", "--figure", "depth", "--rounds", "1000"];
+    let mut program = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(words)
+        .current_dir(directory.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    // Its child is there when its sockets are.
+    let files = || directory.path().read_dir().unwrap().map(|e| e.unwrap().path());
+    let there = || files().any(|files| files.join("memory.sock").exists());
+    let begun = std::time::Instant::now();
+    while !there() {
+        assert!(begun.elapsed().as_secs() < 60 && program.try_wait().unwrap().is_none(), "it did not begin");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let children = format!("/proc/{0}/task/{0}/children", program.id());
+    let child = std::fs::read_to_string(children).unwrap().split_whitespace().next().map(str::to_owned);
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let child = child.expect("the program has a child");
+    // A process that has ended may stay as a zombie until whoever inherits it looks.
+    let lives = || {
+        let state = std::fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+        state.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    };
+    while lives() {
+        assert!(begun.elapsed().as_secs() < 120, "the device's process lives on");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
 }
 
 /// A device that is served in a directory. Killed when dropped.

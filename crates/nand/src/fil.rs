@@ -197,6 +197,7 @@ struct Request {
     tag: u64,
     submitted: u64,
     write: bool,
+    reclaim: bool,
 }
 
 /// A page of NAND that is being programmed.
@@ -419,7 +420,7 @@ impl Fil {
             return Err(FilError::Full);
         }
         let write = op == FlashOp::Write;
-        let number = self.requests.take(Request { tag, submitted: self.now, write }).ok_or(FilError::Full)?;
+        let number = self.requests.take(Request { tag, submitted: self.now, write, reclaim }).ok_or(FilError::Full)?;
         match op {
             FlashOp::Read => self.read(number, flash_page, reclaim),
             FlashOp::Write => self.write(number, flash_page, reclaim),
@@ -547,7 +548,9 @@ impl Fil {
                     _ => FlashStatus::Ok,
                 };
                 self.counters.read_failures += u64::from(status == FlashStatus::Uncorrectable);
+                let own = self.requests[number].reclaim;
                 self.counters.reads_blocked_by_reclaim += u64::from(done.blocked_by_reclaim);
+                self.counters.reclaim_reads_blocked += u64::from(own && done.blocked_by_reclaim);
                 self.finish(number, status, done.blocked_by_reclaim);
             }
             purpose::PROGRAM => self.programmed(number, done.status == Status::Ok),
@@ -556,7 +559,7 @@ impl Fil {
         }
     }
     fn finish(&mut self, number: u32, status: FlashStatus, blocked_by_reclaim: bool) {
-        let Request { tag, submitted, write } = self.requests[number];
+        let Request { tag, submitted, write, .. } = self.requests[number];
         self.requests.give_back(number);
         self.counters.write_failures += u64::from(write && status == FlashStatus::WriteFailed);
         self.done.push(FlashDone { tag, status, submitted_ns: submitted, done_ns: self.now, blocked_by_reclaim });
@@ -569,6 +572,7 @@ impl Fil {
     }
     fn read(&mut self, number: u32, flash_page: u32, reclaim: bool) {
         self.counters.reads += 1;
+        self.counters.reclaim_reads += u64::from(reclaim);
         let home = self.layout.home(flash_page);
         let mut place = (home.page, home.slot);
         if !self.is_used(flash_page) {

@@ -1,8 +1,9 @@
 //! Goal: the share of reads that are blocked by reclaim is what the model says it must be, and falls with the number of planes: at the
 //! same traffic, four times the planes block about a quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with
-//! 1 TB).
+//! 1 TB). What reclaim reads for itself is told apart: nobody outside waits for it.
 //! Method: random reads and a steady stream of writes that goes round a device of scaled capacity, 64 and 256 planes of the same size;
-//! extents across all planes and across a few. The share that is found is compared with the time that planes are being erased.
+//! extents across all planes and across a few. The share that is found is compared with the time that planes are being erased. Reads of reclaim and of a program meet at one plane, in
+//! both orders.
 
 use fulgurite_nand::{Fil, FilConfig, FlashDone, FlashOp, FlashRequest, Profile};
 
@@ -84,4 +85,44 @@ fn reads_blocked_by_reclaim_become_fewer_with_planes() {
             assert!((0.75..1.35).contains(&as_expected), "{} of {} expected", share.blocked, share.erasing);
         }
     }
+}
+
+#[test]
+fn what_reclaim_reads_for_itself_is_told_apart() {
+    let mut profile = Profile::built_in("slc").unwrap().scaled(4 << 20, 4).unwrap();
+    profile.wear.factory_bad = 0.0;
+    let mut fil = Fil::new(profile, FilConfig::default()).unwrap();
+    let (first, pages) = (fil.extent_pages(), fil.extent_pages());
+    let (mut now, mut done) = (0, Vec::<FlashDone>::new());
+    let ask = |fil: &mut Fil, now, op, flash_page, reclaim| {
+        fil.submit(now, FlashRequest { tag: 0, op, flash_page, reclaim }).unwrap();
+    };
+    for page in 0..pages {
+        ask(&mut fil, now, FlashOp::Write, first + page, false);
+        now += 1_000_000;
+        fil.advance(now, &mut done);
+    }
+    now += 100_000_000;
+    fil.advance(now, &mut done);
+    let before = *fil.counters();
+    // Two reads of one plane at a time: who comes second finds the first one before it.
+    let mut pairs = |by: [bool; 2], count: u32| {
+        for i in 0..count {
+            by.iter().for_each(|reclaim| ask(&mut fil, now, FlashOp::Read, first + i % pages, *reclaim));
+            now += 1_000_000;
+            fil.advance(now, &mut done);
+        }
+        let now = *fil.counters();
+        let of = |counter: fn(&fulgurite_nand::FilCounters) -> u64| counter(&now) - counter(&before);
+        (
+            of(|c| c.reads),
+            of(|c| c.reclaim_reads),
+            of(|c| c.reads_blocked_by_reclaim) - of(|c| c.reclaim_reads_blocked),
+            of(|c| c.reclaim_reads_blocked),
+        )
+    };
+    assert_eq!(pairs([false, false], 3), (6, 0, 0, 0), "a program's reads are no reclaim");
+    assert_eq!(pairs([true, false], 5), (16, 5, 5, 0), "a program's read behind one of reclaim");
+    assert_eq!(pairs([false, true], 7), (30, 12, 5, 0), "one of reclaim behind a program's");
+    assert_eq!(pairs([true, true], 9), (48, 30, 5, 9), "two of reclaim");
 }

@@ -9,8 +9,8 @@ use super::beside::Limit;
 use super::calibrate::{self, Plan};
 use super::image::Image;
 use super::rounds::{self, Contestant, Ran};
-use super::session::{Session, Way, swap_bytes};
-use crate::args::{LiveArgs, OutputArgs, WorkArgs};
+use super::session::{self, Session, Way, swap_bytes};
+use crate::args::{FlashArgs, LiveArgs, OutputArgs, WorkArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::nand::NandCounts;
@@ -20,7 +20,7 @@ use crate::progress;
 use crate::report::charts::{Axis, Bar, Bars, Curve, Curves, nines, percentile_axis, stack};
 use crate::report::rows::{Checksums, LiveRow, Percentiles, Spread, Variant};
 use crate::report::{self, Report, table};
-use crate::values::{Config, workloads};
+use crate::values::{Config, FlashChoice, NandChoice, workloads};
 
 /// Data with `--quick`: seven workloads in under a minute, and 3% of it still hold stacks and tables.
 const QUICK_DATA_BYTES: u64 = 160 << 20;
@@ -45,32 +45,73 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
     let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
     let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
-    let mut session = Session::start_in_ways(&args.flash, data_bytes, &mut configs, &ways, &interrupt)?;
-    report::print(&args.output, &session.machine.line())?;
+    let media = media(args, data_bytes)?;
+    // All is judged before anything is measured. What runs on no flash of its own runs with the first one alone.
+    let mut sessions = Vec::new();
+    for (number, flash) in media.iter().enumerate() {
+        let mut configs = configs.clone();
+        configs.retain(|c| number == 0 || *c == Config::DramOnly || (c.guarded() && *c != Config::Resident));
+        sessions.push((Session::start_in_ways(flash, data_bytes, &mut configs, &ways, &interrupt)?, configs));
+    }
+    report::print(&args.output, &sessions[0].0.machine.line())?;
     let mut rows = Vec::new();
     let mut failed = Vec::new();
     let mut interrupted = false;
-    let how = Measure { configs: &configs, clusters, rounds, round_time, work: &args.work, output: &args.output };
     for name in &names {
         let zipf = args.work.zipf.unwrap_or(0.99);
         let params = Params { bytes: data_bytes, zipf, seed: args.output.seed, input: args.input.clone() };
-        let measured =
-            Image::build(name, &params, &interrupt).and_then(|mut image| measure(&mut session, &mut image, &how));
-        match measured {
-            Ok((mut these, ran)) => {
-                rows.append(&mut these);
-                failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
-                interrupted |= ran.interrupted;
+        let mut image = match Image::build(name, &params, &interrupt) {
+            Ok(image) => image,
+            Err(e) if e.is::<Interrupted>() => {
+                interrupted = true;
+                break;
             }
-            Err(e) if e.is::<Interrupted>() => interrupted = true,
-            Err(e) => failed.push(format!("{name}: {e:#}")),
+            Err(e) => {
+                failed.push(format!("{name}: {e:#}"));
+                continue;
+            }
+        };
+        // The same requests on all media.
+        let mut plan = None;
+        for (session, configs) in &mut sessions {
+            let how = Measure { configs, clusters, rounds, round_time, work: &args.work, output: &args.output };
+            let planned = match plan {
+                Some(plan) => Ok(plan),
+                None => planned(session, &mut image, &how),
+            };
+            match planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?))) {
+                Ok((made, (mut these, ran))) => {
+                    plan = Some(made);
+                    these.iter_mut().for_each(|row| row.media = media.len());
+                    rows.append(&mut these);
+                    failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
+                    interrupted |= ran.interrupted;
+                }
+                Err(e) if e.is::<Interrupted>() => interrupted = true,
+                Err(e) => failed.push(format!("{name}: {e:#}")),
+            }
+            if interrupted {
+                break;
+            }
         }
         if interrupted {
             break;
         }
     }
+    let settings: Vec<_> = sessions[1..].iter().map(|(session, _)| session.setting()).collect();
+    let (others, mut session) = {
+        let mut sessions = sessions.into_iter().map(|(session, _)| session);
+        let first = sessions.next().expect("there is one at the least");
+        (sessions, first)
+    };
+    for other in others {
+        other.notes.iter().for_each(|note| session.note(note.clone()));
+    }
     let _ = session.helper.swap_off();
     report::print(&args.output, &table::live(&rows))?;
+    if let Some(table) = table::nand(&rows) {
+        report::print(&args.output, &table)?;
+    }
     report::print(&args.output, &summary(&rows))?;
     for row in &rows {
         let spread = |of: Spread, show: fn(f64) -> String| {
@@ -127,7 +168,7 @@ pub fn run(args: &LiveArgs) -> Result<()> {
     }
     for row in &rows {
         if let Some(nand) = row.nand {
-            report::print(&args.output, &format!("{}, {}: {}", row.workload, row.config, nand.sentence()))?;
+            report::print(&args.output, &format!("{}, {}: {}", row.workload, row.label(), nand.sentence()))?;
         }
     }
     for row in rows.iter().filter(|row| suspect(row)) {
@@ -144,7 +185,13 @@ pub fn run(args: &LiveArgs) -> Result<()> {
         &Report {
             machine: &session.machine,
             command: report::command_line(),
-            setting: session.setting(),
+            setting: if settings.is_empty() {
+                session.setting()
+            } else {
+                let mut setting = session.setting();
+                setting["also"] = settings.into();
+                setting
+            },
             interrupted,
             failed: &failed,
             rows: &rows,
@@ -158,6 +205,28 @@ pub fn run(args: &LiveArgs) -> Result<()> {
         bail!("{}", failed.join("; "));
     }
     Ok(())
+}
+
+/// The flash of each part of the run: the one that was named, then what is to be measured also. Devices of one kind of NAND get blocks of
+/// one size, the smallest that one of them needs: else the one with more planes for the same data would be erased more often as well.
+fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
+    let mut media = vec![args.flash.clone()];
+    if !args.also.is_empty() && !matches!(args.flash.flash, FlashChoice::Nand(_)) {
+        bad_input!("--also compares NAND with NAND, and --flash is {}; write --flash nand:PROFILE", args.flash.flash);
+    }
+    for also in &args.also {
+        let planes = also.planes.unwrap_or(args.flash.planes);
+        media.push(FlashArgs { flash: FlashChoice::Nand(also.nand.clone()), planes, ..args.flash.clone() });
+    }
+    let mut pages = Vec::new();
+    for flash in &media {
+        pages.push(session::block_pages(flash, data_bytes)?);
+    }
+    for i in 0..media.len() {
+        let alike = (0..media.len()).filter(|other| media[*other].flash == media[i].flash);
+        media[i].block_pages = alike.filter_map(|other| pages[other]).min().or(media[i].block_pages);
+    }
+    Ok(media)
 }
 
 /// How a workload is measured.
@@ -182,11 +251,22 @@ pub struct Measure<'m> {
 /// # Errors
 /// When it cannot be measured at all; what failed in part is in [`Ran`].
 pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<(Vec<LiveRow>, Ran)> {
-    let name = image.workload.clone();
+    let plan = planned(session, image, how)?;
+    measured(session, image, how, &plan)
+}
+
+/// What its requests will be.
+fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<Plan> {
     let misses_matter = how.configs.iter().any(|c| c.capped());
     let plan = calibrate::calibrate(session, image, how.work, how.round_time, misses_matter)?;
     image.params.zipf = plan.calibration.zipf;
-    report::print(how.output, &plan.sentence(&name))?;
+    report::print(how.output, &plan.sentence(&image.workload))?;
+    Ok(plan)
+}
+
+/// Measures it with requests that are decided.
+fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan) -> Result<(Vec<LiveRow>, Ran)> {
+    let name = image.workload.clone();
     let ways: Vec<Way> =
         how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters, how.output.quick)).collect();
     let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
@@ -194,7 +274,7 @@ pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
         session.helper.swap_on(&session.scratch.clone(), swap_bytes(image.region_bytes, swapped))?;
     }
     let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
-    let ran = rounds::run(session, image, &plan, &ways, how.rounds, &bar);
+    let ran = rounds::run(session, image, plan, &ways, how.rounds, &bar);
     bar.finish_and_clear();
     let unswapped = if swapped > 0 { session.helper.swap_off() } else { Ok(()) };
     let mut ran = ran?;
@@ -202,7 +282,7 @@ pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
         // What was measured before that is what it is.
         ran.failed.push(format!("the swap file cannot be taken out of use: {e:#}"));
     }
-    let rows = rows(session, &name, &plan, &ran.contestants);
+    let rows = rows(session, &name, plan, &ran.contestants);
     Ok((rows, ran))
 }
 
@@ -330,10 +410,16 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
     let fio = Spread::of_any(&limits(|l| l.fio_per_s));
     let of_device_limit = Spread::of_any(&shares_of_device_limit(one, dram_only));
     let of_fio = Spread::of_any(&shares_of_fio(one));
+    let nand = one.outcomes.iter().filter_map(|o| o.nand).reduce(NandCounts::and);
     LiveRow {
         workload: workload.to_owned(),
         config: one.way.config.to_string(),
         flash: one.flash.clone(),
+        medium: match &session.flash.flash {
+            FlashChoice::Nand(NandChoice::BuiltIn(_)) => format!("{}/{}", session.flash.flash, session.flash.planes),
+            other => other.to_string(),
+        },
+        media: 1,
         workers: session.flash.workers,
         fibers_or_threads: if guarded { session.flash.fibers as usize } else { one.way.threads },
         page_cluster: one.way.page_cluster,
@@ -386,7 +472,10 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         cgroup_peak_bytes: one.peak_bytes,
         calibration: plan.calibration,
         cores: session.cores.clone(),
-        nand: one.outcomes.iter().filter_map(|o| o.nand).reduce(NandCounts::and),
+        nand,
+        nand_shape: one.nand,
+        blocked_by_reclaim_share: nand.and_then(NandCounts::blocked_share),
+        erasing_share: nand.zip(one.nand).map(|(did, shape)| shape.erasing(did.erases, sum(|o| o.elapsed_ns) as u64)),
         device_core: session.device_core.filter(|_| guarded),
         variants: Vec::new(),
         curve: latency.curve(),
@@ -404,18 +493,28 @@ fn suspect(row: &LiveRow) -> bool {
 
 /// Averages over the workloads.
 fn summary(rows: &[LiveRow]) -> String {
-    let of = |config: &Config| {
-        let shares: Vec<f64> = rows
-            .iter()
-            .filter(|r| r.config == config.name())
-            .filter_map(|r| Some(r.share_of_dram_only?.median))
-            .collect();
+    let of = |label: &String| {
+        let these = rows.iter().filter(|row| row.label() == *label);
+        let shares: Vec<f64> = these.filter_map(|row| Some(row.share_of_dram_only?.median)).collect();
         let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
         let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-        (shares.len() > 1).then(|| format!("{config} {} (lowest {})", table::percent(mean), table::percent(least)))
+        (shares.len() > 1).then(|| format!("{label} {} (lowest {})", table::percent(mean), table::percent(least)))
     };
-    let all: Vec<String> = Config::ALL.iter().filter(|c| **c != Config::DramOnly).filter_map(of).collect();
+    let all: Vec<String> = labels(rows).iter().filter_map(of).collect();
     if all.is_empty() { String::new() } else { format!("Mean share of dram-only: {}", all.join(", ")) }
+}
+
+/// All configurations but the denominator, each on each medium, as they are called.
+fn labels(rows: &[LiveRow]) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
+    for config in Config::ALL.iter().filter(|config| **config != Config::DramOnly) {
+        for label in rows.iter().filter(|row| row.config == config.name()).map(LiveRow::label) {
+            if !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+    }
+    labels
 }
 
 /// Bars of shares, and a latency curve for each workload.
@@ -440,13 +539,9 @@ fn names_of(rows: &[LiveRow]) -> Vec<String> {
 /// Throughput as a share of dram-only.
 pub fn share_bars(rows: &[LiveRow]) -> Bars {
     let groups = names_of(rows);
-    let series: Vec<String> = Config::ALL
-        .iter()
-        .map(|c| c.to_string())
-        .filter(|c| c != "dram-only" && rows.iter().any(|r| r.config == *c))
-        .collect();
+    let series = labels(rows);
     let bar = |workload: &String, config: &String| {
-        let row = rows.iter().find(|r| r.workload == *workload && r.config == *config)?;
+        let row = rows.iter().find(|r| r.workload == *workload && r.label() == *config)?;
         let share = row.share_of_dram_only?;
         let tip = format!(
             "{workload}, {config}: {} of dram-only, {} requests/s",
@@ -482,7 +577,7 @@ pub fn share_bars(rows: &[LiveRow]) -> Bars {
 /// Latency by percentile.
 pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
     let of = |row: &LiveRow| Curve {
-        name: row.config.clone(),
+        name: row.label(),
         points: row.curve.iter().map(|(p, us)| (nines(*p), us.max(0.01))).collect(),
     };
     Curves {
@@ -490,7 +585,14 @@ pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
         subtitle: "closed loop, from start to end".to_owned(),
         x: percentile_axis(),
         y: Axis::logarithmic("µs"),
-        curves: rows.iter().filter(|r| r.workload == workload).map(of).collect(),
+        curves: rows
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| r.workload == workload)
+            // The denominator runs beside every medium, and is drawn once.
+            .filter(|(i, r)| !rows[..*i].iter().any(|old| old.workload == workload && old.label() == r.label()))
+            .map(|(_, r)| of(r))
+            .collect(),
         dots: false,
     }
 }
@@ -518,6 +620,7 @@ mod tests {
             peak_bytes: None,
             limits: rounds.iter().map(limit).collect(),
             flash: String::new(),
+            nand: None,
             dram_bytes: 0,
             workload_bytes: 0,
             limit_bytes: None,

@@ -8,6 +8,7 @@ use super::beside::{self, Limit};
 use super::calibrate::Plan;
 use super::image::Image;
 use super::session::{Running, Session, Way};
+use crate::child::nand::NandShape;
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
 use crate::kernel_threads;
@@ -32,6 +33,8 @@ pub struct Contestant {
     pub limits: Vec<Limit>,
     /// What it runs on, in a line.
     pub flash: String,
+    /// The geometry of its NAND.
+    pub nand: Option<NandShape>,
     /// Its DRAM.
     pub dram_bytes: u64,
     /// Of that, what the workload itself uses.
@@ -104,6 +107,7 @@ fn run_all(
                 peak_bytes: None,
                 limits: Vec::new(),
                 flash: running.opened.flash.clone(),
+                nand: running.nand,
                 dram_bytes: running.dram_bytes,
                 workload_bytes: running.workload_bytes,
                 limit_bytes: running.cgroup.as_ref().map(|(_, limit)| *limit),

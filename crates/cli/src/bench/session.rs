@@ -13,8 +13,9 @@ use super::image::Image;
 use crate::args::FlashArgs;
 use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
+use crate::child::nand::NandShape;
 use crate::child::pool::EXTENT_PAGES as POOL_EXTENT_PAGES;
-use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Spec};
+use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Scaling, Spec};
 use crate::child::{self, ChildHandle};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
@@ -39,6 +40,23 @@ fn pool_pages(region_bytes: u64) -> u32 {
     let pages = (region_bytes / SUBPAGE_BYTES as u64) * 5 / 4;
     // Small pools need a few extents more for themselves.
     u32::try_from(pages + 32 * u64::from(POOL_EXTENT_PAGES)).unwrap_or(u32::MAX)
+}
+
+/// Pages of a block of the NAND that so much data would get; none where it is not built in, or is no NAND.
+///
+/// # Errors
+/// `BadInput` where there can be no such device.
+pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
+    let FlashChoice::Nand(choice @ NandChoice::BuiltIn(_)) = &flash.flash else { return Ok(None) };
+    let spec = NandSpec {
+        storage: PathBuf::new(),
+        profile: checks::nand_profile(choice)?,
+        scaling: Scaling { planes: Some(flash.planes), pages_per_block: flash.block_pages },
+    };
+    match child::nand::shape(&spec, pool_pages(data_bytes)) {
+        Ok(shape) => Ok(Some(shape.block_pages)),
+        Err(error) => bad_input!("--flash {}: {error}", flash.flash),
+    }
 }
 
 /// DRAM that a device of NAND keeps for itself: the model's tables, and what its store has for each subpage.
@@ -146,6 +164,8 @@ pub struct Running {
     pub dram_bytes: u64,
     /// Of that, what the workload itself uses.
     pub workload_bytes: u64,
+    /// The geometry of its NAND, as it was scaled.
+    pub nand: Option<NandShape>,
     /// Highest use of its cgroup until it had run, once that is over.
     peak_bytes: Option<u64>,
     /// What must live as long as it.
@@ -293,6 +313,7 @@ impl Session {
             "read_latency_us": self.flash.read_latency.as_secs_f64() * 1e6,
             "write_latency_us": self.flash.write_latency.as_secs_f64() * 1e6,
             "planes": self.flash.planes,
+            "block_pages": self.flash.block_pages,
             "fibers": self.flash.fibers,
             "replacement": self.flash.replacement,
             "prefetch": self.flash.prefetch,
@@ -349,6 +370,10 @@ impl Session {
         let stored = config.pooled() || self.in_device(config);
         let (source, data) = if stored { self.pool(image, config)? } else { self.data(image, config)? };
         let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
+        let nand = match &source {
+            DataSource::Nand(nand) => Some(child::nand::shape(nand, pool_pages(image.region_bytes))?),
+            _ => None,
+        };
         let mut child = ChildHandle::start(&self.interrupt)?;
         // Plain memory as flash is the process's own, so there a limit would hold the data as well.
         let limited = config.capped() && !(config.guarded() && self.flash.flash == FlashChoice::Memory);
@@ -409,7 +434,18 @@ impl Session {
             format_bytes(workload_bytes)
         );
         opened.warnings.iter().for_each(|warning| self.note(warning.clone()));
-        Ok(Running { way, child, opened, cgroup, path, dram_bytes, workload_bytes, peak_bytes: None, _data: data })
+        Ok(Running {
+            way,
+            child,
+            opened,
+            cgroup,
+            path,
+            dram_bytes,
+            workload_bytes,
+            nand,
+            peak_bytes: None,
+            _data: data,
+        })
     }
 
     fn data(&mut self, image: &Image, config: Config) -> Result<(DataSource, Data)> {
@@ -455,7 +491,10 @@ impl Session {
                 let mut spec = NandSpec {
                     storage: PathBuf::new(),
                     profile: checks::nand_profile(&choice)?,
-                    planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(self.flash.planes),
+                    scaling: Scaling {
+                        planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(self.flash.planes),
+                        pages_per_block: self.flash.block_pages,
+                    },
                 };
                 // As large as the device: what is beside the data stays untouched.
                 let flash_pages = child::nand::flash_pages(&spec, pages)?;

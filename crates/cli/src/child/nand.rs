@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig, SocketLink};
 use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_nand::{Fil, FilConfig, Profile};
+use fulgurite_nand::{Fil, FilConfig, Geometry as NandGeometry, Profile};
 use fulgurite_sys::Arena;
 use serde::{Deserialize, Serialize};
 
@@ -28,7 +28,9 @@ pub struct NandCounts {
     pub reads: u64,
     /// Flash pages read.
     pub page_reads: u64,
-    /// Reads that found an erase, or a request of the store's own, of their plane before them.
+    /// Of these, by the store for itself: what it reclaims, and its tables.
+    pub own_reads: u64,
+    /// Reads of the host that found an erase, or a request of the store's own, of their plane before them.
     pub blocked_by_reclaim: u64,
     /// Pages of NAND programmed.
     pub programs: u64,
@@ -51,7 +53,8 @@ impl NandCounts {
         NandCounts {
             reads: nand.reads,
             page_reads: fil.reads,
-            blocked_by_reclaim: fil.reads_blocked_by_reclaim,
+            own_reads: fil.reclaim_reads,
+            blocked_by_reclaim: fil.reads_blocked_by_reclaim - fil.reclaim_reads_blocked,
             programs: nand.programs,
             erases: nand.erases,
             padded: fil.padded,
@@ -64,6 +67,7 @@ impl NandCounts {
     pub fn since(self, before: NandCounts) -> NandCounts {
         NandCounts {
             reads: self.reads - before.reads,
+            own_reads: self.own_reads - before.own_reads,
             page_reads: self.page_reads - before.page_reads,
             blocked_by_reclaim: self.blocked_by_reclaim - before.blocked_by_reclaim,
             programs: self.programs - before.programs,
@@ -74,14 +78,21 @@ impl NandCounts {
             violations: self.violations - before.violations,
         }
     }
+    /// Of the host's reads, the share that found an erase, or work of the store's own, of their plane before them; none without reads.
+    /// Those from the buffer of what is not programmed yet are among all reads, as they are among a program's requests.
+    pub fn blocked_share(self) -> Option<f64> {
+        let asked = self.page_reads.saturating_sub(self.own_reads);
+        (asked > 0).then(|| self.blocked_by_reclaim as f64 / asked as f64)
+    }
     /// For people.
     pub fn sentence(self) -> String {
         let share = |of: u64, all: u64| table::percent(of as f64 / all.max(1) as f64);
         format!(
-            "{} of {} reads of flash pages found an erase, or work of the store's own, of their plane before them; {} programs \
-             ({} of their room stayed empty), {} erases, {:.1} µJ a request to it",
-            share(self.blocked_by_reclaim, self.page_reads),
-            table::number(self.page_reads as f64),
+            "{} of {} reads of flash pages found an erase, or work of the store's own, of their plane before them; the store itself \
+             read {}; {} programs ({} of their room stayed empty), {} erases, {:.1} µJ a request to it",
+            table::percent(self.blocked_share().unwrap_or(0.0)),
+            table::number(self.page_reads.saturating_sub(self.own_reads) as f64),
+            table::number(self.own_reads as f64),
             table::number(self.programs as f64),
             share(self.padded, self.padded + self.programs),
             table::number(self.erases as f64),
@@ -92,6 +103,7 @@ impl NandCounts {
     pub fn and(self, other: NandCounts) -> NandCounts {
         NandCounts {
             reads: self.reads + other.reads,
+            own_reads: self.own_reads + other.own_reads,
             page_reads: self.page_reads + other.page_reads,
             blocked_by_reclaim: self.blocked_by_reclaim + other.blocked_by_reclaim,
             programs: self.programs + other.programs,
@@ -104,15 +116,52 @@ impl NandCounts {
     }
 }
 
+/// The geometry of a run's NAND.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
+pub struct NandShape {
+    /// Planes: fewer than were asked for where there is little data.
+    pub planes: u32,
+    /// Pages of a block.
+    pub block_pages: u32,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Nanoseconds that an erase takes.
+    pub erase_ns: u64,
+}
+
+impl NandShape {
+    /// The share of the time of all planes that so many erases take.
+    pub fn erasing(self, erases: u64, elapsed_ns: u64) -> f64 {
+        (erases * self.erase_ns) as f64 / (f64::from(self.planes) * elapsed_ns as f64).max(1.0)
+    }
+}
+
+/// That of the device that a run gets.
+///
+/// # Errors
+/// As [`fitted`].
+pub fn shape(spec: &NandSpec, pages: u32) -> Result<NandShape> {
+    let (profile, _) = fitted(spec, pages, None)?;
+    let parts = profile.geometry.parts();
+    let block_bytes = u64::from(parts.pages_per_block) * parts.page_bytes;
+    let (planes, block_pages) = (profile.geometry.planes(), parts.pages_per_block);
+    Ok(NandShape { planes, block_pages, block_bytes, erase_ns: profile.timing.erase_ns })
+}
+
 /// The NAND of a run: a profile whose device is made as large as is needed, or taken as it is. Extents have so many flash pages, where
 /// that is said.
 ///
 /// # Errors
 /// When it has too little room.
 pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
-    let profile = Profile::parse(&spec.profile)?;
+    let mut profile = Profile::parse(&spec.profile)?;
+    if let Some(most) = spec.scaling.pages_per_block {
+        let mut parts = profile.geometry.parts();
+        parts.pages_per_block = parts.pages_per_block.min(most);
+        profile.geometry = NandGeometry::new(parts)?;
+    }
     let needed = u64::from(pages) * SUBPAGE_BYTES as u64;
-    let Some(mut planes) = spec.planes else { return divided(profile, pages, extent_pages) };
+    let Some(mut planes) = spec.scaling.planes else { return divided(profile, pages, extent_pages) };
     loop {
         let of = |bytes: u64| divided(profile.scaled(bytes, planes)?, pages, extent_pages);
         let mut tried = SIXTEENTHS.map(|sixteenths| of(needed * sixteenths / 16));

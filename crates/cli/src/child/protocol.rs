@@ -145,8 +145,17 @@ pub struct NandSpec {
     pub storage: PathBuf,
     /// The profile, as TOML.
     pub profile: String,
-    /// Its planes, where its geometry is to be scaled to what is needed; none takes the profile's own.
+    /// How its geometry is scaled.
+    pub scaling: Scaling,
+}
+
+/// How the geometry of a NAND profile is scaled to what a run needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Scaling {
+    /// So many planes, with as many blocks as it takes; none takes the profile as it is.
     pub planes: Option<u32>,
+    /// Pages of a block at the most; none leaves the profile's, or as many as let a plane have enough blocks.
+    pub pages_per_block: Option<u32>,
 }
 
 /// Requests to execute.

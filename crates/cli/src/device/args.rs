@@ -19,6 +19,23 @@ pub enum DeviceCommand {
     /// The evaluation of the DRAM-interface paper, live: protocol, depth, buffer, chunks; beside io_uring and NBD.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
+    /// The device in another process that `device bench` measures: it serves until its standard input ends.
+    #[command(name = "__beside", hide = true)]
+    Beside(BesideArgs),
+}
+
+/// The process beside `device bench`.
+#[derive(Debug, Args)]
+pub struct BesideArgs {
+    /// Where its sockets are to be.
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// Bytes of each device.
+    #[arg(long)]
+    pub size: u64,
+    /// The core that the firmware runs on.
+    #[arg(long)]
+    pub core: Option<usize>,
 }
 
 /// Of both.
@@ -51,18 +68,31 @@ Examples:
   fulgurite device bench --dir /mnt/nvme --json device.json \\
     --plot device.svg
 
-Figures, each beside io_uring on a file in --dir, and NBD:
+Figures:
   interface  what the protocol adds to the copies alone, by chunk, one command
              at a time, nothing behind the firmware (figures 6 and 7)
-  depth      4 KiB reads a second by commands in flight, without copies; what
-             each takes of the host's core
+  depth      4 KiB reads a second by commands in flight; what each takes of
+             the host's core and of the device's
   buffer     four requests at a time, by data buffer and chunk (figure 8)
   chunk      reads and writes by chunk, one and four at a time (figure 9)
 
-Ways: copy is the copies alone, device-bypassed the device with nothing
-behind its firmware, device the device over --nand (none: plain memory), file
-io_uring on a file past the page cache, nbd this machine's NBD server over
-plain memory, through a Unix socket.";
+Ways:
+  copy            the copies alone, in turns with the next one
+  device-bypassed the device in this process, nothing behind its firmware;
+                  both read into 64 MiB, and -near into one place
+  device          the same over plain memory; -copies: through the data buffer
+                  also where frames could be shared
+  process         the same in a process of its own, over its socket; also
+                  -bypassed and -copies
+  nand            the device over the store over --nand; -dma: with copies
+                  held to 450 MB/s, as the paper's DMA
+  file            io_uring on a file past the page cache, the host polling;
+                  -asleep: the host sleeping
+  nbd             this machine's NBD server over memory, by a Unix socket
+
+CPU is that of the host's thread, user and system (CLOCK_THREAD_CPUTIME_ID).
+\"Productive\" leaves out looks at a queue that found nothing: a worker would
+run its fibers then.";
 
 /// `device serve`.
 #[derive(Debug, Args)]
@@ -131,10 +161,10 @@ pub struct BenchArgs {
         default_value = "interface,depth,buffer,chunk"
     )]
     pub figure: Vec<Figure>,
-    /// What the flash of `device` is: a NAND model by name or from a TOML file, or none (plain memory).
-    #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
-    pub nand: Below,
-    /// Bytes of the device, and of the file beside it [default: 256M; --quick: 64M].
+    /// What the flash of `nand` is: a NAND model by name or from a TOML file, or none [default: one like the paper's device has].
+    #[arg(long, value_name = "NAME|FILE.toml|none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
+    pub nand: Option<Below>,
+    /// Bytes of each device, and of the file beside them [default: 256M; --quick: 64M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// Directory for the file beside it, which is removed at the end [default: the temporary directory].

@@ -19,7 +19,7 @@ use fulgurite_sys::affinity;
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child;
-use crate::child::protocol::NandSpec;
+use crate::child::protocol::{NandSpec, Scaling};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::pool::create::random_id;
@@ -114,7 +114,9 @@ impl Plan {
             }
         }
         if let Some((nand, profile)) = profile {
-            return Plan::of_nand(nand, profile, size, data, machine);
+            let planes = matches!(nand, NandChoice::BuiltIn(_)).then_some(PLANES);
+            let scaling = Scaling { planes, pages_per_block: None };
+            return Plan::of_nand(nand, profile, scaling, size, data, machine);
         }
         let (bytes, data) = match (data, size) {
             (None, None) => bad_input!("a device without --data needs --size; write for example --size 8G"),
@@ -129,10 +131,18 @@ impl Plan {
         };
         Ok(Plan { bytes, data, nand: None })
     }
-    /// The same of a store over NAND: its geometry decides what `data` must be.
+    /// The same of a store over NAND, kept nowhere: its geometry is scaled to the size.
+    ///
+    /// # Errors
+    /// `BadInput`.
+    pub fn scaled(name: &str, profile: &str, scaling: Scaling, bytes: u64, machine: &Machine) -> Result<Plan> {
+        Plan::of_nand(&name, profile.to_owned(), scaling, Some(bytes), None, machine)
+    }
+    /// The same, where its geometry decides what `data` must be.
     fn of_nand(
-        nand: &NandChoice,
+        nand: &dyn std::fmt::Display,
         profile: String,
+        scaling: Scaling,
         size: Option<u64>,
         data: Option<&Path>,
         machine: &Machine,
@@ -142,8 +152,8 @@ impl Plan {
         let Ok(pages) = u32::try_from(pages) else {
             bad_input!("--size {} is more than a device over NAND can have; choose less than 12T", format_bytes(bytes))
         };
-        let planes = matches!(nand, NandChoice::BuiltIn(_)).then_some(PLANES);
-        let fitted = child::nand::fitted(&NandSpec { storage: PathBuf::new(), profile, planes }, pages, None);
+        let spec = NandSpec { storage: PathBuf::new(), profile, scaling };
+        let fitted = child::nand::fitted(&spec, pages, None);
         let (profile, config) = match fitted {
             Ok(fitted) => fitted,
             Err(error) => bad_input!("--nand {nand}: {error}"),

@@ -18,5 +18,6 @@ pub fn run(command: &DeviceCommand) -> Result<()> {
     match command {
         DeviceCommand::Serve(args) => serve::run(args),
         DeviceCommand::Bench(args) => bench::run(args),
+        DeviceCommand::Beside(args) => bench::process::run(args),
     }
 }

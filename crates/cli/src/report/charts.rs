@@ -49,6 +49,19 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         "flash-sync" => PALETTE[5],
         "mmap" => PALETTE[2],
         "os-swap" => PALETTE[7],
+        // Ways to a device: what it is measured by is grey, ours over memory green, in another process a lighter green.
+        "copy" => PALETTE[0],
+        "device" => PALETTE[1],
+        "device-bypassed" => OLIVE,
+        "device-bypassed-near" => PALETTE[3],
+        "process" => LIGHT_GREEN,
+        "process-bypassed" => PALETTE[2],
+        "nand" => PALETTE[2],
+        "file" => PALETTE[3],
+        "file-asleep" => PALETTE[6],
+        "nbd" => PALETTE[5],
+        "device-copies" => PALETTE[4],
+        "process-copies" => PALETTE[7],
         _ => {
             let free = [3usize, 2, 5, 4, 6];
             PALETTE[free[index % free.len()]]

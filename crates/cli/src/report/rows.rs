@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::child::nand::NandCounts;
+use crate::child::nand::{NandCounts, NandShape};
 
 /// Of several rounds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
@@ -84,6 +84,11 @@ pub struct LiveRow {
     pub config: String,
     /// The flash, in a line.
     pub flash: String,
+    /// The same as it was asked for: of several NAND devices in one run, which.
+    pub medium: String,
+    /// How many media there are in the run.
+    #[serde(skip)]
+    pub media: usize,
     /// Workers.
     pub workers: u32,
     /// Fibers of each worker, or threads in all.
@@ -181,6 +186,12 @@ pub struct LiveRow {
     pub cores: Vec<usize>,
     /// What the NAND of a device did, where there is one.
     pub nand: Option<NandCounts>,
+    /// Its geometry.
+    pub nand_shape: Option<NandShape>,
+    /// Of the reads that the host asked of it, the share that found an erase, or work of the store's own, of their plane before them.
+    pub blocked_by_reclaim_share: Option<f64>,
+    /// The share of the time of all planes that erases took: what a read at any time meets by chance.
+    pub erasing_share: Option<f64>,
     /// Core of the emulated device.
     pub device_core: Option<usize>,
     /// All ways that were tried, where this row is the best of several.
@@ -188,6 +199,17 @@ pub struct LiveRow {
     /// Latencies at these percentiles, in µs, for curves.
     #[serde(skip)]
     pub curve: Vec<(f64, f64)>,
+}
+
+impl LiveRow {
+    /// The configuration, with its medium where the run has several.
+    pub fn label(&self) -> String {
+        if self.media > 1 && self.config != "dram-only" {
+            format!("{} {}", self.config, self.medium)
+        } else {
+            self.config.clone()
+        }
+    }
 }
 
 /// Latencies of several rounds and their percentiles.

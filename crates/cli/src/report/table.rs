@@ -79,9 +79,9 @@ pub fn live(rows: &[LiveRow]) -> String {
         last.clone_from(&row.workload);
         let per_miss = |value: Option<f64>| value.map_or("-".to_owned(), number);
         let config = match (row.variants.is_empty(), row.page_cluster) {
-            (true, _) => row.config.clone(),
-            (false, None) => format!("{} x{}", row.config, row.fibers_or_threads),
-            (false, Some(cluster)) => format!("{} x{} pc{cluster}", row.config, row.fibers_or_threads),
+            (true, _) => row.label(),
+            (false, None) => format!("{} x{}", row.label(), row.fibers_or_threads),
+            (false, Some(cluster)) => format!("{} x{} pc{cluster}", row.label(), row.fibers_or_threads),
         };
         let share = row.share_of_dram_only;
         let cells = vec![
@@ -113,6 +113,52 @@ pub fn live(rows: &[LiveRow]) -> String {
         std::iter::once(cells).chain(checksums)
     });
     table(&heading, 2, cells)
+}
+
+/// What NAND did under each configuration of `bench live`, beside the device of fixed latencies; none where there is no NAND.
+pub fn nand(rows: &[LiveRow]) -> Option<String> {
+    let heading = [
+        "workload",
+        "config",
+        "NAND",
+        "planes",
+        "block",
+        "ops/s",
+        "of DRAM",
+        "p99 µs",
+        "fixed: of DRAM",
+        "p99 µs",
+        "blocked by reclaim",
+        "erasing",
+        "erases",
+    ];
+    let share = |share: Option<f64>| share.map_or("-".to_owned(), |share| format!("{:.2}%", share * 100.0));
+    let lines: Vec<Vec<String>> = rows
+        .iter()
+        .filter_map(|row| {
+            let (nand, shape) = (row.nand?, row.nand_shape?);
+            let fixed = rows.iter().find(|other| {
+                other.config == "fixed-latency" && other.workload == row.workload && other.medium == row.medium
+            });
+            let of_dram = |row: &LiveRow| row.share_of_dram_only.map_or("-".to_owned(), |s| percent(s.median));
+            Some(vec![
+                row.workload.clone(),
+                row.config.clone(),
+                row.medium.clone(),
+                shape.planes.to_string(),
+                fulgurite_format::format_bytes(shape.block_bytes),
+                number(row.ops_per_s),
+                of_dram(row),
+                number(row.p99_us),
+                fixed.map_or("-".to_owned(), of_dram),
+                fixed.map_or("-".to_owned(), |fixed| number(fixed.p99_us)),
+                share(row.blocked_by_reclaim_share),
+                share(row.erasing_share),
+                thousands(nand.erases.cast_signed()),
+            ])
+        })
+        .collect();
+    (!lines.is_empty()).then(|| table(&heading, 3, lines))
 }
 
 #[cfg(test)]

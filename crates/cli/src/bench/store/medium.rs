@@ -17,7 +17,7 @@ use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
 use crate::child;
-use crate::child::protocol::NandSpec;
+use crate::child::protocol::{NandSpec, Scaling};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::pool::open::{benchmark_id, open_error};
@@ -116,7 +116,10 @@ impl Judged {
                 let spec = NandSpec {
                     storage: PathBuf::new(),
                     profile: checks::nand_profile(&choice)?,
-                    planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(PLANES),
+                    scaling: Scaling {
+                        planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(PLANES),
+                        pages_per_block: None,
+                    },
                 };
                 let extent_pages = geometry(self.bytes)?.extent_pages;
                 let (profile, config) = child::nand::fitted(&spec, subpages, Some(extent_pages))?;

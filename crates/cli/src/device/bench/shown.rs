@@ -1,10 +1,11 @@
-//! What `device bench` shows: a table for each figure, what was aimed at, and drawings.
+//! What `device bench` shows: the ways beside each other, a table for each figure, what was aimed at, and drawings.
 
 use fulgurite_format::format_bytes;
 use serde::Serialize;
 
-use super::Row;
+use super::cells::Row;
 use crate::report::charts::{Axis, Curve, Curves};
+use crate::report::rows::Spread;
 use crate::report::svg::Canvas;
 use crate::report::table;
 
@@ -12,7 +13,10 @@ use crate::report::table;
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
     what: String,
+    /// The median of the rounds.
     found: f64,
+    /// With the lowest and the highest.
+    spread: Spread,
     unit: &'static str,
     /// At most, or at least.
     most: Option<f64>,
@@ -21,6 +25,21 @@ pub struct Goal {
 }
 
 impl Goal {
+    fn at_most(what: String, found: Spread, most: f64, unit: &'static str) -> Goal {
+        Goal {
+            what,
+            found: found.median,
+            spread: found,
+            unit,
+            most: Some(most),
+            least: None,
+            met: found.median <= most,
+        }
+    }
+    fn at_least(what: String, found: Spread, least: f64, unit: &'static str) -> Goal {
+        let met = found.median >= least;
+        Goal { what, found: found.median, spread: found, unit, most: None, least: Some(least), met }
+    }
     /// In words.
     pub fn line(&self) -> String {
         let bound = match (self.most, self.least) {
@@ -29,7 +48,9 @@ impl Goal {
             _ => "no bound".to_owned(),
         };
         let met = if self.met { "met" } else { "missed" };
-        format!("{}: {} {} ({bound}: {met})", self.what, table::number(self.found), self.unit)
+        let Spread { min, max, .. } = self.spread;
+        let by_round = format!("{} to {} by round", table::number(min), table::number(max));
+        format!("{}: {} {} ({by_round}; {bound}: {met})", self.what, table::number(self.found), self.unit)
     }
 }
 
@@ -39,34 +60,92 @@ fn find<'r>(rows: &'r [Row], figure: &str, way: &str, chunk: u64, depth: usize) 
 
 /// What the device is to reach, where it was measured.
 pub fn goals(rows: &[Row]) -> Vec<Goal> {
-    let at_most = |what: &str, found: f64, most: f64, unit| Goal {
-        what: what.to_owned(),
-        found,
-        unit,
-        most: Some(most),
-        least: None,
-        met: found <= most,
-    };
     let mut goals = Vec::new();
-    if let Some(over) = find(rows, "interface", "device-bypassed", 4096, 1).and_then(|row| row.overhead_us) {
-        goals.push(at_most("a command of 4 KiB beyond its copy (the paper: about 22 µs)", over.median, 0.6, "µs"));
-    }
-    if let Some(share) = find(rows, "interface", "device-bypassed", 512 << 10, 1).and_then(|row| row.overhead_share) {
-        goals.push(at_most("protocol overhead at 512 KiB (the paper: 3.8%)", share.median * 100.0, 2.0, "%"));
-    }
-    if let Some(row) = find(rows, "depth", "device-bypassed", 4096, 32) {
-        let found = row.chunks_per_s.median;
-        let what = "4 KiB reads at depth 32, nothing behind the firmware".to_owned();
-        goals.push(Goal { what, found, unit: "a second", most: None, least: Some(1e6), met: found >= 1e6 });
+    for (way, place) in [("device-bypassed", "in this process"), ("process-bypassed", "in another process")] {
+        if let Some(over) = find(rows, "interface", way, 4096, 1).and_then(|row| row.overhead_us) {
+            let what = format!("a command of 4 KiB beyond its copy, {place} (the paper: about 22 µs)");
+            goals.push(Goal::at_most(what, over, 0.6, "µs"));
+        }
+        for (way, into) in [
+            (way.to_owned(), "into 64 MiB, one place after the other"),
+            (format!("{way}-near"), "into one place, which stays in the core's caches"),
+        ] {
+            if let Some(share) = find(rows, "interface", &way, 512 << 10, 1).and_then(|row| row.overhead_share) {
+                let percent = Spread { median: share.median * 100.0, min: share.min * 100.0, max: share.max * 100.0 };
+                let what = format!("protocol overhead at 512 KiB, {place}, {into} (the paper: 3.8%)");
+                goals.push(Goal::at_most(what, percent, 2.0, "%"));
+            }
+        }
+        if let Some(row) = find(rows, "depth", way, 4096, 32) {
+            let what = format!("4 KiB reads at depth 32, nothing behind the firmware, {place}");
+            goals.push(Goal::at_least(what, row.chunks_per_s, 1e6, "a second"));
+        }
     }
     for depth in [16, 32] {
         let Some(row) = find(rows, "depth", "device", 4096, depth) else { continue };
-        let beside = find(rows, "depth", "file", 4096, depth)
-            .map_or_else(String::new, |file| format!(" (io_uring: {} ns)", table::number(file.host_cpu_ns.median)));
-        let what = format!("the host's core for a read without copies at depth {depth}{beside}");
-        goals.push(at_most(&what, row.host_ns.median, 150.0, "ns"));
+        let Some(productive) = row.host_productive_ns else { continue };
+        let in_words = |row: &Row| {
+            let productive = row.host_productive_ns.map_or("-".to_owned(), |ns| table::number(ns.median));
+            format!("{productive} productive of {} in all", table::number(row.host_cpu_ns.median))
+        };
+        let of = |way| find(rows, "depth", way, 4096, depth);
+        let beside =
+            of("file").map_or_else(String::new, |file| format!("; io_uring, polled too: {} ns", in_words(file)));
+        let asleep = of("file-asleep")
+            .map_or_else(String::new, |file| format!("; asleep: {} ns in all", table::number(file.host_cpu_ns.median)));
+        let what = format!(
+            "CPU of the host for a 4 KiB read without copies at depth {depth} ({} ns{beside}{asleep})",
+            in_words(row)
+        );
+        goals.push(Goal::at_most(what, productive, 150.0, "ns productive"));
     }
     goals
+}
+
+/// The ways beside each other: what one command costs, what many at a time reach, and what that takes of both sides' cores.
+pub fn beside_each_other(rows: &[Row]) -> Option<String> {
+    let heading = [
+        "way",
+        "4 KiB alone, µs",
+        "beyond its copy, µs",
+        "into frames, µs",
+        "at depth 32, reads/s",
+        "host CPU, ns a read",
+        "of it productive, ns",
+        "other CPU, ns a read",
+    ];
+    // By the driver of figures 6 and 7, and by the queue that the runtime uses.
+    let ways = [
+        ("device in this process, nothing behind it", "device-bypassed", "device-bypassed"),
+        ("device in this process", "device", "device"),
+        ("  with copies", "", "device-copies"),
+        ("device in another process, nothing behind it", "process-bypassed", "process-bypassed"),
+        ("device in another process", "process", "process"),
+        ("  with copies", "", "process-copies"),
+        ("io_uring on a file, polled", "file", "file"),
+        ("io_uring on a file, asleep", "", "file-asleep"),
+        ("NBD through a socket", "nbd", "nbd"),
+    ];
+    let cell = |spread: Option<Spread>| spread.map_or("-".to_owned(), |spread| table::number(spread.median));
+    let lines: Vec<Vec<String>> = ways
+        .iter()
+        .filter_map(|(name, driver, queue)| {
+            let driver = find(rows, "interface", driver, 4096, 1);
+            let (one, many) = (find(rows, "depth", queue, 4096, 1), find(rows, "depth", queue, 4096, 32));
+            driver.or(many)?;
+            Some(vec![
+                (*name).to_owned(),
+                cell(driver.map(|row| row.us)),
+                cell(driver.and_then(|row| row.overhead_us)),
+                cell(one.map(|row| row.us)),
+                cell(many.map(|row| row.chunks_per_s)),
+                cell(many.map(|row| row.host_cpu_ns)),
+                cell(many.and_then(|row| row.host_productive_ns)),
+                cell(many.map(|row| row.other_cpu_ns)),
+            ])
+        })
+        .collect();
+    (!lines.is_empty()).then(|| format!("Beside each other\n{}", table::table(&heading, 1, lines)))
 }
 
 /// One table a figure.
@@ -74,7 +153,7 @@ pub fn tables(rows: &[Row]) -> String {
     let mut text = String::new();
     for (figure, title) in [
         ("interface", "Protocol: reads one at a time (figures 6 and 7)"),
-        ("depth", "4 KiB reads into frames, without copies"),
+        ("depth", "4 KiB reads into frames, by commands in flight"),
         ("buffer", "Four reads at a time, by data buffer and chunk (figure 8)"),
         ("chunk", "By chunk, one and four at a time (figure 9)"),
     ] {
@@ -94,8 +173,9 @@ pub fn tables(rows: &[Row]) -> String {
             "a second",
             "added µs",
             "protocol",
-            "host ns",
             "host CPU ns",
+            "productive",
+            "other CPU ns",
             "paper",
         ];
         let body = of.iter().map(|row| {
@@ -117,9 +197,9 @@ pub fn tables(rows: &[Row]) -> String {
                 table::number(row.chunks_per_s.median),
                 or_none(row.overhead_us.map(|over| table::number(over.median))),
                 or_none(row.overhead_share.map(|share| table::percent(share.median))),
-                // One at a time the driver waits inside its call, so that nothing is told apart.
-                if row.host_ns.median > 0.0 { table::number(row.host_ns.median) } else { "-".to_owned() },
                 table::number(row.host_cpu_ns.median),
+                or_none(row.host_productive_ns.map(|ns| table::number(ns.median))),
+                table::number(row.other_cpu_ns.median),
                 or_none(paper),
             ]
         });
@@ -150,22 +230,26 @@ fn curves(points: impl Iterator<Item = (String, f64, f64)>) -> Vec<Curve> {
     curves
 }
 
-/// The drawings: protocol overhead, its share, depth, buffer, chunks.
+/// The drawings: protocol overhead, times, depth, what the host pays, buffers, chunks.
 pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
     let of = |figure: &str| rows.iter().filter(|row| row.figure == figure).collect::<Vec<_>>();
     let chunk = |row: &Row| Some(row.chunk_bytes);
+    let short = |bytes: u64| format_bytes(bytes).replace(".0 ", " ");
     let mut drawn = Vec::new();
     let interface = of("interface");
     if !interface.is_empty() {
-        let shares = interface.iter().filter_map(|row| Some((row, row.overhead_share?)));
+        // Of what has nothing behind it: else the medium would be in it.
+        let bypassed = interface.iter().filter(|row| row.way.contains("-bypassed"));
+        let shares = bypassed.filter_map(|row| Some((row, row.overhead_share?)));
         let ours = shares.map(|(row, share)| (row.way.to_owned(), row.chunk_bytes as f64, share.median * 100.0));
         let papers = interface.iter().filter_map(|row| {
-            Some(("the paper's prototype".to_owned(), row.chunk_bytes as f64, row.paper?.overhead_share? * 100.0))
+            let percent = row.paper?.overhead_share? * 100.0;
+            // A curve for each: what lies between them is not in its text.
+            Some((format!("the paper: {percent:.1}%"), row.chunk_bytes as f64, percent))
         });
         drawn.push(Curves {
             title: "Protocol overhead, one command at a time (figure 6)".to_owned(),
-            subtitle: "one less what the copies alone take of it; of the paper, the two points that its text names"
-                .to_owned(),
+            subtitle: "one less what the copies alone take of it; the paper's text names two points".to_owned(),
             x: sizes("chunk", &interface, chunk),
             y: Axis::linear("% of the interface's bandwidth"),
             curves: curves(ours.chain(papers)),
@@ -176,7 +260,12 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
             subtitle: "from the call to the data in the caller's memory".to_owned(),
             x: sizes("chunk", &interface, chunk),
             y: Axis::logarithmic("µs"),
-            curves: curves(interface.iter().map(|row| (row.way.to_owned(), row.chunk_bytes as f64, row.us.median))),
+            curves: curves(
+                interface
+                    .iter()
+                    .filter(|row| !row.way.ends_with("-near"))
+                    .map(|row| (row.way.to_owned(), row.chunk_bytes as f64, row.us.median)),
+            ),
             dots: true,
         });
     }
@@ -184,25 +273,52 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
     if !depth.is_empty() {
         let mut all: Vec<usize> = depth.iter().map(|row| row.depth).collect();
         all.dedup();
-        let ticks = all.iter().map(|depth| (*depth as f64, depth.to_string())).collect();
-        drawn.push(Curves {
-            title: "4 KiB reads a second, without copies".to_owned(),
-            subtitle: "by commands in flight".to_owned(),
-            x: Axis { ticks, ..Axis::logarithmic("in flight") },
-            y: Axis::logarithmic("reads a second"),
-            curves: curves(depth.iter().map(|row| (row.way.to_owned(), row.depth as f64, row.chunks_per_s.median))),
+        let ticks: Vec<_> = all.iter().map(|depth| (*depth as f64, depth.to_string())).collect();
+        let by_depth = |title: &str, subtitle: &str, y: Axis, points: Vec<(String, f64, f64)>| Curves {
+            title: title.to_owned(),
+            subtitle: subtitle.to_owned(),
+            x: Axis { ticks: ticks.clone(), ..Axis::logarithmic("in flight") },
+            y,
+            curves: curves(points.into_iter()),
             dots: true,
+        };
+        let rates = depth.iter().map(|row| (row.way.to_owned(), row.depth as f64, row.chunks_per_s.median));
+        drawn.push(by_depth(
+            "4 KiB reads a second, into frames",
+            "by commands in flight; one core of the host, one of the device",
+            Axis::logarithmic("reads a second"),
+            rates.collect(),
+        ));
+        let productive = depth.iter().map(|row| {
+            let ns = row.host_productive_ns.unwrap_or(row.host_cpu_ns).median;
+            (row.way.to_owned(), row.depth as f64, ns)
         });
+        drawn.push(by_depth(
+            "CPU of the host's thread for a 4 KiB read",
+            "user and system; looks at a queue that found nothing left out",
+            Axis::logarithmic("ns"),
+            productive.collect(),
+        ));
     }
-    let buffer = of("buffer");
-    if !buffer.is_empty() {
+    for (way, over, copies) in [
+        ("device", "plain memory", "copies by the host's core"),
+        ("nand", "NAND", "copies by the host's core"),
+        ("nand-dma", "NAND, slow copies", "copies at 450 MB/s, as the paper's DMA; the paper: 436 MB/s at most"),
+    ] {
+        let buffer: Vec<&Row> = of("buffer").into_iter().filter(|row| row.way == way).collect();
+        if buffer.is_empty() {
+            continue;
+        }
         let points = buffer.iter().filter_map(|row| {
-            let name = format!("chunks of {}", format_bytes(row.chunk_bytes).replace(".0 ", " "));
-            Some((name, row.buffer_bytes? as f64, row.bytes_per_s.median / 1e6))
+            Some((
+                format!("chunks of {}", short(row.chunk_bytes)),
+                row.buffer_bytes? as f64,
+                row.bytes_per_s.median / 1e6,
+            ))
         });
         drawn.push(Curves {
-            title: "Four reads at a time, by data buffer (figure 8)".to_owned(),
-            subtitle: "the paper: 436 MB/s at most, with 256 KiB chunks from 512 KiB of buffer on".to_owned(),
+            title: format!("Four reads at a time over {over} (figure 8)"),
+            subtitle: format!("by data buffer; {copies}"),
             x: sizes("data buffer", &buffer, |row| row.buffer_bytes),
             y: Axis::linear("MB/s"),
             curves: curves(points),
@@ -210,22 +326,26 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
         });
     }
     for op in ["read", "write"] {
-        let of: Vec<&Row> = of("chunk").into_iter().filter(|row| row.op == op).collect();
-        if of.is_empty() {
-            continue;
+        for depth in [1, 4] {
+            let of: Vec<&Row> = of("chunk").into_iter().filter(|row| row.op == op && row.depth == depth).collect();
+            if of.is_empty() {
+                continue;
+            }
+            let points =
+                of.iter().map(|row| (row.way.to_owned(), row.chunk_bytes as f64, row.bytes_per_s.median / 1e6));
+            let papers = of.iter().filter_map(|row| {
+                Some(("the paper's prototype".to_owned(), row.chunk_bytes as f64, row.paper?.bytes_per_s? / 1e6))
+            });
+            let at_a_time = if depth == 1 { "one" } else { "four" };
+            drawn.push(Curves {
+                title: format!("Throughput of {op}s by chunk, {at_a_time} at a time (figure 9)"),
+                subtitle: "with copies through a data buffer that has room for all of them".to_owned(),
+                x: sizes("chunk", &of, chunk),
+                y: Axis::logarithmic("MB/s"),
+                curves: curves(points.chain(papers)),
+                dots: true,
+            });
         }
-        let points = of.iter().map(|row| {
-            (format!("{}, {} at a time", row.way, row.depth), row.chunk_bytes as f64, row.bytes_per_s.median / 1e6)
-        });
-        let paper = if op == "read" { 432.2 } else { 95.8 };
-        drawn.push(Curves {
-            title: format!("Throughput of {op}s by chunk (figure 9)"),
-            subtitle: format!("the paper: {paper} MB/s with 512 KiB chunks, four at a time"),
-            x: sizes("chunk", &of, chunk),
-            y: Axis::logarithmic("MB/s"),
-            curves: curves(points),
-            dots: true,
-        });
     }
     drawn.iter().map(Curves::draw).collect()
 }

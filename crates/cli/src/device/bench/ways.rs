@@ -7,17 +7,20 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use fulgurite_device::{Commands, DeviceFlash, Opcode, SECTOR_BYTES};
-use fulgurite_flash::{Flash, Op, Request};
+use anyhow::{Result, ensure};
+use fulgurite_device::{Link as _, SECTOR_BYTES, SocketLink};
+use fulgurite_flash::{Flash, Op, Queue, Request};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, clock};
 use fulgurite_workloads::Random;
 
 use super::nbd_client::Client;
 
-/// A device that completes nothing for so long is taken for dead.
-const PATIENCE_NS: u64 = 10_000_000_000;
+/// How long a firmware that has nothing to do spins: several are on one core, and those that are not measured must be asleep. Less than
+/// [`SETTLE`], more than a host that measures ever pauses.
+pub const SPIN: Duration = Duration::from_micros(500);
+/// Between two measurements, so that whoever served the last one sleeps.
+pub const SETTLE: Duration = Duration::from_millis(2);
 
 /// What is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +37,12 @@ pub struct Work {
     pub time: Duration,
     /// Of the places.
     pub seed: u64,
+    /// Also measure the copies alone, in turns with it.
+    pub beside_copies: bool,
+    /// What is read one at a time goes into so many sectors, one place after the other; at least a chunk.
+    pub into_sectors: u32,
+    /// Copies are held to so many bytes a second, as if a slow DMA made them.
+    pub copies_per_s: Option<u64>,
 }
 
 /// What it came to.
@@ -43,12 +52,36 @@ pub struct Ran {
     pub chunks: u64,
     /// All of them took so long.
     pub ns: f64,
+    /// With what was measured in turns with them.
+    pub all_ns: f64,
     /// Of those that were alone, the middle one's time.
     pub median_ns: Option<f64>,
-    /// Time in which this thread did something for a chunk: what looking in vain took is left out.
-    pub own_ns: f64,
+    /// The middle one's of the same copies alone, in turns with them.
+    pub copy_ns: Option<f64>,
+    /// Time in which this thread looked in vain; none where that is not told apart.
+    pub vain_ns: Option<f64>,
     /// CPU time of this thread, the kernel's on its behalf included.
     pub cpu_ns: f64,
+    /// CPU time of what serves it: other threads of this process and the kernel's workers for it, or a device's thread elsewhere.
+    pub other_cpu_ns: f64,
+}
+
+impl Ran {
+    /// The copies alone, where they were measured beside it. Nobody serves them.
+    pub fn copy(&self) -> Option<Ran> {
+        let ns = self.copy_ns?;
+        let all = ns * self.chunks as f64;
+        Some(Ran {
+            ns: all,
+            all_ns: all,
+            median_ns: Some(ns),
+            copy_ns: None,
+            vain_ns: None,
+            cpu_ns: all,
+            other_cpu_ns: 0.0,
+            ..*self
+        })
+    }
 }
 
 /// A way to move chunks.
@@ -57,13 +90,24 @@ pub trait Way {
     fn run(&mut self, work: &Work) -> Result<Ran>;
 }
 
+/// A look in vain that takes longer than this was interrupted: by the kernel, or the hypervisor.
+const LOOK_MAX_NS: u64 = 5_000;
+
+/// CPU time that this process has used on other threads than this one, and the kernel's workers for it.
+fn others_cpu() -> Duration {
+    clock::process_cpu().saturating_sub(clock::thread_cpu())
+}
+
 /// Times what is under measurement.
-struct Meter {
-    clock: Clock,
-    begun_ns: u64,
+pub struct Meter {
+    /// The clock.
+    pub clock: Clock,
+    /// When it began.
+    pub begun_ns: u64,
     end_ns: u64,
     cpu: Duration,
-    own_ns: u64,
+    others: Duration,
+    vain_ns: Option<u64>,
     chunks: u64,
     /// When the last chunk ended, and how long each took, where they come one at a time.
     last_ns: u64,
@@ -71,17 +115,18 @@ struct Meter {
 }
 
 impl Meter {
-    fn begin(work: &Work) -> Meter {
-        let (cpu, clock) = (clock::thread_cpu(), Clock::get());
+    /// Begins.
+    pub fn begin(work: &Work) -> Meter {
+        let (others, cpu, clock) = (others_cpu(), clock::thread_cpu(), Clock::get());
         let begun_ns = clock.now_ns();
         let end_ns = begun_ns + u64::try_from(work.time.as_nanos()).unwrap_or(u64::MAX / 2);
         let each_ns = (work.depth == 1).then(|| Vec::with_capacity(1 << 16));
-        Meter { clock, begun_ns, end_ns, cpu, own_ns: 0, chunks: 0, last_ns: begun_ns, each_ns }
+        Meter { clock, begun_ns, end_ns, cpu, others, vain_ns: None, chunks: 0, last_ns: begun_ns, each_ns }
     }
     /// A chunk has ended, at about `at_ns`. Whether there is time for another one. The clock is read again only where the time of each is
     /// asked for: with several at a time its price would be much of what is measured.
     #[inline]
-    fn ended(&mut self, at_ns: u64) -> bool {
+    pub fn ended(&mut self, at_ns: u64) -> bool {
         self.chunks += 1;
         let Some(each) = &mut self.each_ns else { return at_ns < self.end_ns };
         let now = self.clock.now_ns();
@@ -89,239 +134,124 @@ impl Meter {
         self.last_ns = now;
         now < self.end_ns
     }
-    /// A look at everything that began at `at_ns` ends now, which is returned. If it was not in vain, it is the host's own time.
+    /// A look at everything that began at `at_ns` ends now, which is returned. If it was in vain, that is noted.
     #[inline]
-    fn looked(&mut self, at_ns: u64, moved: bool) -> u64 {
+    pub fn looked(&mut self, at_ns: u64, moved: bool) -> u64 {
         let now = self.clock.now_ns();
-        self.own_ns += if moved { now - at_ns } else { 0 };
+        let vain = if moved { 0 } else { (now - at_ns).min(LOOK_MAX_NS) };
+        self.vain_ns = Some(self.vain_ns.unwrap_or(0) + vain);
         now
     }
-    fn ran(mut self) -> Result<Ran> {
+    /// Ends, where somebody else has counted the chunks.
+    pub fn ran_of(mut self, chunks: u64) -> Result<Ran> {
+        (self.chunks, self.each_ns) = (chunks, None);
+        self.ran()
+    }
+    /// Ends.
+    pub fn ran(mut self) -> Result<Ran> {
         let ns = self.clock.now_ns() - self.begun_ns;
         let cpu = clock::thread_cpu() - self.cpu;
+        let others = others_cpu().saturating_sub(self.others);
         ensure!(self.chunks > 0, "nothing was moved");
-        let median_ns = self.each_ns.take().map(|mut each| {
-            let middle = each.len() / 2;
-            *each.select_nth_unstable(middle).1 as f64
-        });
+        let median_ns = self.each_ns.take().map(|mut each| middle(&mut each));
         Ok(Ran {
             chunks: self.chunks,
             ns: ns as f64,
+            all_ns: ns as f64,
             median_ns,
-            own_ns: self.own_ns as f64,
+            copy_ns: None,
+            vain_ns: self.vain_ns.map(|ns| ns as f64),
             cpu_ns: cpu.as_nanos() as f64,
+            other_cpu_ns: others.as_nanos() as f64,
         })
     }
 }
 
+/// The middle one.
+///
+/// # Panics
+/// When there are none.
+pub fn middle(each: &mut [u64]) -> f64 {
+    let middle = each.len() / 2;
+    *each.select_nth_unstable(middle).1 as f64
+}
+
+/// The thread of a device in another process: what it uses.
+pub struct Elsewhere {
+    link: Arc<SocketLink>,
+}
+
+impl Elsewhere {
+    /// Of the device at the other end.
+    pub fn new(link: Arc<SocketLink>) -> Elsewhere {
+        Elsewhere { link }
+    }
+    /// CPU time that it has used. It says so when it goes to sleep, so it is given the time to do that.
+    pub fn used_ns(&self) -> f64 {
+        std::thread::sleep(SETTLE);
+        self.link.counters().device_cpu_ns as f64
+    }
+    /// What it used for a run since `before`: from then to when it slept again, less what it spun after the last command.
+    pub fn since(&self, before: f64) -> f64 {
+        (self.used_ns() - before - SPIN.as_nanos() as f64).max(0.0)
+    }
+}
+
 /// Where the next chunk lies: at a multiple of its size.
-struct Places {
+pub struct Places {
     random: Random,
     chunks: u64,
     chunk: u32,
 }
 
 impl Places {
-    fn of(work: &Work, sectors: u32) -> Places {
+    /// Of a device of so many sectors.
+    pub fn of(work: &Work, sectors: u32) -> Places {
         Places {
             random: Random::new(work.seed, 0),
             chunks: u64::from((sectors / work.chunk).max(1)),
             chunk: work.chunk,
         }
     }
+    /// The next one.
     #[inline]
-    fn next(&mut self) -> u32 {
+    pub fn next(&mut self) -> u32 {
         self.random.below(self.chunks) as u32 * self.chunk
     }
 }
 
-/// The copies alone: from the buffer or to it.
-pub struct Copies {
-    buffer: Arena,
+/// How a thread waits for what it has asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Waits {
+    /// It polls without end, as a worker on a core of its own does.
+    Polling,
+    /// It sleeps until something ends.
+    Asleep,
 }
 
-impl Copies {
-    /// With a buffer of so many sectors.
-    pub fn new(sectors: u32) -> Result<Copies> {
-        let buffer = Arena::anonymous(sectors as usize * SECTOR_BYTES, Backed::BasePages)?;
-        buffer.zero(0, buffer.len());
-        Ok(Copies { buffer })
-    }
-}
-
-impl Way for Copies {
-    fn run(&mut self, work: &Work) -> Result<Ran> {
-        let mut data = vec![1; work.chunk as usize * SECTOR_BYTES];
-        self.buffer.read(0, &mut data);
-        let mut meter = Meter::begin(work);
-        loop {
-            match work.op {
-                Op::Write => self.buffer.write(0, &data),
-                _ => self.buffer.read(0, &mut data),
-            }
-            if !meter.ended(0) {
-                return meter.ran();
-            }
-        }
-    }
-}
-
-/// The device by commands of several sectors, with copies: the paper's driver.
-pub struct Driver {
-    flash: Arc<DeviceFlash>,
-}
-
-/// One request of [`Driver`]: in pieces where the data buffer is smaller than it.
-#[derive(Clone, Copy, Default)]
-struct Asked {
-    sector: u32,
-    begun: u32,
-    ended: u32,
-}
-
-impl Driver {
-    /// Over a device.
-    pub fn new(flash: Arc<DeviceFlash>) -> Driver {
-        Driver { flash }
-    }
-
-    /// One at a time: begin, wait, copy.
-    fn one_by_one(commands: &mut Commands, work: &Work, data: &mut [u8]) -> Result<Ran> {
-        let mut places = Places::of(work, commands.sectors());
-        let reads = work.op == Op::Read;
-        let opcode = if reads { Opcode::Read } else { Opcode::Write };
-        let mut one = |commands: &mut Commands, sector: u32| -> Result<()> {
-            let from = (!reads).then_some(&*data);
-            let id = commands.begin(opcode, sector.into(), work.chunk, from).context("the data buffer is too small")?;
-            let done = commands.wait()?;
-            done.status.to_result()?;
-            if reads {
-                commands.copy_out(done.id, data);
-            }
-            commands.release(id);
-            Ok(())
-        };
-        for _ in 0..16 {
-            one(commands, 0)?;
-        }
-        let mut meter = Meter::begin(work);
-        loop {
-            one(commands, places.next())?;
-            if !meter.ended(0) {
-                return meter.ran();
-            }
-        }
-    }
-
-    /// Several at a time.
-    fn pipelined(commands: &mut Commands, work: &Work, buffer: u32, data: &mut [u8]) -> Result<Ran> {
-        let mut places = Places::of(work, commands.sectors());
-        let reads = work.op == Op::Read;
-        let opcode = if reads { Opcode::Read } else { Opcode::Write };
-        // A request that is larger than the buffer goes in pieces; so it would with the paper's driver.
-        let piece = work.chunk.min(1 << buffer.ilog2());
-        let mut asked = vec![Asked::default(); work.depth];
-        for one in &mut asked {
-            one.sector = places.next();
-        }
-        // By command: whose piece it is, where in the request it begins, and its length.
-        let mut pieces = vec![(0usize, 0u32, 0u32); work.depth * work.chunk.div_ceil(piece) as usize];
-        let (mut under_way, mut going, mut turn) = (0, true, 0);
-        let mut meter = Meter::begin(work);
-        let (mut moved_ns, mut at) = (meter.begun_ns, meter.begun_ns);
-        while going || under_way > 0 {
-            let mut moved = false;
-            // In turns, as the paper's threads vie for the buffer.
-            'full: for i in 0..work.depth {
-                let who = (turn + i) % work.depth;
-                while going && asked[who].begun < work.chunk {
-                    let one = &mut asked[who];
-                    let count = piece.min(work.chunk - one.begun);
-                    let sector = u64::from(one.sector + one.begun);
-                    let from = (!reads).then(|| &data[..count as usize * SECTOR_BYTES]);
-                    let Some(id) = commands.begin(opcode, sector, count, from) else { break 'full };
-                    pieces[usize::from(id)] = (who, one.begun, count);
-                    one.begun += count;
-                    under_way += 1;
-                    moved = true;
-                }
-            }
-            turn += 1;
-            while let Some(done) = commands.poll() {
-                done.status.to_result()?;
-                let (who, first, count) = pieces[usize::from(done.id)];
-                if reads {
-                    let from = (who * work.chunk as usize + first as usize) * SECTOR_BYTES;
-                    commands.copy_out(done.id, &mut data[from..from + count as usize * SECTOR_BYTES]);
-                }
-                commands.release(done.id);
-                (under_way, moved) = (under_way - 1, true);
-                let one = &mut asked[who];
-                one.ended += count;
-                if one.ended == work.chunk {
-                    going &= meter.ended(at);
-                    *one = Asked { sector: places.next(), ..Asked::default() };
-                }
-            }
-            at = meter.looked(at, moved);
-            if moved {
-                moved_ns = at;
-            } else {
-                std::hint::spin_loop();
-                // One that died would be waited for without end.
-                ensure!(at < moved_ns + PATIENCE_NS, "the device does not answer");
-            }
-        }
-        meter.ran()
-    }
-}
-
-impl Way for Driver {
-    fn run(&mut self, work: &Work) -> Result<Ran> {
-        let buffer = work.buffer.unwrap_or((work.chunk * work.depth as u32).next_power_of_two());
-        let pieces = work.depth * work.chunk.div_ceil(work.chunk.min(1 << buffer.ilog2())) as usize;
-        let mut commands = self.flash.commands(pieces, buffer)?;
-        let mut data = vec![1; work.depth * work.chunk as usize * SECTOR_BYTES];
-        // The buffer's memory is there before it is timed, and is its own: what was never written would be the kernel's one page of
-        // zeros, which is always near.
-        let warm = Work { op: Op::Write, depth: 1, chunk: buffer.min(work.chunk), time: Duration::ZERO, ..*work };
-        Driver::one_by_one(&mut commands, &warm, &mut data[..warm.chunk as usize * SECTOR_BYTES])?;
-        if work.depth == 1 && work.chunk <= buffer {
-            Driver::one_by_one(&mut commands, work, &mut data)
-        } else {
-            Driver::pipelined(&mut commands, work, buffer, &mut data)
-        }
-    }
-}
-
-/// Any medium by its queue, into frames: nothing is copied by this thread.
+/// Any medium by its queue, into frames: nothing is copied by this thread, unless its driver does.
 pub struct Queued {
     flash: Arc<dyn Flash>,
-    /// It polls without end, as a worker on a core of its own does; else it sleeps until something ends.
-    polls: bool,
+    waits: Waits,
+    elsewhere: Option<Elsewhere>,
 }
 
 impl Queued {
     /// Over a medium.
-    pub fn new(flash: Arc<dyn Flash>, polls: bool) -> Queued {
-        Queued { flash, polls }
+    pub fn new(flash: Arc<dyn Flash>, waits: Waits) -> Queued {
+        Queued { flash, waits, elsewhere: None }
     }
-}
+    /// Over a device in another process. What is read goes into memory that can be handed to it.
+    pub fn of_process(flash: Arc<dyn Flash>, elsewhere: Elsewhere) -> Queued {
+        Queued { flash, waits: Waits::Polling, elsewhere: Some(elsewhere) }
+    }
 
-impl Way for Queued {
-    fn run(&mut self, work: &Work) -> Result<Ran> {
+    /// For so long, to its end.
+    fn moved(&self, queue: &mut dyn Queue, work: &Work) -> Result<Ran> {
         let (depth, chunk) = (work.depth as u32, work.chunk);
-        let frames = Arc::new(Arena::anonymous((depth * chunk) as usize * SECTOR_BYTES, Backed::BasePages)?);
-        frames.zero(0, frames.len());
-        let wake = Arc::new(Notifier::new()?);
-        let mut queue = self.flash.open_queue(frames, (depth * chunk) as usize, wake)?;
-        queue.use_frames(0..depth * chunk);
-        if chunk > 1 {
-            queue.gather_reads();
-        }
         let mut places = Places::of(work, self.flash.subpages());
         let mut left = vec![chunk; work.depth];
-        // Those to be begun, and what of them does not fit the queue yet: nothing, as it is deep enough for all.
+        // Those to be begun: the queue is deep enough for all.
         let mut waiting: VecDeque<u32> = (0..depth).collect();
         let mut completions = Vec::with_capacity((depth * chunk) as usize);
         let (mut under_way, mut going) = (0u32, true);
@@ -352,7 +282,7 @@ impl Way for Queued {
                 }
             }
             at = meter.looked(at, moved);
-            if !moved && self.polls {
+            if !moved && self.waits == Waits::Polling {
                 std::hint::spin_loop();
             } else if !moved {
                 queue.wait(Some(Duration::from_secs(1)));
@@ -360,6 +290,32 @@ impl Way for Queued {
             }
         }
         meter.ran()
+    }
+}
+
+impl Way for Queued {
+    fn run(&mut self, work: &Work) -> Result<Ran> {
+        let bytes = work.depth * work.chunk as usize * SECTOR_BYTES;
+        // Base pages both: what is handed over is mapped in them.
+        let frames = Arc::new(match &self.elsewhere {
+            Some(_) => Arena::sealed_memfd("fulgurite-frames", bytes)?,
+            None => Arena::anonymous(bytes, Backed::BasePages)?,
+        });
+        frames.zero(0, frames.len());
+        let (depth, wake) = (work.depth * work.chunk as usize, Arc::new(Notifier::new()?));
+        let mut queue = self.flash.open_queue(frames, depth, wake)?;
+        queue.use_frames(0..depth as u32);
+        if work.chunk > 1 {
+            queue.gather_reads();
+        }
+        let before = self.elsewhere.as_ref().map(Elsewhere::used_ns);
+        // Once through, so that whoever serves it is awake.
+        self.moved(&mut *queue, &Work { time: Duration::ZERO, ..*work })?;
+        let mut ran = self.moved(&mut *queue, work)?;
+        if let (Some(elsewhere), Some(before)) = (&self.elsewhere, before) {
+            ran.other_cpu_ns = elsewhere.since(before);
+        }
+        Ok(ran)
     }
 }
 
@@ -385,6 +341,7 @@ impl Way for OverNbd {
         let mut meter = Meter::begin(work);
         let (mut under_way, mut going, mut at) = (0, true, meter.begun_ns);
         while going || under_way > 0 {
+            // It sleeps in the kernel until an answer is there: nothing is looked for in vain.
             while going && under_way < work.depth {
                 self.client.ask(reads, u64::from(places.next()) * SECTOR_BYTES as u64, bytes as u32)?;
                 under_way += 1;
