@@ -189,14 +189,16 @@ fn gups_and_mmap() {
 #[test]
 fn checksums_have_a_row() {
     let directory = tempfile::tempdir().unwrap();
-    let words = ["bench", "live", "--workload", "gups", "--config", "pool,pool-unchecked", "--data", "32M"];
+    let words = ["bench", "live", "--workload", "gups", "--config", "pool,pool-unchecked,pool-on-device", "--data", "32M"];
     let (json, drawing, told) = bench_and_table(directory.path(), &[&words[..], &["--dram", "8M"]].concat());
     whole(&json, &drawing);
     let rows = rows(&json, "rows");
     let configs: Vec<_> = rows.iter().map(|row| row["config"].as_str().unwrap()).collect();
-    assert_eq!(configs, ["dram-only", "pool", "pool-unchecked"]);
+    assert_eq!(configs, ["dram-only", "pool", "pool-unchecked", "pool-on-device"]);
     assert!(rows.iter().all(|row| row["work_hash"] == rows[0]["work_hash"]), "{rows:?}");
-    assert!(rows[0]["checksums"].is_null() && rows[2]["checksums"].is_null());
+    assert!([0, 2, 3].iter().all(|row| rows[*row]["checksums"].is_null()));
+    let on_device = rows[3]["flash"].as_str().unwrap();
+    assert!(on_device.starts_with("device in this process, pool of"), "{on_device}");
     let checksums = &rows[1]["checksums"];
     let least = spread(&rows[2], "share_of_dram_only") - spread(&rows[1], "share_of_dram_only") - 1.0;
     assert!((least..1.0).contains(&spread(checksums, "share_of_dram_only")), "{checksums}");

@@ -208,8 +208,8 @@ impl Session {
         let largest = if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2) } else { data_bytes };
         if named.pools > 0 && matches!(flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
             bad_input!(
-                "a device has a store of its own, over which there is no other; leave pool and pool-unchecked out, or choose \
-                 another --flash"
+                "a device has a store of its own, over which there is no other; leave pool, pool-unchecked and pool-on-device \
+                 out, or choose another --flash"
             );
         }
         let flash_path = checks::flash(flash, named.guarded, largest)?;
