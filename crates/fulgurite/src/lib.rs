@@ -266,6 +266,15 @@ pub struct Fulgurite {
     pool: Option<durable::Kept>,
 }
 
+impl Drop for Fulgurite {
+    fn drop(&mut self) {
+        // The runtime syncs at its end, with what was left for that.
+        if let Some(kept) = &self.pool {
+            kept.pool.set_syncing(true);
+        }
+    }
+}
+
 impl Fulgurite {
     /// A memory on `medium`, with 64 MiB of DRAM and one worker unless said otherwise.
     pub fn builder(medium: Medium) -> Builder {
