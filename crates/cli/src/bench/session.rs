@@ -262,8 +262,9 @@ impl Session {
         let allowed = affinity::cores();
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
-        if device_core.is_none() && matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_)) && on_flash > 0
-        {
+        let has_device = matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_))
+            || configs.contains(&Config::PoolOnDevice);
+        if device_core.is_none() && has_device && on_flash > 0 {
             notes.push(
                 "No core is left for the device: it shares one with a worker, so its latencies are longer.".into(),
             );
