@@ -327,6 +327,8 @@ named! {
         Pool = "pool",
         /// The same without checksums: what they cost.
         PoolUnchecked = "pool-unchecked",
+        /// The same pool, whose store runs in a device of our own: its firmware pays for places, checksums and reclaim.
+        PoolOnDevice = "pool-on-device",
         /// The guarded path with AstriFlash's scheduling.
         PriorityAging = "priority-aging",
         /// The guarded path, first come first served.
@@ -353,7 +355,7 @@ impl Config {
     }
     /// Whether its data lies in a journaled pool, which is made for the run.
     pub const fn pooled(self) -> bool {
-        matches!(self, Config::Pool | Config::PoolUnchecked)
+        matches!(self, Config::Pool | Config::PoolUnchecked | Config::PoolOnDevice)
     }
     /// Whether it is plain memory that the kernel pages. It makes no sense without a memory cgroup.
     pub const fn paged_by_kernel(self) -> bool {

@@ -114,6 +114,34 @@ fn in_this_process() {
 }
 
 #[test]
+fn permissions_can_be_left_to_a_host_of_the_same_process() {
+    let (first, second) = (5, 40);
+    for heeds_permissions in [true, false] {
+        let firmware = FirmwareConfig { heeds_permissions, ..FirmwareConfig::default() };
+        let config = DeviceConfig { firmware, ..DeviceConfig::default() };
+        let flash = DeviceFlash::start_store(store(), config, HostConfig::default()).unwrap();
+        let frames = arena(2);
+        let mut queue = Driver::new(&flash, &frames, 2);
+        fill(&frames, 0, 21);
+        queue.one(Op::Write, first, 0).unwrap();
+        let only_read = Permissions { write: false, ..Permissions::DEFAULT };
+        flash.commands(1, 1).unwrap().set_permissions(0..1, only_read).unwrap();
+        // Whoever asks is told in any case.
+        assert!(flash.restricts());
+        assert_eq!(
+            [first, second].map(|sector| (flash.may(sector, false), flash.may(sector, true))),
+            [(true, false), (true, true)]
+        );
+        // Who does not ask is refused, or believed to have asked.
+        fill(&frames, 0, 22);
+        let written = queue.one(Op::Write, first, 0);
+        assert_eq!(written, if heeds_permissions { Err(FlashError::Io(13)) } else { Ok(()) });
+        queue.one(Op::Read, first, 1).unwrap();
+        assert_eq!(stamp_of(&frames, 1), Some(if heeds_permissions { 21 } else { 22 }));
+    }
+}
+
+#[test]
 fn over_a_socket() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");

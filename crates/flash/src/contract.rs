@@ -4,7 +4,9 @@
 //! writing to a frame whenever it likes (its device would do so behind the compiler's back), so a medium is believed, and
 //! whoever makes one says with `unsafe` that it can be.
 
-use crate::{EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, NandFlash, StripedFlash};
+use crate::{
+    EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, NandFlash, StripedFlash, TimedFlash,
+};
 
 /// A medium whose queues touch a frame only while it is theirs.
 ///
@@ -21,6 +23,9 @@ pub unsafe trait FrameContract {}
 
 // SAFETY: the queue moves data on its owner's thread, in `poll` before it returns the completion, and in `drop`.
 unsafe impl FrameContract for MemoryFlash {}
+
+// SAFETY: the queue moves data on its owner's thread, in `poll` before it returns the completion, and in `drop`.
+unsafe impl FrameContract for TimedFlash {}
 
 // SAFETY: the device thread posts a completion after it has moved the data. Requests are given up as `Closed` only after that
 // thread has said that it ended, which it does when it moves nothing any more. A queue that is dropped waits for one or the other.

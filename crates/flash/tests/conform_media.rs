@@ -33,6 +33,20 @@ fn emulated_conforms() {
     }
 }
 
+#[test]
+fn timed_conforms() {
+    for planes in [1, 3, 64] {
+        let latency = Duration::from_micros(2);
+        let config = EmulatedConfig {
+            read_latency: latency,
+            write_latency: 2 * latency,
+            planes,
+            ..EmulatedConfig::new(SUBPAGES)
+        };
+        conform(&TimedFlash::new(config).unwrap(), seed());
+    }
+}
+
 /// A medium on a fresh file in a directory that goes with it.
 fn file_flash(backend: FileBackend) -> (FileFlash, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
@@ -88,11 +102,16 @@ fn striped_media_conform() {
 /// A lower bound alone is a matter of correctness; an upper one would be a matter of luck.
 #[test]
 fn an_emulated_device_is_never_early() {
+    never_early(|config| EmulatedFlash::new(config).unwrap());
+    never_early(|config| TimedFlash::new(config).unwrap());
+}
+
+fn never_early<F: Flash>(make: impl Fn(EmulatedConfig) -> F) {
     let clock = fulgurite_sys::Clock::get();
     let (read, write) = (Duration::from_micros(300), Duration::from_micros(700));
     let config =
         EmulatedConfig { read_latency: read, write_latency: write, planes: 4, ..EmulatedConfig::new(SUBPAGES) };
-    let flash = EmulatedFlash::new(config).unwrap();
+    let flash = make(config);
     let frames = arena(8);
     let mut queue = Driver::new(&flash, &frames, 8);
     for i in 0..40u32 {

@@ -36,7 +36,9 @@ pub enum Durability {
         bytes: u64,
     },
     /// The last state whose [`Fulgurite::sync`] returned. Only the program knows when its state is worth a name, so nothing else syncs: who
-    /// writes more between two of them than the pool has room for gets an error, and should sync more often.
+    /// writes more between two of them than the pool has room for gets an error, and should sync more often. Room for a sync of all
+    /// that may be dirty in DRAM is left for it, so that it can be made then; in a pool that is filled to the last page, half of what there
+    /// is beside the data.
     #[default]
     Sync,
 }
@@ -67,7 +69,12 @@ impl Fulgurite {
             Durability::Lazy { every, bytes } => {
                 Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes, dram_bytes)?)
             }
-            _ => None,
+            Durability::Sync => {
+                // At the most all of the DRAM is dirty.
+                pool.leave_for_sync(dram_bytes / SUBPAGE_BYTES as u64);
+                None
+            }
+            Durability::Cache => None,
         };
         Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, durability }) })
     }
@@ -91,7 +98,10 @@ impl Fulgurite {
             return Err(failed.into());
         }
         kept.pool.tick(now_ms());
-        Ok(self.runtime.sync()?.token)
+        kept.pool.set_syncing(true);
+        let synced = self.runtime.sync();
+        kept.pool.set_syncing(false);
+        Ok(synced?.token)
     }
 
     /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone. Handles of containers that are

@@ -178,6 +178,7 @@ pub struct Builder {
     durability: Durability,
     keep_tokens: usize,
     keep_age: Option<Duration>,
+    on_device: Option<Option<usize>>,
     adjust: Vec<Adjust>,
 }
 
@@ -219,17 +220,27 @@ impl Builder {
         self.keep_age = Some(age);
         self
     }
+    /// Runs the pool's store in a device of this process: a thread that keeps its core busy while there are requests, and for a
+    /// millisecond after the last. Workers speak to it through queues in their own memory, and nothing is copied between the two. They
+    /// pay for neither the log nor checksums, reclaim or system calls, which a program that writes much to a pool that is well filled
+    /// wins by, where a core is free; where none is, it loses. All else is as without: the pool can be opened in either way, and what
+    /// it keeps is the same. The thread is pinned to `core` if one is named. Only pools have a store.
+    pub fn store_on_device(mut self, core: Option<usize>) -> Self {
+        self.on_device = Some(core);
+        self
+    }
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
     /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
-    /// cannot be read.
+    /// cannot be read; [`Error::NoPool`] when a device was asked for and the medium is no pool.
     pub fn start(self) -> Result<Fulgurite, Error> {
         let opened = self.medium.open(medium::Keep {
             durability: self.durability,
             tokens: self.keep_tokens,
             age: self.keep_age,
             dram_bytes: self.dram_bytes,
+            on_device: self.on_device,
         })?;
         let mut builder = Runtime::builder(opened.flash.clone()).dram(self.dram_bytes);
         if opened.is_file {
@@ -255,11 +266,28 @@ pub struct Fulgurite {
     pool: Option<durable::Kept>,
 }
 
+impl Drop for Fulgurite {
+    fn drop(&mut self) {
+        // The runtime syncs at its end, with what was left for that.
+        if let Some(kept) = &self.pool {
+            kept.pool.set_syncing(true);
+        }
+    }
+}
+
 impl Fulgurite {
     /// A memory on `medium`, with 64 MiB of DRAM and one worker unless said otherwise.
     pub fn builder(medium: Medium) -> Builder {
         let durability = Durability::default();
-        Builder { medium, dram_bytes: 64 << 20, durability, keep_tokens: 1, keep_age: None, adjust: Vec::new() }
+        Builder {
+            medium,
+            dram_bytes: 64 << 20,
+            durability,
+            keep_tokens: 1,
+            keep_age: None,
+            on_device: None,
+            adjust: Vec::new(),
+        }
     }
 
     /// Runs `code` on a worker and waits for it. From any thread that is not a worker.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig};
 use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -65,6 +66,8 @@ pub(crate) struct Keep {
     pub age: Option<Duration>,
     /// Of everything.
     pub dram_bytes: u64,
+    /// Its store runs in a device of this process, on a core if one is named.
+    pub on_device: Option<Option<usize>>,
 }
 
 /// The part of the DRAM budget that may hold what tokens remember.
@@ -75,12 +78,16 @@ pub(crate) struct Opened {
     pub flash: Arc<dyn Flash>,
     /// What it is a pool of.
     pub pool: Option<Arc<Pool>>,
+    /// Workers make its requests by system calls.
     pub is_file: bool,
 }
 
 impl Medium {
     pub(crate) fn open(&self, keep: Keep) -> Result<Opened, Error> {
         let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+        if keep.on_device.is_some() && !matches!(self, Medium::NewPool { .. } | Medium::Pool { .. }) {
+            return Err(Error::NoPool { what: "store_on_device" });
+        }
         let flat = |flash: Arc<dyn Flash>, is_file| Ok(Opened { flash, pool: None, is_file });
         match self {
             Medium::NewFile { path, bytes } => {
@@ -143,7 +150,13 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Er
     // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the oldest go first.
     config.history_bytes = usize::try_from(keep.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;
-    let flash = pool.into_flash();
-    let pool = flash.layer().clone();
-    Ok(Opened { flash: Arc::new(flash), pool: Some(pool), is_file: true })
+    let store = pool.into_flash();
+    let pool = Some(store.layer().clone());
+    let Some(core) = keep.on_device else { return Ok(Opened { flash: Arc::new(store), pool, is_file: true }) };
+    // The one host there is asks before each access.
+    let firmware = FirmwareConfig { heeds_permissions: false, ..FirmwareConfig::default() };
+    let device = DeviceConfig { core, firmware, ..DeviceConfig::default() };
+    let flash = DeviceFlash::start_store(store, device, HostConfig::default())?;
+    // System calls are the device's affair.
+    Ok(Opened { flash: Arc::new(flash), pool, is_file: false })
 }

@@ -3,6 +3,7 @@
 //! Method: random operations on containers of every kind, by jobs on one and on two workers, over a pool in a small file and a cache
 //! that is smaller than the data, mirrored in models. A sync keeps a copy of the model under its token. A restart closes the pool
 //! after a sync and opens it; a crash copies the file while the pool is in use with changes that were not synced, and opens the copy.
+//! All of it again with the store in a device of the process, which from one opening to the next it is or is not.
 //! After each, everything must equal the model of the state that should be there, and all checks pass. Seeds are printed.
 
 use std::collections::BTreeMap;
@@ -157,18 +158,32 @@ fn job<T: Send + 'static>(
     memory.runtime().submit_with(&options, code).unwrap().wait().unwrap().unwrap()
 }
 
-fn start(medium: Medium, workers: usize) -> Fulgurite {
-    let builder = Fulgurite::builder(medium).dram("6M").unwrap().workers(workers).keep_tokens(TOKENS);
-    builder.with(|runtime| runtime.fibers(8)).start().unwrap()
+/// Who runs jobs, and where the store runs.
+#[derive(Clone, Copy)]
+struct How {
+    workers: usize,
+    /// In a device, each time that this is odd; where it is none, never.
+    on_device: Option<u32>,
 }
-fn open(path: &Path, workers: usize) -> Fulgurite {
-    start(Medium::Pool { path: path.into() }, workers)
+
+fn start(medium: Medium, how: How) -> Fulgurite {
+    let builder = Fulgurite::builder(medium).dram("6M").unwrap().workers(how.workers).keep_tokens(TOKENS);
+    let on_device = how.on_device.is_some_and(|time| time % 2 == 1);
+    let builder = if on_device { builder.store_on_device(None) } else { builder };
+    let memory = builder.with(|runtime| runtime.fibers(8)).start().unwrap();
+    // Its directory was read, by a device that has used its core for that, or by a worker.
+    assert_eq!(memory.statistics().device.device_cpu_ns > 0, on_device);
+    memory
+}
+fn open(path: &Path, how: &mut How) -> Fulgurite {
+    how.on_device.iter_mut().for_each(|time| *time += 1);
+    start(Medium::Pool { path: path.into() }, *how)
 }
 
 struct Test {
     directory: tempfile::TempDir,
     path: PathBuf,
-    workers: usize,
+    how: How,
     memory: Option<Fulgurite>,
     data: Data,
     model: Model,
@@ -178,13 +193,13 @@ struct Test {
 }
 
 impl Test {
-    fn new(seed: u64, workers: usize) -> Test {
+    fn new(seed: u64, how: How) -> Test {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pool");
-        let memory = start(Medium::NewPool { path: path.clone(), bytes: POOL_BYTES }, workers);
+        let memory = start(Medium::NewPool { path: path.clone(), bytes: POOL_BYTES }, how);
         let data = Data::of(&memory).unwrap();
         let (memory, model, states, random) = (Some(memory), Model::default(), Vec::new(), Random(seed));
-        Test { directory, path, workers, memory, data, model, states, random }
+        Test { directory, path, how, memory, data, model, states, random }
     }
     fn memory(&self) -> &Fulgurite {
         self.memory.as_ref().expect("it is open")
@@ -227,7 +242,7 @@ impl Test {
     fn restart(&mut self) {
         self.sync();
         self.memory = None;
-        let memory = open(&self.path, self.workers);
+        let memory = open(&self.path, &mut self.how);
         self.data = Data::of(&memory).unwrap();
         self.memory = Some(memory);
     }
@@ -238,7 +253,7 @@ impl Test {
         let copy = self.directory.path().join("copy");
         std::fs::copy(&self.path, &copy).unwrap();
         {
-            let memory = open(&copy, self.workers);
+            let memory = open(&copy, &mut self.how);
             let data = Data::of(&memory).unwrap();
             job(&memory, move |m| data.equals(m, &synced));
         }
@@ -274,8 +289,8 @@ impl Test {
     }
 }
 
-fn run(seed: u64, workers: usize) {
-    let mut test = Test::new(seed, workers);
+fn run(seed: u64, how: How) {
+    let mut test = Test::new(seed, how);
     test.sync();
     for _ in 0..12 {
         test.work();
@@ -290,22 +305,27 @@ fn run(seed: u64, workers: usize) {
     }
 }
 
-fn run_all(workers: usize) {
+fn run_all(workers: usize, on_device: Option<u32>) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
     let first = number("FULGURITE_SEED").unwrap_or(1);
     for seed in first..first + number("FULGURITE_RUNS").unwrap_or(4) {
         eprintln!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_RUNS=1 repeats it");
-        run(seed, workers);
+        run(seed, How { workers, on_device });
     }
 }
 
 #[test]
 fn a_pool_is_what_its_model_is_with_one_worker() {
-    run_all(1);
+    run_all(1, None);
 }
 #[test]
 fn a_pool_is_what_its_model_is_with_two_workers() {
-    run_all(2);
+    run_all(2, None);
+}
+#[test]
+fn a_pool_whose_store_runs_in_a_device_is_what_its_model_is() {
+    run_all(1, Some(1));
+    run_all(2, Some(0));
 }
 
 fn small() -> (tempfile::TempDir, Fulgurite) {
@@ -363,6 +383,8 @@ fn what_has_no_pool_keeps_nothing_and_says_so() {
     assert!(matches!(memory.sync(), Err(Error::NoPool { .. })));
     assert!(matches!(memory.named("x").value(1u64), Err(Error::NoPool { .. })));
     assert!(matches!(memory.tokens(), Err(Error::NoPool { .. })));
+    let flat = Fulgurite::builder(Medium::Memory { bytes: 16 << 20 }).store_on_device(None).start();
+    assert!(matches!(flat, Err(Error::NoPool { what: "store_on_device" })), "{:?}", flat.err());
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
@@ -448,9 +470,9 @@ fn pages_are_allocated_deleted_and_restricted_and_roll_back() {
 fn accesses_heed_permissions() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    for workers in [1, 2] {
+    for (workers, on_device) in [(1, None), (2, None), (1, Some(1)), (2, Some(1))] {
         let _ = std::fs::remove_file(&path);
-        let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, workers);
+        let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, How { workers, on_device });
         let region = memory.alloc(2, Permissions::DEFAULT).unwrap();
         let word = move |n: u64| Ptr::<u64>::new(region.base.add(n * 4096));
         let write = |n: u64, value: u64| memory.run(move |m| m.store(word(n), value));
@@ -507,7 +529,7 @@ fn accesses_heed_permissions() {
 fn what_is_deleted_does_not_come_back_out_of_dram() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, 2);
+    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, How { workers: 2, on_device: None });
     let region = memory.alloc(1, Permissions::DEFAULT).unwrap();
     let word = move |n: u64| Ptr::<u64>::new(region.base.add(n * 4096));
     memory.run(move |m| (0..16).try_for_each(|n| m.store(word(n), 7))).unwrap();
@@ -521,14 +543,14 @@ fn what_is_deleted_does_not_come_back_out_of_dram() {
     zeros(&memory);
     memory.sync().unwrap();
     drop(memory);
-    zeros(&start(Medium::Pool { path }, 1));
+    zeros(&start(Medium::Pool { path }, How { workers: 1, on_device: None }));
 }
 
 #[test]
 fn temporary_pages_go_with_their_process_however_it_ends() {
     let directory = tempfile::tempdir().unwrap();
     let (path, killed) = (directory.path().join("pool"), directory.path().join("killed"));
-    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, 1);
+    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, How { workers: 1, on_device: None });
     let stays = memory.alloc(2, Permissions::DEFAULT).unwrap();
     let goes = memory.alloc(2, Permissions { permanent: false, ..Permissions::DEFAULT }).unwrap();
     let write = move |m: &mut Context| {
@@ -541,7 +563,7 @@ fn temporary_pages_go_with_their_process_however_it_ends() {
     std::fs::copy(&path, &killed).unwrap();
     drop(memory);
     for path in [path, killed] {
-        let memory = start(Medium::Pool { path }, 1);
+        let memory = start(Medium::Pool { path }, How { workers: 1, on_device: None });
         let check = |memory: &Fulgurite| {
             assert_eq!(memory.permissions(stays.base).unwrap(), Some(Permissions::DEFAULT));
             assert_eq!(memory.permissions(goes.base).unwrap(), None);

@@ -1,9 +1,10 @@
 //! Who helps a pool from outside: whoever syncs for writers that find no place, and the queues whose threads sleep while there is work.
 //!
 //! Writers wait only while somebody has said that it syncs for them ([`Helpers::syncs`]), and no longer than that is worth: a sync itself
-//! writes, and may find no place either. Each place that is given begins the time again.
+//! writes, and may find no place either. Each place that is given begins the time again. Where only the program syncs, writers leave room
+//! for that as well, and are told when there is no more than that.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,11 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// See the top of the file.
 #[derive(Debug, Default)]
 pub(crate) struct Helpers {
-    /// Somebody syncs for writers, and leaves room for so many subpages, which a sync may have to write.
+    /// Somebody syncs for writers.
     syncs: AtomicBool,
+    /// Room for so many subpages is left, which a sync may have to write.
     room: AtomicU64,
-    /// It is at it.
-    at_it: AtomicBool,
+    /// How many are at it.
+    at_it: AtomicU32,
     /// Since when there were no places; none while there are, or nobody waits.
     short: Mutex<Option<Instant>>,
     /// Of the queues over the pool.
@@ -35,18 +37,30 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Helpers {
     /// From now on somebody syncs when writers find no place, or nobody does any more.
     pub fn set_syncs(&self, room: Option<u64>) {
-        self.room.store(room.unwrap_or(0), Ordering::Relaxed);
+        self.leave(room.unwrap_or(0));
         self.syncs.store(room.is_some(), Ordering::Release);
         *lock(&self.short) = None;
     }
-    /// A sync for writers begins, or has ended.
+    /// From now on writers leave room for a sync of so many subpages; 0: for none.
+    pub fn leave(&self, subpages: u64) {
+        self.room.store(subpages, Ordering::Relaxed);
+    }
+    /// A sync begins, or has ended.
     pub fn set_at_it(&self, at_it: bool) {
-        self.at_it.store(at_it, Ordering::Release);
+        if at_it {
+            self.at_it.fetch_add(1, Ordering::AcqRel);
+        } else {
+            self.at_it.fetch_sub(1, Ordering::AcqRel);
+        }
     }
     /// What writers must leave for the next sync, if one is to come.
     pub fn to_be_left(&self) -> Option<u64> {
-        let waits = self.syncs.load(Ordering::Acquire) && !self.at_it.load(Ordering::Acquire);
-        waits.then(|| self.room.load(Ordering::Relaxed))
+        let room = self.room.load(Ordering::Relaxed);
+        (room > 0 && self.at_it.load(Ordering::Acquire) == 0).then_some(room)
+    }
+    /// Whether somebody syncs for writers.
+    pub fn syncs(&self) -> bool {
+        self.syncs.load(Ordering::Acquire)
     }
     /// There were no places, and a sync would bring some. Returns whether to wait for it.
     pub fn waits_for_sync(&self) -> bool {

@@ -409,7 +409,12 @@ impl Pool {
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         self.helpers.set_syncs(subpages);
     }
-    /// Such a sync begins, and may write what was left for it; or it has ended.
+    /// Programs' writes leave room for a sync that writes so many subpages at the most (0: for none). Who would take it gets `NoSpace` while
+    /// too much was written since the last token, unless somebody syncs for writers; a sync can be made all the same, and makes room.
+    pub fn leave_for_sync(&self, subpages: u64) {
+        self.helpers.leave(subpages);
+    }
+    /// A sync begins, and may write what was left for it; or it has ended. Each that begins must end.
     pub fn set_syncing(&self, at_it: bool) {
         self.helpers.set_at_it(at_it);
     }
@@ -705,6 +710,9 @@ impl Layer for Pool {
         inner.failed()?;
         let before = places.len();
         let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.is_short(left));
+        if must_wait && !subpages.is_empty() && !self.helpers.syncs() {
+            return Err(FlashError::NoSpace);
+        }
         match inner.store.place(if must_wait && self.helpers.waits_for_sync() { &[] } else { subpages }, places) {
             Ok(()) => {}
             Err(WriteError::NoSpace { .. } | WriteError::Table(_))

@@ -42,9 +42,11 @@ impl Drop for Twin {
     }
 }
 
-/// Whether this way's data lies in a file or on a device that has limits of its own.
+/// Whether this way's data lies in a file or on a device that has limits of its own, and nobody else writes to it while the workers stand:
+/// the firmware of a device goes on with its store's own work.
 pub fn on_file(session: &Session, way: Way) -> bool {
-    way.config.guarded() && way.config != Config::Resident && matches!(session.flash.flash, FlashChoice::File(_))
+    let alone = way.config.guarded() && !matches!(way.config, Config::Resident | Config::PoolOnDevice);
+    alone && matches!(session.flash.flash, FlashChoice::File(_))
 }
 
 /// Reads among the requests of these rounds, 0 to 1.

@@ -228,8 +228,8 @@ impl Session {
         let largest = if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2) } else { data_bytes };
         if named.pools > 0 && matches!(flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
             bad_input!(
-                "a device has a store of its own, over which there is no other; leave pool and pool-unchecked out, or choose \
-                 another --flash"
+                "a device has a store of its own, over which there is no other; leave pool, pool-unchecked and pool-on-device \
+                 out, or choose another --flash"
             );
         }
         let flash_path = checks::flash(flash, named.guarded, largest)?;
@@ -282,8 +282,9 @@ impl Session {
         let allowed = affinity::cores();
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
-        if device_core.is_none() && matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_)) && on_flash > 0
-        {
+        let has_device = matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_))
+            || configs.contains(&Config::PoolOnDevice);
+        if device_core.is_none() && has_device && on_flash > 0 {
             notes.push(
                 "No core is left for the device: it shares one with a worker, so its latencies are longer.".into(),
             );

@@ -13,7 +13,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash};
+use fulgurite_flash::{
+    EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash, TimedFlash,
+};
 use fulgurite_memory::{AccessError, Address, PlainMemory, SUBPAGE_BYTES};
 use fulgurite_policy::{PrefetchPolicy, ReplacementPolicy, SchedulingPolicy};
 use fulgurite_runtime::{Context, JobError, JobOptions, Next, Runtime, Service};
@@ -56,8 +58,12 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         }
         (_, pool) => {
             let (medium, file) = medium(&spec)?;
-            let flash = match pool {
-                Some(pool) => pool::filled(&medium, pool, spec.region_bytes, pool::EXTENT_PAGES)?,
+            let flash: Arc<dyn Flash> = match pool {
+                Some(pool) => {
+                    let store = pool::filled(&medium, pool, spec.region_bytes, pool::EXTENT_PAGES)?;
+                    let on_device = spec.config == Config::PoolOnDevice;
+                    if on_device { pool::on_device(store, spec.device_core)? } else { Arc::new(store) }
+                }
                 None => medium.clone(),
             };
             (medium, flash, file, None)
@@ -81,7 +87,7 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         .replacement(spec.guarded.replacement.policy())
         .prefetch(spec.guarded.prefetch.policy())
         .run_limit(RUN_LIMIT);
-    if file.is_some() {
+    if file.is_some() && spec.config != Config::PoolOnDevice {
         // A hand-over is a system call: worth gathering a few requests for.
         builder = builder.submit_batch(4);
     }
@@ -139,15 +145,19 @@ fn medium(spec: &Spec) -> Result<Medium> {
     };
     Ok(match &spec.data {
         DataSource::Emulated { storage, read_ns, write_ns, planes } => {
-            let flash = EmulatedFlash::new(EmulatedConfig {
+            let config = EmulatedConfig {
                 read_latency: Duration::from_nanos(*read_ns),
                 write_latency: Duration::from_nanos(*write_ns),
                 planes: *planes,
                 core: spec.device_core,
                 storage: Some(Arc::new(Arena::shared(open_shared(storage)?)?)),
                 ..EmulatedConfig::new(subpages)
-            })?;
-            (Arc::new(flash), None)
+            };
+            match spec.config {
+                // The firmware's thread plays it, too: there is one core for both.
+                Config::PoolOnDevice => (Arc::new(TimedFlash::new(config)?), None),
+                _ => (Arc::new(EmulatedFlash::new(config)?), None),
+            }
         }
         DataSource::Memory { storage } => {
             let flash = MemoryFlash::new(subpages)?;

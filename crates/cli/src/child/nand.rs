@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
-use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig, SocketLink};
+use fulgurite_device::{DeviceFlash, HostConfig, SocketLink};
 use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Geometry as NandGeometry, Profile};
@@ -263,6 +263,5 @@ pub fn made(spec: &NandSpec, pool: &PoolSpec, region_bytes: u64, core: Option<us
     let nand = Arc::new(NandFlash::new(cells, profile, config)?);
     let below: Arc<dyn Flash> = nand.clone();
     let store = pool::filled(&below, pool, region_bytes, nand.extent_pages())?;
-    let device = DeviceFlash::start(store, DeviceConfig { core, ..DeviceConfig::default() }, HostConfig::default())?;
-    Ok(Made { device: Arc::new(device), nand })
+    Ok(Made { device: pool::on_device(store, core)?, nand })
 }

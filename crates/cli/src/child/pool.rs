@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_flash::Flash;
+use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig};
+use fulgurite_flash::{Flash, Layered};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
 use fulgurite_sys::Arena;
@@ -18,7 +19,7 @@ use crate::pool::open::benchmark_id;
 pub const EXTENT_PAGES: u32 = 512;
 
 /// Makes a pool of a medium, and writes the data to it. As a cache, as the flat media beside it: nothing old is kept.
-pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages: u32) -> Result<Arc<dyn Flash>> {
+pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages: u32) -> Result<Layered<Pool>> {
     let subpages = u32::try_from(bytes / SUBPAGE_BYTES as u64).context("more data than a pool can hold")?;
     let geometry = Geometry::new(medium.subpages().min(spec.flash_pages), extent_pages, Some(subpages))?;
     Pool::format(medium, geometry, benchmark_id()?, 0)?;
@@ -27,7 +28,15 @@ pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages
     config.unchecked = spec.unchecked;
     let flash = Pool::open(medium.clone(), config)?.0.into_flash();
     fill(&flash, &spec.image, subpages)?;
-    Ok(Arc::new(flash))
+    Ok(flash)
+}
+
+/// Puts a pool's store into the firmware of a device in this process, on a core if one is named.
+pub fn on_device(store: Layered<Pool>, core: Option<usize>) -> Result<Arc<DeviceFlash>> {
+    // The one host there is asks before each access.
+    let firmware = FirmwareConfig { heeds_permissions: false, ..FirmwareConfig::default() };
+    let device = DeviceConfig { core, firmware, ..DeviceConfig::default() };
+    Ok(Arc::new(DeviceFlash::start_store(store, device, HostConfig::default())?))
 }
 
 /// Writes so many subpages of an image to a flash.

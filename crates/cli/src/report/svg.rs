@@ -14,6 +14,8 @@ pub const LIGHT_GREEN: &str = "#66c2a5";
 pub const PALE_GREEN: &str = "#b2dfd0";
 /// For ours on a device that others are measured on.
 pub const OLIVE: &str = "#8a9a3b";
+/// A fourth green, bluish.
+pub const TEAL: &str = "#1b8a9a";
 
 /// A drawing under construction.
 #[derive(Debug)]

@@ -50,6 +50,9 @@ pub struct FirmwareConfig {
     pub write_cache: u32,
     /// No device behind the medium writes to memory by itself, as a disk would.
     pub moves_by_cpu: bool,
+    /// Refuses requests that the permissions of pages forbid. Where the only host is a runtime of the same process, which asks before each
+    /// access, that need not be done twice; and what was written while it might be can still be written back.
+    pub heeds_permissions: bool,
 }
 
 impl Default for FirmwareConfig {
@@ -62,6 +65,7 @@ impl Default for FirmwareConfig {
             keeps_writes: false,
             write_cache: 0,
             moves_by_cpu: false,
+            heeds_permissions: true,
         }
     }
 }
@@ -94,7 +98,7 @@ impl Backend {
     pub fn new(flash: Arc<dyn Flash>, config: FirmwareConfig, instance: u64) -> Backend {
         Backend {
             sectors: flash.subpages(),
-            restricts: flash.restricts(),
+            restricts: config.heeds_permissions && flash.restricts(),
             flash,
             pool: None,
             config,

@@ -18,8 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, OpenError, Queue, Versions};
+use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, Layered, OpenError, Queue, Versions};
 use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::device::{Attachment, Device, DeviceConfig, Life};
@@ -275,6 +276,13 @@ impl DeviceFlash {
     pub fn start(flash: Arc<dyn Flash>, device: DeviceConfig, host: HostConfig) -> Result<DeviceFlash, OpenError> {
         Ok(DeviceFlash::on(Arc::new(Device::start(flash, device)?), host))
     }
+    /// Starts a device in this process whose firmware runs a store: it pays for places, checksums and reclaim, and the host for none of it.
+    ///
+    /// # Errors
+    /// As [`Device::start_store`].
+    pub fn start_store(store: Layered<Pool>, device: DeviceConfig, host: HostConfig) -> Result<DeviceFlash, OpenError> {
+        Ok(DeviceFlash::on(Arc::new(Device::start_store(store, device)?), host))
+    }
     /// Over a device in this process.
     #[must_use]
     pub fn on(device: Arc<Device>, host: HostConfig) -> DeviceFlash {
@@ -292,6 +300,10 @@ impl DeviceFlash {
     #[must_use]
     pub fn device(&self) -> Option<&Arc<Device>> {
         self.device.as_ref()
+    }
+    /// What a device in this process lies on: it can be asked without a command. That of another one is asked when a request comes.
+    fn here(&self) -> Option<&Arc<dyn Flash>> {
+        self.device.as_ref().map(|device| device.flash())
     }
     /// Opens a queue pair for commands of several sectors, with a data buffer of its own.
     ///
@@ -338,6 +350,12 @@ impl Flash for DeviceFlash {
     fn staging_bytes(&self, frames: u32) -> usize {
         // At the most one sector of data buffer for each command in flight, and no more commands than frames.
         if self.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 }
+    }
+    fn restricts(&self) -> bool {
+        self.here().is_some_and(|flash| flash.restricts())
+    }
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        self.here().is_none_or(|flash| flash.may(subpage, write))
     }
     fn versions(&self) -> Option<&dyn Versions> {
         self.remote.as_ref().map(|remote| remote as &dyn Versions)

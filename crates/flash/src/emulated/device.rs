@@ -267,7 +267,7 @@ impl Device {
 }
 
 /// Moves a subpage. Returns its checksum, if that is asked for: of the very bytes that were moved.
-fn transfer(from: (&Arena, usize), to: (&Arena, usize), checked: bool) -> u32 {
+pub(super) fn transfer(from: (&Arena, usize), to: (&Arena, usize), checked: bool) -> u32 {
     if !checked {
         Arena::copy(from.0, from.1, to.0, to.1, SUBPAGE_BYTES);
         return 0;

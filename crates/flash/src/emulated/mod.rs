@@ -18,6 +18,7 @@
 
 mod device;
 mod queue;
+mod timed;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,8 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
 use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier};
+
+pub use timed::TimedFlash;
 
 use crate::{DeviceCounters, Flash, OpenError, Queue, check_depth};
 

@@ -1,5 +1,6 @@
 //! What of the medium's own speed a pool leaves: reads at random, writes in order and at random, through the pool and of the medium
-//! itself, in turns, by the same loop. The medium's own writes go to what lies behind the pool.
+//! itself, in short turns, by the same loop. The medium's own writes go to what lies behind the pool. Before reads the pool ends what writes
+//! have left it to do: what reclaim takes from reads is a matter of how much is written.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use fulgurite_store::{Pool, StoreConfig};
 use serde::Serialize;
 
 use super::content;
-use super::drive::{DEPTH, Driver, Kind, Load};
+use super::drive::{Driver, Kind, Load};
 use super::medium::{self, Judged};
 use crate::interrupt::Interrupt;
 use crate::pool::mover::Mover;
@@ -23,6 +24,9 @@ use crate::report::table;
 pub const FULL: f64 = 80.0;
 /// The pool's size over that of what lies behind it, for the medium's own writes.
 const BEHIND: u64 = 4;
+
+/// In so many turns a measurement of reads is divided, so that both meet the same moments of a machine that others share.
+const TURNS: u32 = 10;
 
 /// One kind of request.
 #[derive(Clone, Debug, Serialize)]
@@ -83,28 +87,32 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     pool.layer().sync()?;
     let (mut raw, mut through) = (Driver::new(&*flash)?, Driver::new(&*pool)?);
     let behind = (setting.pool_bytes / SUBPAGE_BYTES as u64) as u32..flash.subpages();
-    let mut rates: [Vec<(f64, f64)>; 3] = Default::default();
-    let mut counted = [(0u64, 0u64); 3];
+    let mut rates: [Vec<(f64, f64)>; Kind::ALL.len()] = Default::default();
+    let mut counted = [(0u64, 0u64); Kind::ALL.len()];
     let bar = progress::steps("beside the medium", u64::from(setting.rounds) * Kind::ALL.len() as u64);
     // The first round is not counted: frames and tables are touched for the first time.
     for round in 0..=u64::from(setting.rounds) {
         for (number, kind) in Kind::ALL.into_iter().enumerate() {
             interrupt.check()?;
-            let load = |subpages| {
-                let seed = setting.seed ^ (round << 8 | number as u64) << 8;
-                Load { kind, subpages, flush_every, seed, time: setting.time }
+            if kind.reads() {
+                pool.layer().checkpoint()?;
+            }
+            let turns = if kind.reads() { u64::from(TURNS) } else { 1 };
+            let load = |subpages, turn: u64| {
+                let seed = setting.seed ^ ((round << 8 | number as u64) << 8 | turn) << 8;
+                Load { kind, subpages, flush_every, seed, time: setting.time / turns as u32 }
             };
             // Both read from all that lies in the pool's part.
-            let place = if kind == Kind::RandomReads { 0..geometry.flash_pages() } else { behind.clone() };
+            let place = if kind.reads() { 0..geometry.flash_pages() } else { behind.clone() };
             let mut rate = [0.0; 2];
-            for turn in 0..2 {
+            for turn in 0..2 * turns {
                 if (round + turn) % 2 == 0 {
-                    rate[0] = raw.per_second(&load(place.clone()))?;
+                    rate[0] += raw.per_second(&load(place.clone(), turn / 2))? / turns as f64;
                     continue;
                 }
                 let before = (flash.counters().writes, pool.layer().counters().written);
-                rate[1] =
-                    through.per_second(&load(0..live)).with_context(|| format!("{}, through a pool", kind.name()))?;
+                let through_pool = through.per_second(&load(0..live, turn / 2));
+                rate[1] += through_pool.with_context(|| format!("{}, through a pool", kind.name()))? / turns as f64;
                 if round > 0 {
                     counted[number].0 += flash.counters().writes - before.0;
                     counted[number].1 += pool.layer().counters().written - before.1;
@@ -122,13 +130,13 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     let row = |(number, kind): (usize, Kind)| {
         let rates = &rates[number];
         let spread = |of: fn(&(f64, f64)) -> f64| Spread::of(&rates.iter().map(of).collect::<Vec<_>>());
-        let (writes, (reached, written)) = (kind != Kind::RandomReads, counted[number]);
+        let (writes, (reached, written)) = (!kind.reads(), counted[number]);
         Row {
             kind: kind.name(),
             flash: flash.describe(),
             pool_bytes: setting.pool_bytes,
             live_bytes: u64::from(live) * SUBPAGE_BYTES as u64,
-            depth: DEPTH,
+            depth: kind.depth(),
             sync_every: writes.then_some(flush_every),
             rounds: rates.len(),
             raw_per_s: spread(|r| r.0),

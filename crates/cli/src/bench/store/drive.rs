@@ -10,7 +10,7 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
 
-/// Requests in flight.
+/// Requests in flight, at the most.
 pub const DEPTH: usize = 64;
 /// How long the last completions are waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -20,6 +20,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub enum Kind {
     /// Reads at random.
     RandomReads,
+    /// The same, fewer in flight: the medium's latency decides, and not the processors of who asks and, where the medium is played by
+    /// one, of the medium.
+    FewRandomReads,
     /// Writes one after the other.
     OrderedWrites,
     /// Writes at random.
@@ -28,11 +31,20 @@ pub enum Kind {
 
 impl Kind {
     /// All, in the order of a round.
-    pub const ALL: [Kind; 3] = [Kind::RandomReads, Kind::OrderedWrites, Kind::RandomWrites];
+    pub const ALL: [Kind; 4] = [Kind::RandomReads, Kind::FewRandomReads, Kind::OrderedWrites, Kind::RandomWrites];
+    /// Whether it only reads.
+    pub fn reads(self) -> bool {
+        matches!(self, Kind::RandomReads | Kind::FewRandomReads)
+    }
+    /// Requests in flight.
+    pub fn depth(self) -> usize {
+        if self == Kind::FewRandomReads { DEPTH / 8 } else { DEPTH }
+    }
     /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Kind::RandomReads => "random reads",
+            Kind::FewRandomReads => "a few random reads",
             Kind::OrderedWrites => "sequential writes",
             Kind::RandomWrites => "random writes",
         }
@@ -137,17 +149,17 @@ impl Driver {
         let (start, count) = (clock.now_ns(), subpages.len() as u32);
         let end = start + time.as_nanos() as u64;
         let (mut done, mut written, mut completions) = (0u64, 0u64, Vec::with_capacity(DEPTH));
-        let mut free: Vec<u32> = (0..DEPTH as u32).collect();
+        let mut free: Vec<u32> = (0..kind.depth() as u32).collect();
         let mut last = end + PATIENCE.as_nanos() as u64;
         let mut failed = None;
         loop {
             let now = clock.now_ns();
             let more = now < end && failed.is_none();
             while more && let Some(frame) = free.pop() {
-                let flush = kind != Kind::RandomReads && written == flush_every;
+                let flush = !kind.reads() && written == flush_every;
                 let op = match kind {
                     _ if flush => Op::Flush,
-                    Kind::RandomReads => Op::Read,
+                    Kind::RandomReads | Kind::FewRandomReads => Op::Read,
                     Kind::OrderedWrites | Kind::RandomWrites => Op::Write,
                 };
                 let place = match kind {
@@ -155,7 +167,7 @@ impl Driver {
                         self.next = (self.next + u32::from(!flush)) % count;
                         self.next
                     }
-                    Kind::RandomReads | Kind::RandomWrites => random.below(count.into()) as u32,
+                    Kind::RandomReads | Kind::FewRandomReads | Kind::RandomWrites => random.below(count.into()) as u32,
                 };
                 written = if flush { 0 } else { written + 1 };
                 if op == Op::Write {
@@ -209,7 +221,7 @@ mod tests {
             assert!(driver.per_second(&load).unwrap() > 0.0);
             let after = flash.counters();
             let (reads, writes) = (after.reads - before.reads, after.writes - before.writes);
-            assert_eq!((reads > 0, writes > 0), (kind == Kind::RandomReads, kind != Kind::RandomReads), "{kind:?}");
+            assert_eq!((reads > 0, writes > 0), (kind.reads(), !kind.reads()), "{kind:?}");
             before = after;
         }
         let before = flash.counters();
