@@ -68,7 +68,7 @@ pub use firmware::{Backend, Closing, Firmware, FirmwareConfig, FirmwareCounters,
 pub use host::{Buddy, Commands, DeviceFlash, Done, Hold, HostConfig, HostCounters, Link, Linked, Want};
 pub use identity::Identity;
 #[doc(hidden)]
-pub use planted::Planted;
+pub use planted::{Planted, PlantedReplay};
 pub use region::{Capability, DeviceStatus, Features, PAIRS_MAX, Region, RegionError};
 pub use ring::{Consumer, Damaged, Producer};
 pub use socket::{Server, ServerConfig, SocketError, SocketLink};

@@ -1,6 +1,7 @@
-//! Barriers left out on purpose: what the models must find. No program plants one, and only a build under `--cfg loom` can.
+//! Bugs that are planted on purpose, and that the tests must find. No program plants one; barriers can be left out only in a build under
+//! `--cfg loom`.
 
-/// A planted bug.
+/// A barrier that is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum Planted {
@@ -19,4 +20,14 @@ impl Planted {
     /// All of them.
     pub const ALL: [Planted; 4] =
         [Planted::RelaxedPublish, Planted::RelaxedTake, Planted::NoFenceOfRinger, Planted::NoFenceOfSleeper];
+}
+
+/// Bugs in how a host makes good the death of its device: what the tests that kill one must find. No program plants one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum PlantedReplay {
+    /// Copies of what was not flushed are kept, and never written again.
+    Nothing,
+    /// They are written after what was in flight.
+    After,
 }

@@ -59,6 +59,8 @@ impl Features {
     pub const MOVES_BY_CPU: Features = Features(8);
     /// Writes complete when they are in the device's volatile buffer ([`crate::CachedFlash`]).
     pub const CACHED_WRITES: Features = Features(16);
+    /// Nothing survives the end of the device's process, flushed or not: its medium is memory.
+    pub const FORGETS: Features = Features(32);
 
     /// Whether all of these are there.
     #[must_use]

@@ -189,7 +189,8 @@ impl Link for Replaceable {
 fn what_was_not_flushed_is_not_served_as_if_it_had_never_been_written() {
     for flushed in [true, false] {
         let link = Arc::new(Replaceable(Mutex::new(fresh())));
-        let flash = DeviceFlash::over(link.clone(), patient(false));
+        let without = HostConfig { unflushed_bytes: 0, ..patient(false) };
+        let flash = DeviceFlash::over(link.clone(), without);
         let frames = arena(2);
         let mut queue = Driver::new(&flash, &frames, 2);
         let mut other = Driver::new(&flash, &frames, 2);

@@ -178,9 +178,13 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-    /// Whether what is written survives this process.
+    /// Whether a write that completed survives this process. A store's state is that of the last flush, on whatever medium.
     pub fn keeps_writes(&self) -> bool {
-        self.data.is_some()
+        self.data.is_some() && self.nand.is_none()
+    }
+    /// Whether nothing does, flushed or not.
+    pub fn forgets(&self) -> bool {
+        self.data.is_none()
     }
     /// Opens it; makes the file first, if there is none, and the store.
     ///

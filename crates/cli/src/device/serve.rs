@@ -42,7 +42,8 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     let interrupt = Interrupt::catch()?;
     let medium = plan.open(&interrupt)?;
-    let firmware = FirmwareConfig { keeps_writes: plan.keeps_writes(), ..FirmwareConfig::default() };
+    let (keeps_writes, forgets) = (plan.keeps_writes(), plan.forgets());
+    let firmware = FirmwareConfig { keeps_writes, forgets, ..FirmwareConfig::default() };
     let config = DeviceConfig { core, firmware, ..DeviceConfig::default() };
     let nand = medium.nand();
     let device = medium.start(config)?;

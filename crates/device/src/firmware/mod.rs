@@ -46,6 +46,8 @@ pub struct FirmwareConfig {
     /// A write that completed survives the end of this process, by what the medium is (a file does that; memory, or a store whose state
     /// is that of the last flush, does not).
     pub keeps_writes: bool,
+    /// Nothing survives the end of this process, flushed or not: the medium is memory. A host that finds another device in its place says so.
+    pub forgets: bool,
     /// Sectors of a volatile write buffer ([`crate::CachedFlash`]); 0: a write completes when the medium says so.
     pub write_cache: u32,
     /// No device behind the medium writes to memory by itself, as a disk would.
@@ -63,6 +65,7 @@ impl Default for FirmwareConfig {
             requests_max: 4096,
             boot_sectors: 0,
             keeps_writes: false,
+            forgets: false,
             write_cache: 0,
             moves_by_cpu: false,
             heeds_permissions: true,
@@ -131,6 +134,7 @@ impl Backend {
     pub fn features(&self) -> Features {
         Features::default()
             .with(Features::KEEPS_WRITES, self.config.keeps_writes && self.config.write_cache == 0)
+            .with(Features::FORGETS, self.config.forgets)
             .with(Features::CACHED_WRITES, self.config.write_cache > 0)
             .with(Features::MOVES_BY_CPU, self.config.moves_by_cpu)
             .with(Features(Features::PAGES.0 | Features::TOKENS.0), self.pool.is_some())

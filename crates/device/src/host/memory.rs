@@ -8,8 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
+use super::shared::Shared;
 use super::transfer::Commands;
-use super::{HostConfig, Link, Shared};
+use super::{HostConfig, Link};
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
 use crate::firmware::memory::argument_of;
 
@@ -25,8 +26,13 @@ impl Commands {
     }
     /// One command that has no data, to its end.
     fn manage(&mut self, opcode: Opcode, sector: u64, count: u32, argument: u64) -> Result<u64, FlashError> {
+        if matches!(opcode, Opcode::Delete | Opcode::Trim) {
+            self.will_change(|kept| (sector..sector + u64::from(count)).contains(&kept.into()));
+        }
         let ended = self.run_without_buffer(opcode, sector, count, argument)?;
-        ended.status.to_result().map(|()| ended.result)
+        ended.status.to_result()?;
+        self.has_changed()?;
+        Ok(ended.result)
     }
     /// Allocates pages of 64 KiB.
     ///
@@ -95,7 +101,13 @@ impl Commands {
         Ok(words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
     }
     pub(super) fn version(&mut self, opcode: Opcode, token: u64) -> Result<u64, VersionError> {
+        if opcode == Opcode::RollBack {
+            self.will_change(|_| true);
+        }
         let ended = self.run_without_buffer(opcode, 0, 0, token)?;
+        if opcode == Opcode::RollBack && ended.status == Status::SUCCESS {
+            self.has_changed()?;
+        }
         self.version_result(ended.status, ended.result, token)
     }
     fn version_result(&mut self, status: Status, result: u64, token: u64) -> Result<u64, VersionError> {

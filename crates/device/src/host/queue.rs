@@ -14,7 +14,8 @@ use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, R
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Clock, Notifier, arch};
 
-use super::{HostConfig, Link, Linked, Shared, Want};
+use super::shared::{Covers, Met, Shared, keeps};
+use super::{HostConfig, Link, Linked, Want};
 use crate::bell::Bell;
 use crate::entry::{
     COMPLETION_WORDS, Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,
@@ -60,8 +61,13 @@ struct Slot {
     frame: u32,
     op: Op,
     used: Use,
-    /// A flush that is to make writes durable which have completed.
-    covers: bool,
+    /// What a flush covers that was sent under this id.
+    covers: Option<Covers>,
+    /// A place is promised for the copy of this write; there is none, and it is sent without.
+    promised: bool,
+    unkept: bool,
+    /// A flush of the queue's own has the id of this write, which waits for a place for its copy.
+    flushing: bool,
 }
 
 /// The host's side of a queue pair.
@@ -104,6 +110,10 @@ pub(super) struct DeviceQueue {
     /// The pair must be opened anew: since when, and when to try next.
     broken: Option<(u64, u64)>,
     fruitless: u32,
+    /// Writes are kept until a flush covers them.
+    keeps: bool,
+    /// A flush of the queue's own is under way.
+    flushing: bool,
     /// Nothing more will come of the device.
     dead: Option<FlashError>,
     /// The device is on another core: to spin for it may pay.
@@ -157,8 +167,32 @@ impl DeviceQueue {
     ) -> Result<DeviceQueue, OpenError> {
         let pair = opening.link(&frames, depth, &wake)?;
         let capability = *pair.linked.region.capability();
-        let dead = (!opening.shared.meets(capability.instance, capability.features)).then_some(FlashError::Poisoned);
-        let idle = Slot { tag: 0, since_ns: 0, subpage: 0, frame: 0, op: Op::Flush, used: Use::Free, covers: false };
+        let keeps = keeps(&*opening.link, &opening.config, capability.features);
+        if keeps {
+            opening.shared.keeps_for(&opening.config, frames.len() / SUBPAGE_BYTES);
+        }
+        let dead = match opening.shared.meets(&opening.link, &opening.config, &pair.linked) {
+            Met::Whole => None,
+            Met::Lost => Some(FlashError::Poisoned),
+            Met::Again => {
+                return Err(OpenError::System {
+                    what: "write once more what the device lost when it died",
+                    source: std::io::ErrorKind::ConnectionReset.into(),
+                });
+            }
+        };
+        let idle = Slot {
+            tag: 0,
+            since_ns: 0,
+            subpage: 0,
+            frame: 0,
+            op: Op::Flush,
+            used: Use::Free,
+            covers: None,
+            promised: false,
+            unkept: false,
+            flushing: false,
+        };
         Ok(DeviceQueue {
             slots: vec![idle; depth].into(),
             free: (0..depth as u16).rev().collect(),
@@ -175,6 +209,8 @@ impl DeviceQueue {
             timeout_ns: opening.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
             broken: None,
             fruitless: 0,
+            keeps,
+            flushing: false,
             dead,
             spins: opening.link.has_own_core(),
             spin_ns: SPIN_MAX_NS,
@@ -222,6 +258,7 @@ impl DeviceQueue {
     /// Steps 7 to 9: takes the completions that are there.
     #[inline]
     fn take(&mut self, completions: &mut Vec<Completion>) {
+        let mut again = false;
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else { return self.is_broken() };
             let Ended { id, status, result } = Ended::unpack(words);
@@ -232,7 +269,12 @@ impl DeviceQueue {
                 }
                 continue;
             };
-            if slot.op == Op::Write && slot.used == Use::Request && !self.has_written() {
+            if slot.flushing {
+                again |= self.own_flush_ended(id, status);
+                if slot.used == Use::Request {
+                    continue;
+                }
+            } else if slot.op == Op::Write && slot.used == Use::Request && !self.has_written(id, status) {
                 // Not acknowledged: it is sent once more.
                 continue;
             }
@@ -259,17 +301,80 @@ impl DeviceQueue {
             let checksum = if slot.op == Op::Flush { 0 } else { result32 };
             completions.push(Completion { tag: slot.tag, result, checksum });
         }
-    }
-    /// Notes that a write has completed that no flush covers yet; also one that failed, for it may have changed something. Returns whether it
-    /// may be acknowledged: the word of a device that has died since says nothing of one that keeps no writes.
-    #[inline]
-    fn has_written(&self) -> bool {
-        self.pair.keeps_writes || self.opening.shared.has_written(&self.pair.linked.life)
-    }
-    fn has_flushed(&self, covers: bool, status: Status) {
-        if covers {
-            self.opening.shared.ended_flush(status == Status::SUCCESS);
+        if again {
+            let _ = self.flush();
         }
+    }
+    /// Notes that a write has completed that no flush covers yet, and keeps a copy; without one also a write that failed, for it may have
+    /// changed something. Returns whether it may be acknowledged: the word of a device that has died since says nothing of one that
+    /// keeps no writes.
+    #[inline]
+    fn has_written(&mut self, id: u16, status: Status) -> bool {
+        let slot = &mut self.slots[usize::from(id)];
+        if self.pair.keeps_writes {
+            return true;
+        }
+        let (shared, linked) = (&self.opening.shared, &self.pair.linked);
+        if !slot.promised {
+            return shared.has_written(&linked.life);
+        }
+        if status != Status::SUCCESS {
+            shared.give_back();
+            slot.promised = false;
+            return true;
+        }
+        let at = slot.frame as usize * SUBPAGE_BYTES;
+        let instance = linked.region.capability().instance;
+        slot.promised = !shared.keep(instance, slot.subpage, |into| self.frames.read(at, into));
+        if slot.promised && !linked.life.has_ended() {
+            // Another queue has met another device.
+            self.is_broken();
+            return false;
+        }
+        !slot.promised
+    }
+    fn has_flushed(&self, covers: Option<Covers>, status: Status) {
+        if let Some(covers) = covers {
+            self.opening.shared.ended_flush(covers, status == Status::SUCCESS);
+        }
+    }
+    /// A flush of the queue's own has ended. Its id goes back to the write that waits, if that still does; returns whether it does. When
+    /// there is no place for its copy now, there will be none: it is sent without.
+    fn own_flush_ended(&mut self, id: u16, status: Status) -> bool {
+        self.flushing = false;
+        let slot = &mut self.slots[usize::from(id)];
+        slot.flushing = false;
+        let (covers, waits) = (slot.covers.take(), slot.used == Use::Request);
+        self.has_flushed(covers, status);
+        if waits {
+            let there = self.opening.shared.promise();
+            let slot = &mut self.slots[usize::from(id)];
+            (slot.promised, slot.unkept) = (there, !there);
+            self.batch.insert(0, id);
+        }
+        !self.batch.is_empty()
+    }
+    /// Gives back what a write that will not be acknowledged was promised.
+    fn breaks_promise(&mut self, id: usize) {
+        if std::mem::take(&mut self.slots[id].promised) {
+            self.opening.shared.give_back();
+        }
+    }
+    /// Writes wait because no more copies may be kept: flushes, by the id of one of them.
+    #[cold]
+    fn flush_own(&mut self) {
+        if self.flushing {
+            return;
+        }
+        let id = self.batch.remove(0);
+        self.flushing = true;
+        let covers = self.opening.shared.begins_flush(None);
+        let slot = &mut self.slots[usize::from(id)];
+        (slot.flushing, slot.covers) = (true, Some(covers));
+        self.opening.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
+        let command =
+            Command { id, opcode: Opcode::Flush as u8, flags: 0, sector: 0, count: 0, buffer: 0, argument: 0 };
+        self.pair.submissions.push(command.pack());
     }
     #[cold]
     fn is_broken(&mut self) {
@@ -323,17 +428,34 @@ impl DeviceQueue {
             }
             Err(_) => return self.fail_all(FlashError::Closed),
         };
+        let met = self.opening.shared.meets(&self.opening.link, &self.opening.config, &pair.linked);
+        if met == Met::Again {
+            // It may have taken a while.
+            let now = self.clock.now_ns();
+            if now.saturating_sub(since) >= patience {
+                return self.fail_all(FlashError::Closed);
+            }
+            self.broken = Some((since, now + TRY_AGAIN_NS));
+            return;
+        }
         self.broken = None;
         self.fruitless += 1;
-        let capability = *pair.linked.region.capability();
+        self.keeps = keeps(&*self.opening.link, &self.opening.config, pair.linked.region.capability().features);
         self.pair = pair;
-        if !self.opening.shared.meets(capability.instance, capability.features) {
+        if met == Met::Lost {
             return self.fail_all(FlashError::Poisoned);
         }
         self.opening.shared.relinked.fetch_add(1, Ordering::Relaxed);
         // All that was handed over goes back into the batch, with what had not been.
         self.batch.clear();
+        self.flushing = false;
         for id in 0..self.slots.len() as u16 {
+            let slot = &mut self.slots[usize::from(id)];
+            slot.since_ns = 0;
+            if std::mem::take(&mut slot.flushing) {
+                let covers = slot.covers.take();
+                self.has_flushed(covers, Status::ABORTED);
+            }
             match self.slots[usize::from(id)].used {
                 Use::Free => {}
                 Use::Request => self.batch.push(id),
@@ -346,20 +468,23 @@ impl DeviceQueue {
         }
         self.opening.shared.replayed.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
         let _ = self.flush();
+        self.opening.shared.replay_late(&self.opening.link, &self.opening.config);
     }
     /// Ends all that is in flight, and all that will be.
     fn fail_all(&mut self, error: FlashError) {
         (self.dead, self.broken) = (Some(error), None);
         self.batch.clear();
+        self.flushing = false;
         for id in 0..self.slots.len() as u16 {
+            self.breaks_promise(id.into());
             let slot = self.slots[usize::from(id)];
             if slot.used == Use::Free {
                 continue;
             }
             self.slots[usize::from(id)].used = Use::Free;
             self.free.push(id);
+            self.has_flushed(slot.covers, Status::ABORTED);
             if slot.used == Use::Request {
-                self.has_flushed(slot.covers, Status::ABORTED);
                 self.ended.push(Completion { tag: slot.tag, result: Err(error), checksum: 0 });
             }
         }
@@ -375,9 +500,18 @@ impl DeviceQueue {
             if slot.used != Use::Request || slot.since_ns == 0 || now.saturating_sub(slot.since_ns) < self.timeout_ns {
                 continue;
             }
-            slot.used = Use::Late;
-            let (tag, covers) = (slot.tag, std::mem::take(&mut slot.covers));
-            self.late += 1;
+            // The queue's own flush is no request: what it covers is known when it ends.
+            let (tag, covers) = (slot.tag, if slot.flushing { None } else { slot.covers.take() });
+            if let Some(at) = self.batch.iter().position(|waits| usize::from(*waits) == id) {
+                // It waits for a place for its copy, and was never sent.
+                self.batch.remove(at);
+                slot.used = Use::Free;
+                self.free.push(id as u16);
+            } else {
+                slot.used = Use::Late;
+                self.late += 1;
+            }
+            self.breaks_promise(id);
             self.opening.shared.timed_out.fetch_add(1, Ordering::Relaxed);
             self.has_flushed(covers, Status::TIMED_OUT);
             self.ended.push(Completion { tag, result: Err(FlashError::TimedOut), checksum: 0 });
@@ -428,7 +562,10 @@ impl Queue for DeviceQueue {
             frame: if request.op == Op::Flush { 0 } else { request.frame.0 },
             op: request.op,
             used: Use::Request,
-            covers: false,
+            covers: None,
+            promised: false,
+            unkept: false,
+            flushing: false,
         };
         self.batch.push(id);
         Ok(())
@@ -440,16 +577,30 @@ impl Queue for DeviceQueue {
             return Ok(());
         }
         let now = if self.timeout_ns == u64::MAX { 0 } else { self.clock.now_ns() };
+        let mut waiting = 0;
         for i in 0..self.batch.len() {
             let id = self.batch[i];
             let slot = &mut self.slots[usize::from(id)];
-            slot.since_ns = now;
-            if slot.op == Op::Flush && !slot.covers {
-                slot.covers = self.opening.shared.begins_flush();
+            if slot.since_ns == 0 {
+                slot.since_ns = now;
+            }
+            if slot.op == Op::Write && self.keeps && !slot.promised && !slot.unkept {
+                if !self.opening.shared.promise() {
+                    self.batch[waiting] = id;
+                    waiting += 1;
+                    continue;
+                }
+                slot.promised = true;
+            }
+            if slot.op == Op::Flush {
+                slot.covers = Some(self.opening.shared.begins_flush(slot.covers));
             }
             self.send(id);
         }
-        self.batch.clear();
+        self.batch.truncate(waiting);
+        if waiting > 0 {
+            self.flush_own();
+        }
         self.ring();
         Ok(())
     }
@@ -513,6 +664,7 @@ impl Queue for DeviceQueue {
 impl Drop for DeviceQueue {
     fn drop(&mut self) {
         for id in std::mem::take(&mut self.batch) {
+            self.breaks_promise(id.into());
             self.slots[usize::from(id)].used = Use::Free;
             self.free.push(id);
         }
@@ -525,7 +677,8 @@ impl Drop for DeviceQueue {
             lost.clear();
         }
         for id in 0..self.slots.len() {
-            if self.slots[id].used == Use::Request {
+            self.breaks_promise(id);
+            if self.slots[id].used != Use::Free {
                 self.has_flushed(self.slots[id].covers, Status::ABORTED);
             }
         }

@@ -16,7 +16,8 @@ use fulgurite_sys::{Clock, Notifier, arch};
 
 use super::buddy::Buddy;
 use super::queue::Pair;
-use super::{HostConfig, Link, Shared, Want};
+use super::shared::{Covers, Met, Shared, keeps};
+use super::{HostConfig, Link, Want};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
 use crate::identity::Identity;
 
@@ -47,6 +48,8 @@ struct Slot {
     state: State,
     buffer: u32,
     count: u32,
+    /// Of a write: where to.
+    written: Option<u32>,
 }
 
 /// A queue pair for commands of several sectors, and the data buffer that is theirs. For one thread at a time.
@@ -62,7 +65,11 @@ pub struct Commands {
     chunks: Chunks,
     sectors: u32,
     command_sectors: u32,
-    /// The device broke the protocol: nothing more is asked of it.
+    /// What is written is kept until a flush covers it.
+    keeps: bool,
+    /// What is written was acknowledged before.
+    replays: bool,
+    /// The device broke the protocol, or another one was met since: nothing more is asked of it.
     broken: bool,
 }
 
@@ -83,6 +90,35 @@ impl Commands {
         depth: usize,
         buffer_sectors: u32,
     ) -> Result<Commands, OpenError> {
+        let mut commands = Commands::link(link.clone(), shared, config, depth, buffer_sectors)?;
+        let refused = |what: &'static str| {
+            Err(OpenError::System { what: "attach to the device", source: std::io::Error::other(what) })
+        };
+        commands.keeps = keeps(&*link, &commands.config, commands.pair.linked.region.capability().features);
+        match commands.shared.meets(&link, &commands.config, &commands.pair.linked) {
+            Met::Whole => Ok(commands),
+            Met::Again => refused("it died again before all was written that it had lost; try once more"),
+            Met::Lost => refused("what was written and not flushed is gone with the device that died; open it anew"),
+        }
+    }
+    /// For what was acknowledged by a device that has died, and is written to the next one.
+    pub(super) fn for_replay(
+        link: Arc<dyn Link>,
+        shared: Arc<Shared>,
+        config: HostConfig,
+        depth: usize,
+    ) -> Result<Commands, OpenError> {
+        let mut commands = Commands::link(link, shared, config, depth, depth as u32)?;
+        commands.replays = true;
+        Ok(commands)
+    }
+    fn link(
+        link: Arc<dyn Link>,
+        shared: Arc<Shared>,
+        config: HostConfig,
+        depth: usize,
+        buffer_sectors: u32,
+    ) -> Result<Commands, OpenError> {
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let wake = Arc::new(wake);
         let linked = link.open(&Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake })?;
@@ -96,13 +132,10 @@ impl Commands {
         if linked.shares_frames {
             return refused("it took frames that it was not given");
         }
-        if !shared.meets(capability.instance, capability.features) {
-            return refused("what was written and not flushed is gone with the device that died; open it anew");
-        }
         let buddy = Buddy::new(buffer_sectors.max(1));
         Ok(Commands {
             pair: Pair::of(linked),
-            slots: vec![Slot { state: State::Free, buffer: 0, count: 0 }; depth].into(),
+            slots: vec![Slot { state: State::Free, buffer: 0, count: 0, written: None }; depth].into(),
             free: (0..depth as u16).rev().collect(),
             // A chunk is one block of the buffer.
             chunks: Chunks::new(capability.command_sectors.min(buddy.largest()), depth),
@@ -110,11 +143,27 @@ impl Commands {
             sectors: capability.sectors,
             command_sectors: capability.command_sectors,
             clock: Clock::get(),
+            keeps: false,
+            replays: false,
             broken: false,
             config,
             shared,
             wake,
         })
+    }
+    /// Which start of the device it is.
+    pub(super) fn instance(&self) -> u64 {
+        self.pair.linked.region.capability().instance
+    }
+    /// Whether what is written is kept until a flush covers it.
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps
+    }
+    /// Waits for the end of any command, and releases it.
+    pub(super) fn end_any(&mut self) -> Result<(), FlashError> {
+        let done = self.wait()?;
+        self.release(done.id);
+        done.status.to_result()
     }
     /// Capacity of the device, in sectors.
     #[must_use]
@@ -166,7 +215,8 @@ impl Commands {
             let bytes = data.len().min(count as usize * SECTOR_BYTES);
             self.pair.linked.region.arena().write(self.at(buffer), &data[..bytes]);
         }
-        self.slots[usize::from(id)] = Slot { state: State::Running, buffer, count };
+        let written = (opcode == Opcode::Write).then(|| u32::try_from(sector).ok()).flatten();
+        self.slots[usize::from(id)] = Slot { state: State::Running, buffer, count, written };
         self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer, argument });
         Some(id)
     }
@@ -182,6 +232,13 @@ impl Commands {
             match self.slots.get_mut(usize::from(id)) {
                 Some(slot) if slot.state == State::Running => {
                     slot.state = State::Ended;
+                    let slot = *slot;
+                    if let Some(sector) = slot.written
+                        && !self.has_written(sector, slot, status)
+                    {
+                        self.broken = true;
+                        return None;
+                    }
                     return Some(Done { id, status, result });
                 }
                 Some(slot) if slot.state == State::Abandoned => {
@@ -194,6 +251,21 @@ impl Commands {
                 }
             }
         }
+    }
+    /// As the queue's: notes that a write has completed that no flush covers yet, and keeps a copy where there is room. Returns whether
+    /// it may be acknowledged.
+    fn has_written(&self, sector: u32, slot: Slot, status: Status) -> bool {
+        if self.pair.keeps_writes || self.replays {
+            return true;
+        }
+        let linked = &self.pair.linked;
+        if self.keeps && status == Status::SUCCESS {
+            let read = |i: u32, into: &mut [u8]| linked.region.arena().read(self.at(slot.buffer + i), into);
+            if let Some(kept) = self.shared.keep_all(self.instance(), sector, slot.count, read) {
+                return kept;
+            }
+        }
+        self.shared.has_written(&linked.life)
     }
     /// Step 9: copies what a command that has ended read.
     ///
@@ -287,16 +359,23 @@ impl Commands {
     /// have been written then.
     pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, from.len())?;
+        let (room, limit) = if self.keeps { self.shared.room() } else { (usize::MAX, usize::MAX) };
+        if room < sectors as usize && room < limit {
+            self.flush_own()?;
+        }
         let begin = |host: &mut Commands, first: u32, count: u32| {
             let at = first as usize * SECTOR_BYTES;
             let data = &from[at..at + count as usize * SECTOR_BYTES];
             host.begin(Opcode::Write, (sector + first).into(), count, Some(data))
         };
         let result = self.split(sectors, begin, |_, _, _, _| {});
-        // What a device acknowledged that has died since may be gone.
-        let there = self.pair.keeps_writes || self.shared.has_written(&self.pair.linked.life);
-        let result = if there { result } else { result.and(Err(FlashError::Closed)) };
+        // More than may be kept is kept by the device.
+        let result = if limit < sectors as usize { result.and_then(|()| self.flush_own()) } else { result };
         result.inspect_err(|_| self.abandon())
+    }
+    fn flush_own(&mut self) -> Result<(), FlashError> {
+        self.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
+        self.flush()
     }
     /// Makes all that was written before durable.
     ///
@@ -366,7 +445,7 @@ impl Commands {
         argument: u64,
     ) -> Result<Done, FlashError> {
         let id = self.free.pop().ok_or(FlashError::Closed)?;
-        self.slots[usize::from(id)] = Slot { state: State::Running, buffer: 0, count: 0 };
+        self.slots[usize::from(id)] = Slot { state: State::Running, buffer: 0, count: 0, written: None };
         self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer: 0, argument });
         self.end_of(id)
     }
@@ -376,13 +455,20 @@ impl Commands {
             self.pair.linked.doorbell.wake();
         }
     }
-    pub(super) fn begins_flush(&self) -> bool {
-        self.shared.begins_flush()
+    pub(super) fn begins_flush(&self) -> Covers {
+        self.shared.begins_flush(None)
     }
-    pub(super) fn ended_flush(&self, covers: bool, well: bool) {
-        if covers {
-            self.shared.ended_flush(well);
-        }
+    pub(super) fn ended_flush(&self, covers: Covers, well: bool) {
+        self.shared.ended_flush(covers, well);
+    }
+    /// Something is about to change sectors that is no write: what is kept of them is not to be written again.
+    pub(super) fn will_change(&self, gone: impl Fn(u32) -> bool) {
+        self.shared.forget(&self.pair.linked.life, gone);
+    }
+    /// Something has changed that no flush covers, and of which there is no copy.
+    pub(super) fn has_changed(&self) -> Result<(), FlashError> {
+        let there = self.pair.keeps_writes || self.shared.has_written(&self.pair.linked.life);
+        if there { Ok(()) } else { Err(FlashError::Closed) }
     }
     /// Waits for the only command that is under way, and releases it.
     fn end_of(&mut self, id: u16) -> Result<Done, FlashError> {

@@ -1,0 +1,253 @@
+//! What all queues of one host share: what a death of the device would undo, and how that is made good.
+//!
+//! A write that has completed and that no flush covers is in one of two ways at risk. Either a copy of it is kept ([`Kept`]): then the first
+//! queue that meets the device again writes it once more, before any queue sends anything else there. Or there is none: then its loss
+//! is told, by `Poisoned`, rather than older data served.
+//!
+//! Invariants: nothing is sent to a device that has returned before all copies are on it (both under one lock); a write that
+//! completed on a device which is not the current one any more is not acknowledged, but sent once more.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fulgurite_flash::FlashError;
+
+use super::kept::Kept;
+use super::transfer::Commands;
+use super::{HostConfig, Link, Linked};
+use crate::device::Life;
+use crate::entry::{Opcode, SECTOR_BYTES};
+use crate::planted::PlantedReplay;
+use crate::region::Features;
+
+/// Commands in flight while copies are written once more.
+const REPLAY_DEPTH: usize = 16;
+/// The least time for that, whatever the host's patience is.
+const REPLAY_MIN: Duration = Duration::from_secs(1);
+
+/// What a flush covers that was submitted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Covers {
+    /// Writes without a copy.
+    unkept: bool,
+    /// Copies below this mark.
+    mark: u64,
+}
+
+/// What came of meeting a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Met {
+    /// All that was acknowledged is there.
+    Whole,
+    /// Something is gone.
+    Lost,
+    /// It died again, or took too long: try once more.
+    Again,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The device that all copies are on; 0: none yet.
+    instance: u64,
+    kept: Kept,
+}
+
+/// What all queues of one host share.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    /// Writes without a copy have completed since the last flush was submitted.
+    unflushed: AtomicBool,
+    /// Flushes in flight that are to make such writes durable.
+    covering: AtomicU32,
+    /// Anything was written at all without a copy.
+    written: AtomicBool,
+    known: Mutex<Known>,
+    /// Some of what was acknowledged is gone.
+    lost: AtomicBool,
+    /// Requests that took longer than they may.
+    pub(crate) timed_out: AtomicU64,
+    /// Entries of the device that broke the protocol.
+    pub(crate) broken: AtomicU64,
+    /// Times that a queue pair was opened anew.
+    pub(crate) relinked: AtomicU64,
+    /// Commands sent once more.
+    pub(crate) replayed: AtomicU64,
+    /// Writes that had completed, and were written once more from their copies.
+    pub(crate) restored: AtomicU64,
+    /// Flushes of the host's own, because no more copies may be kept.
+    pub(crate) own_flushes: AtomicU64,
+}
+
+/// Whether copies are kept of writes to this device.
+pub(super) fn keeps(link: &dyn Link, config: &HostConfig, features: Features) -> bool {
+    let of_no_use = features.has(Features::KEEPS_WRITES) || features.has(Features::FORGETS);
+    config.unflushed_bytes >= SECTOR_BYTES && !of_no_use && link.may_forget()
+}
+
+impl Shared {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// A queue is opened over so many frames: of no more sectors need there be copies at a time than there are frames.
+    pub(super) fn keeps_for(&self, config: &HostConfig, frames: usize) {
+        self.known().kept.raise_limit((config.unflushed_bytes / SECTOR_BYTES).min(frames));
+    }
+    /// Notes that a write has completed that no flush covers yet and that has no copy. Returns false when its device has died by now:
+    /// another queue may have met the next one already, and found nothing at risk.
+    ///
+    /// Either this sees that the life has ended, or whoever saw that it had sees what this noted: store then load on both sides, all
+    /// sequentially consistent.
+    #[inline]
+    pub(super) fn has_written(&self, life: &Life) -> bool {
+        if !self.written.load(Ordering::Relaxed) {
+            self.written.store(true, Ordering::SeqCst);
+        }
+        if !self.unflushed.load(Ordering::Relaxed) {
+            self.unflushed.store(true, Ordering::SeqCst);
+        }
+        !life.has_ended()
+    }
+    /// Promises a place for the copy of a write that is about to be sent.
+    pub(super) fn promise(&self) -> bool {
+        self.known().kept.promise()
+    }
+    /// Takes a promise back: the write has failed, or was never sent.
+    pub(super) fn give_back(&self) {
+        self.known().kept.give_back();
+    }
+    /// Keeps a write that has completed on a device, by its promise. Returns false when another device has been met since: nothing is kept,
+    /// and the write must be sent once more.
+    #[inline]
+    pub(super) fn keep(&self, instance: u64, sector: u32, copy: impl FnOnce(&mut [u8])) -> bool {
+        let mut known = self.known();
+        let current = known.instance == instance;
+        if current {
+            known.kept.keep(sector, copy);
+        }
+        current
+    }
+    /// The same for several sectors at once, without a promise. None when there is no room.
+    pub(super) fn keep_all(
+        &self,
+        instance: u64,
+        sector: u32,
+        count: u32,
+        mut copy: impl FnMut(u32, &mut [u8]),
+    ) -> Option<bool> {
+        let mut known = self.known();
+        if known.kept.room() < count as usize {
+            return None;
+        }
+        let current = known.instance == instance;
+        for i in (0..count).filter(|_| current) {
+            assert!(known.kept.promise(), "there is room for all");
+            known.kept.keep(sector + i, |bytes| copy(i, bytes));
+        }
+        Some(current)
+    }
+    /// Sectors of which copies may be kept, now and at all.
+    pub(super) fn room(&self) -> (usize, usize) {
+        let known = self.known();
+        (known.kept.room(), known.kept.limit())
+    }
+    /// Sectors are about to be changed by something that is no write: their copies are not to be written again.
+    pub(super) fn forget(&self, life: &Life, gone: impl Fn(u32) -> bool) {
+        if self.known().kept.forget(gone) {
+            self.has_written(life);
+        }
+    }
+    /// A flush is submitted; `again`: one that was before, to a device that has died.
+    pub(super) fn begins_flush(&self, again: Option<Covers>) -> Covers {
+        // In this order, so that what is at risk is always seen in one of the two.
+        let mark = self.known().kept.mark();
+        if again.is_some_and(|covers| covers.unkept) {
+            return Covers { unkept: true, mark };
+        }
+        self.covering.fetch_add(1, Ordering::SeqCst);
+        let unkept = self.unflushed.swap(false, Ordering::SeqCst);
+        if !unkept {
+            self.covering.fetch_sub(1, Ordering::SeqCst);
+        }
+        Covers { unkept, mark }
+    }
+    /// Such a flush has ended, or never will.
+    pub(super) fn ended_flush(&self, covers: Covers, well: bool) {
+        if covers.unkept {
+            if !well {
+                self.unflushed.store(true, Ordering::SeqCst);
+            }
+            self.covering.fetch_sub(1, Ordering::SeqCst);
+        }
+        if well {
+            self.known().kept.flushed(covers.mark);
+        }
+    }
+    /// A queue pair of a device was opened, and nothing was sent there yet. Where it is another one than before, what was acknowledged
+    /// and not flushed is written once more; others who meet it wait for that.
+    pub(super) fn meets(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig, linked: &Linked) -> Met {
+        let capability = linked.region.capability();
+        let (instance, features) = (capability.instance, capability.features);
+        let mut known = self.known();
+        let before = known.instance;
+        if before != 0 && before != instance {
+            // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
+            let unflushed = || self.unflushed.load(Ordering::SeqCst);
+            let at_risk = unflushed() || self.covering.load(Ordering::SeqCst) > 0 || unflushed();
+            let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
+            if empty || at_risk && !features.has(Features::KEEPS_WRITES) {
+                self.lost.store(true, Ordering::Release);
+            }
+            let planted = matches!(config.planted, Some(PlantedReplay::Nothing | PlantedReplay::After));
+            if !self.lost.load(Ordering::Acquire) && known.kept.len() > 0 && !planted {
+                match self.replay(&known.kept, link, config, instance) {
+                    Ok(()) => {}
+                    Err(FlashError::Closed | FlashError::TimedOut) => return Met::Again,
+                    // The device does not take what it took before.
+                    Err(_) => self.lost.store(true, Ordering::Release),
+                }
+            }
+        }
+        known.instance = instance;
+        if self.lost.load(Ordering::Acquire) { Met::Lost } else { Met::Whole }
+    }
+    /// Writes all copies to a device, by a queue pair of its own.
+    fn replay(
+        self: &Arc<Self>,
+        kept: &Kept,
+        link: &Arc<dyn Link>,
+        config: &HostConfig,
+        instance: u64,
+    ) -> Result<(), FlashError> {
+        let patience = config.reattach.max(REPLAY_MIN);
+        let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
+        let config = HostConfig { timeout, ..config.clone() };
+        let mut commands =
+            Commands::for_replay(link.clone(), self.clone(), config, REPLAY_DEPTH).map_err(|_| FlashError::Closed)?;
+        if commands.instance() != instance {
+            // It has died again.
+            return Err(FlashError::Closed);
+        }
+        let mut under_way = 0;
+        for (sector, bytes) in kept.in_order() {
+            while commands.begin(Opcode::Write, sector.into(), 1, Some(bytes)).is_none() {
+                commands.end_any()?;
+                under_way -= 1;
+            }
+            under_way += 1;
+        }
+        for _ in 0..under_way {
+            commands.end_any()?;
+        }
+        self.restored.fetch_add(kept.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+    /// For tests of the tests: copies are written after what was in flight.
+    pub(super) fn replay_late(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig) {
+        if config.planted == Some(PlantedReplay::After) {
+            std::thread::sleep(Duration::from_millis(5));
+            let known = self.known();
+            let _ = self.replay(&known.kept, link, config, known.instance);
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! Goal: what a device acknowledged and lost with its process is written once more by its host, before anything else and not over what is
+//! newer; where there can be no copy, the loss is told; copies take no more than they may.
+//! Method: a device over the journaled store, whose state after a death is that of the last flush, on memory that is copied at chosen
+//! moments and opened again by another device; the bugs that replay
+//! could have are planted, and found. A host with few copies under load, against a map. Seeds are printed.
+
+#[path = "../../flash/tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::*;
+use fulgurite_device::*;
+use fulgurite_flash::*;
+use fulgurite_format::PoolId;
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+
+const SECTORS: u32 = 128;
+
+/// Flash pages below the store.
+const PAGES: u32 = 1024;
+
+/// A way to whichever device is the current one. The next one finds what the medium held when the last one died.
+struct Mortal {
+    firmware: FirmwareConfig,
+    /// The store is between the firmware and the medium.
+    store: bool,
+    current: Mutex<(Arc<MemoryFlash>, Arc<Device>)>,
+}
+
+impl Mortal {
+    fn new(firmware: FirmwareConfig, store: bool) -> Arc<Mortal> {
+        let medium = Arc::new(MemoryFlash::new(PAGES).unwrap());
+        if store {
+            let below: Arc<dyn Flash> = medium.clone();
+            Pool::format(&below, Geometry::new(PAGES, 32, Some(SECTORS)).unwrap(), PoolId([5; 16]), 0).unwrap();
+        }
+        let device = Mortal::device(medium.clone(), &firmware, store);
+        Arc::new(Mortal { firmware, store, current: Mutex::new((medium, device)) })
+    }
+    fn device(medium: Arc<MemoryFlash>, firmware: &FirmwareConfig, store: bool) -> Arc<Device> {
+        let config = DeviceConfig { firmware: firmware.clone(), ..DeviceConfig::default() };
+        Arc::new(if store {
+            let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
+            Device::start_store(pool.into_flash(), config).unwrap()
+        } else {
+            Device::start(medium, config).unwrap()
+        })
+    }
+    fn current(&self) -> Arc<Device> {
+        self.current.lock().unwrap().1.clone()
+    }
+    fn dies(&self) {
+        let mut current = self.current.lock().unwrap();
+        current.1.stop();
+        // What it would do to its medium after its death is not seen.
+        let after = Arc::new(MemoryFlash::new(PAGES).unwrap());
+        if self.store {
+            let mut bytes = vec![0; PAGES as usize * SECTOR_BYTES];
+            current.0.storage().read(0, &mut bytes);
+            after.storage().write(0, &bytes);
+        }
+        current.0 = after;
+    }
+    fn returns(&self) {
+        let mut current = self.current.lock().unwrap();
+        current.1 = Mortal::device(current.0.clone(), &self.firmware, self.store);
+    }
+}
+
+impl Link for Mortal {
+    fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
+        self.current().open(want)
+    }
+    fn describe(&self) -> String {
+        "mortal".to_owned()
+    }
+    fn sectors(&self) -> u32 {
+        self.current().flash().subpages()
+    }
+    fn features(&self) -> Features {
+        self.current().backend().features()
+    }
+    fn counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
+    }
+}
+
+fn buffered() -> Arc<Mortal> {
+    Mortal::new(FirmwareConfig::default(), true)
+}
+
+fn patient(copies: bool, unflushed_bytes: usize) -> HostConfig {
+    HostConfig { copies, reattach: Duration::from_secs(20), unflushed_bytes, ..HostConfig::default() }
+}
+
+fn write(queue: &mut Driver, frames: &fulgurite_sys::Arena, sector: u32, stamp: u64) {
+    fill(frames, 0, stamp);
+    queue.one(Op::Write, sector, 0).unwrap();
+}
+
+fn read(queue: &mut Driver, frames: &fulgurite_sys::Arena, sector: u32) -> Option<u64> {
+    queue.one(Op::Read, sector, 1).unwrap();
+    stamp_of(frames, 1)
+}
+
+/// Two writes that had completed, another one of the first sector in flight, a death: what two queues read then.
+fn after_a_death(copies: bool, planted: Option<PlantedReplay>) -> [Option<u64>; 3] {
+    let link = buffered();
+    let flash = DeviceFlash::over(link.clone(), HostConfig { planted, ..patient(copies, 1 << 20) });
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    let mut other = Driver::new(&flash, &frames, 2);
+    write(&mut queue, &frames, 5, 50);
+    queue.one(Op::Flush, 0, 0).unwrap();
+    for (sector, stamp) in [(5, 51), (6, 60), (6, 61)] {
+        write(&mut queue, &frames, sector, stamp);
+    }
+    link.dies();
+    fill(&frames, 2, 52);
+    queue.submit(Op::Write, 5, 2);
+    queue.queue.flush().unwrap();
+    link.returns();
+    assert!(queue.finish_all().values().all(|result| result.is_ok()));
+    let found = [read(&mut queue, &frames, 5), read(&mut other, &frames, 6), read(&mut other, &frames, 5)];
+    assert_eq!(flash.host_counters().restored > 0, planted != Some(PlantedReplay::Nothing));
+    found
+}
+
+#[test]
+fn what_was_lost_is_written_once_more_before_what_was_in_flight() {
+    let right = [Some(52), Some(61), Some(52)];
+    for copies in [false, true] {
+        assert_eq!(after_a_death(copies, None), right);
+        for planted in [PlantedReplay::Nothing, PlantedReplay::After] {
+            assert_ne!(after_a_death(copies, Some(planted)), right, "{planted:?} is not found");
+        }
+    }
+}
+
+/// Whoever meets the device first restores what all queues have written; a second death before any flush is no other matter.
+#[test]
+fn every_queue_finds_what_any_has_written_after_every_death() {
+    let link = buffered();
+    let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    write(&mut queue, &frames, 9, 90);
+    let mut bytes = [0; 2 * SECTOR_BYTES];
+    let mut commands = flash.commands(2, 4).unwrap();
+    fill(&frames, 2, 100);
+    fill(&frames, 3, 110);
+    frames.read(2 * SECTOR_BYTES, &mut bytes);
+    commands.write(10, &bytes).unwrap();
+    for death in 1..4u64 {
+        link.dies();
+        link.returns();
+        let mut other = Driver::new(&flash, &frames, 2);
+        for (sector, stamp) in [(9, 90), (10, 100), (11, 110)] {
+            assert_eq!(read(&mut other, &frames, sector), Some(stamp), "death {death}");
+        }
+        assert_eq!(flash.host_counters().restored, 3 * death);
+    }
+    // A flush makes them the device's own.
+    queue.one(Op::Flush, 0, 0).unwrap();
+    link.dies();
+    link.returns();
+    assert_eq!(read(&mut queue, &frames, 10), Some(100));
+    assert_eq!(flash.host_counters().restored, 9);
+}
+
+/// What no copy can bring back is told: a device that forgets all with its process, flushed or not.
+#[test]
+fn a_device_whose_medium_is_gone_is_told() {
+    for (forgets, written) in [(true, true), (true, false), (false, true)] {
+        let link = Mortal::new(FirmwareConfig { forgets, ..FirmwareConfig::default() }, false);
+        let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
+        let frames = arena(2);
+        let mut queue = Driver::new(&flash, &frames, 2);
+        if written {
+            write(&mut queue, &frames, 1, 7);
+            queue.one(Op::Flush, 0, 0).unwrap();
+        }
+        link.dies();
+        link.returns();
+        let expected = if forgets && written { Err(FlashError::Poisoned) } else { Ok(()) };
+        assert_eq!(queue.one(Op::Read, 1, 1), expected, "forgets {forgets}, written {written}");
+    }
+}
+
+/// Copies are counted: no more than may be, however much is written between two flushes; the host flushes by itself, and no write waits
+/// for ever, whether the limit is above or below what is in flight.
+#[test]
+fn a_host_that_keeps_few_copies_flushes_by_itself() {
+    let seed = seed();
+    println!("seed {seed}");
+    for copies in [false, true] {
+        for sectors in [1usize, 3, 8, 20] {
+            let link = buffered();
+            let flash = DeviceFlash::over(link.clone(), patient(copies, sectors * SECTOR_BYTES));
+            let frames = arena(24);
+            let staging = if copies { 24 * SECTOR_BYTES } else { 0 };
+            assert_eq!(flash.staging_bytes(24), staging + sectors * SECTOR_BYTES);
+            let mut queues = [Driver::new(&flash, &frames, 8), Driver::new(&flash, &frames, 8)];
+            let mut commands = flash.commands(2, 8).unwrap();
+            let mut random = Random(seed ^ sectors as u64);
+            let mut written: BTreeMap<u32, u64> = BTreeMap::new();
+            let mut deaths = 0;
+            for round in 0..300 {
+                // Half of the sectors are one queue's, half the other's.
+                for (which, queue) in queues.iter_mut().enumerate() {
+                    let first = which as u32 * 60 + random.below(50) as u32;
+                    for i in 0..8 {
+                        let (frame, stamp) = (which as u32 * 8 + i, random.next());
+                        fill(&frames, frame, stamp);
+                        queue.submit(Op::Write, first + i, frame);
+                        written.insert(first + i, stamp);
+                    }
+                    queue.queue.flush().unwrap();
+                }
+                for queue in &mut queues {
+                    assert!(queue.finish_all().values().all(|result| result.is_ok()));
+                }
+                if round % 10 == 0 && commands.write(120, &[round as u8; 5 * SECTOR_BYTES]).is_err() {
+                    commands = flash.commands(2, 8).unwrap();
+                }
+                // Where there is room for what is in flight, every write has its copy.
+                if sectors >= 20 && random.below(20) == 0 {
+                    link.dies();
+                    link.returns();
+                    deaths += 1;
+                }
+                let (&sector, &stamp) = written.range(random.below(60) as u32..).next().unwrap();
+                assert_eq!(queues[0].one(Op::Read, sector, 20), Ok(()));
+                assert_eq!(stamp_of(&frames, 20), Some(stamp), "round {round}, sector {sector}");
+            }
+            let counters = flash.host_counters();
+            assert!(counters.own_flushes > 10, "{counters:?}");
+            assert!(counters.restored <= deaths * sectors as u64, "{counters:?}, {deaths} deaths");
+            assert_eq!(deaths > 0, counters.restored > 0);
+        }
+    }
+}
