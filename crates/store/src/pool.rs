@@ -412,7 +412,8 @@ impl Pool {
     /// Programs' writes leave room for a sync that writes so many subpages at the most (0: for none). Who would take it gets `NoSpace` while
     /// too much was written since the last token, unless somebody syncs for writers; a sync can be made all the same, and makes room.
     pub fn leave_for_sync(&self, subpages: u64) {
-        self.helpers.leave(subpages);
+        // How much there is is looked at after each eighth, and extents that are open take some.
+        self.helpers.leave(subpages.saturating_add(subpages / 4));
     }
     /// A sync begins, and may write what was left for it; or it has ended. Each that begins must end.
     pub fn set_syncing(&self, at_it: bool) {
