@@ -317,20 +317,37 @@ impl Fil {
             self.log.blocks[from].stuck = true;
             return;
         }
+        let mut homes = [NONE; PER_PAGE_MAX];
         for (slot, (page, request)) in program.pages.into_iter().zip(program.requests).enumerate() {
             if page == NONE {
                 continue;
             }
-            let home = self.layout.home(page);
+            let (home, homeless) = (self.layout.home(page), program.homeless & (1 << slot) != 0);
             match self.held.get_mut(&home.page.0) {
-                Some(held) if program.homeless & (1 << slot) == 0 => {
+                Some(held) if !homeless => {
                     held.requests[home.slot as usize] = request;
-                    self.force(home.page);
+                    homes[slot] = home.page.0;
                 }
                 _ if request != NONE => self.finish(request, FlashStatus::WriteFailed, false),
-                _ => {}
+                _ if homeless => self.lose(program.epoch),
+                _ => self.wait_for_home(page, program.epoch),
             }
         }
+        // Once all who wait for them are known: several may have the same home.
+        for home in homes.into_iter().filter(|home| *home != NONE) {
+            if self.held.contains_key(&home) {
+                self.force(NandPage(home), program.epoch);
+            }
+        }
+    }
+    /// What waited for room was programmed at home since, or is being: a flush that waits for the former waits for the latter.
+    fn wait_for_home(&mut self, page: u32, epoch: u64) {
+        let generation = self.generations[self.extent_of(page)];
+        let home = |p: &&mut Program| p.home && p.epoch > epoch && p.pages.contains(&page) && p.generations[0] == generation;
+        let Some(program) = self.programs.all_mut().find(home) else { return };
+        let later = std::mem::replace(&mut program.epoch, epoch);
+        self.epoch_mut(later).outstanding -= 1;
+        self.epoch_mut(epoch).outstanding += 1;
     }
     /// A page of NAND of the log failed: what was to lie there is tried elsewhere.
     pub(super) fn log_failed(&mut self, program: &Program) {
@@ -427,6 +444,109 @@ impl Fil {
                 self.counters.replaced_blocks += 1;
                 self.log.blocks[at] = LogBlock { block: spare, live: 0, stuck: false };
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fil::{FilConfig, FlashDone, FlashOp, FlashRequest};
+    use crate::geometry::Parts;
+    use crate::profile::Profile;
+
+    /// Four planes with few and short blocks, whose writes end in the buffer.
+    fn tiny(endurance: u32) -> Fil {
+        let mut profile = Profile::built_in("mlc").unwrap();
+        profile.geometry = Geometry::new(Parts {
+            channels: 2,
+            packages_per_channel: 1,
+            dies_per_package: 1,
+            planes_per_die: 2,
+            blocks_per_plane: 12,
+            pages_per_block: 4,
+            page_bytes: 16_384,
+        })
+        .unwrap();
+        (profile.wear.endurance, profile.wear.factory_bad) = (endurance, 0.0);
+        (profile.ecc.bit_errors_fresh, profile.ecc.bit_errors_worn) = (0.0, 0.0);
+        let config = FilConfig {
+            cached_writes: true,
+            hold_ns: 1_000_000_000,
+            buffer_pages: 16,
+            extent_pages: 64,
+            ..FilConfig::default()
+        };
+        Fil::new(profile, config).unwrap()
+    }
+    fn ask(fil: &mut Fil, op: FlashOp, flash_page: u32) {
+        let now = fil.now_ns();
+        fil.submit(now, FlashRequest { tag: op as u64, op, flash_page, reclaim: false }).unwrap();
+    }
+    /// The end of the next flush; all between is checked.
+    fn flushed(fil: &mut Fil) -> FlashDone {
+        let mut done = Vec::new();
+        loop {
+            fil.check();
+            let next = fil.next_event_ns().expect("the flush ends");
+            fil.advance(next, &mut done);
+            if let Some(flush) = done.iter().find(|done| done.tag == FlashOp::Flush as u64) {
+                return *flush;
+            }
+        }
+    }
+
+    #[test]
+    fn a_flush_fails_when_what_was_taken_has_no_place() {
+        let mut fil = tiny(10);
+        let mut failed = 0;
+        for round in 0..1500 {
+            let nand = *fil.nand().counters();
+            ask(&mut fil, FlashOp::Write, round % 8);
+            ask(&mut fil, FlashOp::Flush, 0);
+            let well = |fil: &Fil| fil.nand().counters().programs - fil.nand().counters().program_failures;
+            match flushed(&mut fil).status {
+                FlashStatus::Ok => assert!(
+                    well(&fil) > nand.programs - nand.program_failures,
+                    "round {round}: a flush ended well, and nothing was programmed"
+                ),
+                FlashStatus::WriteFailed => failed += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        // Nothing was written in between: there is nothing more to tell.
+        assert!(failed > 100 && failed < 1500, "{failed} of 1500 rounds failed, with a log that wears out");
+        assert_eq!(fil.counters().write_failures, failed);
+        ask(&mut fil, FlashOp::Flush, 0);
+        assert_eq!(flushed(&mut fil).status, FlashStatus::Ok);
+    }
+
+    #[test]
+    fn a_flush_waits_for_what_found_no_room_and_goes_home() {
+        for at_home in [false, true] {
+            let mut fil = tiny(1000);
+            let first = fil.extent_pages();
+            ask(&mut fil, FlashOp::Write, first + 1);
+            // As when it had waited for room: it was given to the log in this epoch, and there is none.
+            let epoch = fil.epoch();
+            let home = fil.layout.home(first + 1);
+            fil.held.get_mut(&home.page.0).unwrap().logged |= 1 << home.slot;
+            let mut program = Program { epoch, tries: TRIES, ..Program::default() };
+            (program.pages[0], program.generations[0]) = (first + 1, fil.generations[home.extent as usize]);
+            fil.epoch_mut(epoch).outstanding += 1;
+            fil.log.stalled.push_back(program);
+            ask(&mut fil, FlashOp::Flush, 0);
+            if at_home {
+                // What was missing of its home came meanwhile, behind the flush.
+                [0, 2, 3].into_iter().for_each(|slot| ask(&mut fil, FlashOp::Write, first + slot));
+            }
+            let begin = fil.now_ns();
+            fil.end_moves();
+            let end = flushed(&mut fil);
+            assert_eq!(end.status, FlashStatus::Ok);
+            let program_ns = fil.nand().profile().timing.program_ns;
+            assert!(end.done_ns >= begin + program_ns, "the flush ended {} ns on", end.done_ns - begin);
+            assert_eq!(fil.nand().counters().programs, 1);
         }
     }
 }
