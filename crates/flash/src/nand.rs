@@ -61,6 +61,8 @@ pub struct NandReport {
     pub fil: FilCounters,
     /// Of the NAND below it.
     pub nand: NandCounters,
+    /// Flash pages of a page of NAND.
+    pub flash_pages_per_page: u32,
     /// DRAM of the model's tables in this process. They stand for what a device keeps for itself, and are no part of a program's budget.
     pub model_bytes: usize,
 }
@@ -181,7 +183,12 @@ impl NandFlash {
     pub fn report(&self) -> NandReport {
         let model = lock(&self.shared.model);
         let fil = &model.fil;
-        NandReport { fil: *fil.counters(), nand: *fil.nand().counters(), model_bytes: fil.bytes() }
+        NandReport {
+            fil: *fil.counters(),
+            nand: *fil.nand().counters(),
+            flash_pages_per_page: fil.nand().geometry().flash_pages_per_page(),
+            model_bytes: fil.bytes(),
+        }
     }
 }
 

@@ -28,13 +28,19 @@ pub struct NandCounts {
     pub reads: u64,
     /// Flash pages read.
     pub page_reads: u64,
+    /// Of these, those that needed no NAND: they were in the buffer of what is not programmed yet, or nothing was there.
+    pub buffered_reads: u64,
+    /// Flash pages written.
+    pub page_writes: u64,
     /// Reads that found an erase, or a request of the store's own, of their plane before them.
     pub blocked_by_reclaim: u64,
     /// Pages of NAND programmed.
     pub programs: u64,
     /// Blocks erased.
     pub erases: u64,
-    /// Flash pages of programs that stayed empty.
+    /// Flash pages that those programs had room for.
+    pub room: u64,
+    /// Of these, those that stayed empty.
     pub padded: u64,
     /// Flash pages that went to the log of the flash interface layer.
     pub logged: u64,
@@ -48,13 +54,18 @@ impl NandCounts {
     /// What was done by then.
     pub fn of(report: &NandReport) -> NandCounts {
         let (fil, nand) = (&report.fil, &report.nand);
+        let per_page = u64::from(report.flash_pages_per_page);
+        let logged_room = fil.log_programs * per_page;
         NandCounts {
             reads: nand.reads,
             page_reads: fil.reads,
+            buffered_reads: fil.buffer_reads + fil.empty_reads,
+            page_writes: fil.writes,
             blocked_by_reclaim: fil.reads_blocked_by_reclaim,
             programs: nand.programs,
             erases: nand.erases,
-            padded: fil.padded,
+            room: fil.home_programs * per_page + logged_room,
+            padded: fil.padded + logged_room.saturating_sub(fil.logged),
             logged: fil.logged,
             energy_nj: nand.energy_pj() / 1000,
             violations: nand.violations,
@@ -65,10 +76,13 @@ impl NandCounts {
         NandCounts {
             reads: self.reads - before.reads,
             page_reads: self.page_reads - before.page_reads,
+            buffered_reads: self.buffered_reads - before.buffered_reads,
+            page_writes: self.page_writes - before.page_writes,
             blocked_by_reclaim: self.blocked_by_reclaim - before.blocked_by_reclaim,
             programs: self.programs - before.programs,
             erases: self.erases - before.erases,
-            padded: self.padded - before.padded,
+            room: self.room - before.room,
+            padded: self.padded.saturating_sub(before.padded),
             logged: self.logged - before.logged,
             energy_nj: self.energy_nj - before.energy_nj,
             violations: self.violations - before.violations,
@@ -77,15 +91,16 @@ impl NandCounts {
     /// For people.
     pub fn sentence(self) -> String {
         let share = |of: u64, all: u64| table::percent(of as f64 / all.max(1) as f64);
+        let from_nand = self.page_reads.saturating_sub(self.buffered_reads);
         format!(
-            "{} of {} reads of flash pages found an erase, or work of the store's own, of their plane before them; {} programs \
+            "{} of {} reads of flash pages from NAND found an erase, or work of the store's own, of their plane before them; {} programs \
              ({} of their room stayed empty), {} erases, {:.1} µJ a request to it",
-            share(self.blocked_by_reclaim, self.page_reads),
-            table::number(self.page_reads as f64),
+            share(self.blocked_by_reclaim, from_nand),
+            table::number(from_nand as f64),
             table::number(self.programs as f64),
-            share(self.padded, self.padded + self.programs),
+            share(self.padded, self.room),
             table::number(self.erases as f64),
-            self.energy_nj as f64 / 1000.0 / (self.page_reads + self.programs).max(1) as f64
+            self.energy_nj as f64 / 1000.0 / (self.page_reads + self.page_writes).max(1) as f64
         )
     }
     /// The same of two runs.
@@ -93,9 +108,12 @@ impl NandCounts {
         NandCounts {
             reads: self.reads + other.reads,
             page_reads: self.page_reads + other.page_reads,
+            buffered_reads: self.buffered_reads + other.buffered_reads,
+            page_writes: self.page_writes + other.page_writes,
             blocked_by_reclaim: self.blocked_by_reclaim + other.blocked_by_reclaim,
             programs: self.programs + other.programs,
             erases: self.erases + other.erases,
+            room: self.room + other.room,
             padded: self.padded + other.padded,
             logged: self.logged + other.logged,
             energy_nj: self.energy_nj + other.energy_nj,
@@ -216,4 +234,28 @@ pub fn made(spec: &NandSpec, pool: &PoolSpec, region_bytes: u64, core: Option<us
     let store = pool::filled(&below, pool, region_bytes, nand.extent_pages())?;
     let device = DeviceFlash::start(store, DeviceConfig { core, ..DeviceConfig::default() }, HostConfig::default())?;
     Ok(Made { device: Arc::new(device), nand })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_of_what_they_are_said_to_be_of() {
+        let mut report = NandReport { flash_pages_per_page: 4, ..NandReport::default() };
+        (report.fil.reads, report.fil.buffer_reads, report.fil.empty_reads) = (1000, 700, 100);
+        (report.fil.writes, report.fil.reads_blocked_by_reclaim) = (1000, 50);
+        (report.fil.home_programs, report.fil.padded) = (200, 80);
+        (report.fil.log_programs, report.fil.logged) = (50, 80);
+        (report.nand.reads, report.nand.programs) = (200, 250);
+        report.nand.program_pj = 4_000_000_000;
+        let counts = NandCounts::of(&report);
+        let share = |of: f64| table::percent(of);
+        let sentence = counts.sentence();
+        // 50 of the 200 that reached NAND; 80 and 200 - 80 of the 4 x 250 flash pages of the programs; 4 mJ for 2,000 requests.
+        assert!(sentence.starts_with(&format!("{} of 200 reads", share(0.25))), "{sentence}");
+        assert!(sentence.contains(&format!("250 programs ({} of their room", share(0.2))), "{sentence}");
+        assert!(sentence.ends_with(" 2.0 µJ a request to it"), "{sentence}");
+        assert_eq!(counts.and(counts).since(counts), counts);
+    }
 }
