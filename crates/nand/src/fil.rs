@@ -217,6 +217,8 @@ struct Program {
     /// How often the extents of the flash pages had begun.
     generations: [u32; PER_PAGE_MAX],
     tries: u32,
+    /// The page of NAND of the log that it was last programmed in; [`NONE`] for none yet.
+    log_page: u32,
 }
 impl Default for Program {
     fn default() -> Self {
@@ -230,6 +232,7 @@ impl Default for Program {
             epoch: 0,
             generations: [0; PER_PAGE_MAX],
             tries: 0,
+            log_page: NONE,
         }
     }
 }
@@ -654,5 +657,8 @@ impl Fil {
         }
         self.epoch_mut(program.epoch).outstanding -= 1;
         self.end_flushes();
+        if program.moves {
+            self.settle_moves();
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! used again. The last free block is kept for moves: when few are left, what still counts in the block where that is least is
 //! moved, one block at a time. What finds no room meanwhile waits.
 //!
-//! Invariants: of a flash page at most one copy in the log counts; a block is erased only when nothing in it counts.
+//! Invariants: of a flash page at most one copy in the log counts; a block is erased only when nothing in it counts, and what was moved
+//! out of it is programmed: a power cut, or a program that fails, finds one of the two.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -49,6 +50,8 @@ struct Moves {
     /// What was read and not yet programmed.
     program: Program,
     count: usize,
+    /// Programs of what was read that have not ended: until then the block they come from is not erased.
+    programs: u32,
 }
 
 /// Where everything in the log is.
@@ -137,6 +140,22 @@ impl Log {
             }
         }
     }
+    /// What was to be moved out of a block cannot be, and counts where it was.
+    fn stays(&mut self, from: usize, program: &Program) {
+        self.blocks[from].stuck = true;
+        let (slots, per_page) = (self.slots(), self.geometry.flash_pages_per_page());
+        let first = self.geometry.page(self.blocks[from].block, 0).0 * per_page;
+        // Else nothing was put anywhere.
+        for page in program.pages.into_iter().filter(|page| *page != NONE && program.log_page != NONE) {
+            let contents = &self.contents[from * slots..][..slots];
+            // The last one, where it was written several times.
+            if let Some(slot) = contents.iter().rposition(|at| *at == page) {
+                self.forget(page);
+                self.places.insert(page, first + slot as u32);
+                self.blocks[from].live += 1;
+            }
+        }
+    }
     /// Flash pages of a block.
     fn slots(&self) -> usize {
         (self.geometry.pages_per_block() * self.geometry.flash_pages_per_page()) as usize
@@ -151,6 +170,7 @@ impl Log {
             assert_eq!(block.live, live, "what counts in {:?} of the log", block.block);
         }
         assert!(self.stalled.is_empty() || self.moves.from.is_some(), "what waits for room will get it");
+        assert!(self.moves.programs == 0 || self.moves.from.is_some(), "what is moved is where it was until it is programmed");
     }
     fn is_active(&self, at: usize) -> bool {
         self.active[at / self.per_plane] == at % self.per_plane
@@ -267,7 +287,14 @@ impl Fil {
                 }
             }
         }
+        if program.moves && program.log_page != NONE {
+            // What was written again since is newer where it is.
+            let log = &self.log;
+            let newer = |page: u32| log.find(page).is_none_or(|(at, _)| at.0 != program.log_page);
+            program.pages.iter_mut().filter(|page| **page != NONE && newer(**page)).for_each(|page| *page = NONE);
+        }
         if program.pages == [NONE; PER_PAGE_MAX] {
+            self.log.moves.programs -= u32::from(program.moves);
             return;
         }
         let room = if program.tries < TRIES { self.log.room(&self.nand, program.moves) } else { None };
@@ -289,6 +316,7 @@ impl Fil {
         self.counters.logged += program.pages.into_iter().filter(|page| *page != NONE).count() as u64;
         let (exceptions, extent_pages) = (&mut self.exceptions, self.layout.extent_pages);
         self.log.put(page, &program.pages, |flash_page| exceptions[(flash_page / extent_pages) as usize] += 1);
+        program.log_page = page.0;
         self.program(page, program, program.moves);
         let g = self.layout.geometry;
         if g.index_of(page) + 1 == g.pages_per_block() && self.log.moves.from.is_none() {
@@ -300,8 +328,12 @@ impl Fil {
     }
     /// A page of the log was programmed. What was programmed at home while it waited does not count here.
     pub(super) fn log_programmed(&mut self, program: &Program) {
+        if program.moves {
+            self.log.moves.programs -= 1;
+            return;
+        }
         for (slot, page) in program.pages.into_iter().enumerate().filter(|(_, page)| *page != NONE) {
-            if program.homeless & (1 << slot) != 0 || program.moves {
+            if program.homeless & (1 << slot) != 0 {
                 continue;
             }
             let home = self.layout.home(page);
@@ -314,7 +346,8 @@ impl Fil {
     fn log_is_full(&mut self, program: &Program) {
         if let (true, Some(from)) = (program.moves, self.log.moves.from) {
             // It stays as it is, rather than being tried for ever.
-            self.log.blocks[from].stuck = true;
+            self.log.stays(from, program);
+            self.log.moves.programs -= 1;
             return;
         }
         let mut homes = [NONE; PER_PAGE_MAX];
@@ -412,10 +445,16 @@ impl Fil {
                 }
             }
             if program.pages.iter().any(|page| *page != NONE) {
+                self.log.moves.programs += 1;
                 self.log_program(program);
             }
         }
-        if last {
+        self.settle_moves();
+    }
+    /// Ends the moves once all was read, and what was read is programmed.
+    pub(super) fn settle_moves(&mut self) {
+        let moves = &self.log.moves;
+        if moves.from.is_some() && moves.reads == 0 && moves.count == 0 && moves.programs == 0 {
             self.end_moves();
         }
     }
@@ -519,6 +558,43 @@ mod tests {
         assert_eq!(fil.counters().write_failures, failed);
         ask(&mut fil, FlashOp::Flush, 0);
         assert_eq!(flushed(&mut fil).status, FlashStatus::Ok);
+    }
+
+    #[test]
+    fn what_is_moved_stays_until_it_is_programmed() {
+        for endurance in [1_000_000, 100] {
+            let mut fil = tiny(endurance);
+            let (mut seen, mut failing) = (0, 0);
+            let mut random = crate::random::Random::of(5, 0);
+            let mut done = Vec::new();
+            for round in 0..3000_u64 {
+                // What stays beside what is written again and again, so that there is something to move.
+                let page = if round < 48 { round } else { random.next() % 24 } as u32;
+                ask(&mut fil, FlashOp::Write, page);
+                ask(&mut fil, FlashOp::Flush, 0);
+                while let Some(next) = fil.next_event_ns() {
+                    let moving = fil.log.moves.from.map(|at| fil.log.blocks[at].block);
+                    let failures = fil.nand().counters().program_failures;
+                    fil.advance(next, &mut done);
+                    fil.check();
+                    let moves = fil.programs.all_mut().filter(|p| p.moves && p.log_page != NONE).count() as u32;
+                    assert_eq!(fil.log.moves.programs, moves, "all moves under way are counted");
+                    if let (true, Some(from)) = (moves > 0, moving) {
+                        seen += 1;
+                        failing += u32::from(fil.nand().counters().program_failures > failures);
+                        assert!(fil.nand().next_page(from) > 0, "{from:?} was erased while it is moved");
+                    }
+                }
+                // What was written is somewhere, or was told of.
+                if fil.counters().write_failures == 0 {
+                    let written = if round < 48 { round + 1 } else { 48 } as u32;
+                    (0..written).for_each(|page| assert!(fil.log.find(page).is_some(), "{page} is gone"));
+                }
+                done.clear();
+            }
+            assert!(seen > 100, "{seen} programs of moves");
+            println!("{seen} programs of moves, {failing} failures beside them");
+        }
     }
 
     #[test]
