@@ -170,7 +170,10 @@ impl Log {
             assert_eq!(block.live, live, "what counts in {:?} of the log", block.block);
         }
         assert!(self.stalled.is_empty() || self.moves.from.is_some(), "what waits for room will get it");
-        assert!(self.moves.programs == 0 || self.moves.from.is_some(), "what is moved is where it was until it is programmed");
+        assert!(
+            self.moves.programs == 0 || self.moves.from.is_some(),
+            "what is moved is where it was until it is programmed"
+        );
     }
     fn is_active(&self, at: usize) -> bool {
         self.active[at / self.per_plane] == at % self.per_plane
@@ -376,7 +379,8 @@ impl Fil {
     /// What waited for room was programmed at home since, or is being: a flush that waits for the former waits for the latter.
     fn wait_for_home(&mut self, page: u32, epoch: u64) {
         let generation = self.generations[self.extent_of(page)];
-        let home = |p: &&mut Program| p.home && p.epoch > epoch && p.pages.contains(&page) && p.generations[0] == generation;
+        let home =
+            |p: &&mut Program| p.home && p.epoch > epoch && p.pages.contains(&page) && p.generations[0] == generation;
         let Some(program) = self.programs.all_mut().find(home) else { return };
         let later = std::mem::replace(&mut program.epoch, epoch);
         self.epoch_mut(later).outstanding -= 1;
@@ -507,7 +511,8 @@ mod tests {
             page_bytes: 16_384,
         })
         .unwrap();
-        (profile.wear.endurance, profile.wear.factory_bad) = (endurance, 0.0);
+        profile.wear.factory_bad = 0.0;
+        (profile.wear.endurance, profile.wear.failure) = (endurance, endurance);
         (profile.ecc.bit_errors_fresh, profile.ecc.bit_errors_worn) = (0.0, 0.0);
         let config = FilConfig {
             cached_writes: true,
