@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_format::{SUBPAGE_BYTES, crc32c};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 use crate::{
@@ -73,7 +73,7 @@ impl Flash for MemoryFlash {
             return Err(OpenError::SameArena);
         }
         let [batch, given] = [depth; 2].map(Vec::with_capacity);
-        Ok(Box::new(MemoryQueue { shared: self.shared.clone(), frames, wake, depth, batch, given }))
+        Ok(Box::new(MemoryQueue { shared: self.shared.clone(), frames, wake, depth, batch, given, moved: None }))
     }
     fn counters(&self) -> DeviceCounters {
         let s = &*self.shared;
@@ -97,27 +97,80 @@ struct MemoryQueue {
     batch: Vec<Request>,
     /// Handed over, to be completed at the next poll.
     given: Vec<Request>,
+    /// Where checksums are asked for: what is moved passes through here, so that they are of the very bytes that were moved, and made
+    /// while these are in the processor's cache.
+    moved: Option<Box<Moved>>,
+}
+
+#[repr(align(64))]
+struct Moved([u8; SUBPAGE_BYTES]);
+
+/// What was done and not counted yet.
+#[derive(Default)]
+struct Count {
+    reads: u64,
+    writes: u64,
+    flushes: u64,
+    errors: u64,
+}
+
+impl Count {
+    fn add_to(&self, shared: &Shared) {
+        let Shared { reads, writes, flushes, errors, .. } = shared;
+        for (counter, count) in
+            [(reads, self.reads), (writes, self.writes), (flushes, self.flushes), (errors, self.errors)]
+        {
+            if count > 0 {
+                counter.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+    }
 }
 
 impl MemoryQueue {
-    fn serve(&self, request: Request) -> Result<(), FlashError> {
-        let Shared { storage, subpages, reads, writes, flushes, errors } = &*self.shared;
+    /// Moves a subpage. Returns its checksum, if that is asked for.
+    fn transfer(moved: &mut Option<Box<Moved>>, from: (&Arena, usize), to: (&Arena, usize)) -> u32 {
+        let Some(moved) = moved else {
+            Arena::copy(from.0, from.1, to.0, to.1, SUBPAGE_BYTES);
+            return 0;
+        };
+        from.0.read(from.1, &mut moved.0);
+        to.0.write(to.1, &moved.0);
+        crc32c(&moved.0)
+    }
+    fn serve(&mut self, request: Request, count: &mut Count) -> (Result<(), FlashError>, u32) {
+        let Shared { storage, subpages, .. } = &*self.shared;
         let (subpage, frame) = (request.subpage.index() * SUBPAGE_BYTES, request.frame.index() * SUBPAGE_BYTES);
         let inside = request.subpage.0 < *subpages && request.frame.0 < frame_count(&self.frames);
-        let counter = match request.op {
-            Op::Flush => flushes,
-            _ if !inside => errors,
+        match request.op {
+            Op::Flush => {
+                count.flushes += 1;
+                (Ok(()), 0)
+            }
+            _ if !inside => {
+                count.errors += 1;
+                (Err(FlashError::OutOfRange), 0)
+            }
             Op::Read => {
-                Arena::copy(storage, subpage, &self.frames, frame, SUBPAGE_BYTES);
-                reads
+                count.reads += 1;
+                (Ok(()), Self::transfer(&mut self.moved, (storage, subpage), (&self.frames, frame)))
             }
             Op::Write => {
-                Arena::copy(&self.frames, frame, storage, subpage, SUBPAGE_BYTES);
-                writes
+                count.writes += 1;
+                (Ok(()), Self::transfer(&mut self.moved, (&self.frames, frame), (storage, subpage)))
             }
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        if inside || request.op == Op::Flush { Ok(()) } else { Err(FlashError::OutOfRange) }
+        }
+    }
+    /// Serves all that was handed over.
+    fn serve_all(&mut self, mut ended: impl FnMut(Completion)) {
+        let mut count = Count::default();
+        let mut given = std::mem::take(&mut self.given);
+        for request in given.drain(..) {
+            let (result, checksum) = self.serve(request, &mut count);
+            ended(Completion { tag: request.tag, result, checksum });
+        }
+        self.given = given;
+        count.add_to(&self.shared);
     }
 }
 
@@ -135,11 +188,14 @@ impl Queue for MemoryQueue {
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let count = self.given.len();
-        for request in &self.given {
-            completions.push(Completion { tag: request.tag, result: self.serve(*request), checksum: 0 });
+        if count > 0 {
+            self.serve_all(|completion| completions.push(completion));
         }
-        self.given.clear();
         count
+    }
+    fn want_checksums(&mut self) -> bool {
+        self.moved.get_or_insert_with(|| Box::new(Moved([0; SUBPAGE_BYTES])));
+        true
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
@@ -155,13 +211,12 @@ impl Queue for MemoryQueue {
     }
     fn bytes(&self) -> usize {
         (self.batch.capacity() + self.given.capacity()) * size_of::<Request>()
+            + self.moved.as_ref().map_or(0, |_| SUBPAGE_BYTES)
     }
 }
 
 impl Drop for MemoryQueue {
     fn drop(&mut self) {
-        for request in std::mem::take(&mut self.given) {
-            let _ = self.serve(request);
-        }
+        self.serve_all(|_| {});
     }
 }

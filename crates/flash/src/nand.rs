@@ -284,6 +284,31 @@ enum Half {
     Due(FlashDone),
 }
 
+/// How late the ends of one poll were.
+#[derive(Default)]
+struct Lateness {
+    total_ns: u64,
+    max_ns: u64,
+    late: u64,
+}
+
+impl Lateness {
+    fn add(&mut self, ns: u64) {
+        self.total_ns += ns;
+        self.max_ns = self.max_ns.max(ns);
+        self.late += u64::from(ns > LATE_NS);
+    }
+    fn add_to(&self, shared: &Shared) {
+        if self.total_ns > 0 {
+            shared.lateness_ns_total.fetch_add(self.total_ns, Ordering::Relaxed);
+        }
+        if self.late > 0 {
+            shared.late.fetch_add(self.late, Ordering::Relaxed);
+            shared.lateness_ns_max.fetch_max(self.max_ns, Ordering::Relaxed);
+        }
+    }
+}
+
 struct NandQueue {
     shared: Arc<Shared>,
     subpages: u32,
@@ -345,14 +370,9 @@ impl NandQueue {
         }
     }
     /// The end of a request both of whose halves are known.
-    fn end(&mut self, now: u64, slot: u32, moved: Completion, done: FlashDone) -> Completion {
-        let late = now.saturating_sub(done.done_ns);
+    fn end(&mut self, now: u64, slot: u32, moved: Completion, done: FlashDone, lateness: &mut Lateness) -> Completion {
+        lateness.add(now.saturating_sub(done.done_ns));
         let add = |counter: &AtomicU64, n| counter.fetch_add(n, Ordering::Relaxed);
-        add(&self.shared.lateness_ns_total, late);
-        if late > LATE_NS {
-            add(&self.shared.late, 1);
-            self.shared.lateness_ns_max.fetch_max(late, Ordering::Relaxed);
-        }
         let failed = match done.status {
             FlashStatus::Ok | FlashStatus::Corrected(_) => None,
             FlashStatus::Uncorrectable => Some(&self.shared.failed_reads),
@@ -405,12 +425,13 @@ impl Queue for NandQueue {
         }
         let before = completions.len();
         let now = self.shared.now();
+        let mut lateness = Lateness::default();
         let mut arrived = std::mem::take(&mut self.arrived);
         self.inner.poll(&mut arrived);
         for moved in arrived.drain(..) {
             let slot = moved.tag as u32;
             match self.halves[slot as usize] {
-                Half::Due(done) => completions.push(self.end(now, slot, moved, done)),
+                Half::Due(done) => completions.push(self.end(now, slot, moved, done, &mut lateness)),
                 _ => self.halves[slot as usize] = Half::Moved(moved),
             }
         }
@@ -420,11 +441,12 @@ impl Queue for NandQueue {
         for done in ended.drain(..) {
             let slot = done.tag as u32;
             match self.halves[slot as usize] {
-                Half::Moved(moved) => completions.push(self.end(now, slot, moved, done)),
+                Half::Moved(moved) => completions.push(self.end(now, slot, moved, done, &mut lateness)),
                 _ => self.halves[slot as usize] = Half::Due(done),
             }
         }
         self.ended = ended;
+        lateness.add_to(&self.shared);
         completions.len() - before
     }
     fn will_poll(&self) {

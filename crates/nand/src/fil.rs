@@ -568,7 +568,7 @@ impl Fil {
         self.done.push(FlashDone { tag, status, submitted_ns: submitted, done_ns: self.now, blocked_by_reclaim });
     }
     fn extent_of(&self, flash_page: u32) -> usize {
-        (flash_page / self.layout.extent_pages) as usize
+        self.layout.extent_of(flash_page) as usize
     }
     fn is_used(&self, flash_page: u32) -> bool {
         self.used[flash_page as usize / 64] & (1 << (flash_page % 64)) != 0

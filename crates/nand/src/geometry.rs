@@ -8,6 +8,8 @@
 
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
+use crate::divisor::Divisor;
+
 /// The most planes of a device.
 pub const PLANES_MAX: u32 = 1 << 16;
 /// The sizes that a page may have, in bytes.
@@ -77,13 +79,15 @@ pub enum GeometryError {
 /// How many of each part there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Geometry {
-    channels: u32,
+    channels: Divisor,
     packages: u32,
     dies: u32,
     planes: u32,
-    blocks: u32,
-    pages: u32,
+    blocks: Divisor,
+    pages: Divisor,
     page_bytes: u32,
+    /// Dies of the device.
+    all_dies: Divisor,
 }
 
 /// The parts of a geometry, not yet checked.
@@ -137,26 +141,28 @@ impl Geometry {
         if flash_pages > u64::from(u32::MAX) {
             return Err(GeometryError::TooLarge);
         }
+        let all_dies = parts.channels * parts.packages_per_channel * parts.dies_per_package;
         Ok(Geometry {
-            channels: parts.channels,
+            channels: Divisor::new(parts.channels),
             packages: parts.packages_per_channel,
             dies: parts.dies_per_package,
             planes: parts.planes_per_die,
-            blocks: parts.blocks_per_plane,
-            pages: parts.pages_per_block,
+            blocks: Divisor::new(parts.blocks_per_plane),
+            pages: Divisor::new(parts.pages_per_block),
             page_bytes,
+            all_dies: Divisor::new(all_dies),
         })
     }
     /// Its parts.
     #[must_use]
     pub fn parts(&self) -> Parts {
         Parts {
-            channels: self.channels,
+            channels: self.channels.get(),
             packages_per_channel: self.packages,
             dies_per_package: self.dies,
             planes_per_die: self.planes,
-            blocks_per_plane: self.blocks,
-            pages_per_block: self.pages,
+            blocks_per_plane: self.blocks.get(),
+            pages_per_block: self.pages.get(),
             page_bytes: u64::from(self.page_bytes),
         }
     }
@@ -208,12 +214,12 @@ impl Geometry {
     /// Channels.
     #[must_use]
     pub fn channels(&self) -> u32 {
-        self.channels
+        self.channels.get()
     }
     /// Dies of the device.
     #[must_use]
     pub fn dies(&self) -> u32 {
-        self.channels * self.packages * self.dies
+        self.all_dies.get()
     }
     /// Planes of the device.
     #[must_use]
@@ -223,22 +229,22 @@ impl Geometry {
     /// Erase blocks of a plane.
     #[must_use]
     pub fn blocks_per_plane(&self) -> u32 {
-        self.blocks
+        self.blocks.get()
     }
     /// Erase blocks of the device.
     #[must_use]
     pub fn blocks(&self) -> u32 {
-        self.planes() * self.blocks
+        self.planes() * self.blocks.get()
     }
     /// Pages of a block.
     #[must_use]
     pub fn pages_per_block(&self) -> u32 {
-        self.pages
+        self.pages.get()
     }
     /// Pages of the device.
     #[must_use]
     pub fn pages(&self) -> u32 {
-        self.blocks() * self.pages
+        self.blocks() * self.pages.get()
     }
     /// Bytes of a page.
     #[must_use]
@@ -257,39 +263,46 @@ impl Geometry {
     }
 
     /// The channel of a plane.
+    #[inline]
     #[must_use]
     pub fn channel_of(&self, plane: Plane) -> u32 {
-        plane.0 % self.channels
+        self.channels.remainder(plane.0)
     }
     /// The die of a plane, by its number in the device.
+    #[inline]
     #[must_use]
     pub fn die_of(&self, plane: Plane) -> u32 {
-        plane.0 % self.dies()
+        self.all_dies.remainder(plane.0)
     }
     /// The plane of a block.
+    #[inline]
     #[must_use]
     pub fn plane_of(&self, block: Block) -> Plane {
-        Plane(block.0 / self.blocks)
+        Plane(self.blocks.divide(block.0))
     }
     /// The block of a page.
+    #[inline]
     #[must_use]
     pub fn block_of(&self, page: NandPage) -> Block {
-        Block(page.0 / self.pages)
+        Block(self.pages.divide(page.0))
     }
     /// A block of a plane.
+    #[inline]
     #[must_use]
     pub fn block(&self, plane: Plane, index: u32) -> Block {
-        Block(plane.0 * self.blocks + index)
+        Block(plane.0 * self.blocks.get() + index)
     }
     /// A page of a block.
+    #[inline]
     #[must_use]
     pub fn page(&self, block: Block, index: u32) -> NandPage {
-        NandPage(block.0 * self.pages + index)
+        NandPage(block.0 * self.pages.get() + index)
     }
     /// The number of a page in its block.
+    #[inline]
     #[must_use]
     pub fn index_of(&self, page: NandPage) -> u32 {
-        page.0 % self.pages
+        self.pages.remainder(page.0)
     }
     /// Where a page is; none where there is no such page.
     #[must_use]
@@ -299,28 +312,29 @@ impl Geometry {
         }
         let block = self.block_of(page);
         let plane = self.plane_of(block).0;
-        let (channel, rest) = (plane % self.channels, plane / self.channels);
+        let (channel, rest) = (self.channels.remainder(plane), self.channels.divide(plane));
         let (package, rest) = (rest % self.packages, rest / self.packages);
         Some(Address {
             channel,
             package,
             die: rest % self.dies,
             plane: rest / self.dies,
-            block: block.0 % self.blocks,
+            block: self.blocks.remainder(block.0),
             page: self.index_of(page),
         })
     }
     /// The page that is there; none where there is no such place.
     #[must_use]
     pub fn page_at(&self, at: Address) -> Option<NandPage> {
-        let exists = at.channel < self.channels
+        let exists = at.channel < self.channels.get()
             && at.package < self.packages
             && at.die < self.dies
             && at.plane < self.planes
-            && at.block < self.blocks
-            && at.page < self.pages;
+            && at.block < self.blocks.get()
+            && at.page < self.pages.get();
         exists.then(|| {
-            let plane = at.channel + self.channels * (at.package + self.packages * (at.die + self.dies * at.plane));
+            let plane =
+                at.channel + self.channels.get() * (at.package + self.packages * (at.die + self.dies * at.plane));
             self.page(self.block(Plane(plane), at.block), at.page)
         })
     }

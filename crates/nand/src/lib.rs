@@ -20,6 +20,7 @@ pub mod nand;
 pub mod profile;
 
 mod blocks;
+mod divisor;
 mod events;
 mod random;
 mod request;

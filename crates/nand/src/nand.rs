@@ -218,8 +218,9 @@ impl Nand {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.blocks.bytes()
+            + self.events.bytes()
             + self.slots.room().saturating_add(self.slots.taken()) * (size_of::<Slot>() + size_of::<Done>() + 8)
-            + self.planes.len() * (size_of::<PlaneState>() + 8 + 32)
+            + self.planes.len() * (size_of::<PlaneState>() + 8)
             + self.dies.len() * size_of::<DieState>()
     }
     /// Requests that have not ended, or whose end was not fetched.
@@ -383,6 +384,11 @@ impl Nand {
 
     // ---- queues ----
 
+    #[inline]
+    fn channel_of(&self, plane: u32) -> u32 {
+        self.profile.geometry.channel_of(Plane(plane))
+    }
+    #[inline]
     fn die_of(&self, plane: u32) -> usize {
         self.profile.geometry.die_of(Plane(plane)) as usize
     }
@@ -451,7 +457,8 @@ impl Nand {
         if !ready {
             return;
         }
-        let bus = &mut self.buses[(plane % self.profile.geometry.channels()) as usize];
+        let channel = self.channel_of(plane);
+        let bus = &mut self.buses[channel as usize];
         let list = if program || !self.profile.timing.commands_first { &mut bus.data } else { &mut bus.commands };
         list.push(&mut self.turns, 2 * plane);
         self.planes[plane as usize].wants = true;
@@ -459,12 +466,13 @@ impl Nand {
     }
     /// Lets what was read wait for the bus.
     fn send(&mut self, plane: u32) {
-        let bus = &mut self.buses[(plane % self.profile.geometry.channels()) as usize];
+        let channel = self.channel_of(plane);
+        let bus = &mut self.buses[channel as usize];
         bus.data.push(&mut self.turns, 2 * plane + 1);
         self.kick(plane);
     }
     fn kick(&mut self, plane: u32) {
-        self.kicked.push(plane % self.profile.geometry.channels());
+        self.kicked.push(self.channel_of(plane));
     }
     /// Begins all that can begin now.
     fn begin_all(&mut self) {
@@ -514,11 +522,11 @@ impl Nand {
             Kind::Read => {
                 self.counters.read_queue_ns += self.now - submitted;
                 let begin = self.hold_bus(channel, timing.command_ns, false, tag);
-                self.work(plane, number, begin, timing.read_ns);
+                self.work(plane, number, begin, timing.read_ns, Happens::ReadDone);
             }
             Kind::Erase => {
                 let begin = self.hold_bus(channel, timing.command_ns, false, tag);
-                self.work(plane, number, begin, timing.erase_ns);
+                self.work(plane, number, begin, timing.erase_ns, Happens::EraseDone);
             }
             Kind::Program => {
                 self.planes[plane as usize].cache = Cache::In(number);
@@ -550,14 +558,14 @@ impl Nand {
     // ---- planes ----
 
     /// An array works for a request.
-    fn work(&mut self, plane: u32, number: u32, begin: u64, duration: u64) {
+    fn work(&mut self, plane: u32, number: u32, begin: u64, duration: u64, ends: Happens) {
         self.planes[plane as usize].array = Array::Busy(number);
         self.counters.array_busy_ns += duration;
         if let Some(spans) = &mut self.spans {
             let (resource, tag) = (Resource::Array(Plane(plane)), self.slots[number].tag);
             spans.push(Span { resource, begin_ns: begin, end_ns: begin + duration, tag });
         }
-        self.events.at(begin + duration, Happens::ArrayDone, plane);
+        self.events.at(begin + duration, ends, plane);
     }
     fn run_until(&mut self, now_ns: u64) {
         while self.step(now_ns) {}
@@ -568,7 +576,7 @@ impl Nand {
         let Some((time, what, to)) = self.events.pop_until(limit) else { return false };
         self.now = self.now.max(time);
         match what {
-            Happens::ArrayDone => self.array_done(to),
+            Happens::ReadDone | Happens::ProgramDone | Happens::EraseDone => self.array_done(to),
             Happens::Loaded => self.loaded(to),
             Happens::Sent => self.sent(to),
             Happens::BusFree => {
@@ -642,7 +650,7 @@ impl Nand {
         if let (Array::Idle, Cache::Loaded(number)) = (state.array, state.cache) {
             // With one register that stays taken: the array is busy as long.
             state.cache = Cache::Free;
-            self.work(plane, number, self.now, self.profile.timing.program_ns);
+            self.work(plane, number, self.now, self.profile.timing.program_ns, Happens::ProgramDone);
         }
     }
     fn loaded(&mut self, plane: u32) {
@@ -666,7 +674,7 @@ impl Nand {
         self.ask(plane);
     }
     fn bus_is_free(&mut self, plane: u32) {
-        let channel = plane % self.profile.geometry.channels();
+        let channel = self.channel_of(plane);
         self.buses[channel as usize].wakes = false;
         self.kicked.push(channel);
     }

@@ -12,6 +12,7 @@
 //! The planes are divided into groups of N neighbours; extent e lies in group e mod (planes / N), so that extents that are begun one after
 //! the other lie on different planes. Of each plane some blocks are kept for the log, and some to replace bad ones.
 
+use crate::divisor::Divisor;
 use crate::fil::{FilConfig, FilError};
 use crate::geometry::{Block, Geometry, NandPage, Plane};
 use crate::nand::Nand;
@@ -35,8 +36,12 @@ pub(super) struct Layout {
     pub per_page: u32,
     /// Planes of an extent.
     pub width: u32,
-    groups: u32,
+    groups: Divisor,
     pub extent_pages: u32,
+    /// To divide by these numbers.
+    by_extent: Divisor,
+    by_page: Divisor,
+    by_width: Divisor,
     pub extents: u32,
     /// Blocks of a plane that extents lie in.
     data_blocks: u32,
@@ -75,8 +80,21 @@ impl Layout {
         }
         let log = good.iter_mut().map(|blocks| blocks.drain(..config.log_blocks.max(2) as usize).collect()).collect();
         let blocks = good.iter_mut().flat_map(|blocks| blocks.drain(..data_blocks as usize)).map(|b| b.0).collect();
-        let layout =
-            Layout { geometry: g, per_page, width, groups, extent_pages, extents, data_blocks, blocks, spare: good };
+        let [groups, by_extent, by_page, by_width] = [groups, extent_pages, per_page, width].map(Divisor::new);
+        let layout = Layout {
+            geometry: g,
+            per_page,
+            width,
+            groups,
+            extent_pages,
+            by_extent,
+            by_page,
+            by_width,
+            extents,
+            data_blocks,
+            blocks,
+            spare: good,
+        };
         Ok((layout, log))
     }
     /// DRAM that it takes.
@@ -86,22 +104,28 @@ impl Layout {
     pub fn flash_pages(&self) -> u32 {
         self.extents * self.extent_pages
     }
+    /// The extent of a flash page.
+    #[inline]
+    pub fn extent_of(&self, flash_page: u32) -> u32 {
+        self.by_extent.divide(flash_page)
+    }
     /// Where a flash page belongs.
+    #[inline]
     pub fn home(&self, flash_page: u32) -> Home {
-        let (extent, index) = (flash_page / self.extent_pages, flash_page % self.extent_pages);
-        let (wide, slot) = (index / self.per_page, index % self.per_page);
-        let (row, column) = (wide / self.width, wide % self.width);
+        let (extent, index) = (self.by_extent.divide(flash_page), self.by_extent.remainder(flash_page));
+        let (wide, slot) = (self.by_page.divide(index), self.by_page.remainder(index));
+        let (row, column) = (self.by_width.divide(wide), self.by_width.remainder(wide));
         let page = self.geometry.page(self.block(extent, column), row);
         Home { extent, index, page, slot }
     }
     /// Of how many flash pages the page of NAND consists in which this flash page of an extent is: fewer at its end.
     pub fn slots_of(&self, index: u32) -> u32 {
-        let first = index / self.per_page * self.per_page;
+        let first = self.by_page.divide(index) * self.per_page;
         self.per_page.min(self.extent_pages - first)
     }
     fn at(&self, extent: u32, column: u32) -> (Plane, usize) {
-        let plane = extent % self.groups * self.width + column;
-        (Plane(plane), (plane * self.data_blocks + extent / self.groups) as usize)
+        let plane = self.groups.remainder(extent) * self.width + column;
+        (Plane(plane), (plane * self.data_blocks + self.groups.divide(extent)) as usize)
     }
     /// The block of an extent in one of its planes.
     pub fn block(&self, extent: u32, column: u32) -> Block {
