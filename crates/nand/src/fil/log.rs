@@ -572,7 +572,7 @@ mod tests {
             let (mut seen, mut failing) = (0, 0);
             let mut random = crate::random::Random::of(5, 0);
             let mut done = Vec::new();
-            for round in 0..3000_u64 {
+            for round in 0..1000_u64 {
                 // What stays beside what is written again and again, so that there is something to move.
                 let page = if round < 48 { round } else { random.next() % 24 } as u32;
                 ask(&mut fil, FlashOp::Write, page);
