@@ -30,7 +30,10 @@ fn main() -> Result<(), Failure> {
     let (host, core) = (core(0)?, core(1)?);
     affinity::pin(host)?;
     let config = || DeviceConfig { core: Some(core), ..DeviceConfig::default() };
-    println!("{:<34} {:>6} {:>8} {:>12} {:>12}", "behind the protocol", "depth", "writes", "requests/s", "ns a request");
+    println!(
+        "{:<34} {:>6} {:>8} {:>12} {:>12}",
+        "behind the protocol", "depth", "writes", "requests/s", "ns a request"
+    );
     let show = |what: &str, flash: &DeviceFlash, subpages: u32| -> Result<(), Failure> {
         for (depth, write_every) in [(32, 0), (128, 0), (128, 2)] {
             let rate = run(flash, subpages, depth, write_every, seconds)?;

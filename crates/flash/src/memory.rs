@@ -117,7 +117,8 @@ struct Count {
 impl Count {
     fn add_to(&self, shared: &Shared) {
         let Shared { reads, writes, flushes, errors, .. } = shared;
-        for (counter, count) in [(reads, self.reads), (writes, self.writes), (flushes, self.flushes), (errors, self.errors)]
+        for (counter, count) in
+            [(reads, self.reads), (writes, self.writes), (flushes, self.flushes), (errors, self.errors)]
         {
             if count > 0 {
                 counter.fetch_add(count, Ordering::Relaxed);

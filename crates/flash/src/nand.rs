@@ -61,6 +61,8 @@ pub struct NandReport {
     pub fil: FilCounters,
     /// Of the NAND below it.
     pub nand: NandCounters,
+    /// Flash pages of a page of NAND.
+    pub flash_pages_per_page: u32,
     /// DRAM of the model's tables in this process. They stand for what a device keeps for itself, and are no part of a program's budget.
     pub model_bytes: usize,
 }
@@ -84,8 +86,23 @@ struct Shared {
 struct Model {
     fil: Fil,
     done: Vec<FlashDone>,
-    /// Of each queue that was ever opened, what has ended and was not fetched; none where the queue is gone.
-    ended: Vec<Option<(Vec<FlashDone>, Arc<AtomicBool>)>>,
+    ports: Vec<Port>,
+}
+
+/// The model's side of a queue.
+#[derive(Debug, Default)]
+struct Port {
+    /// What has ended and was not fetched, and that there is some; none where the queue is gone.
+    ended: Option<(Vec<FlashDone>, Arc<AtomicBool>)>,
+    /// Requests that the model took and that have not ended. Another queue gets the port only when there are none, as they would end as
+    /// its own.
+    under_way: usize,
+}
+
+impl Port {
+    fn is_free(&self) -> bool {
+        self.ended.is_none() && self.under_way == 0
+    }
 }
 
 impl Shared {
@@ -99,7 +116,9 @@ impl Model {
     fn advance(&mut self, now: u64, shared: &Shared) {
         self.fil.advance(now, &mut self.done);
         for done in self.done.drain(..) {
-            if let Some(Some((ended, there))) = self.ended.get_mut((done.tag >> 32) as usize) {
+            let port = &mut self.ports[(done.tag >> 32) as usize];
+            port.under_way -= 1;
+            if let Some((ended, there)) = &mut port.ended {
                 ended.push(done);
                 there.store(true, Ordering::Release);
             }
@@ -124,7 +143,7 @@ impl NandFlash {
         let [next_ns, failed_reads, failed_writes, late, lateness_ns_total, lateness_ns_max] =
             [u64::MAX, 0, 0, 0, 0, 0].map(AtomicU64::new);
         let shared = Shared {
-            model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ended: Vec::new() }),
+            model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ports: Vec::new() }),
             clock,
             start_ns: clock.now_ns(),
             next_ns,
@@ -158,8 +177,13 @@ impl NandFlash {
     fn over(&self, inner: Box<dyn Queue>, frames: u32, depth: usize) -> Box<dyn Queue> {
         let there = Arc::new(AtomicBool::new(false));
         let mut model = lock(&self.shared.model);
-        let port = model.ended.len() as u32;
-        model.ended.push(Some((Vec::with_capacity(depth), there.clone())));
+        let free = model.ports.iter().position(Port::is_free);
+        let port = free.unwrap_or(model.ports.len());
+        if free.is_none() {
+            model.ports.push(Port::default());
+        }
+        model.ports[port].ended = Some((Vec::with_capacity(depth), there.clone()));
+        let port = port as u32;
         Box::new(NandQueue {
             shared: self.shared.clone(),
             subpages: self.subpages,
@@ -181,7 +205,12 @@ impl NandFlash {
     pub fn report(&self) -> NandReport {
         let model = lock(&self.shared.model);
         let fil = &model.fil;
-        NandReport { fil: *fil.counters(), nand: *fil.nand().counters(), model_bytes: fil.bytes() }
+        NandReport {
+            fil: *fil.counters(),
+            nand: *fil.nand().counters(),
+            flash_pages_per_page: fil.nand().geometry().flash_pages_per_page(),
+            model_bytes: fil.bytes(),
+        }
     }
 }
 
@@ -312,7 +341,10 @@ impl NandQueue {
         let mut taken = 0;
         for request in &self.given {
             match model.fil.submit(now, *request) {
-                Ok(()) => taken += 1,
+                Ok(()) => {
+                    taken += 1;
+                    model.ports[self.port as usize].under_way += 1;
+                }
                 // Later: what is under way makes room.
                 Err(FilError::Full) => break,
                 // Where there is no such flash page, the medium within says so; here it ends at once.
@@ -332,7 +364,7 @@ impl NandQueue {
         self.given.drain(..taken);
         model.advance(now, shared);
         if self.there.swap(false, Ordering::AcqRel)
-            && let Some(Some((ended, _))) = model.ended.get_mut(self.port as usize)
+            && let Some((ended, _)) = &mut model.ports[self.port as usize].ended
         {
             self.ended.append(ended);
         }
@@ -460,8 +492,49 @@ impl Queue for NandQueue {
 
 impl Drop for NandQueue {
     fn drop(&mut self) {
-        if let Some(ended) = lock(&self.shared.model).ended.get_mut(self.port as usize) {
-            *ended = None;
+        lock(&self.shared.model).ports[self.port as usize].ended = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_format::FrameIndex;
+
+    use super::*;
+    use crate::MemoryFlash;
+
+    #[test]
+    fn ports_of_queues_that_are_gone_are_used_again_once_nothing_of_theirs_is_under_way() {
+        let profile = Profile::built_in("mlc").unwrap().scaled(64 << 20, 4).unwrap();
+        let pages = Fil::new(profile, FilConfig::default()).unwrap().flash_pages();
+        let inner = Arc::new(MemoryFlash::new(pages).unwrap());
+        let nand = NandFlash::new(inner, profile, FilConfig::default()).unwrap();
+        let frames = Arc::new(Arena::anonymous(16 * 4096, fulgurite_sys::Backed::BasePages).unwrap());
+        let open = || nand.open_queue(frames.clone(), 8, Arc::new(Notifier::new().unwrap())).unwrap();
+        let ports = || lock(&nand.shared.model).ports.len();
+        (0..100).for_each(|_| drop(open()));
+        assert_eq!(ports(), 1);
+        // Gone with a program of more than a millisecond under way: the next queue must not be told of its end.
+        let mut gone = open();
+        let subpage = SubpageIndex(nand.extent_pages());
+        for tag in 0..4 {
+            let subpage = SubpageIndex(subpage.0 + tag as u32);
+            gone.submit(Request { tag, op: Op::Write, subpage, frame: FrameIndex(tag as u32) }).unwrap();
         }
+        gone.flush().unwrap();
+        assert_eq!(lock(&nand.shared.model).ports[0].under_way, 4);
+        drop(gone);
+        let mut next = open();
+        assert_eq!(ports(), 2);
+        let mut completions = Vec::new();
+        next.submit(Request { tag: 77, op: Op::Flush, subpage, frame: FrameIndex(0) }).unwrap();
+        while completions.is_empty() {
+            next.wait(None);
+            next.poll(&mut completions);
+        }
+        assert_eq!(completions.iter().map(|c| c.tag).collect::<Vec<_>>(), [77]);
+        assert!(lock(&nand.shared.model).ports[0].is_free());
+        let _third = open();
+        assert_eq!(ports(), 2);
     }
 }

@@ -75,6 +75,9 @@ fn reads_that_cannot_be_corrected_fail_and_are_counted() {
 fn writes_to_worn_blocks_fail_and_are_counted() {
     let profile = changed(&[
         ("endurance = \"100000 cycles\"", "endurance = \"6 cycles\""),
+        ("failure = \"200000 cycles\"", "failure = \"6 cycles\""),
+        // Reads are another test: errors do not grow here.
+        ("bit_errors_worn = 1e-5", "bit_errors_worn = 1e-9"),
         ("spread = 0.1", "spread = 0.3"),
         ("factory_bad = 0.02", "factory_bad = 0"),
     ]);

@@ -92,7 +92,8 @@ pub struct FilCounters {
     pub read_failures: u64,
     /// Reads that found an erase, or something else of reclaim, of their plane before them.
     pub reads_blocked_by_reclaim: u64,
-    /// Of the reads, those that were themselves part of reclaim ([`crate::FlashRequest::reclaim`]): nobody outside waits for them.
+    /// Of the reads that reached NAND, those that were themselves part of reclaim ([`crate::FlashRequest::reclaim`]): nobody outside waits
+    /// for them.
     pub reclaim_reads: u64,
     /// Of the blocked ones, these.
     pub reclaim_reads_blocked: u64,

@@ -28,14 +28,8 @@ pub(crate) enum Happens {
 }
 
 impl Happens {
-    const ALL: [Happens; 6] = [
-        Happens::ReadDone,
-        Happens::ProgramDone,
-        Happens::EraseDone,
-        Happens::Loaded,
-        Happens::Sent,
-        Happens::BusFree,
-    ];
+    const ALL: [Happens; 6] =
+        [Happens::ReadDone, Happens::ProgramDone, Happens::EraseDone, Happens::Loaded, Happens::Sent, Happens::BusFree];
 }
 
 /// An event as a number that is smaller the earlier it comes: 64 bits of time, 42 of its number, 3 of what, 16 of to whom.

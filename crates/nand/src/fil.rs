@@ -81,7 +81,8 @@ pub enum FlashStatus {
     Corrected(u32),
     /// It cannot be read: more bits are wrong than can be corrected.
     Uncorrectable,
-    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere.
+    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere. Of a flush: something written before it, whose
+    /// request had ended well already, is not on the NAND and will not be. It is told once, to all flushes under way then.
     WriteFailed,
 }
 
@@ -217,6 +218,8 @@ struct Program {
     /// How often the extents of the flash pages had begun.
     generations: [u32; PER_PAGE_MAX],
     tries: u32,
+    /// The page of NAND of the log that it was last programmed in; [`NONE`] for none yet.
+    log_page: u32,
 }
 impl Default for Program {
     fn default() -> Self {
@@ -230,6 +233,7 @@ impl Default for Program {
             epoch: 0,
             generations: [0; PER_PAGE_MAX],
             tries: 0,
+            log_page: NONE,
         }
     }
 }
@@ -239,6 +243,8 @@ impl Default for Program {
 struct Epoch {
     outstanding: u32,
     flush: Option<u32>,
+    /// Something whose write had ended well is lost: nobody but the flush is left to be told.
+    lost: bool,
 }
 
 /// What an operation of NAND is for: in the upper bits of its tag, above the number of what it serves.
@@ -572,7 +578,6 @@ impl Fil {
     }
     fn read(&mut self, number: u32, flash_page: u32, reclaim: bool) {
         self.counters.reads += 1;
-        self.counters.reclaim_reads += u64::from(reclaim);
         let home = self.layout.home(flash_page);
         let mut place = (home.page, home.slot);
         if !self.is_used(flash_page) {
@@ -589,6 +594,7 @@ impl Fil {
             self.counters.buffer_reads += 1;
             return self.finish(number, FlashStatus::Ok, false);
         }
+        self.counters.reclaim_reads += u64::from(reclaim);
         let op = NandOp::Read { page: place.0, offset: place.1 * FLASH_PAGE_BYTES, bytes: FLASH_PAGE_BYTES };
         if !self.operate(purpose::READ | u64::from(number), op, reclaim) {
             self.counters.read_failures += 1;
@@ -603,10 +609,18 @@ impl Fil {
         self.end_flushes();
     }
     fn end_flushes(&mut self) {
-        while let Some(Epoch { outstanding: 0, flush: Some(number) }) = self.epochs.front().copied() {
+        while let Some(Epoch { outstanding: 0, flush: Some(number), lost }) = self.epochs.front().copied() {
             self.epochs.pop_front();
             self.first_epoch += 1;
-            self.finish(number, FlashStatus::Ok, false);
+            self.finish(number, if lost { FlashStatus::WriteFailed } else { FlashStatus::Ok }, false);
+        }
+    }
+    /// What had ended well, in an epoch, is lost: the flushes that were to wait for it fail, or the next one.
+    fn lose(&mut self, epoch: u64) {
+        self.counters.write_failures += 1;
+        let (first, now) = ((epoch - self.first_epoch) as usize, self.epochs.len() - 1);
+        for epoch in self.epochs.range_mut(first..now.max(first + 1)) {
+            epoch.lost = true;
         }
     }
     /// The number of the epoch that programs belong to now.
@@ -632,7 +646,7 @@ impl Fil {
     }
     /// A page of NAND was programmed, or not.
     fn programmed(&mut self, number: u32, well: bool) {
-        let program = self.programs[number];
+        let program = std::mem::take(&mut self.programs[number]);
         self.programs.give_back(number);
         match (program.home, well) {
             (true, true) => self.home_programmed(&program),
@@ -647,5 +661,8 @@ impl Fil {
         }
         self.epoch_mut(program.epoch).outstanding -= 1;
         self.end_flushes();
+        if program.moves {
+            self.settle_moves();
+        }
     }
 }

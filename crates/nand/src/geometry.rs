@@ -333,7 +333,8 @@ impl Geometry {
             && at.block < self.blocks.get()
             && at.page < self.pages.get();
         exists.then(|| {
-            let plane = at.channel + self.channels.get() * (at.package + self.packages * (at.die + self.dies * at.plane));
+            let plane =
+                at.channel + self.channels.get() * (at.package + self.packages * (at.die + self.dies * at.plane));
             self.page(self.block(Plane(plane), at.block), at.page)
         })
     }

@@ -596,7 +596,7 @@ impl Nand {
             Kind::Read => {
                 self.counters.reads += 1;
                 self.counters.read_pj += self.profile.energy.read_pj;
-                self.read_status(&slot, block)
+                self.read_status(&slot)
             }
             Kind::Program => {
                 self.counters.programs += 1;
@@ -628,11 +628,11 @@ impl Nand {
         }
         self.ask(plane);
     }
-    fn read_status(&mut self, slot: &Slot, block: Block) -> Status {
+    fn read_status(&mut self, slot: &Slot) -> Status {
         if slot.empty {
             return Status::Empty;
         }
-        match self.blocks.read(block, slot.offset, slot.bytes) {
+        match self.blocks.read(NandPage(slot.target), slot.offset, slot.bytes) {
             Correction::Corrected(0) => Status::Ok,
             Correction::Corrected(bits) => {
                 self.counters.corrected_bits += u64::from(bits);

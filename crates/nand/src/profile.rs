@@ -25,7 +25,8 @@
 //! reorder = true               # whether a request may pass one whose die's queue is full
 //!
 //! [wear]
-//! endurance = "3000 cycles"    # median of the blocks' limits
+//! endurance = "3000 cycles"    # rated: up to it hardly a page is uncorrectable
+//! failure = "6000 cycles"      # median of the erases after which blocks fail for good
 //! spread = 0.1                 # deviation of the limits' logarithm
 //! factory_bad = 0.02           # share of blocks that are bad from the beginning
 //!
@@ -33,7 +34,7 @@
 //! codeword = "1K"
 //! corrects = "40 bits"         # in each codeword
 //! bit_errors_fresh = 1e-7      # share of bits that are read wrong in a new block
-//! bit_errors_worn = 1e-4       # the same in a block at its limit
+//! bit_errors_worn = 1e-4       # the same in a block at its endurance; it goes on growing
 //!
 //! [energy]
 //! read = "1.5uJ"               # of a page
@@ -114,8 +115,10 @@ pub struct Queues {
 /// How blocks wear out.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Wear {
-    /// The median of the blocks' limits, in erases.
+    /// The rated endurance, in erases: up to it hardly a page has more wrong bits than are corrected.
     pub endurance: u32,
+    /// The median of the blocks' limits, in erases: at its limit a block fails to be programmed or erased, for good.
+    pub failure: u32,
     /// The deviation of the logarithm of the limits: with 0.1, two thirds of the blocks lie within 10% of the median.
     pub spread: f64,
     /// The share of blocks that are bad from the beginning.
@@ -131,7 +134,7 @@ pub struct Ecc {
     pub corrects: u32,
     /// The share of bits read wrong in a block that was never erased.
     pub bit_errors_fresh: f64,
-    /// The same in a block that has reached its limit. In between, its logarithm grows evenly with the erases.
+    /// The same in a block that was erased as often as its rated endurance. Its logarithm grows evenly with the erases, before and beyond.
     pub bit_errors_worn: f64,
 }
 
@@ -289,6 +292,8 @@ struct RawQueues {
 struct RawWear {
     #[serde(deserialize_with = "cycles")]
     endurance: u64,
+    #[serde(deserialize_with = "cycles")]
+    failure: u64,
     spread: f64,
     factory_bad: f64,
 }
@@ -375,6 +380,9 @@ impl RawProfile {
         if w.endurance == 0 {
             return Err(value("wear", "endurance", "0".to_owned(), "write for example \"3000 cycles\""));
         }
+        if w.failure < w.endurance {
+            return Err(value("wear", "failure", w.failure.to_string(), "write no less than the endurance"));
+        }
         if !(0.0..=3.0).contains(&w.spread) {
             return Err(value("wear", "spread", w.spread.to_string(), "write 0 to 3"));
         }
@@ -408,7 +416,12 @@ impl RawProfile {
                 registers: g.registers_per_plane,
             },
             queues: Queues { die_queue: q.die_queue, reorder: q.reorder },
-            wear: Wear { endurance: w.endurance as u32, spread: w.spread, factory_bad: w.factory_bad },
+            wear: Wear {
+                endurance: w.endurance as u32,
+                failure: w.failure as u32,
+                spread: w.spread,
+                factory_bad: w.factory_bad,
+            },
             ecc: Ecc {
                 codeword_bytes,
                 corrects: e.corrects as u32,

@@ -30,6 +30,10 @@ impl<T: Copy + Default> Slots<T> {
     pub fn taken(&self) -> usize {
         self.slots.len() - self.free.len()
     }
+    /// All, also those that are not taken, which hold what they held last.
+    pub fn all_mut(&mut self) -> std::slice::IterMut<'_, T> {
+        self.slots.iter_mut()
+    }
 }
 impl<T> std::ops::Index<u32> for Slots<T> {
     type Output = T;

@@ -148,7 +148,7 @@ fn a_second_register_hides_the_transfer() {
 
 #[test]
 fn commands_first_keeps_planes_busy() {
-    // Two planes on one bus that is slower than an array: when commands wait behind data, arrays idle meanwhile.
+    // Four planes on one bus that is busy for most of an array's time: when commands wait behind data, arrays idle meanwhile.
     let time = |first: bool| {
         let mut profile = profile("mlc", 4);
         profile.geometry = profile.geometry.scaled(1 << 30, 1, 32).unwrap();
@@ -161,7 +161,7 @@ fn commands_first_keeps_planes_busy() {
         reads(&mut nand, 4000, 4096, |i| i % 4)
     };
     let (first, in_turn) = (time(true), time(false));
-    assert!(first <= in_turn, "{first} and {in_turn}");
+    assert!(1.02 * first < in_turn, "{first} ns with commands first, and {in_turn} ns in turn");
     // Read time of 50.2 µs for four planes, and 41 µs of transfers: with commands first, arrays never wait.
     near("arrays", first, 1000.0 * 50_200.0);
 }

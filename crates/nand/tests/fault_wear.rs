@@ -20,7 +20,7 @@ fn tiny(endurance: u32) -> Profile {
         page_bytes: 16_384,
     })
     .unwrap();
-    profile.wear.endurance = endurance;
+    (profile.wear.endurance, profile.wear.failure) = (endurance, endurance);
     profile.wear.factory_bad = 0.0;
     profile
 }
@@ -67,31 +67,38 @@ fn bits_go_wrong_as_often_as_the_profile_says() {
     let mut profile = tiny(1000);
     profile.wear.spread = 0.0;
     (profile.ecc.bit_errors_fresh, profile.ecc.bit_errors_worn, profile.ecc.corrects) = (1e-5, 1e-3, 20);
+    profile.wear.failure = 10_000;
     let mut nand = Nand::new(profile, 16, 3);
-    let page = nand.geometry().page(Block(5), 0);
+    let g = nand.geometry();
+    let page = g.page(Block(5), 0);
     let mut last = 0.0;
     for cycles in [0_u32, 500, 999] {
-        while nand.erases(Block(5)) < cycles {
-            one(&mut nand, NandOp::Erase { block: Block(5) });
-        }
-        one(&mut nand, NandOp::Program { page });
-        let (mut bits, mut failed, reads) = (0, 0, 4000);
-        for _ in 0..reads {
-            match one(&mut nand, NandOp::Read { page, offset: 4096, bytes: 4096 }) {
-                Status::Ok => {}
-                Status::Corrected(n) => bits += n,
-                Status::Uncorrectable => failed += 1,
-                other => panic!("{other:?}"),
+        let (mut bits, mut failed, mut reads) = (0, 0, 0);
+        for block in (0..g.blocks()).map(Block) {
+            while nand.erases(block) < cycles {
+                one(&mut nand, NandOp::Erase { block });
+            }
+            for page in (0..g.pages_per_block()).map(|index| g.page(block, index)) {
+                one(&mut nand, NandOp::Program { page });
+                for offset in [0, 4096, 8192, 12_288] {
+                    reads += 1;
+                    match one(&mut nand, NandOp::Read { page, offset, bytes: 4096 }) {
+                        Status::Ok => {}
+                        Status::Corrected(n) => bits += n,
+                        Status::Uncorrectable => failed += 1,
+                        other => panic!("{other:?}"),
+                    }
+                }
             }
         }
         // 32,768 bits of a flash page.
         let expected = 32_768.0 * 1e-5 * 100_f64.powf(f64::from(cycles) / 1000.0);
         let found = f64::from(bits) / f64::from(reads - failed);
-        assert!((found / expected - 1.0).abs() < 0.1, "{cycles} cycles: {found} bits, {expected} expected");
+        assert!((found / expected - 1.0).abs() < 0.15, "{cycles} cycles: {found} bits, {expected} expected");
         assert!(found > last);
         last = found;
         // Some 8 of 8,192 bits are wrong in a worn codeword: 20 and more in one of 10,000.
-        assert!(failed < 40, "{failed}");
+        assert!(failed < 10, "{failed}");
     }
     // What is far beyond what can be corrected is said to be so, and not taken for right.
     profile.ecc.corrects = 2;
@@ -103,6 +110,34 @@ fn bits_go_wrong_as_often_as_the_profile_says() {
     let lost =
         (0..100).filter(|_| one(&mut nand, NandOp::Read { page, offset: 0, bytes: 16_384 }) == Status::Uncorrectable);
     assert!(lost.count() > 95);
+}
+
+#[test]
+fn what_cannot_be_read_cannot_be_read_again_until_the_block_is_erased() {
+    let mut profile = Profile::built_in("mlc").unwrap();
+    profile.geometry = tiny(1).geometry;
+    (profile.wear.factory_bad, profile.wear.spread) = (0.0, 0.0);
+    let (endurance, g) = (profile.wear.endurance, profile.geometry);
+    let mut nand = Nand::new(profile, 16, 3);
+    let block = Block(7);
+    let mut lost = |erases: u32| {
+        while nand.erases(block) < erases {
+            one(&mut nand, NandOp::Erase { block });
+        }
+        let mut lost = 0;
+        for page in (0..g.pages_per_block()).map(|index| g.page(block, index)) {
+            assert_eq!(one(&mut nand, NandOp::Program { page }), Status::Ok);
+            let mut read = || one(&mut nand, NandOp::Read { page, offset: 0, bytes: g.page_bytes() });
+            if read() == Status::Uncorrectable {
+                lost += 1;
+                assert!((0..50).all(|_| read() == Status::Uncorrectable), "{page:?} could be read after all");
+            }
+        }
+        lost
+    };
+    assert_eq!(lost(endurance), 0);
+    // 1.4 times: 40 bits of 40 that are corrected are wrong in each codeword at 1.17 times, 326 then.
+    assert_eq!(lost(endurance * 14 / 10), g.pages_per_block());
 }
 
 /// Writes a device over and over, extent by extent; returns how the writes of each round went.

@@ -49,7 +49,7 @@ impl Fil {
             let mut requests = [NONE; PER_PAGE_MAX];
             requests[0] = self.ends_later(number);
             let held = Held { extent: home.extent, first, present: 1, logged: 0, requests, reclaim };
-            self.program_home(page, &held, 0);
+            self.program_home(page, &held, 0, self.epoch());
         } else {
             self.hold(page, flash_page, home.extent, number, reclaim);
             let full = u8::MAX >> (8 - slots);
@@ -126,28 +126,28 @@ impl Fil {
             if held.present != full {
                 return;
             }
-            self.program_held(page);
+            self.program_held(page, self.epoch());
         }
     }
     /// Programs what is held for a home, and leaves the rest of it empty.
-    fn program_held(&mut self, page: NandPage) {
+    fn program_held(&mut self, page: NandPage, epoch: u64) {
         match self.held.remove(&page.0) {
             Some(held) => {
                 let present = held.present.count_ones();
                 self.held_pages -= present;
                 self.exceptions[held.extent as usize] -= present;
                 let slots = self.layout.slots_of(held.first % self.layout.extent_pages);
-                self.program_home(page, &held, slots - present);
+                self.program_home(page, &held, slots - present, epoch);
             }
             None => {
                 self.counters.home_programs += 1;
                 self.counters.padded += u64::from(self.layout.per_page);
-                let program = Program { home: true, epoch: self.epoch(), ..Program::default() };
+                let program = Program { home: true, epoch, ..Program::default() };
                 self.program(page, program, false);
             }
         }
     }
-    fn program_home(&mut self, page: NandPage, held: &Held, padded: u32) {
+    fn program_home(&mut self, page: NandPage, held: &Held, padded: u32, epoch: u64) {
         self.counters.home_programs += 1;
         self.counters.padded += u64::from(padded);
         let mut pages = [NONE; PER_PAGE_MAX];
@@ -157,7 +157,7 @@ impl Fil {
             }
         }
         let generations = [self.generations[held.extent as usize]; PER_PAGE_MAX];
-        let (requests, epoch) = (held.requests, self.epoch());
+        let requests = held.requests;
         self.program(
             page,
             Program { pages, requests, home: true, epoch, generations, ..Program::default() },
@@ -169,7 +169,7 @@ impl Fil {
         while self.held_pages > self.config.buffer_pages {
             let oldest = self.order.pop_front().expect("what is held is in order");
             if self.held.contains_key(&oldest) {
-                self.force(NandPage(oldest));
+                self.force(NandPage(oldest), self.epoch());
             }
         }
         // What was programmed is forgotten now and then.
@@ -178,12 +178,13 @@ impl Fil {
             self.order.retain(|home| held.contains_key(home));
         }
     }
-    /// Programs a home that is held, and all before it in its block, with what there is.
-    pub(super) fn force(&mut self, page: NandPage) {
+    /// Programs a home that is held, and all before it in its block, with what there is. The flush of `epoch` waits for them; later ones
+    /// do in any case, as flushes end in their order.
+    pub(super) fn force(&mut self, page: NandPage, epoch: u64) {
         let g = self.layout.geometry;
         let block = g.block_of(page);
         for index in self.nand.next_page(block)..=g.index_of(page) {
-            self.program_held(g.page(block, index));
+            self.program_held(g.page(block, index), epoch);
         }
         self.program_complete(block);
     }

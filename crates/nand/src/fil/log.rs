@@ -4,7 +4,8 @@
 //! used again. The last free block is kept for moves: when few are left, what still counts in the block where that is least is
 //! moved, one block at a time. What finds no room meanwhile waits.
 //!
-//! Invariants: of a flash page at most one copy in the log counts; a block is erased only when nothing in it counts.
+//! Invariants: of a flash page at most one copy in the log counts; a block is erased only when nothing in it counts, and what was moved
+//! out of it is programmed: a power cut, or a program that fails, finds one of the two.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -49,6 +50,8 @@ struct Moves {
     /// What was read and not yet programmed.
     program: Program,
     count: usize,
+    /// Programs of what was read that have not ended: until then the block they come from is not erased.
+    programs: u32,
 }
 
 /// Where everything in the log is.
@@ -137,6 +140,22 @@ impl Log {
             }
         }
     }
+    /// What was to be moved out of a block cannot be, and counts where it was.
+    fn stays(&mut self, from: usize, program: &Program) {
+        self.blocks[from].stuck = true;
+        let (slots, per_page) = (self.slots(), self.geometry.flash_pages_per_page());
+        let first = self.geometry.page(self.blocks[from].block, 0).0 * per_page;
+        // Else nothing was put anywhere.
+        for page in program.pages.into_iter().filter(|page| *page != NONE && program.log_page != NONE) {
+            let contents = &self.contents[from * slots..][..slots];
+            // The last one, where it was written several times.
+            if let Some(slot) = contents.iter().rposition(|at| *at == page) {
+                self.forget(page);
+                self.places.insert(page, first + slot as u32);
+                self.blocks[from].live += 1;
+            }
+        }
+    }
     /// Flash pages of a block.
     fn slots(&self) -> usize {
         (self.geometry.pages_per_block() * self.geometry.flash_pages_per_page()) as usize
@@ -151,6 +170,10 @@ impl Log {
             assert_eq!(block.live, live, "what counts in {:?} of the log", block.block);
         }
         assert!(self.stalled.is_empty() || self.moves.from.is_some(), "what waits for room will get it");
+        assert!(
+            self.moves.programs == 0 || self.moves.from.is_some(),
+            "what is moved is where it was until it is programmed"
+        );
     }
     fn is_active(&self, at: usize) -> bool {
         self.active[at / self.per_plane] == at % self.per_plane
@@ -267,7 +290,14 @@ impl Fil {
                 }
             }
         }
+        if program.moves && program.log_page != NONE {
+            // What was written again since is newer where it is.
+            let log = &self.log;
+            let newer = |page: u32| log.find(page).is_none_or(|(at, _)| at.0 != program.log_page);
+            program.pages.iter_mut().filter(|page| **page != NONE && newer(**page)).for_each(|page| *page = NONE);
+        }
         if program.pages == [NONE; PER_PAGE_MAX] {
+            self.log.moves.programs -= u32::from(program.moves);
             return;
         }
         let room = if program.tries < TRIES { self.log.room(&self.nand, program.moves) } else { None };
@@ -289,6 +319,7 @@ impl Fil {
         self.counters.logged += program.pages.into_iter().filter(|page| *page != NONE).count() as u64;
         let (exceptions, extent_pages) = (&mut self.exceptions, self.layout.extent_pages);
         self.log.put(page, &program.pages, |flash_page| exceptions[(flash_page / extent_pages) as usize] += 1);
+        program.log_page = page.0;
         self.program(page, program, program.moves);
         let g = self.layout.geometry;
         if g.index_of(page) + 1 == g.pages_per_block() && self.log.moves.from.is_none() {
@@ -300,8 +331,12 @@ impl Fil {
     }
     /// A page of the log was programmed. What was programmed at home while it waited does not count here.
     pub(super) fn log_programmed(&mut self, program: &Program) {
+        if program.moves {
+            self.log.moves.programs -= 1;
+            return;
+        }
         for (slot, page) in program.pages.into_iter().enumerate().filter(|(_, page)| *page != NONE) {
-            if program.homeless & (1 << slot) != 0 || program.moves {
+            if program.homeless & (1 << slot) != 0 {
                 continue;
             }
             let home = self.layout.home(page);
@@ -314,23 +349,42 @@ impl Fil {
     fn log_is_full(&mut self, program: &Program) {
         if let (true, Some(from)) = (program.moves, self.log.moves.from) {
             // It stays as it is, rather than being tried for ever.
-            self.log.blocks[from].stuck = true;
+            self.log.stays(from, program);
+            self.log.moves.programs -= 1;
             return;
         }
+        let mut homes = [NONE; PER_PAGE_MAX];
         for (slot, (page, request)) in program.pages.into_iter().zip(program.requests).enumerate() {
             if page == NONE {
                 continue;
             }
-            let home = self.layout.home(page);
+            let (home, homeless) = (self.layout.home(page), program.homeless & (1 << slot) != 0);
             match self.held.get_mut(&home.page.0) {
-                Some(held) if program.homeless & (1 << slot) == 0 => {
+                Some(held) if !homeless => {
                     held.requests[home.slot as usize] = request;
-                    self.force(home.page);
+                    homes[slot] = home.page.0;
                 }
                 _ if request != NONE => self.finish(request, FlashStatus::WriteFailed, false),
-                _ => {}
+                _ if homeless => self.lose(program.epoch),
+                _ => self.wait_for_home(page, program.epoch),
             }
         }
+        // Once all who wait for them are known: several may have the same home.
+        for home in homes.into_iter().filter(|home| *home != NONE) {
+            if self.held.contains_key(&home) {
+                self.force(NandPage(home), program.epoch);
+            }
+        }
+    }
+    /// What waited for room was programmed at home since, or is being: a flush that waits for the former waits for the latter.
+    fn wait_for_home(&mut self, page: u32, epoch: u64) {
+        let generation = self.generations[self.extent_of(page)];
+        let home =
+            |p: &&mut Program| p.home && p.epoch > epoch && p.pages.contains(&page) && p.generations[0] == generation;
+        let Some(program) = self.programs.all_mut().find(home) else { return };
+        let later = std::mem::replace(&mut program.epoch, epoch);
+        self.epoch_mut(later).outstanding -= 1;
+        self.epoch_mut(epoch).outstanding += 1;
     }
     /// A page of NAND of the log failed: what was to lie there is tried elsewhere.
     pub(super) fn log_failed(&mut self, program: &Program) {
@@ -395,10 +449,16 @@ impl Fil {
                 }
             }
             if program.pages.iter().any(|page| *page != NONE) {
+                self.log.moves.programs += 1;
                 self.log_program(program);
             }
         }
-        if last {
+        self.settle_moves();
+    }
+    /// Ends the moves once all was read, and what was read is programmed.
+    pub(super) fn settle_moves(&mut self) {
+        let moves = &self.log.moves;
+        if moves.from.is_some() && moves.reads == 0 && moves.count == 0 && moves.programs == 0 {
             self.end_moves();
         }
     }
@@ -427,6 +487,147 @@ impl Fil {
                 self.counters.replaced_blocks += 1;
                 self.log.blocks[at] = LogBlock { block: spare, live: 0, stuck: false };
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fil::{FilConfig, FlashDone, FlashOp, FlashRequest};
+    use crate::geometry::Parts;
+    use crate::profile::Profile;
+
+    /// Four planes with few and short blocks, whose writes end in the buffer.
+    fn tiny(endurance: u32) -> Fil {
+        let mut profile = Profile::built_in("mlc").unwrap();
+        profile.geometry = Geometry::new(Parts {
+            channels: 2,
+            packages_per_channel: 1,
+            dies_per_package: 1,
+            planes_per_die: 2,
+            blocks_per_plane: 12,
+            pages_per_block: 4,
+            page_bytes: 16_384,
+        })
+        .unwrap();
+        profile.wear.factory_bad = 0.0;
+        (profile.wear.endurance, profile.wear.failure) = (endurance, endurance);
+        (profile.ecc.bit_errors_fresh, profile.ecc.bit_errors_worn) = (0.0, 0.0);
+        let config = FilConfig {
+            cached_writes: true,
+            hold_ns: 1_000_000_000,
+            buffer_pages: 16,
+            extent_pages: 64,
+            ..FilConfig::default()
+        };
+        Fil::new(profile, config).unwrap()
+    }
+    fn ask(fil: &mut Fil, op: FlashOp, flash_page: u32) {
+        let now = fil.now_ns();
+        fil.submit(now, FlashRequest { tag: op as u64, op, flash_page, reclaim: false }).unwrap();
+    }
+    /// The end of the next flush; all between is checked.
+    fn flushed(fil: &mut Fil) -> FlashDone {
+        let mut done = Vec::new();
+        loop {
+            fil.check();
+            let next = fil.next_event_ns().expect("the flush ends");
+            fil.advance(next, &mut done);
+            if let Some(flush) = done.iter().find(|done| done.tag == FlashOp::Flush as u64) {
+                return *flush;
+            }
+        }
+    }
+
+    #[test]
+    fn a_flush_fails_when_what_was_taken_has_no_place() {
+        let mut fil = tiny(10);
+        let mut failed = 0;
+        for round in 0..1500 {
+            let nand = *fil.nand().counters();
+            ask(&mut fil, FlashOp::Write, round % 8);
+            ask(&mut fil, FlashOp::Flush, 0);
+            let well = |fil: &Fil| fil.nand().counters().programs - fil.nand().counters().program_failures;
+            match flushed(&mut fil).status {
+                FlashStatus::Ok => assert!(
+                    well(&fil) > nand.programs - nand.program_failures,
+                    "round {round}: a flush ended well, and nothing was programmed"
+                ),
+                FlashStatus::WriteFailed => failed += 1,
+                other => panic!("{other:?}"),
+            }
+        }
+        // Nothing was written in between: there is nothing more to tell.
+        assert!(failed > 100 && failed < 1500, "{failed} of 1500 rounds failed, with a log that wears out");
+        assert_eq!(fil.counters().write_failures, failed);
+        ask(&mut fil, FlashOp::Flush, 0);
+        assert_eq!(flushed(&mut fil).status, FlashStatus::Ok);
+    }
+
+    #[test]
+    fn what_is_moved_stays_until_it_is_programmed() {
+        for endurance in [1_000_000, 100] {
+            let mut fil = tiny(endurance);
+            let (mut seen, mut failing) = (0, 0);
+            let mut random = crate::random::Random::of(5, 0);
+            let mut done = Vec::new();
+            for round in 0..1000_u64 {
+                // What stays beside what is written again and again, so that there is something to move.
+                let page = if round < 48 { round } else { random.next() % 24 } as u32;
+                ask(&mut fil, FlashOp::Write, page);
+                ask(&mut fil, FlashOp::Flush, 0);
+                while let Some(next) = fil.next_event_ns() {
+                    let moving = fil.log.moves.from.map(|at| fil.log.blocks[at].block);
+                    let failures = fil.nand().counters().program_failures;
+                    fil.advance(next, &mut done);
+                    fil.check();
+                    let moves = fil.programs.all_mut().filter(|p| p.moves && p.log_page != NONE).count() as u32;
+                    assert_eq!(fil.log.moves.programs, moves, "all moves under way are counted");
+                    if let (true, Some(from)) = (moves > 0, moving) {
+                        seen += 1;
+                        failing += u32::from(fil.nand().counters().program_failures > failures);
+                        assert!(fil.nand().next_page(from) > 0, "{from:?} was erased while it is moved");
+                    }
+                }
+                // What was written is somewhere, or was told of.
+                if fil.counters().write_failures == 0 {
+                    let written = if round < 48 { round + 1 } else { 48 } as u32;
+                    (0..written).for_each(|page| assert!(fil.log.find(page).is_some(), "{page} is gone"));
+                }
+                done.clear();
+            }
+            assert!(seen > 100, "{seen} programs of moves");
+            println!("{seen} programs of moves, {failing} failures beside them");
+        }
+    }
+
+    #[test]
+    fn a_flush_waits_for_what_found_no_room_and_goes_home() {
+        for at_home in [false, true] {
+            let mut fil = tiny(1000);
+            let first = fil.extent_pages();
+            ask(&mut fil, FlashOp::Write, first + 1);
+            // As when it had waited for room: it was given to the log in this epoch, and there is none.
+            let epoch = fil.epoch();
+            let home = fil.layout.home(first + 1);
+            fil.held.get_mut(&home.page.0).unwrap().logged |= 1 << home.slot;
+            let mut program = Program { epoch, tries: TRIES, ..Program::default() };
+            (program.pages[0], program.generations[0]) = (first + 1, fil.generations[home.extent as usize]);
+            fil.epoch_mut(epoch).outstanding += 1;
+            fil.log.stalled.push_back(program);
+            ask(&mut fil, FlashOp::Flush, 0);
+            if at_home {
+                // What was missing of its home came meanwhile, behind the flush.
+                [0, 2, 3].into_iter().for_each(|slot| ask(&mut fil, FlashOp::Write, first + slot));
+            }
+            let begin = fil.now_ns();
+            fil.end_moves();
+            let end = flushed(&mut fil);
+            assert_eq!(end.status, FlashStatus::Ok);
+            let program_ns = fil.nand().profile().timing.program_ns;
+            assert!(end.done_ns >= begin + program_ns, "the flush ended {} ns on", end.done_ns - begin);
+            assert_eq!(fil.nand().counters().programs, 1);
         }
     }
 }
