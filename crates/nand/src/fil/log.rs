@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, purpose};
+use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, StateError, purpose};
 use crate::geometry::{Block, Geometry, NandPage};
 use crate::nand::{Nand, NandOp};
 use crate::slots::NONE;
@@ -151,6 +151,28 @@ impl Log {
             assert_eq!(block.live, live, "what counts in {:?} of the log", block.block);
         }
         assert!(self.stalled.is_empty() || self.moves.from.is_some(), "what waits for room will get it");
+    }
+    /// Whether a block is one of the log's.
+    pub fn has(&self, block: Block) -> bool {
+        let plane = self.geometry.plane_of(block).0 as usize * self.per_plane;
+        self.blocks[plane..plane + self.per_plane].iter().any(|b| b.block == block)
+    }
+    /// How far it has come, as words.
+    pub fn save(&self, words: &mut Vec<u32>) {
+        words.extend(self.active.iter().map(|at| *at as u32));
+        words.push(self.cursor);
+    }
+    /// The inverse, of a log in which nothing is.
+    pub fn restore(&mut self, mut next: impl FnMut() -> Result<u32, StateError>) -> Result<(), StateError> {
+        for active in &mut self.active {
+            *active = next()? as usize;
+            if *active >= self.per_plane {
+                return Err(StateError::Nonsense("the block of the log that is filled"));
+            }
+        }
+        self.cursor = next()?;
+        let there = self.cursor < self.geometry.planes();
+        if there { Ok(()) } else { Err(StateError::Nonsense("the plane of the log that is next")) }
     }
     fn is_active(&self, at: usize) -> bool {
         self.active[at / self.per_plane] == at % self.per_plane
