@@ -240,6 +240,43 @@ fn what_was_flushed_survives_a_device_over_nand() {
     flushed_survives(Some("slc"));
 }
 
+/// What is kept beside the data: it is used, and refused by name where it is another device's, newer, or damaged.
+fn wear_survives(directory: &Path, words: &[&str]) {
+    let file = directory.join("data.img.nand");
+    let state = std::fs::read(&file).unwrap();
+    let with = |at: usize, byte: u8| {
+        let mut changed = state.clone();
+        changed[at] = byte;
+        changed
+    };
+    let last = state.len() - 1;
+    let cases = [
+        (with(8, 9), "it is of version 9"),
+        (with(last, state[last] ^ 1), "it is damaged"),
+        (state[..100].to_vec(), "it is damaged"),
+        (b"something else".to_vec(), "no state of a NAND device"),
+    ];
+    for (bytes, part) in cases {
+        std::fs::write(&file, bytes).unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+            .args(["device", "serve", "--socket", "dev.sock"])
+            .args(words)
+            .current_dir(directory)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains("data.img.nand") && told.contains(part), "{told}");
+    }
+    // As it was: the device goes on, and has worn no less at the end.
+    std::fs::write(&file, &state).unwrap();
+    let mut served = Served::start(directory, words);
+    served.signal(rustix::process::Signal::INT);
+    assert!(served.child.wait().unwrap().success());
+    assert_eq!(std::fs::read(&file).unwrap().len(), state.len());
+    std::fs::remove_file(&file).unwrap();
+}
+
 fn flushed_survives(nand: Option<&str>) {
     let directory = tempfile::tempdir().unwrap();
     let nbd = directory.path().join("nbd.sock");
@@ -274,6 +311,9 @@ fn flushed_survives(nand: Option<&str>) {
         assert!(served.child.wait().unwrap().success());
         assert!(rest.contains("flushes 1;") && rest.contains("NBD: clients 1"), "{rest}");
         assert_eq!(rest.contains("NAND: "), nand.is_some(), "{rest}");
+        if nand.is_some() {
+            wear_survives(directory.path(), &words);
+        }
     }
     // The store has an order of its own.
     if nand.is_none() {

@@ -199,7 +199,8 @@ fn a_device_on_the_store_is_killed_and_its_host_goes_on_without_an_error() {
     let killed = killer(process, seed, stop.clone());
     let mut random = Random(seed ^ 1);
     let mut written: BTreeMap<u32, u64> = BTreeMap::new();
-    while !stop.load(Ordering::Relaxed) {
+    // Its own flushes come after so many writes, however few the kills are.
+    while !stop.load(Ordering::Relaxed) || flash.host_counters().own_flushes == 0 {
         let which = random.below(2) as usize;
         let first = random.below(500) as u32;
         for i in 0..4 {
@@ -361,16 +362,24 @@ fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
     // The first commands may meet a process that is still busy with its start.
     while queue.one(Op::Write, 7, 0) == Err(FlashError::TimedOut) {}
     let mut queue = Driver::new(&flash, &frames, 2);
+    let mut commands = flash.commands(2, 2).unwrap();
     let id = rustix::process::Pid::from_child(&process.child);
     rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
     // Its threads run on until each has been told.
     while !rustix::process::waitpid(Some(id), rustix::process::WaitOptions::UNTRACED).unwrap().unwrap().1.stopped() {}
     let begun = Instant::now();
     assert_eq!(queue.one(Op::Read, 7, 1), Err(FlashError::TimedOut));
+    assert_eq!(queue.one(Op::Write, 8, 0), Err(FlashError::TimedOut));
+    assert_eq!(commands.read(7, &mut [0; 4096]), Err(FlashError::TimedOut));
     // The driver's clock is the processor's counter, whose rate was measured once.
     assert!(begun.elapsed() >= Duration::from_millis(25));
     assert!(flash.host_counters().timed_out > 0);
     rustix::process::kill_process(id, rustix::process::Signal::CONT).unwrap();
     while queue.one(Op::Read, 7, 1) == Err(FlashError::TimedOut) {}
     assert_eq!(stamp_of(&frames, 1), Some(5));
+    // The queue pairs are those of before: nothing was opened anew, and what came late was not taken for what was asked for since.
+    let mut bytes = [0; 4096];
+    while commands.read(7, &mut bytes) == Err(FlashError::TimedOut) {}
+    frames.write(4096, &bytes);
+    assert_eq!((stamp_of(&frames, 1), flash.host_counters().relinked), (Some(5), 0));
 }

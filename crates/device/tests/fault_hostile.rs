@@ -2,7 +2,8 @@
 //! code, touches nothing outside the queue pair's data buffer, and goes on serving others; the driver ends every request once, and
 //! believes no completion of what is not in flight.
 //! Method: seeded streams of entries, sound, senseless and damaged, against a model of what each must be answered; a thread that
-//! scribbles over everything while the firmware turns; a device played by the test that completes what it likes. Seeds are printed.
+//! scribbles over everything while the firmware turns; a device played by the test that completes what it likes. Each for some seconds, with
+//! ever new seeds, which are printed.
 
 #[path = "../../flash/tests/common/mod.rs"]
 mod common;
@@ -19,6 +20,19 @@ use fulgurite_device::*;
 use fulgurite_flash::*;
 use fulgurite_sys::Notifier;
 use hand::*;
+
+/// Runs it with one seed after the other until its budget is used up: `FULGURITE_FUZZ_SECONDS`, 2 each in CI, more in `make soak`. The first
+/// seed is that of the run; what fails with a later one fails with that one as `FULGURITE_SEED`.
+fn fuzz(once: impl Fn(u64)) {
+    let seconds = std::env::var("FULGURITE_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
+    let (begun, mut seed, mut rounds) = (std::time::Instant::now(), seed(), 0);
+    while rounds == 0 || begun.elapsed() < Duration::from_secs(seconds) {
+        println!("seed {seed}");
+        once(seed);
+        (seed, rounds) = (Random(seed).next(), rounds + 1);
+    }
+    println!("{rounds} rounds");
+}
 
 const SECTORS_OF_HOSTILE: u64 = 16;
 
@@ -68,8 +82,9 @@ fn is_guarded(bench: &Bench) -> bool {
 
 #[test]
 fn every_entry_is_answered_by_its_code() {
-    let seed = seed();
-    println!("seed {seed}");
+    fuzz(entries);
+}
+fn entries(seed: u64) {
     let mut random = Random(seed);
     let flash = memory();
     let plan = FaultPlan { seed, reorder: true, ..FaultPlan::default() };
@@ -161,8 +176,9 @@ fn who_overruns_a_queue_hurts_only_itself() {
 
 #[test]
 fn scribbling_while_the_firmware_works() {
-    let seed = seed();
-    println!("seed {seed}");
+    fuzz(scribble);
+}
+fn scribble(seed: u64) {
     let flash = memory();
     let mut bench = Bench::new(flash.clone(), FirmwareConfig::default());
     guard(&bench);
@@ -298,8 +314,9 @@ fn answer(region: &Region, submissions: &mut Consumer<4>, completions: &mut Prod
 
 #[test]
 fn completions_of_what_is_not_in_flight_are_not_believed() {
-    let seed = seed();
-    println!("seed {seed}");
+    fuzz(completions);
+}
+fn completions(seed: u64) {
     let mut random = Random(seed);
     let device = played();
     let flash = DeviceFlash::over(device.clone(), HostConfig { copies: true, ..HostConfig::default() });

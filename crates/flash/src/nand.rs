@@ -161,12 +161,36 @@ impl NandFlash {
     /// # Errors
     /// As [`NandFlash::new`].
     pub fn reopened(inner: Arc<dyn Flash>, profile: Profile, config: FilConfig) -> Result<NandFlash, OpenError> {
+        NandFlash::reopened_with(inner, profile, config, None)
+    }
+    /// The same, going on from a [`NandFlash::state`]: wear, failed blocks, what is in their place, and how far the log had come are as
+    /// they were when that was asked for. What is written and erased since is not known.
+    ///
+    /// # Errors
+    /// As [`NandFlash::new`], and [`OpenError::System`] for a state that is not of this device, in words.
+    pub fn reopened_with(
+        inner: Arc<dyn Flash>,
+        profile: Profile,
+        config: FilConfig,
+        state: Option<&[u8]>,
+    ) -> Result<NandFlash, OpenError> {
         let flash = NandFlash::new(inner, profile, config)?;
         {
             let fil = &mut lock(&flash.shared.model).fil;
+            if let Some(state) = state {
+                fil.restore(state).map_err(|error| OpenError::System {
+                    what: "go on from the state of the NAND",
+                    source: std::io::Error::other(error),
+                })?;
+            }
             (0..fil.extents()).try_for_each(|extent| fil.assume_written(extent, fil.extent_pages()))?;
         }
         Ok(flash)
+    }
+    /// What of the NAND outlives this process, as bytes, for [`NandFlash::reopened_with`].
+    #[must_use]
+    pub fn state(&self) -> Vec<u8> {
+        lock(&self.shared.model).fil.state()
     }
     /// Flash pages of an extent, which a store over it must have as well.
     #[must_use]

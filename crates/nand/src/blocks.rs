@@ -118,6 +118,17 @@ impl Blocks {
     pub fn assume(&mut self, block: Block, pages: u32) {
         self.states[block.0 as usize].next = pages;
     }
+    /// It was erased so often before this model was made, and has failed or not.
+    pub fn assume_worn(&mut self, block: Block, erases: u32, failed: bool) {
+        let ecc = self.ecc;
+        let state = &mut self.states[block.0 as usize];
+        state.erases = erases;
+        // Beyond its limit it is worn, and not more.
+        state.wrong_bits = wrong_bits(&ecc, erases.min(state.limit), state.limit);
+        if failed && state.health == Health::Good {
+            state.health = Health::GrownBad;
+        }
+    }
     /// It is erased. Returns whether that succeeded.
     pub fn erase(&mut self, block: Block) -> bool {
         let (ecc, rated) = (self.ecc, self.rated);

@@ -29,6 +29,7 @@
 mod home;
 mod layout;
 mod log;
+mod state;
 
 use std::collections::{HashMap, VecDeque};
 
@@ -42,6 +43,7 @@ use crate::slots::{NONE, Slots};
 use home::Held;
 use layout::Layout;
 use log::{Log, Pending};
+pub use state::StateError;
 
 /// The most flash pages in a page of NAND.
 const PER_PAGE_MAX: usize = 4;

@@ -28,7 +28,7 @@ mod slots;
 mod units;
 
 pub use counters::{FilCounters, NandCounters};
-pub use fil::{Fil, FilConfig, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus};
+pub use fil::{Fil, FilConfig, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, StateError};
 pub use geometry::{Address, Block, Geometry, GeometryError, NandPage, Parts, Plane};
 pub use nand::{Command, Done, Nand, NandOp, Resource, Span, Status, SubmitError, Violation};
 pub use profile::{Cell, Ecc, Energy, Profile, ProfileError, Queues, Timing, Wear};

@@ -244,6 +244,10 @@ impl Nand {
         assert!(pages <= self.profile.geometry.pages_per_block(), "a block has no more pages");
         self.blocks.assume(block, pages);
     }
+    /// A block was erased so often before this model was made, and has failed or not.
+    pub(crate) fn assume_worn(&mut self, block: Block, erases: u32, failed: bool) {
+        self.blocks.assume_worn(block, erases, failed);
+    }
     /// From now on notes what is busy when, or no longer.
     pub fn record_spans(&mut self, record: bool) {
         self.spans = record.then(Vec::new);

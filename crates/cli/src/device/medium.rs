@@ -16,6 +16,7 @@ use fulgurite_nand::{Fil, FilConfig, Profile};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::affinity;
 
+use super::wear;
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child;
@@ -178,6 +179,10 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
+    /// The file that the data are in, where they are over NAND, whose wear is kept beside it.
+    pub fn worn(&self) -> Option<&Path> {
+        self.data.as_ref().filter(|_| self.nand.is_some()).map(|(path, _)| path.as_path())
+    }
     /// Whether a write that completed survives this process. A store's state is that of the last flush, on whatever medium.
     pub fn keeps_writes(&self) -> bool {
         self.data.is_some() && self.nand.is_none()
@@ -196,8 +201,21 @@ impl Plan {
         let geometry = geometry(self.bytes, &fil)?;
         let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64, interrupt)?;
         let old = matches!(&self.data, Some((_, FileMode::Existing { .. })));
-        let nand =
-            if old { NandFlash::reopened(cells, profile, config)? } else { NandFlash::new(cells, profile, config)? };
+        let nand = if old {
+            let state = self.data.as_ref().map_or(Ok(None), |(path, _)| wear::read(path))?;
+            if let Some(state) = &state
+                && let Err(error) = Fil::new(profile, config)?.restore(state)
+            {
+                let path = self.data.as_ref().map(|(path, _)| wear::path_of(path)).unwrap_or_default();
+                bad_input!(
+                    "the NAND's state in {} cannot be used: {error}; or remove that file, and its wear begins anew",
+                    path.display()
+                );
+            }
+            NandFlash::reopened_with(cells, profile, config, state.as_deref())?
+        } else {
+            NandFlash::new(cells, profile, config)?
+        };
         let nand = Arc::new(nand);
         let below: Arc<dyn Flash> = nand.clone();
         if !old {

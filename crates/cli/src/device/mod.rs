@@ -8,6 +8,7 @@ pub mod args;
 mod bench;
 mod medium;
 mod serve;
+mod wear;
 
 use anyhow::Result;
 

@@ -5,7 +5,7 @@
 //! until it is interrupted; then the sockets go first, and the medium last, flushed.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
 use fulgurite_device::{
@@ -18,6 +18,7 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 
 use super::args::ServeArgs;
 use super::medium::{self, Plan};
+use super::wear;
 use crate::bad_input::BadInput;
 use crate::child::nand::NandCounts;
 use crate::interrupt::Interrupt;
@@ -69,13 +70,22 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         lines.push_str(&format!("NBD: {}\n", nbd.uri()));
     }
     pages::write_stdout(lines.as_bytes())?;
+    let worn = plan.worn().zip(nand.as_deref());
+    let keep = || worn.map_or(Ok(()), |(data, nand)| wear::write(data, &nand.state()));
+    keep()?;
+    let mut kept = Instant::now();
     while !interrupt.asked() {
         std::thread::sleep(LOOK);
+        if kept.elapsed() >= wear::EVERY {
+            keep()?;
+            kept = Instant::now();
+        }
         ensure!(!device.has_ended(), "the firmware has ended");
     }
     // What comes to an end first is what others reach it by.
     drop(server);
-    end(&device, nbd, &*medium, nand.as_deref())
+    end(&device, nbd, &*medium, nand.as_deref())?;
+    keep()
 }
 
 /// Whether a server could listen there; in words, if not.

@@ -13,7 +13,7 @@
 //! the other lie on different planes. Of each plane some blocks are kept for the log, and some to replace bad ones.
 
 use crate::divisor::Divisor;
-use crate::fil::{FilConfig, FilError};
+use crate::fil::{FilConfig, FilError, StateError};
 use crate::geometry::{Block, Geometry, NandPage, Plane};
 use crate::nand::Nand;
 
@@ -141,6 +141,36 @@ impl Layout {
         let Some(spare) = self.take_spare(plane) else { return false };
         self.blocks[at] = spare.0;
         true
+    }
+    /// Which block is where, as words.
+    pub fn save(&self, words: &mut Vec<u32>) {
+        words.extend(&self.blocks);
+        for spare in &self.spare {
+            words.push(spare.len() as u32);
+            words.extend(spare.iter().map(|block| block.0));
+        }
+    }
+    /// The inverse; `take` judges a block of a plane.
+    pub fn restore(
+        &mut self,
+        mut next: impl FnMut() -> Result<u32, StateError>,
+        mut take: impl FnMut(u32, u32) -> Result<Block, StateError>,
+    ) -> Result<(), StateError> {
+        for (at, block) in self.blocks.iter_mut().enumerate() {
+            *block = take(next()?, at as u32 / self.data_blocks)?.0;
+        }
+        for (plane, spare) in self.spare.iter_mut().enumerate() {
+            // They only become fewer.
+            let count = next()? as usize;
+            if count > spare.len() {
+                return Err(StateError::Nonsense("the blocks to spare"));
+            }
+            spare.truncate(count);
+            for block in spare {
+                *block = take(next()?, plane as u32)?;
+            }
+        }
+        Ok(())
     }
     /// Spare blocks that are left.
     pub fn spares(&self) -> usize {

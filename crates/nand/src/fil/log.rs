@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, purpose};
+use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, StateError, purpose};
 use crate::geometry::{Block, Geometry, NandPage};
 use crate::nand::{Nand, NandOp};
 use crate::slots::NONE;
@@ -174,6 +174,28 @@ impl Log {
             self.moves.programs == 0 || self.moves.from.is_some(),
             "what is moved is where it was until it is programmed"
         );
+    }
+    /// Whether a block is one of the log's.
+    pub fn has(&self, block: Block) -> bool {
+        let plane = self.geometry.plane_of(block).0 as usize * self.per_plane;
+        self.blocks[plane..plane + self.per_plane].iter().any(|b| b.block == block)
+    }
+    /// How far it has come, as words.
+    pub fn save(&self, words: &mut Vec<u32>) {
+        words.extend(self.active.iter().map(|at| *at as u32));
+        words.push(self.cursor);
+    }
+    /// The inverse, of a log in which nothing is.
+    pub fn restore(&mut self, mut next: impl FnMut() -> Result<u32, StateError>) -> Result<(), StateError> {
+        for active in &mut self.active {
+            *active = next()? as usize;
+            if *active >= self.per_plane {
+                return Err(StateError::Nonsense("the block of the log that is filled"));
+            }
+        }
+        self.cursor = next()?;
+        let there = self.cursor < self.geometry.planes();
+        if there { Ok(()) } else { Err(StateError::Nonsense("the plane of the log that is next")) }
     }
     fn is_active(&self, at: usize) -> bool {
         self.active[at / self.per_plane] == at % self.per_plane
