@@ -5,7 +5,7 @@
 //! to add is to append, and the next event is the earliest of a few heads, which is known until it is taken. What does not come after
 //! the last of its kind goes to a heap.
 //!
-//! Invariants: each queue ascends; `next` is the smallest of all heads and the heap's top.
+//! Invariants: each queue ascends, and `heads` has the first of each; `next` is the smallest of all heads and the heap's top.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -59,6 +59,8 @@ impl Event {
 #[derive(Debug)]
 pub(crate) struct Events {
     queues: [VecDeque<Event>; Happens::ALL.len()],
+    /// The first of each queue, side by side.
+    heads: [Event; Happens::ALL.len()],
     heap: BinaryHeap<Reverse<Event>>,
     made: u64,
     /// The earliest.
@@ -71,6 +73,7 @@ impl Events {
         let capacity = capacity.min(512);
         Events {
             queues: std::array::from_fn(|_| VecDeque::with_capacity(capacity)),
+            heads: [Event::NEVER; Happens::ALL.len()],
             heap: BinaryHeap::with_capacity(capacity),
             made: 0,
             next: Event::NEVER,
@@ -90,8 +93,9 @@ impl Events {
         self.made = (self.made + 1) % (1 << MADE_BITS);
         let low = self.made << (TO_BITS + WHAT_BITS) | (what as u64) << TO_BITS | u64::from(to);
         let event = Event(u128::from(time) << 64 | u128::from(low));
-        let queue = &mut self.queues[what as usize];
+        let (queue, head) = (&mut self.queues[what as usize], &mut self.heads[what as usize]);
         if queue.back().is_none_or(|last| *last < event) {
+            *head = event.min(*head);
             queue.push_back(event);
         } else {
             self.heap.push(Reverse(event));
@@ -107,15 +111,15 @@ impl Events {
         if event == Event::NEVER || event.time() > limit {
             return None;
         }
-        let queue = &mut self.queues[event.what() as usize];
-        if queue.front() == Some(&event) {
+        let (queue, head) = (&mut self.queues[event.what() as usize], &mut self.heads[event.what() as usize]);
+        if *head == event {
             queue.pop_front();
+            *head = queue.front().copied().unwrap_or(Event::NEVER);
         } else {
             self.heap.pop();
         }
-        let heads = self.queues.iter().filter_map(VecDeque::front).copied();
         let top = self.heap.peek().map_or(Event::NEVER, |top| top.0);
-        self.next = heads.fold(top, Event::min);
+        self.next = self.heads.into_iter().fold(top, Event::min);
         Some((event.time(), event.what(), event.to()))
     }
 }

@@ -490,8 +490,11 @@ impl Fil {
         if !self.done.is_empty() {
             return Some(self.now);
         }
-        let due = self.pending.front().map(|pending| pending.due);
-        [due, self.nand.next_event_ns()].into_iter().flatten().min()
+        match (self.pending.front(), self.nand.next_event_ns()) {
+            (Some(pending), Some(next)) => Some(next.min(pending.due)),
+            (Some(pending), None) => Some(pending.due),
+            (None, next) => next,
+        }
     }
     /// Checks that what it keeps agrees.
     ///
