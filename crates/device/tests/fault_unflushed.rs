@@ -243,3 +243,41 @@ fn a_host_that_keeps_few_copies_flushes_by_itself() {
         }
     }
 }
+
+/// A write that a device completed, and that its host has not looked at when the device dies and another pair meets the next one: it is
+/// sent once more, and not acknowledged on the word of the dead.
+#[test]
+fn what_nobody_had_looked_at_is_not_acknowledged_after_the_death() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let link = buffered();
+    let serve = || Server::start(link.current(), &path, ServerConfig::default()).unwrap();
+    let server = serve();
+    // No copies: what is lost and was acknowledged would be told.
+    let socket = Arc::new(SocketLink::connect(&path, false).unwrap());
+    let flash = DeviceFlash::over(socket, patient(true, 0));
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    write(&mut queue, &frames, 7, 70);
+    queue.one(Op::Flush, 0, 0).unwrap();
+    let before = link.current().counters().writes;
+    fill(&frames, 2, 71);
+    let tag = queue.submit(Op::Write, 7, 2);
+    queue.queue.flush().unwrap();
+    let begun = std::time::Instant::now();
+    while link.current().counters().writes == before {
+        assert!(begun.elapsed() < Duration::from_secs(20), "the device does not write");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // It is in the ring a moment after it is counted.
+    std::thread::sleep(Duration::from_millis(20));
+    link.dies();
+    drop(server);
+    link.returns();
+    let _server = serve();
+    let _commands = flash.commands(2, 4).unwrap();
+    assert_eq!(queue.finish_all()[&tag], Ok(()));
+    queue.one(Op::Flush, 0, 0).unwrap();
+    assert_eq!(read(&mut queue, &frames, 7), Some(71));
+    assert_eq!(flash.host_counters().replayed, 1);
+}

@@ -29,6 +29,8 @@ const LOOK: u32 = 128;
 const CHECK_NS: u64 = 1_000_000;
 /// How long after a failed try to attach again the next one comes.
 const TRY_AGAIN_NS: u64 = 1_000_000;
+/// How long a device may take at least to let go of a queue pair that has broken the protocol, before its requests are given up.
+const LET_GO_NS: u64 = 10_000_000_000;
 /// Queue pairs opened one after the other without any command completing on them, before the device is given up.
 const FRUITLESS_MAX: u32 = 8;
 /// The longest sleep: a bell that was scribbled over costs no more than this.
@@ -410,11 +412,15 @@ impl DeviceQueue {
     }
     /// Opens another queue pair, and sends once more what was in flight.
     fn relink(&mut self, since: u64, now: u64) {
+        let patience = u64::try_from(self.opening.config.reattach.as_nanos()).unwrap_or(u64::MAX);
         if !self.pair.linked.hold.has_let_go() {
+            // What it still has in its hands could else be done after what follows. Frames that it may write to are waited for without end.
+            if self.pair.buffer.is_some() && now.saturating_sub(since) >= patience.max(LET_GO_NS) {
+                return self.fail_all(FlashError::Closed);
+            }
             self.broken = Some((since, now + TRY_AGAIN_NS / 20));
             return;
         }
-        let patience = u64::try_from(self.opening.config.reattach.as_nanos()).unwrap_or(u64::MAX);
         let opened = if self.fruitless < FRUITLESS_MAX {
             self.opening.link(&self.frames, self.slots.len(), &self.wake)
         } else {
@@ -607,7 +613,8 @@ impl Queue for DeviceQueue {
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.polls = self.polls.wrapping_add(1);
-        if !self.pair.completions.ready() && self.ended.is_empty() {
+        // A pair that is broken says nothing any more, whatever still lies in its ring.
+        if self.broken.is_some() || !self.pair.completions.ready() && self.ended.is_empty() {
             // As most polls.
             if !self.polls.is_multiple_of(LOOK) && self.broken.is_none() {
                 return 0;

@@ -127,6 +127,11 @@ impl SocketLink {
     fn life_of(&self, instance: u64) -> Arc<Life> {
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
         lives.retain(|_, life| life.strong_count() > 0);
+        // A device that answers as another one has died meanwhile, also for the queue that has not heard of it yet: before anybody asks
+        // what was acknowledged by it, nothing more is.
+        for (_, life) in lives.iter().filter(|(of, _)| **of != instance) {
+            life.upgrade().inspect(|life| life.end());
+        }
         // One that has ended was of an earlier run of the device's thread.
         if let Some(life) = lives.get(&instance).and_then(Weak::upgrade).filter(|life| !life.has_ended()) {
             return life;
@@ -157,7 +162,7 @@ impl SocketLink {
             source,
         })?;
         let doorbell: Arc<dyn Wake> = Arc::new(SocketBell(doorbell));
-        let hold = Box::new(SocketHold { socket, life: life.clone(), shares_frames, closed: false });
+        let hold = Box::new(SocketHold { socket, life: life.clone(), closed: false });
         Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes: 0, hold })
     }
 }
@@ -193,7 +198,6 @@ impl Link for SocketLink {
 struct SocketHold {
     socket: OwnedFd,
     life: Arc<Life>,
-    shares_frames: bool,
     closed: bool,
 }
 
@@ -218,9 +222,9 @@ impl Hold for SocketHold {
         let _ = rustix::net::shutdown(&self.socket, Shutdown::Write);
     }
     fn has_let_go(&self) -> bool {
-        // Where the data buffer is the region's, nothing else of this process was ever in its hands. Else it says so by closing its end of
-        // this very connection, or the kernel does when its process has gone; that another one was closed says nothing.
-        !self.shares_frames || self.drain()
+        // It says so by closing its end of this very connection, or the kernel does when its process has gone; that another one was closed
+        // says nothing. Also where nothing but the region was ever in its hands: a write that it has yet to do must not follow its replay.
+        self.drain()
     }
     fn check(&self) {
         if !self.closed && self.drain() {
