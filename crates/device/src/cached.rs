@@ -160,18 +160,10 @@ impl CachedFlash {
     }
 }
 
-impl Flash for CachedFlash {
-    fn subpages(&self) -> u32 {
-        self.inner.subpages()
-    }
-    fn describe(&self) -> String {
-        let bytes = format_bytes(self.shared.buffer.len() as u64);
-        format!("{}, with a volatile write buffer of {bytes}", self.inner.describe())
-    }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        let inner = self.inner.open_queue(frames.clone(), depth, wake)?;
+impl CachedFlash {
+    fn queue(&self, inner: Box<dyn Queue>, frames: Arc<Arena>, depth: usize) -> Box<dyn Queue> {
         let frame_count = u32::try_from(frames.len() / SUBPAGE_BYTES).unwrap_or(u32::MAX);
-        Ok(Box::new(CachedQueue {
+        Box::new(CachedQueue {
             sectors: self.inner.subpages(),
             shared: self.shared.clone(),
             inner,
@@ -182,7 +174,30 @@ impl Flash for CachedFlash {
             ended: Vec::with_capacity(depth),
             flushes: Vec::new(),
             depth,
-        }))
+        })
+    }
+}
+
+impl Flash for CachedFlash {
+    fn subpages(&self) -> u32 {
+        self.inner.subpages()
+    }
+    fn describe(&self) -> String {
+        let bytes = format_bytes(self.shared.buffer.len() as u64);
+        format!("{}, with a volatile write buffer of {bytes}", self.inner.describe())
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        let inner = self.inner.open_queue(frames.clone(), depth, wake)?;
+        Ok(self.queue(inner, frames, depth))
+    }
+    fn open_queue_for_any_thread(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        let inner = self.inner.open_queue_for_any_thread(frames.clone(), depth, wake)?;
+        Ok(self.queue(inner, frames, depth))
     }
     fn dram_bytes(&self) -> usize {
         self.inner.dram_bytes() + self.shared.buffer.len() + self.shared.state().queue.bytes()

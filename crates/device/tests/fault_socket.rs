@@ -101,6 +101,18 @@ fn the_socket_is_its_owners_and_replaces_only_what_is_dead() {
     rustix::net::bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
     drop(socket);
     drop(start(&path).unwrap());
+    // One that was removed is no more the first one's to remove.
+    let first = serve(&path);
+    std::fs::remove_file(&path).unwrap();
+    let second = serve(&path);
+    drop(first);
+    assert!(SocketLink::connect(&path, false).is_ok(), "the second is still there");
+    drop(second);
+    // A directory that somebody keeps locked is an error.
+    let locked = std::fs::File::open(directory.path()).unwrap();
+    rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    assert!(matches!(start(&path), Err(SocketError::Socket { .. })));
+    drop(locked);
     // Nothing else is replaced, and no link is followed.
     let file = directory.path().join("file");
     std::fs::write(&file, "kept").unwrap();

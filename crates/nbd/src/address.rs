@@ -11,7 +11,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -143,9 +143,12 @@ fn stale(path: &Path) -> Result<bool, NbdError> {
     if found.uid() != rustix::process::geteuid().as_raw() {
         return Err(NbdError::Foreign { path: path.into(), uid: found.uid() });
     }
-    match UnixStream::connect(path) {
+    // Where a server is stopped and as many wait for it as can, a connection that may wait does so for ever.
+    let (unix, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+    let probe = rustix::net::socket_with(unix, SocketType::STREAM, flags, None).map_err(|e| failed(e.into()))?;
+    match SocketAddrUnix::new(path).and_then(|address| rustix::net::connect(&probe, &address)) {
         // Nobody listens.
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(true),
+        Err(rustix::io::Errno::CONNREFUSED) => Ok(true),
         _ => Err(NbdError::InUse { address: address() }),
     }
 }

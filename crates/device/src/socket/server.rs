@@ -6,12 +6,12 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_flash::Flash;
 use fulgurite_sys::Arena;
@@ -39,6 +39,8 @@ impl Default for ServerConfig {
 
 /// How long a program may take to say what it wants.
 const QUESTION: Duration = Duration::from_secs(5);
+/// How long another program may keep the directory of the socket locked.
+const LOCK: Duration = Duration::from_secs(2);
 /// How often a connection looks whether its device is still there.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -64,6 +66,8 @@ impl Shared {
 pub struct Server {
     shared: Arc<Shared>,
     path: PathBuf,
+    /// The socket at the path, by device and inode.
+    identity: (u64, u64),
     listener: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -79,8 +83,17 @@ fn lock_directory(path: &Path) -> io::Result<File> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let directory =
         OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::DIRECTORY.bits() as i32).open(parent)?;
-    rustix::fs::flock(&directory, FlockOperation::LockExclusive)?;
-    Ok(directory)
+    // Anybody who may read the directory can lock it, and keep it locked: that is an error, and not a wait without end.
+    let begun = Instant::now();
+    loop {
+        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LOCK => std::thread::sleep(LOCK / 100),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "another program keeps it locked"));
+            }
+            locked => return locked.map(|()| directory).map_err(io::Error::from),
+        }
+    }
 }
 
 /// Listens at a path, with the rights of its owner alone. What is left of a device that has died there is removed.
@@ -95,7 +108,10 @@ fn listen(path: &Path) -> Result<OwnedFd, SocketError> {
     let socket = new().map_err(|e| error("make a socket for", e.into()))?;
     let bound = match rustix::net::bind(&socket, &address) {
         Err(rustix::io::Errno::ADDRINUSE) => {
-            let probe = new().map_err(|e| error("make a socket for", e.into()))?;
+            // Where a server is stopped and as many wait for it as can, a connection that may wait does so for ever.
+            let (unix, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
+            let probe = rustix::net::socket_with(unix, SocketType::SEQPACKET, flags, None);
+            let probe = probe.map_err(|e| error("make a socket for", e.into()))?;
             match rustix::net::connect(&probe, &address) {
                 Err(rustix::io::Errno::CONNREFUSED) => {
                     std::fs::remove_file(path).map_err(|source| error("remove what is left of", source))?;
@@ -121,13 +137,16 @@ impl Server {
     /// When another device listens at the path, something else is there, or the kernel refuses.
     pub fn start(device: Arc<Device>, path: &Path, config: ServerConfig) -> Result<Server, SocketError> {
         let listener = Arc::new(listen(path)?);
+        let found = std::fs::symlink_metadata(path);
+        let found = found.map_err(|source| SocketError::Socket { what: "look at", path: path.to_owned(), source })?;
         let shared = Arc::new(Shared { device, config, stop: AtomicBool::new(false), sessions: Mutex::default() });
         let (of_thread, accepting) = (shared.clone(), listener.clone());
         let thread = std::thread::Builder::new()
             .name("device-accept".into())
             .spawn(move || accept(&of_thread, accepting.as_fd()))
             .map_err(|source| SocketError::Socket { what: "start a thread for", path: path.to_owned(), source })?;
-        Ok(Server { shared, path: path.to_owned(), listener, thread: Some(thread) })
+        let identity = (found.dev(), found.ino());
+        Ok(Server { shared, path: path.to_owned(), identity, listener, thread: Some(thread) })
     }
     /// The path.
     #[must_use]
@@ -144,7 +163,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        let _ = std::fs::remove_file(&self.path);
+        // Not the one of a server that took its place.
+        if std::fs::symlink_metadata(&self.path).is_ok_and(|of| (of.dev(), of.ino()) == self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
         let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
