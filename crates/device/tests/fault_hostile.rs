@@ -508,3 +508,43 @@ fn transfers_from_a_hostile_device_end() {
     assert!(matches!(answer, Err(FlashError::Corrupt | FlashError::TimedOut)), "{answer:?}");
     player.join().unwrap();
 }
+
+/// A write whose time is over may yet be done: one of the same sector that comes after it is not sent before the device has answered.
+#[test]
+fn a_newer_write_is_not_overtaken_by_a_late_one() {
+    let device = played();
+    let config = HostConfig { copies: true, timeout: Some(Duration::from_secs(1)), ..HostConfig::default() };
+    let flash = DeviceFlash::over(device.clone(), config);
+    let frames = arena(4);
+    let mut queue = flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
+    let region = device.opened.lock().unwrap()[0].clone();
+    let (mut submissions, mut completions) = region.device_ends(0);
+    let mut found = Vec::new();
+    queue.submit(request(1, Op::Write, 5, 0)).unwrap();
+    while found.is_empty() {
+        queue.wait(Some(Duration::from_millis(5)));
+        queue.poll(&mut found);
+    }
+    assert_eq!(found[0].result, Err(FlashError::TimedOut));
+    // Another sector goes on; this one waits, and is not forgotten.
+    queue.submit(request(2, Op::Write, 5, 1)).unwrap();
+    queue.submit(request(3, Op::Write, 6, 2)).unwrap();
+    queue.flush().unwrap();
+    let mut sent = Vec::new();
+    while let Some(Ok(words)) = submissions.pop() {
+        sent.push(Command::unpack(words));
+    }
+    assert_eq!(sent.iter().map(|c| c.sector).collect::<Vec<_>>(), [5, 6]);
+    for command in &sent {
+        completions.push(Ended { id: command.id, status: Status::SUCCESS, result: 0 }.pack());
+    }
+    found.clear();
+    queue.poll(&mut found);
+    assert_eq!(found.iter().map(|c| c.tag).collect::<Vec<_>>(), [3]);
+    let Some(Ok(words)) = submissions.pop() else { panic!("the newer write is not sent") };
+    let last = Command::unpack(words);
+    assert_eq!(last.sector, 5);
+    completions.push(Ended { id: last.id, status: Status::SUCCESS, result: 0 }.pack());
+    queue.poll(&mut found);
+    assert_eq!((found[1].tag, found[1].result, queue.in_flight()), (2, Ok(()), 0));
+}

@@ -41,7 +41,8 @@ pub struct HostConfig {
     /// Copies through the data buffer also where frames could be shared: as the paper's driver must.
     pub copies: bool,
     /// How long a request may take before it ends with [`fulgurite_flash::FlashError::TimedOut`]; only where data are copied, for else
-    /// the device may yet touch the frame. None waits for ever.
+    /// the device may yet touch the frame. None waits for ever. A write that has timed out may yet be done: until the device has answered it,
+    /// its sector holds the one or the other, and further writes of it wait in the same queue, but in no other one.
     pub timeout: Option<Duration>,
     /// How long to try to attach again to a device that has died, before requests end with [`fulgurite_flash::FlashError::Closed`].
     pub reattach: Duration,

@@ -284,6 +284,8 @@ impl DeviceQueue {
             self.free.push(id);
             if slot.used == Use::Late {
                 self.late -= 1;
+                // What waits for it may go now.
+                again |= !self.batch.is_empty();
                 continue;
             }
             self.fruitless = 0;
@@ -361,6 +363,13 @@ impl DeviceQueue {
         if std::mem::take(&mut self.slots[id].promised) {
             self.opening.shared.give_back();
         }
+    }
+    /// Whether this is a write of a sector that has one whose time is over and that the device may yet do: it would be done after this one.
+    #[cold]
+    fn is_behind_late(&self, id: u16) -> bool {
+        let Slot { op, subpage, .. } = self.slots[usize::from(id)];
+        let mut late = self.slots.iter().filter(|slot| slot.used == Use::Late);
+        op == Op::Write && late.any(|slot| slot.op == Op::Write && slot.subpage == subpage)
     }
     /// Writes wait because no more copies may be kept: flushes, by the id of one of them.
     #[cold]
@@ -509,7 +518,7 @@ impl DeviceQueue {
             // The queue's own flush is no request: what it covers is known when it ends.
             let (tag, covers) = (slot.tag, if slot.flushing { None } else { slot.covers.take() });
             if let Some(at) = self.batch.iter().position(|waits| usize::from(*waits) == id) {
-                // It waits for a place for its copy, and was never sent.
+                // It waits for a place for its copy, or for a late write of its sector, and was never sent.
                 self.batch.remove(at);
                 slot.used = Use::Free;
                 self.free.push(id as u16);
@@ -583,17 +592,24 @@ impl Queue for DeviceQueue {
             return Ok(());
         }
         let now = if self.timeout_ns == u64::MAX { 0 } else { self.clock.now_ns() };
-        let mut waiting = 0;
+        let (mut waiting, mut full) = (0, false);
         for i in 0..self.batch.len() {
             let id = self.batch[i];
+            let behind_late = self.late > 0 && self.is_behind_late(id);
             let slot = &mut self.slots[usize::from(id)];
             if slot.since_ns == 0 {
                 slot.since_ns = now;
+            }
+            if behind_late {
+                self.batch[waiting] = id;
+                waiting += 1;
+                continue;
             }
             if slot.op == Op::Write && self.keeps && !slot.promised && !slot.unkept {
                 if !self.opening.shared.promise() {
                     self.batch[waiting] = id;
                     waiting += 1;
+                    full = true;
                     continue;
                 }
                 slot.promised = true;
@@ -604,7 +620,7 @@ impl Queue for DeviceQueue {
             self.send(id);
         }
         self.batch.truncate(waiting);
-        if waiting > 0 {
+        if full {
             self.flush_own();
         }
         self.ring();
