@@ -179,8 +179,8 @@ Configurations:
   pool             the same over a journaled pool that the data fills to 80%:
                    versions, checksums, reclaim
   pool-unchecked   the same without checksums: beside pool, what they cost
-  pool-on-device   the pool's store in a device of our own: its firmware, on the
-                   device's core, drives the log and reclaim
+  pool-on-device   the pool's store in a device of our own, whose core drives
+                   the log and reclaim
   priority-aging   fulgurite with AstriFlash's scheduling: new jobs first, and
                    aging
   fifo             fulgurite, first come first served

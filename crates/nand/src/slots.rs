@@ -31,7 +31,7 @@ impl<T: Copy + Default> Slots<T> {
         self.slots.len() - self.free.len()
     }
     /// All, also those that are not taken, which hold what they held last.
-    pub fn all_mut(&mut self) -> std::slice::IterMut<'_, T> {
+    pub fn all_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut()
     }
 }

@@ -200,7 +200,7 @@ fn nothing_synced_is_lost_when_blocks_wear_out() {
     let mut random = Random(seed() | 1);
     let mut worn = profile();
     // The first fail after about 8 erases.
-    (worn.wear.endurance, worn.wear.spread) = (20, 0.4);
+    (worn.wear.endurance, worn.wear.failure, worn.wear.spread) = (20, 20, 0.4);
     let memory = Arc::new(MemoryFlash::new(2048).unwrap());
     let mut life = Life::open(NandFlash::new(memory.clone(), worn, fil()).unwrap(), true);
     let mut live: BTreeMap<u32, u64> = BTreeMap::new();
