@@ -1,6 +1,7 @@
 //! Goal: `device bench` runs at small sizes to its end, over memory, over NAND and with a device in another process, and what it writes is
 //! whole: every figure, way, goal and shape. That process ends with the program, also by kill -9. A device that is served as a block
-//! device has what was flushed to it after kill -9, is its owner's alone, and leaves no socket behind when it is asked to end.
+//! device has what was flushed to it after kill -9, is its owner's alone, and leaves no socket behind when it is asked to end. What was not
+//! flushed its host writes once more, or says that it is lost.
 //! Method: run the program in an empty directory; read its JSON and drawing; kill it and look for its child; speak to its NBD socket byte
 //! by byte. Nothing that depends on the machine's speed is compared with a number.
 
@@ -9,7 +10,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use fulgurite_device::{DeviceFlash, HostConfig, SocketLink};
+use fulgurite_flash::{Flash, FlashError, Op, Queue, Request};
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_sys::{Arena, Backed, Notifier};
 use quick::{bench_and_table, number, rows, whole};
 use serde_json::Value;
 
@@ -321,4 +328,47 @@ fn flushed_survives(nand: Option<&str>) {
     }
     let left: Vec<_> = directory.path().read_dir().unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["data.img"]);
+}
+
+/// One request, to its end.
+fn one(queue: &mut dyn Queue, op: Op, subpage: u32) -> Result<(), FlashError> {
+    queue.submit(Request { tag: 1, op, subpage: SubpageIndex(subpage), frame: FrameIndex(0) }).unwrap();
+    let (mut found, begun) = (Vec::new(), Instant::now());
+    while found.is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{op:?} does not end");
+        queue.wait(Some(Duration::from_millis(10)));
+        queue.poll(&mut found);
+    }
+    found[0].result
+}
+
+/// A store under NAND loses with its process what no flush covers: its host has copies of that, or says that it has none.
+#[test]
+fn what_was_not_flushed_is_not_passed_over_in_silence() {
+    let words = ["--size", "4M", "--data", "data.img", "--nand", "slc"];
+    for (copies, expected) in [(1 << 20, Ok(())), (0, Err(FlashError::Poisoned))] {
+        let directory = tempfile::tempdir().unwrap();
+        let served = Served::start(directory.path(), &words);
+        let link = Arc::new(SocketLink::connect(&directory.path().join("dev.sock"), false).unwrap());
+        let reattach = Duration::from_secs(30);
+        let flash = DeviceFlash::over(link, HostConfig { reattach, unflushed_bytes: copies, ..HostConfig::default() });
+        let frames = Arc::new(Arena::anonymous(SUBPAGE_BYTES, Backed::BasePages).unwrap());
+        let mut queue = flash.open_queue(frames.clone(), 2, Arc::new(Notifier::new().unwrap())).unwrap();
+        for value in [1u8, 2] {
+            frames.write(0, &[value; SUBPAGE_BYTES]);
+            one(&mut *queue, Op::Write, 5).unwrap();
+            if value == 1 {
+                one(&mut *queue, Op::Flush, 0).unwrap();
+            }
+        }
+        // Kill -9, as it is dropped.
+        drop(served);
+        let _served = Served::start(directory.path(), &words);
+        assert_eq!(one(&mut *queue, Op::Read, 5), expected, "{copies} bytes of copies");
+        if expected.is_ok() {
+            let mut data = [0; SUBPAGE_BYTES];
+            frames.read(0, &mut data);
+            assert_eq!(data, [2; SUBPAGE_BYTES]);
+        }
+    }
 }
