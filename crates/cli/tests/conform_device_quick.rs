@@ -368,7 +368,7 @@ fn what_was_not_flushed_is_not_passed_over_in_silence() {
         if expected.is_ok() {
             let mut data = [0; SUBPAGE_BYTES];
             frames.read(0, &mut data);
-            assert_eq!(data, [2; SUBPAGE_BYTES]);
+            assert!(data.iter().all(|byte| *byte == 2), "{} of an older write", data[0]);
         }
     }
 }
