@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SECTOR_BYTES};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, MemoryFlash, NandFlash};
+use fulgurite_format::format_bytes;
 use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
 
 use super::super::args::Figure;
@@ -78,10 +79,13 @@ impl Rig {
         let over_memory = device(memory()?, false)?;
         let running = over_memory.device().context("a device of this process")?.clone();
         let copying = Arc::new(DeviceFlash::on(running, HostConfig { copies: true, ..HostConfig::default() }));
+        // Where it lies is nobody's concern: it goes with the run.
+        let description = file.describe();
+        let how = description.rsplit(", ").next().unwrap_or_default();
         let mut about = vec![
             format!("device: {}", over_memory.describe()),
             "process: the same in a process of its own, attached to over its socket".to_owned(),
-            format!("file: {}", file.describe()),
+            format!("file: {} of its own, {how}", format_bytes(bytes)),
         ];
         // What is read goes there, whatever the way.
         let into = Memory::default();
