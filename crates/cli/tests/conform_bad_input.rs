@@ -210,6 +210,16 @@ fn devices() {
     serve(&["--size=9T"], &["memory at once"]);
     serve(&["--size=1M", "--core=100000"], &["--core 100000", "choose one of"]);
     serve(&["--size=1M", "--queues=0"], &["--queues"]);
+    serve(&["--size=1M", "--write-cache=6000"], &["--write-cache 6000", "multiple of 4096", "up to 1.0 MiB"]);
+    serve(&["--size=1M", "--write-cache=2M"], &["--write-cache", "up to 1.0 MiB"]);
+    serve(&["--size=4G", "--write-cache=1G"], &["--write-cache", "up to 64.0 MiB"]);
+    serve(&["--size=1M", "--nand=slc", "--write-cache=64K"], &["--write-cache", "without --nand"]);
+    serve(&["--size=1M", "--boot=./missing"], &["--boot ./missing", "No such file"]);
+    serve(&["--size=1M", "--boot=."], &["--boot .", "no regular file"]);
+    std::fs::write(at("empty"), "").unwrap();
+    serve(&["--size=1M", "--boot=./empty"], &["--boot ./empty is empty"]);
+    std::fs::File::create(at("large")).unwrap().set_len((64 << 20) + 1).unwrap();
+    serve(&["--size=1M", "--boot=./large"], &["--boot ./large has more than 64.0 MiB"]);
     // The NAND: a slip, a file that is none, what is wrong in it.
     serve(&["--size=1M", "--nand=mcl"], &["no such file or profile", "mlc"]);
     serve(&["--size=1M", "--nand=./missing.toml"], &["./missing.toml cannot be read"]);

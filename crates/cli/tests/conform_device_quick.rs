@@ -239,12 +239,43 @@ fn connect(path: &Path) -> (UnixStream, u64) {
 
 #[test]
 fn what_was_flushed_survives_the_device() {
-    flushed_survives(None);
+    flushed_survives(None, &[]);
 }
 
 #[test]
 fn what_was_flushed_survives_a_device_over_nand() {
-    flushed_survives(Some("slc"));
+    flushed_survives(Some("slc"), &[]);
+}
+
+/// Writes that complete in DRAM are in the file after a flush all the same.
+#[test]
+fn what_was_flushed_survives_a_device_with_a_write_buffer() {
+    flushed_survives(None, &["--write-cache", "64K"]);
+}
+
+/// An image comes back as it was, filled up to whole sectors; of a device without one, a sentence.
+#[test]
+fn an_image_is_read_from_the_boot_region() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut image: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
+    std::fs::write(directory.path().join("loader.img"), &image).unwrap();
+    let boot = || {
+        Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+            .args(["device", "boot", "--socket", "dev.sock"])
+            .current_dir(directory.path())
+            .output()
+            .unwrap()
+    };
+    let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let served = Served::start(directory.path(), &["--size", "4M", "--nand", "slc", "--boot", "loader.img"]);
+    let output = boot();
+    assert!(output.status.success(), "{}", told(&output));
+    image.resize(8192, 0);
+    assert!(output.stdout == image, "{} bytes", output.stdout.len());
+    drop(served);
+    let _served = Served::start(directory.path(), &["--size", "4M"]);
+    let output = boot();
+    assert!(!output.status.success() && told(&output).contains("no boot region"), "{}", told(&output));
 }
 
 /// What is kept beside the data: it is used, and refused by name where it is another device's, newer, or damaged.
@@ -284,10 +315,11 @@ fn wear_survives(directory: &Path, words: &[&str]) {
     std::fs::remove_file(&file).unwrap();
 }
 
-fn flushed_survives(nand: Option<&str>) {
+fn flushed_survives(nand: Option<&str>, more: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let nbd = directory.path().join("nbd.sock");
     let words = ["--size", "4M", "--data", "data.img", "--nbd", "nbd.sock", "--nand", nand.unwrap_or("none")];
+    let words = [&words, more].concat();
     let (read, write, flush) = (0, 1, 3);
     let mut expected = vec![0u8; 4 << 20];
     for round in 0..3u8 {
@@ -342,13 +374,18 @@ fn one(queue: &mut dyn Queue, op: Op, subpage: u32) -> Result<(), FlashError> {
     found[0].result
 }
 
-/// A store under NAND loses with its process what no flush covers: its host has copies of that, or says that it has none.
+/// A store under NAND, or a write buffer, loses with its process what no flush covers: its host has copies of that, or says that it has none.
 #[test]
 fn what_was_not_flushed_is_not_passed_over_in_silence() {
-    let words = ["--size", "4M", "--data", "data.img", "--nand", "slc"];
+    for device in [["--nand", "slc"], ["--write-cache", "64K"]] {
+        not_flushed(&[&["--size", "4M", "--data", "data.img"], &device[..]].concat());
+    }
+}
+
+fn not_flushed(words: &[&str]) {
     for (copies, expected) in [(1 << 20, Ok(())), (0, Err(FlashError::Poisoned))] {
         let directory = tempfile::tempdir().unwrap();
-        let served = Served::start(directory.path(), &words);
+        let served = Served::start(directory.path(), words);
         let link = Arc::new(SocketLink::connect(&directory.path().join("dev.sock"), false).unwrap());
         let reattach = Duration::from_secs(30);
         let flash = DeviceFlash::over(link, HostConfig { reattach, unflushed_bytes: copies, ..HostConfig::default() });
@@ -363,7 +400,7 @@ fn what_was_not_flushed_is_not_passed_over_in_silence() {
         }
         // Kill -9, as it is dropped.
         drop(served);
-        let _served = Served::start(directory.path(), &words);
+        let _served = Served::start(directory.path(), words);
         assert_eq!(one(&mut *queue, Op::Read, 5), expected, "{copies} bytes of copies");
         if expected.is_ok() {
             let mut data = [0; SUBPAGE_BYTES];

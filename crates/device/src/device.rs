@@ -14,13 +14,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_flash::{Flash, FlashError, Layered, Op, OpenError, Request};
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_flash::{Flash, Layered, OpenError};
 use fulgurite_store::Pool;
-use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, arch, clock};
+use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock};
 
 use crate::cached::CachedFlash;
-use crate::entry::SECTOR_BYTES;
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
 use crate::region::{DeviceStatus, Region};
 
@@ -449,30 +447,4 @@ fn beat(run: &Run, firmware: &Firmware, now: u64, beat_ns: &mut u64, beats: &mut
 fn publish_cpu(run: &Run) {
     let cpu = u64::try_from(clock::thread_cpu().as_nanos()).unwrap_or(u64::MAX);
     run.cpu_ns.store(cpu, Ordering::Relaxed);
-}
-
-/// Reads the first sectors of a medium, one at a time: for its boot region.
-pub(crate) fn read_sectors(
-    flash: &dyn Flash,
-    sectors: u32,
-    mut each: impl FnMut(u32, &[u8; SECTOR_BYTES]),
-) -> Result<(), OpenError> {
-    let frame = Arc::new(Arena::anonymous(SECTOR_BYTES, Backed::BasePages)?);
-    let wake = Arc::new(Notifier::new().map_err(system("make an eventfd"))?);
-    let mut queue = flash.open_queue_for_any_thread(frame.clone(), 1, wake)?;
-    let mut bytes = [0; SECTOR_BYTES];
-    let mut ended = Vec::new();
-    let failed = |error: FlashError| system("read the boot region")(std::io::Error::other(error));
-    for sector in 0..sectors {
-        let request = Request { tag: 0, op: Op::Read, subpage: SubpageIndex(sector), frame: FrameIndex(0) };
-        queue.submit(request).expect("nothing is in flight");
-        queue.flush().map_err(failed)?;
-        while queue.poll(&mut ended) == 0 {
-            queue.wait(Some(Duration::from_millis(10)));
-        }
-        ended.pop().map_or(Ok(()), |completion| completion.result).map_err(failed)?;
-        frame.read(0, &mut bytes);
-        each(sector, &bytes);
-    }
-    Ok(())
 }

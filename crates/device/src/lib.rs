@@ -37,6 +37,7 @@
 mod bell;
 #[cfg(loom)]
 pub mod bell;
+mod boot;
 mod cached;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
@@ -58,6 +59,7 @@ mod window;
 pub mod window;
 
 pub use bell::Bell;
+pub use boot::BootImage;
 pub use cached::CachedFlash;
 pub use device::{Attachment, Device, DeviceConfig, Life};
 pub use entry::{
@@ -71,4 +73,4 @@ pub use identity::Identity;
 pub use planted::{Planted, PlantedReplay};
 pub use region::{Capability, DeviceStatus, Features, PAIRS_MAX, Region, RegionError};
 pub use ring::{Consumer, Damaged, Producer};
-pub use socket::{Server, ServerConfig, SocketError, SocketLink};
+pub use socket::{Listening, Server, ServerConfig, SocketError, SocketLink};

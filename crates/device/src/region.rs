@@ -10,7 +10,7 @@
 //!              the host sleeps (one word)                                         written by both, rarely
 //!              submission queue: depth x 32 bytes                                 written by the host
 //!              completion queue: depth x 16 bytes                                 written by the device
-//! then       boot region: the first sectors of the medium, as they were when the device started
+//! then       boot region: an image that the device was given                 written once, by the device
 //! then       data buffer: for each queue pair so many sectors of 4 KiB            written by whoever a command says
 //! ```
 //!
@@ -206,7 +206,7 @@ impl Capability {
             pairs,
             depth: within("depth", depth, 1, DEPTH_MAX as u64)?,
             buffer_sectors: within("buffer sectors", buffer, 0, BUFFER_MAX / u64::from(pairs))?,
-            boot_sectors: within("boot sectors", boot, 0, u64::from(sectors).min(BUFFER_MAX))?,
+            boot_sectors: within("boot sectors", boot, 0, BUFFER_MAX)?,
             features: Features(features),
             instance,
             command_sectors: within("sectors of a command", command, 1, BUFFER_MAX)?,

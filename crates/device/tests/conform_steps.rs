@@ -163,7 +163,7 @@ fn checksums_travel_in_the_entries() {
 
 #[test]
 fn the_device_says_who_it_is() {
-    let mut bench = Bench::new(memory(), FirmwareConfig { boot_sectors: 2, ..FirmwareConfig::default() });
+    let mut bench = Bench::new(memory(), FirmwareConfig::default());
     assert_eq!(bench.run(command(0, Opcode::Identify, 0, 1, 5)).status, Status::SUCCESS);
     let mut bytes = [0; SECTOR_BYTES];
     bench.region.arena().read(bench.at(5), &mut bytes);

@@ -204,24 +204,54 @@ fn what_is_no_device_is_not_used() {
 }
 
 #[test]
-fn the_boot_region_is_read_by_plain_loads() {
-    let medium = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());
-    medium.storage().write(0, b"boot loader");
-    medium.storage().write(SECTOR_BYTES, b"second");
-    let firmware = FirmwareConfig { boot_sectors: 2, ..FirmwareConfig::default() };
-    let config = DeviceConfig { firmware, ..DeviceConfig::default() };
+fn the_boot_region_is_read_by_plain_loads_before_there_is_a_device() {
+    let mut image = vec![0; SECTOR_BYTES];
+    image[..11].copy_from_slice(b"boot loader");
+    image.extend_from_slice(b"second");
+    let boot = BootImage::new(image).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
-    let device = Arc::new(Device::start(medium, config).unwrap());
-    let _server = Server::start(device, &path, ServerConfig::default()).unwrap();
-    let link = SocketLink::connect(&path, false).unwrap();
+    let listening = Listening::at(&path, boot.clone(), ServerConfig::default()).unwrap();
+    let read = |region: &Region| {
+        let mut bytes = [0; 11];
+        assert!(region.read_boot(0, &mut bytes));
+        assert_eq!(&bytes, b"boot loader");
+        assert!(region.read_boot(SECTOR_BYTES, &mut bytes[..7]));
+        assert_eq!(&bytes[..7], b"second\0");
+        assert!(!region.read_boot(2 * SECTOR_BYTES, &mut bytes));
+    };
+    let region = SocketLink::boot(&path).unwrap();
+    assert_eq!(region.status(), DeviceStatus::Starting);
+    read(&region);
+    // Who wants the device itself waits until there is one.
+    let waiting = std::thread::spawn({
+        let path = path.clone();
+        move || SocketLink::connect(&path, false)
+    });
+    std::thread::sleep(Duration::from_millis(30));
+    assert!(!waiting.is_finished());
+    let firmware = FirmwareConfig { boot, ..FirmwareConfig::default() };
+    let config = DeviceConfig { firmware, ..DeviceConfig::default() };
+    let medium = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());
+    let _server = listening.serve(Arc::new(Device::start(medium, config).unwrap()));
+    let link = waiting.join().unwrap().unwrap();
+    let region = SocketLink::boot(&path).unwrap();
+    assert_eq!(region.status(), DeviceStatus::Ready);
+    read(&region);
+    // What a queue pair is in has it, too.
     let (frames, wake) = (arena(1), Arc::new(Notifier::new().unwrap()));
     let want = Want { depth: 1, buffer_sectors: 1, frames: Some(&frames), wake: &wake };
-    let linked = link.open(&want).unwrap();
-    let mut bytes = [0; 11];
-    assert!(linked.region.read_boot(0, &mut bytes));
-    assert_eq!(&bytes, b"boot loader");
-    assert!(linked.region.read_boot(SECTOR_BYTES, &mut bytes[..6]));
-    assert_eq!(&bytes[..6], b"second");
-    assert!(!linked.region.read_boot(2 * SECTOR_BYTES, &mut bytes));
+    read(&link.open(&want).unwrap().region);
+}
+
+#[test]
+fn a_device_that_never_comes_up_leaves_no_socket_and_no_boot_region_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let listening = Listening::at(&path, BootImage::default(), ServerConfig::default()).unwrap();
+    assert!(matches!(SocketLink::boot(&path), Err(SocketError::Refused { .. })));
+    let again = Listening::at(&path, BootImage::default(), ServerConfig::default());
+    assert!(matches!(again, Err(SocketError::InUse { .. })));
+    drop(listening);
+    assert!(!path.exists());
 }

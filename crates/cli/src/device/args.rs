@@ -16,12 +16,23 @@ pub enum DeviceCommand {
     /// Serve a device: other programs attach to its socket, and reach it by loads and stores from then on.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Write the boot region of a served device to standard output, also while the device starts.
+    #[command(after_help = BOOT_EXAMPLES)]
+    Boot(BootArgs),
     /// The evaluation of the DRAM-interface paper, live: protocol, depth, buffer, chunks; beside io_uring and NBD.
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(BenchArgs),
     /// The device in another process that `device bench` measures: it serves until its standard input ends.
     #[command(name = "__beside", hide = true)]
     Beside(BesideArgs),
+}
+
+/// `device boot`.
+#[derive(Debug, Args)]
+pub struct BootArgs {
+    /// The Unix socket that the device listens at.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub socket: PathBuf,
 }
 
 /// The process beside `device bench`.
@@ -45,12 +56,23 @@ Examples:
   fulgurite device bench --quick
   fulgurite device bench --json device.json --plot device.svg";
 
+const BOOT_EXAMPLES: &str = "\
+Examples:
+  fulgurite device serve --socket flash.sock --size 8G --boot loader.img
+  fulgurite device boot --socket flash.sock > loader.img";
+
 const SERVE_EXAMPLES: &str = "\
 Examples:
   # memory behind the firmware: no medium at all
   fulgurite device serve --socket flash.sock --size 1G
   # what is flushed survives in a file
   fulgurite device serve --socket flash.sock --size 8G --data flash.img
+  # writes complete in 64 MiB of DRAM, and are in the file after a flush
+  fulgurite device serve --socket flash.sock --size 8G --data flash.img \
+    --write-cache 64M
+  # an image that programs can read before the store has recovered
+  fulgurite device serve --socket flash.sock --size 8G --nand mlc \
+    --data flash.img --boot loader.img
   # also as a block device, for fio, qemu and nbdcopy
   fulgurite device serve --socket flash.sock --size 8G --nbd nbd.sock
   fulgurite device serve --socket flash.sock --size 8G --nbd localhost:10809
@@ -59,7 +81,10 @@ The socket is its owner's alone (mode 0600). NBD has no password here: a
 socket of its own is its owner's too, a port on loopback is open to every user
 of this machine, and nothing else is accepted.
 
-It runs until Ctrl-C. What was flushed is in --data then, and after kill -9.";
+It runs until Ctrl-C. What was flushed is in --data then, and after kill -9.
+With --write-cache, as over NAND, a write that has completed and was not
+flushed is in DRAM alone: kill -9 and the loss of power take it. Hosts of this
+program keep copies of such writes, and repeat them to a device that returns.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -109,6 +134,13 @@ pub struct ServeArgs {
     /// The file or block device that keeps the data; a file that does not exist is made [default: nothing is kept].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub data: Option<PathBuf>,
+    /// An image for the boot region, up to 64M: programs read it by plain loads, also before the device is up.
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub boot: Option<PathBuf>,
+    /// A volatile buffer in which writes complete; flushes wait until it is written out. Not over NAND, whose store has its own
+    /// [default: none].
+    #[arg(long, value_name = "64M", value_parser = values::bytes)]
+    pub write_cache: Option<u64>,
     /// Also serve it as a block device over NBD: the path of a socket, or a port on loopback.
     #[arg(long, value_name = "PATH|localhost:PORT", value_parser = NbdAddress::from_str, value_hint = ValueHint::FilePath)]
     pub nbd: Option<NbdAddress>,

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use anyhow::Result;
 use fulgurite_device::{Device, DeviceConfig};
-use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, Layered, MemoryFlash, NandFlash};
+use fulgurite_flash::{DEPTH_MAX, FileConfig, FileFlash, FileMode, Flash, Layered, MemoryFlash, NandFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Profile};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -174,6 +174,26 @@ impl Plan {
             }
         };
         Ok(Plan { bytes, data, nand: Some((profile, config)) })
+    }
+    /// Judges a write buffer of so many bytes for it; returns its sectors.
+    ///
+    /// # Errors
+    /// `BadInput`.
+    pub fn write_cache(&self, bytes: u64) -> Result<u32> {
+        let most = (DEPTH_MAX * SUBPAGE_BYTES) as u64;
+        if self.nand.is_some() {
+            bad_input!(
+                "--write-cache is for a device without --nand: what a store has not synced is in no state of it, and its log takes \
+                 writes as they come; leave it out"
+            );
+        }
+        if bytes == 0 || !bytes.is_multiple_of(SUBPAGE_BYTES as u64) || bytes > most.min(self.bytes) {
+            bad_input!(
+                "--write-cache {bytes} must be a multiple of 4096, up to {}; write for example 64M",
+                format_bytes(most.min(self.bytes))
+            );
+        }
+        Ok((bytes / SUBPAGE_BYTES as u64) as u32)
     }
     /// Bytes of the device.
     pub fn bytes(&self) -> u64 {

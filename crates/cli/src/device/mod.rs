@@ -1,11 +1,12 @@
 //! `fulgurite device`: the storage device of the DRAM interface, served to other programs, and its evaluation.
 //!
-//! [`args`] is its command line, [`medium`] what lies behind its firmware, [`serve`] the process that other programs attach to, [`bench`]
-//! the paper's figures live. The device itself is `fulgurite-device`, its block export `fulgurite-nbd`; nothing here decides anything
+//! [`args`] is its command line, [`medium`] what lies behind its firmware, [`serve`] the process that other programs attach to, [`boot`] its boot
+//! region, [`bench`] the paper's figures live. The device itself is `fulgurite-device`, its block export `fulgurite-nbd`; nothing here decides anything
 //! about either.
 
 pub mod args;
 mod bench;
+mod boot;
 mod medium;
 mod serve;
 mod wear;
@@ -18,6 +19,7 @@ use args::DeviceCommand;
 pub fn run(command: &DeviceCommand) -> Result<()> {
     match command {
         DeviceCommand::Serve(args) => serve::run(args),
+        DeviceCommand::Boot(args) => boot::run(args),
         DeviceCommand::Bench(args) => bench::run(args),
         DeviceCommand::Beside(args) => bench::process::run(args),
     }

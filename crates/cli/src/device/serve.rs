@@ -1,15 +1,17 @@
 //! `device serve`: a device in a process of its own, that other programs attach to.
 //!
-//! Everything is judged before anything is created: the NAND file, the socket, the address for NBD, the data file, the core. Then the
-//! medium is opened, the firmware started over it, and last of all the sockets are made: whoever finds one finds a device. It runs
-//! until it is interrupted; then the sockets go first, and the medium last, flushed.
+//! Everything is judged before anything is created: the NAND file, the boot image, the socket, the address for NBD, the data file, the core.
+//! Then the socket is made, where the boot region can be read and all else is told to wait; the medium is opened, which may take a
+//! while, and the firmware started over it: from then on there is a device, and NBD. It runs until it is interrupted; then the sockets go
+//! first, and the medium last, flushed.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Error, Result, ensure};
 use fulgurite_device::{
-    Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Link, Server, ServerConfig, SocketError,
+    BootImage, Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Link, Listening, ServerConfig,
+    SocketError,
 };
 use fulgurite_flash::{Flash, NandFlash, Op, Request};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, format_bytes};
@@ -17,6 +19,7 @@ use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 use super::args::ServeArgs;
+use super::boot;
 use super::medium::{self, Plan};
 use super::wear;
 use crate::bad_input::BadInput;
@@ -33,6 +36,8 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let machine = Machine::describe();
     // Nothing is created before all of this holds.
     let plan = Plan::of(&args.nand, args.size, args.data.as_deref(), &machine)?;
+    let write_cache = args.write_cache.map_or(Ok(0), |bytes| plan.write_cache(bytes))?;
+    let boot = args.boot.as_deref().map_or(Ok(BootImage::default()), boot::image)?;
     let core = medium::core(args.core)?;
     free_for_a_socket("--socket", &NbdAddress::Unix(args.socket.clone()))?;
     if let Some(address) = &args.nbd {
@@ -42,21 +47,22 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         }
     }
     let interrupt = Interrupt::catch()?;
-    let medium = plan.open(&interrupt)?;
-    let (keeps_writes, forgets) = (plan.keeps_writes(), plan.forgets());
-    let firmware = FirmwareConfig { keeps_writes, forgets, ..FirmwareConfig::default() };
-    let config = DeviceConfig { core, firmware, ..DeviceConfig::default() };
-    let nand = medium.nand();
-    let device = medium.start(config)?;
-    let medium = device.flash().clone();
     let server = ServerConfig { connections_max: args.queues as usize, ..ServerConfig::default() };
-    let server = Server::start(device.clone(), &args.socket, server).map_err(|error| match error {
+    let listening = Listening::at(&args.socket, boot.clone(), server).map_err(|error| match error {
         // Somebody was faster than the check.
         SocketError::InUse { .. } | SocketError::NotASocket { .. } => {
             Error::new(BadInput(format!("--socket: {error}")))
         }
         error => Error::new(error),
     })?;
+    let medium = plan.open(&interrupt)?;
+    let (keeps_writes, forgets) = (plan.keeps_writes(), plan.forgets());
+    let firmware = FirmwareConfig { keeps_writes, forgets, write_cache, boot, ..FirmwareConfig::default() };
+    let config = DeviceConfig { core, firmware, ..DeviceConfig::default() };
+    let nand = medium.nand();
+    let device = medium.start(config)?;
+    let medium = device.flash().clone();
+    let server = listening.serve(device.clone());
     let nbd = args.nbd.as_ref().map(|address| export(&device, address)).transpose()?;
 
     let mut lines = format!(

@@ -25,6 +25,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use memory::Memory;
 
+use crate::boot::BootImage;
 use crate::entry::DEPTH_MAX;
 use crate::region::{Capability, Features, Region};
 
@@ -41,8 +42,8 @@ pub struct FirmwareConfig {
     pub bypass: bool,
     /// Requests of one queue pair that the medium has at a time, at the most. A command of several sectors is so many requests.
     pub requests_max: usize,
-    /// Sectors of the boot region.
-    pub boot_sectors: u32,
+    /// What programs find in the boot region.
+    pub boot: BootImage,
     /// A write that completed survives the end of this process, by what the medium is (a file does that; memory, or a store whose state
     /// is that of the last flush, does not).
     pub keeps_writes: bool,
@@ -63,7 +64,7 @@ impl Default for FirmwareConfig {
             command_sectors: 1024,
             bypass: false,
             requests_max: 4096,
-            boot_sectors: 0,
+            boot: BootImage::default(),
             keeps_writes: false,
             forgets: false,
             write_cache: 0,
@@ -147,7 +148,7 @@ impl Backend {
             pairs,
             depth: u32::try_from(depth).unwrap_or(u32::MAX),
             buffer_sectors,
-            boot_sectors: self.config.boot_sectors.min(self.sectors),
+            boot_sectors: self.config.boot.sectors(),
             features: self.features(),
             instance: self.instance,
             command_sectors: self.config.command_sectors.max(1),

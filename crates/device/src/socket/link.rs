@@ -6,13 +6,13 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_flash::{DeviceCounters, OpenError};
 use fulgurite_sys::{Arena, Notifier};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{INFO, Message, OPEN, SocketBell, SocketError, foreign, not_a_socket, receive, send};
+use super::{BOOT, INFO, Message, OPEN, STARTING, SocketBell, SocketError, foreign, not_a_socket, receive, send};
 use crate::device::Life;
 use crate::firmware::Wake;
 use crate::host::{Hold, Link, Linked, Want};
@@ -20,6 +20,8 @@ use crate::region::{Features, Region};
 
 /// How long a device may take to answer when it is attached to.
 const ANSWER: Duration = Duration::from_secs(10);
+/// How often one that starts is asked again.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// A device that listens at a path.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub struct SocketLink {
 }
 
 impl SocketLink {
-    /// Finds the device that listens at a path.
+    /// Finds the device that listens at a path. Waits for one that starts, 10 s at the most.
     ///
     /// With `share_frames`, frames that are a sealed memfd are handed to it and nothing is copied, if it says that no device behind it moves
     /// data by itself. Whoever asks for that trusts the device's process with the frames as it trusts its own: it could write to them at
@@ -45,20 +47,48 @@ impl SocketLink {
     /// # Errors
     /// When nothing listens there, it runs as another user, or does not speak as a device.
     pub fn connect(path: &Path, share_frames: bool) -> Result<SocketLink, SocketError> {
-        let mut link = SocketLink {
+        let mut link = SocketLink { share_frames, ..SocketLink::of(path) };
+        let begun = Instant::now();
+        let info = loop {
+            match link.info() {
+                Err(SocketError::Starting { .. }) if begun.elapsed() < ANSWER => std::thread::sleep(LOOK),
+                info => break info?,
+            }
+        };
+        let sectors = u32::try_from(info.words[2]).ok().filter(|&sectors| sectors > 0);
+        link.sectors = sectors.ok_or_else(|| link.protocol("it has no sectors"))?;
+        (link.description, link.dram_bytes, link.features) = (info.text, info.words[3], Features(info.words[14]));
+        Ok(link)
+    }
+    /// Reads the boot region of the device at a path: a region without a queue pair's memory, also while the device starts
+    /// ([`Region::read_boot`], [`Region::status`]). No driver is needed, and none is left behind.
+    ///
+    /// # Errors
+    /// As [`SocketLink::connect`], and [`SocketError::Refused`] when it has none.
+    pub fn boot(path: &Path) -> Result<Region, SocketError> {
+        let (link, mut message) = (SocketLink::of(path), Message::default());
+        message.words[0] = BOOT;
+        let (_, region) = link.ask(link.socket()?.as_fd(), &message, None)?;
+        link.region(region)
+    }
+    fn of(path: &Path) -> SocketLink {
+        SocketLink {
             path: path.to_owned(),
             sectors: 0,
             description: String::new(),
             dram_bytes: 0,
             features: Features::default(),
-            share_frames,
+            share_frames: false,
             lives: Mutex::default(),
-        };
-        let info = link.info()?;
-        let sectors = u32::try_from(info.words[2]).ok().filter(|&sectors| sectors > 0);
-        link.sectors = sectors.ok_or_else(|| link.protocol("it has no sectors"))?;
-        (link.description, link.dram_bytes, link.features) = (info.text, info.words[3], Features(info.words[14]));
-        Ok(link)
+        }
+    }
+    /// The region that came with an answer.
+    fn region(&self, region: Option<OwnedFd>) -> Result<Region, SocketError> {
+        let region = region.ok_or_else(|| self.protocol("no memory came with its answer"))?;
+        let arena = Arena::shared_sealed(File::from(region)).map_err(|_| self.protocol("its memory is not sealed"))?;
+        let refused =
+            |error: crate::RegionError| SocketError::Refused { path: self.path.clone(), text: error.to_string() };
+        Region::attach(Arc::new(arena)).map_err(refused)
     }
     /// The path.
     #[must_use]
@@ -114,6 +144,9 @@ impl SocketLink {
         if answer.words[0] != message.words[0] {
             return Err(self.protocol("an answer to another question"));
         }
+        if answer.words[1] == STARTING {
+            return Err(SocketError::Starting { path: self.path.clone() });
+        }
         if answer.words[1] != 0 {
             return Err(SocketError::Refused { path: self.path.clone(), text: answer.text });
         }
@@ -149,11 +182,7 @@ impl SocketLink {
         message.words[3] = want.buffer_sectors.into();
         message.words[4] = frames.is_some().into();
         let (answer, region) = self.ask(socket.as_fd(), &message, frames)?;
-        let region = region.ok_or_else(|| self.protocol("no memory came with its answer"))?;
-        let arena = Arena::shared_sealed(File::from(region)).map_err(|_| self.protocol("its memory is not sealed"))?;
-        let refused =
-            |error: crate::RegionError| SocketError::Refused { path: self.path.clone(), text: error.to_string() };
-        let region = Arc::new(Region::attach(Arc::new(arena)).map_err(refused)?);
+        let region = Arc::new(self.region(region)?);
         let life = self.life_of(region.capability().instance);
         let shares_frames = frames.is_some() && answer.words[4] != 0;
         let doorbell = socket.try_clone().map_err(|source| SocketError::Socket {

@@ -5,6 +5,8 @@
 //!   connect                       ── uid of the peer, both ways ──         accept
 //!   "info"                        ───────────────────────────────>
 //!                                 <───────────────────────────────         sectors, description, counters
+//!   "boot"                        ───────────────────────────────>
+//!                                 <────────── (boot region) ───────         also while the device starts
 //!   "open": depth, buffer         ─────────── (frames) ──────────>         makes a region: a memfd, sealed
 //!                                 <─────────── (region) ──────────         its device's thread serves it
 //!   loads and stores              ═══════ shared memory ══════════         loads and stores
@@ -35,12 +37,16 @@ use rustix::net::{
 use crate::firmware::Wake;
 
 pub use link::SocketLink;
-pub use server::{Server, ServerConfig};
+pub use server::{Listening, Server, ServerConfig};
 
 /// "FULGSOK1".
 const MAGIC: u64 = u64::from_le_bytes(*b"FULGSOK1");
 const INFO: u64 = 1;
 const OPEN: u64 = 2;
+const BOOT: u64 = 3;
+/// Second word of an answer, where it is not 0.
+const REFUSED: u64 = 1;
+const STARTING: u64 = 2;
 /// Words of a message; text follows them.
 const WORDS: usize = 20;
 /// Bytes of a message at the most.
@@ -91,6 +97,12 @@ pub enum SocketError {
         path: PathBuf,
         /// What is wrong.
         what: &'static str,
+    },
+    /// There is no device yet.
+    #[error("the device at {} is starting; its store may be recovering, try again", path.display())]
+    Starting {
+        /// The path.
+        path: PathBuf,
     },
     /// The device refused.
     #[error("the device at {} refused: {text}", path.display())]

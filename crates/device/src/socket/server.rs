@@ -1,5 +1,7 @@
 //! The device's side: accepts programs, makes a region for each queue pair that they open, and closes it when they go.
 //!
+//! It listens before there is a device: until then it has a boot region to give, and says to all else that the device is starting.
+//!
 //! One thread accepts; one for each connection waits for its bytes. The device's own thread never touches a socket but to send a byte
 //! that it does not wait for.
 
@@ -9,18 +11,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fulgurite_flash::Flash;
 use fulgurite_sys::Arena;
 use rustix::fs::FlockOperation;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{INFO, Message, OPEN, SocketBell, SocketError, foreign, not_a_socket, receive, send};
+use super::{
+    BOOT, INFO, Message, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, not_a_socket, receive, send,
+};
+use crate::boot::BootImage;
 use crate::device::{Attachment, Device};
-use crate::region::{DeviceStatus, Region};
+use crate::region::{Capability, DeviceStatus, Features, Region};
 
 /// How a server behaves.
 #[derive(Clone, Debug)]
@@ -45,7 +49,10 @@ const LOCK: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
 
 struct Shared {
-    device: Arc<Device>,
+    /// None as long as it starts.
+    device: OnceLock<Arc<Device>>,
+    /// What is in the boot region until then; after that, it is the device's.
+    boot: BootImage,
     config: ServerConfig,
     stop: AtomicBool,
     sessions: Mutex<Vec<Session>>,
@@ -74,7 +81,10 @@ pub struct Server {
 
 impl std::fmt::Debug for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Server").field("path", &self.path).field("device", &self.shared.device).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("path", &self.path)
+            .field("device", &self.shared.device.get())
+            .finish_non_exhaustive()
     }
 }
 
@@ -130,23 +140,46 @@ fn listen(path: &Path) -> Result<OwnedFd, SocketError> {
     Ok(socket)
 }
 
-impl Server {
-    /// Begins to serve.
+/// A server that has no device yet: programs read its boot region, and are told for the rest to come again. Dropping it removes the socket.
+#[derive(Debug)]
+pub struct Listening(Server);
+
+impl Listening {
+    /// Listens at a path, before there is a device.
     ///
     /// # Errors
     /// When another device listens at the path, something else is there, or the kernel refuses.
-    pub fn start(device: Arc<Device>, path: &Path, config: ServerConfig) -> Result<Server, SocketError> {
+    pub fn at(path: &Path, boot: BootImage, config: ServerConfig) -> Result<Listening, SocketError> {
         let listener = Arc::new(listen(path)?);
         let found = std::fs::symlink_metadata(path);
         let found = found.map_err(|source| SocketError::Socket { what: "look at", path: path.to_owned(), source })?;
-        let shared = Arc::new(Shared { device, config, stop: AtomicBool::new(false), sessions: Mutex::default() });
+        let (device, stop, sessions) = (OnceLock::new(), AtomicBool::new(false), Mutex::default());
+        let shared = Arc::new(Shared { device, boot, config, stop, sessions });
         let (of_thread, accepting) = (shared.clone(), listener.clone());
         let thread = std::thread::Builder::new()
             .name("device-accept".into())
             .spawn(move || accept(&of_thread, accepting.as_fd()))
             .map_err(|source| SocketError::Socket { what: "start a thread for", path: path.to_owned(), source })?;
         let identity = (found.dev(), found.ino());
-        Ok(Server { shared, path: path.to_owned(), identity, listener, thread: Some(thread) })
+        Ok(Listening(Server { shared, path: path.to_owned(), identity, listener, thread: Some(thread) }))
+    }
+    /// Serves this device from now on.
+    #[must_use]
+    pub fn serve(self, device: Arc<Device>) -> Server {
+        // Nobody else has this to set it.
+        let _ = self.0.shared.device.set(device);
+        self.0
+    }
+}
+
+impl Server {
+    /// Begins to serve a device that is there.
+    ///
+    /// # Errors
+    /// When another device listens at the path, something else is there, or the kernel refuses.
+    pub fn start(device: Arc<Device>, path: &Path, config: ServerConfig) -> Result<Server, SocketError> {
+        let boot = device.backend().config.boot.clone();
+        Ok(Listening::at(path, boot, config)?.serve(device))
     }
     /// The path.
     #[must_use]
@@ -197,7 +230,7 @@ fn accept(shared: &Arc<Shared>, listener: BorrowedFd<'_>) {
         sessions.retain(|session| !session.thread.is_finished());
         if sessions.len() >= shared.config.connections_max || foreign(socket.as_fd()).ok() != Some(None) {
             let mut message = Message::default();
-            message.words[1] = 1;
+            message.words[1] = REFUSED;
             message.text = "it has no room for more, or is another user's".to_owned();
             let _ = send(socket.as_fd(), &message, None);
             continue;
@@ -223,12 +256,21 @@ fn serve(shared: &Shared, socket: BorrowedFd<'_>) {
     let Some(question) = Message::of(&bytes) else { return };
     let mut answer = Message::default();
     answer.words[0] = question.words[0];
-    match question.words[0] {
-        INFO => {
-            inform(&shared.device, &mut answer);
+    match (question.words[0], shared.device.get()) {
+        (BOOT, device) => {
+            let region = boot_region(&shared.boot, device.is_some());
+            let region = region.map_err(|text| (answer.words[1], answer.text) = (REFUSED, text)).ok();
+            let _ = send(socket, &answer, region.as_ref().and_then(|region| region.arena().file()));
+        }
+        (INFO | OPEN, None) => {
+            (answer.words[1], answer.text) = (STARTING, "it is starting; ask again".to_owned());
             let _ = send(socket, &answer, None);
         }
-        OPEN => match open(shared, socket, &question, descriptor) {
+        (INFO, Some(device)) => {
+            inform(device, &mut answer);
+            let _ = send(socket, &answer, None);
+        }
+        (OPEN, Some(device)) => match open(shared, device, socket, &question, descriptor) {
             Ok((region, attachment, shares)) => {
                 answer.words[4] = shares.into();
                 if send(socket, &answer, region.arena().file()).is_ok() && timeout(LOOK) {
@@ -240,12 +282,12 @@ fn serve(shared: &Shared, socket: BorrowedFd<'_>) {
                 }
             }
             Err(text) => {
-                (answer.words[1], answer.text) = (1, text);
+                (answer.words[1], answer.text) = (REFUSED, text);
                 let _ = send(socket, &answer, None);
             }
         },
         _ => {
-            (answer.words[1], answer.text) = (1, "there is no such question".to_owned());
+            (answer.words[1], answer.text) = (REFUSED, "there is no such question".to_owned());
             let _ = send(socket, &answer, None);
         }
     }
@@ -290,12 +332,13 @@ fn inform(device: &Device, answer: &mut Message) {
 /// Makes a region and a queue pair as asked for.
 fn open(
     shared: &Shared,
+    device: &Device,
     socket: BorrowedFd<'_>,
     question: &Message,
     descriptor: Option<OwnedFd>,
 ) -> Result<(Arc<Region>, Attachment, bool), String> {
     let words = |error: &dyn std::fmt::Display| error.to_string();
-    let backend = shared.device.backend();
+    let backend = device.backend();
     let depth = usize::try_from(question.words[2]).map_err(|e| words(&e))?;
     let buffer = u32::try_from(question.words[3]).map_err(|e| words(&e))?;
     let shares = question.words[4] != 0 && backend.moves_by_cpu();
@@ -309,20 +352,31 @@ fn open(
         return Err(format!("a queue of depth {depth} with {buffer} sectors of buffer is too large"));
     }
     let region = Region::create(capability, true).map_err(|e| words(&e))?;
-    fill_boot(&**shared.device.flash(), &region)?;
+    backend.config.boot.fill(&region);
     let region = Arc::new(region);
     let interrupt = Arc::new(SocketBell(socket.try_clone_to_owned().map_err(|e| words(&e))?));
-    let attachment = shared.device.attach(&region, 0, frames, interrupt).map_err(|e| words(&e))?;
+    let attachment = device.attach(&region, 0, frames, interrupt).map_err(|e| words(&e))?;
     debug_assert_eq!(region.status(), DeviceStatus::Ready);
     Ok((region, attachment, shares))
 }
 
-/// Reads the first sectors of the medium into the boot region.
-fn fill_boot(flash: &dyn Flash, region: &Region) -> Result<(), String> {
-    let sectors = region.capability().boot_sectors;
-    if sectors == 0 {
-        return Ok(());
+/// A region with nothing but a boot region and the status register, which does not change any more: whoever reads an image asks once.
+fn boot_region(boot: &BootImage, ready: bool) -> Result<Region, String> {
+    if boot.sectors() == 0 {
+        return Err("it has no boot region (`device serve --boot FILE`)".to_owned());
     }
-    crate::device::read_sectors(flash, sectors, |sector, bytes| region.write_boot(sector, bytes))
-        .map_err(|e| e.to_string())
+    let capability = Capability {
+        sectors: boot.sectors(),
+        pairs: 1,
+        depth: 1,
+        buffer_sectors: 0,
+        boot_sectors: boot.sectors(),
+        features: Features::default(),
+        instance: 0,
+        command_sectors: 1,
+    };
+    let region = Region::create(capability, true).map_err(|error| error.to_string())?;
+    boot.fill(&region);
+    region.set_status(if ready { DeviceStatus::Ready } else { DeviceStatus::Starting });
+    Ok(region)
 }

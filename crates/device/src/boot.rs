@@ -1,0 +1,64 @@
+//! What a device shows in its boot region: an image that is read by plain loads, before there is a driver and before the device itself is
+//! up (7.2 of the paper).
+//!
+//! An image of its own, as the boot partitions of eMMC are, and not the first sectors of the medium: where a store is the translation
+//! layer, nobody knows where those lie before it has recovered.
+//!
+//! Invariant: it never changes while a device runs.
+
+use std::sync::Arc;
+
+use crate::entry::SECTOR_BYTES;
+use crate::region::{Region, RegionError};
+
+/// An image for the boot region; without bytes, there is no such region. Cloning it shares the bytes.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct BootImage(Arc<[u8]>);
+
+impl std::fmt::Debug for BootImage {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BootImage({} bytes)", self.0.len())
+    }
+}
+
+impl BootImage {
+    /// Bytes of an image at the most, 64 MiB: each queue pair of another process has a copy in its region.
+    pub const BYTES_MAX: usize = 64 << 20;
+
+    /// An image of these bytes, filled up with zeros to a whole number of sectors.
+    ///
+    /// # Errors
+    /// [`RegionError::Shape`] when there are more than [`BootImage::BYTES_MAX`].
+    pub fn new(mut bytes: Vec<u8>) -> Result<BootImage, RegionError> {
+        if bytes.len() > BootImage::BYTES_MAX {
+            let (found, most) = (bytes.len() as u64, BootImage::BYTES_MAX as u64);
+            return Err(RegionError::Shape { what: "bytes of a boot image", found, least: 0, most });
+        }
+        bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
+        Ok(BootImage(bytes.into()))
+    }
+    /// Sectors of it.
+    #[must_use]
+    pub fn sectors(&self) -> u32 {
+        // At most 2^14 of them.
+        (self.0.len() / SECTOR_BYTES) as u32
+    }
+    /// Puts it into the boot region of a region, which was made for as many sectors.
+    pub(crate) fn fill(&self, region: &Region) {
+        let (sectors, _) = self.0.as_chunks::<SECTOR_BYTES>();
+        (0..).zip(sectors).for_each(|(sector, bytes)| region.write_boot(sector, bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_whole_sectors_and_not_too_many() {
+        assert_eq!(BootImage::default().sectors(), 0);
+        assert_eq!(BootImage::new(vec![1; SECTOR_BYTES]).unwrap().sectors(), 1);
+        assert_eq!(BootImage::new(vec![1; SECTOR_BYTES + 1]).unwrap().sectors(), 2);
+        assert!(matches!(BootImage::new(vec![0; BootImage::BYTES_MAX + 1]), Err(RegionError::Shape { .. })));
+    }
+}
