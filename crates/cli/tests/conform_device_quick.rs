@@ -278,6 +278,30 @@ fn an_image_is_read_from_the_boot_region() {
     assert!(!output.status.success() && told(&output).contains("no boot region"), "{}", told(&output));
 }
 
+/// A store gives up whole pages of 64 KiB of what a client trims, and they can be written again; plain memory is not asked to.
+#[test]
+fn a_store_gives_up_what_is_trimmed() {
+    let (read, write, trim, flush) = (0, 1, 4, 3);
+    let directory = tempfile::tempdir().unwrap();
+    let serve = |nand| Served::start(directory.path(), &["--size", "4M", "--nbd", "nbd.sock", "--nand", nand]);
+    let served = serve("slc");
+    let (mut stream, _) = connect(&directory.path().join("nbd.sock"));
+    let mut expected = vec![7u8; 256 << 10];
+    assert_eq!(call(&mut stream, write, 0, 256 << 10, &expected).0, 0);
+    assert_eq!(call(&mut stream, trim, 60 << 10, 100 << 10, b"").0, 0);
+    expected[64 << 10..128 << 10].fill(0);
+    assert_eq!(call(&mut stream, read, 0, 256 << 10, b""), (0, expected.clone()));
+    assert_eq!(call(&mut stream, write, 70_000, 3, b"new").0, 0);
+    expected[70_000..70_003].copy_from_slice(b"new");
+    assert_eq!(call(&mut stream, flush, 0, 0, b"").0, 0);
+    assert_eq!(call(&mut stream, read, 0, 256 << 10, b""), (0, expected));
+    assert_eq!(call(&mut stream, trim, 4 << 20, 4096, b"").0, 28, "there is no such place");
+    drop(served);
+    let _served = serve("none");
+    let (mut stream, _) = connect(&directory.path().join("nbd.sock"));
+    assert_eq!(call(&mut stream, trim, 0, 4096, b"").0, 95, "not supported");
+}
+
 /// What is kept beside the data: it is used, and refused by name where it is another device's, newer, or damaged.
 fn wear_survives(directory: &Path, words: &[&str]) {
     let file = directory.join("data.img.nand");

@@ -189,6 +189,22 @@ pub trait Flash: FrameContract + Send + Sync {
         let _ = (subpage, write);
         true
     }
+    /// Whether [`Flash::trim`] does anything.
+    fn trims(&self) -> bool {
+        false
+    }
+    /// Says that nobody needs the content of subpages any more: what is read there is undefined until it is written again, though never
+    /// what was somebody else's. Advice, of which a medium heeds as much as it can; waits until it has. What it does
+    /// to requests under way for the same subpages is undefined.
+    ///
+    /// # Errors
+    /// What the medium says; [`FlashError::OutOfRange`] when there are no such subpages.
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        if first.0.checked_add(count).is_none_or(|end| end > self.subpages()) {
+            return Err(FlashError::OutOfRange);
+        }
+        Ok(())
+    }
     /// Its states that have names, if it keeps any.
     fn versions(&self) -> Option<&dyn Versions> {
         None

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_format::{SUBPAGE_BYTES, crc32c};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, crc32c};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 use crate::{
@@ -74,6 +74,16 @@ impl Flash for MemoryFlash {
         }
         let [batch, given] = [depth; 2].map(Vec::with_capacity);
         Ok(Box::new(MemoryQueue { shared: self.shared.clone(), frames, wake, depth, batch, given, moved: None }))
+    }
+    fn trims(&self) -> bool {
+        true
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        if first.0.checked_add(count).is_none_or(|end| end > self.shared.subpages) {
+            return Err(FlashError::OutOfRange);
+        }
+        self.shared.storage.zero(first.0 as usize * SUBPAGE_BYTES, count as usize * SUBPAGE_BYTES);
+        Ok(())
     }
     fn counters(&self) -> DeviceCounters {
         let s = &*self.shared;

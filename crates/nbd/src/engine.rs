@@ -7,14 +7,16 @@
 //! Invariants: a command is replied to once, when nothing of it is in flight; a write holds a subpage's place ([`Places`]) from
 //! before its first request for it until the completion of its last; a reply to a write with FUA, and to a flush, follows a
 //! flush that was submitted when all the writes that it speaks of had completed. Nothing is kept in between: what a reply
-//! has told is what every other client reads, so that several connections of one client see one device.
+//! has told is what every other client reads, so that several connections of one client see one device. While a client takes no
+//! replies, what it has on the flash ends all the same, so that nobody waits for places that it holds; it begins nothing new.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fulgurite_flash::{Completion, FlashError, Op, Queue, Request};
+use fulgurite_flash::{Completion, Flash, FlashError, Op, Queue, Request};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
@@ -31,6 +33,9 @@ pub(crate) const ZERO_FRAME: u32 = 0;
 const TURN: usize = 64;
 /// Replies are sent when there are so many bytes of them, at the latest.
 const REPLIES_BYTES: usize = 1 << 20;
+
+/// How often a client that takes no replies has its requests looked at.
+const LOOK: Duration = Duration::from_millis(1);
 
 /// What a tag says beside the command's slot: a flush.
 const STEP_FLUSH: u32 = u32::MAX;
@@ -98,6 +103,7 @@ impl Task {
 
 /// The engine of one client.
 pub(crate) struct Engine {
+    pub(crate) flash: Arc<dyn Flash>,
     pub(crate) queue: Box<dyn Queue>,
     pub(crate) frames: Arc<Arena>,
     pub(crate) wake: Arc<Notifier>,
@@ -119,6 +125,9 @@ struct Work {
     /// Subpages that were read and changed, and are to be written back.
     changed: VecDeque<(u32, u32)>,
     replies: Vec<u8>,
+    /// Replies are being sent: those that come meanwhile are sent after them.
+    sending: bool,
+    completions: Vec<Completion>,
     /// The client takes no more replies.
     gone: bool,
 }
@@ -128,7 +137,6 @@ impl Engine {
     pub(crate) fn run(mut self) {
         let mut work = Work::default();
         let mut incoming = VecDeque::new();
-        let mut completions = Vec::new();
         let mut more_may_come = true;
         loop {
             if more_may_come {
@@ -139,13 +147,7 @@ impl Engine {
                 self.begin(&mut work, command);
             }
             progress |= self.submit(&mut work);
-            // A medium that takes no more requests completes them all with errors.
-            let _ = self.queue.flush();
-            completions.clear();
-            progress |= self.queue.poll(&mut completions) > 0;
-            for completion in &completions {
-                self.complete(&mut work, completion);
-            }
+            progress |= self.take_completions(&mut work);
             self.send(&mut work);
             if progress {
                 continue;
@@ -161,8 +163,27 @@ impl Engine {
         }
     }
 
-    fn begin(&self, work: &mut Work, command: Command) {
+    /// Hands over what was submitted, and takes what has ended. Returns whether there was anything.
+    fn take_completions(&mut self, work: &mut Work) -> bool {
+        // A medium that takes no more requests completes them all with errors.
+        let _ = self.queue.flush();
+        let mut completions = std::mem::take(&mut work.completions);
+        let progress = self.queue.poll(&mut completions) > 0;
+        for completion in completions.drain(..) {
+            self.complete(work, &completion);
+        }
+        work.completions = completions;
+        progress
+    }
+
+    fn begin(&mut self, work: &mut Work, command: Command) {
         let mut task = Task::new(command);
+        if task.command.kind == Kind::Trim && !work.gone {
+            // Rare, and short beside what it spares.
+            let (first, count) = task.span.whole();
+            let trimmed = if count == 0 { Ok(()) } else { self.flash.trim(SubpageIndex(first), count) };
+            task.error = trimmed.err().map(errno);
+        }
         if work.gone && task.error.is_none() {
             task.error = Some(Errno::Io);
         }
@@ -180,18 +201,27 @@ impl Engine {
         }
     }
 
-    /// Submits what there is and the queue takes. Returns whether there was anything.
-    fn submit(&mut self, work: &mut Work) -> bool {
+    /// Submits the second halves of what changes subpages in part. Returns whether there was any, and whether the queue took them all.
+    fn submit_changed(&mut self, work: &mut Work) -> (bool, bool) {
         let mut progress = false;
         while let Some(&(slot, index)) = work.changed.front() {
             let Some(task) = &mut work.tasks[slot as usize] else { break };
             let subpage = task.span.first + index;
             let request = request(slot, index, Op::Write, subpage, task.whole(index));
             if self.queue.submit(request).is_err() {
-                return progress;
+                return (progress, false);
             }
             work.changed.pop_front();
             progress = true;
+        }
+        (progress, true)
+    }
+
+    /// Submits what there is and the queue takes. Returns whether there was anything.
+    fn submit(&mut self, work: &mut Work) -> bool {
+        let (mut progress, all) = self.submit_changed(work);
+        if !all {
+            return progress;
         }
         // Each once: who cannot go on now, as a place is taken, is woken.
         for _ in 0..work.ready.len() {
@@ -227,7 +257,7 @@ impl Engine {
         progress
     }
 
-    fn complete(&self, work: &mut Work, completion: &Completion) {
+    fn complete(&mut self, work: &mut Work, completion: &Completion) {
         let (slot, step) = ((completion.tag >> 32) as u32, completion.tag as u32);
         let Some(Some(task)) = work.tasks.get_mut(slot as usize) else { return };
         let index = step & !STEP_OLD;
@@ -263,7 +293,7 @@ impl Engine {
     }
 
     /// Replies, and gives back what the command had.
-    fn end(&self, work: &mut Work, slot: u32) {
+    fn end(&mut self, work: &mut Work, slot: u32) {
         let Some(mut task) = work.tasks[slot as usize].take() else { return };
         work.ready.retain(|&s| s != slot);
         work.vacant.push(slot);
@@ -301,30 +331,63 @@ impl Engine {
             Kind::Write | Kind::WriteZeroes => {
                 counters.written_bytes.fetch_add(command.length.into(), Ordering::Relaxed);
             }
-            Kind::Flush | Kind::Refuse { .. } => {}
+            Kind::Trim | Kind::Flush | Kind::Refuse { .. } => {}
         }
     }
 
     /// Sends the replies that there are. A client that does not take them is given up.
-    fn send(&self, work: &mut Work) {
-        if work.replies.is_empty() {
+    fn send(&mut self, work: &mut Work) {
+        if work.sending {
             return;
         }
-        if !work.gone && self.stream.write_all_by(&work.replies, Instant::now() + self.stall).is_err() {
-            work.gone = true;
-            self.stream.shutdown();
-            // What has not begun never will; what is in flight comes back.
-            for task in work.tasks.iter_mut().flatten() {
-                task.error.get_or_insert(Errno::Io);
+        work.sending = true;
+        while !work.replies.is_empty() {
+            let mut replies = std::mem::take(&mut work.replies);
+            if !work.gone && self.send_all(work, &replies).is_err() {
+                self.give_up(work);
             }
-            let slots: Vec<u32> = (0..work.tasks.len() as u32).collect();
-            for slot in slots {
-                if work.tasks[slot as usize].as_ref().is_some_and(Task::has_ended) {
-                    self.end(work, slot);
-                }
+            if work.gone {
+                work.replies.clear();
+            }
+            if work.replies.is_empty() {
+                replies.clear();
+                work.replies = replies;
             }
         }
-        work.replies.clear();
+        work.sending = false;
+    }
+
+    /// Sends these. As long as the client does not take them, what is in flight ends.
+    fn send_all(&mut self, work: &mut Work, mut replies: &[u8]) -> io::Result<()> {
+        let until = Instant::now() + self.stall;
+        loop {
+            replies = &replies[self.stream.write_some(replies)?..];
+            if replies.is_empty() {
+                return Ok(());
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.submit_changed(work);
+            self.take_completions(work);
+            let busy = self.queue.in_flight() > 0 || !work.changed.is_empty();
+            self.stream.wait_writable(if busy { left.min(LOOK) } else { left });
+        }
+    }
+
+    /// Hangs up. What has not begun never will; what is in flight comes back.
+    fn give_up(&mut self, work: &mut Work) {
+        work.gone = true;
+        self.stream.shutdown();
+        for task in work.tasks.iter_mut().flatten() {
+            task.error.get_or_insert(Errno::Io);
+        }
+        for slot in 0..work.tasks.len() as u32 {
+            if work.tasks[slot as usize].as_ref().is_some_and(Task::has_ended) {
+                self.end(work, slot);
+            }
+        }
     }
 }
 

@@ -18,6 +18,7 @@ pub(crate) enum Kind {
     Read,
     Write,
     WriteZeroes,
+    Trim,
     Flush,
     /// Not to be done: the reader has found it wrong. `read` tells the form of the reply.
     Refuse {

@@ -25,10 +25,12 @@ pub(crate) struct Export {
     pub(crate) bytes: u64,
     pub(crate) read_only: bool,
     pub(crate) request_bytes_max: u32,
+    /// Whether the flash behind it heeds what is not needed any more.
+    pub(crate) trims: bool,
 }
 
 impl Export {
-    /// What it can do. No trim: a `Flash` has no such request, so the flag is not there.
+    /// What it can do.
     fn flags(&self, structured: bool) -> u16 {
         let mut flags = transmission::HAS_FLAGS
             | transmission::SEND_FLUSH
@@ -37,6 +39,9 @@ impl Export {
             | transmission::CAN_MULTI_CONN;
         if self.read_only {
             flags |= transmission::READ_ONLY;
+        }
+        if self.trims {
+            flags |= transmission::SEND_TRIM;
         }
         if structured {
             flags |= transmission::SEND_DF;

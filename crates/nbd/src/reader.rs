@@ -28,12 +28,20 @@ pub(crate) struct Reader {
     pub(crate) exchange: Arc<Exchange>,
     pub(crate) frames: Arc<Arena>,
     pub(crate) counters: Arc<Counters>,
+    pub(crate) may: May,
+    pub(crate) stall: Duration,
+}
+
+/// What a client may ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct May {
     /// Size of the export.
     pub(crate) bytes: u64,
-    pub(crate) read_only: bool,
-    pub(crate) structured: bool,
     pub(crate) request_bytes_max: u32,
-    pub(crate) stall: Duration,
+    pub(crate) read_only: bool,
+    pub(crate) trims: bool,
+    /// Reads are answered by structured replies.
+    pub(crate) structured: bool,
 }
 
 impl Reader {
@@ -66,7 +74,7 @@ impl Reader {
                 return Ok(());
             }
             self.counters.commands.fetch_add(1, Ordering::Relaxed);
-            let more = match judge(&request, self.bytes, self.request_bytes_max, self.read_only, self.structured) {
+            let more = match judge(&request, &self.may) {
                 Ok(kind) => self.accept(&request, kind, deadline)?,
                 Err(error) => self.refuse(&request, error, deadline)?,
             };
@@ -84,7 +92,7 @@ impl Reader {
             Kind::Read => span.subpages(),
             Kind::Write => span.subpages() + span.partial(),
             Kind::WriteZeroes => span.partial(),
-            Kind::Flush | Kind::Refuse { .. } => 0,
+            Kind::Trim | Kind::Flush | Kind::Refuse { .. } => 0,
         };
         let Some(frames) = self.exchange.reserve(count as usize) else { return Ok(false) };
         if kind == Kind::Write {
@@ -132,13 +140,15 @@ impl Reader {
 }
 
 /// What a request asks for, if it may.
-fn judge(r: &Request, bytes: u64, request_bytes_max: u32, read_only: bool, structured: bool) -> Result<Kind, Errno> {
+fn judge(r: &Request, may: &May) -> Result<Kind, Errno> {
+    let &May { bytes, request_bytes_max, read_only, trims, structured } = may;
     let (kind, flags) = match r.command {
         command::READ if structured => (Kind::Read, command_flag::FUA | command_flag::DF),
         command::READ => (Kind::Read, command_flag::FUA),
         command::WRITE => (Kind::Write, command_flag::FUA),
         command::FLUSH => (Kind::Flush, command_flag::FUA),
         command::WRITE_ZEROES => (Kind::WriteZeroes, command_flag::FUA | command_flag::NO_HOLE),
+        command::TRIM if trims => (Kind::Trim, command_flag::FUA),
         command::TRIM => return Err(Errno::NotSupported),
         _ => return Err(Errno::Invalid),
     };
@@ -152,7 +162,7 @@ fn judge(r: &Request, bytes: u64, request_bytes_max: u32, read_only: bool, struc
     if changes && read_only {
         return Err(Errno::NotPermitted);
     }
-    if r.length == 0 || (kind != Kind::WriteZeroes && r.length > request_bytes_max) {
+    if r.length == 0 || (!matches!(kind, Kind::WriteZeroes | Kind::Trim) && r.length > request_bytes_max) {
         return Err(Errno::Invalid);
     }
     // proto.md, "Request types": past the end a read is invalid, and for a write there is no space.
@@ -192,6 +202,12 @@ impl Span {
     pub(crate) fn subpages(&self) -> u32 {
         self.count
     }
+    /// The subpages that belong to the range as a whole: the first one, and how many.
+    pub(crate) fn whole(&self) -> (u32, u32) {
+        let head = u32::from(self.is_partial(0));
+        let tail = u32::from(self.count > 1 && self.is_partial(self.count - 1));
+        (self.first + head, self.count - head - tail)
+    }
     /// The bytes of the `index`th subpage that belong to the range.
     pub(crate) fn within(&self, index: u32) -> std::ops::Range<usize> {
         let start = if index == 0 { self.head } else { 0 };
@@ -218,7 +234,9 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_refused_by_its_name() {
-        let judge = |c, f, o, l| judge(&request(c, f, o, l), 1 << 20, 65536, false, false);
+        let may = May { bytes: 1 << 20, request_bytes_max: 65536, read_only: false, trims: false, structured: false };
+        let trims = May { trims: true, ..may };
+        let judge = |c, f, o, l| super::judge(&request(c, f, o, l), &may);
         assert_eq!(judge(command::READ, 0, 0, 4096), Ok(Kind::Read));
         assert_eq!(judge(command::READ, 0, (1 << 20) - 1, 1), Ok(Kind::Read));
         assert_eq!(judge(command::READ, 0, (1 << 20) - 1, 2), Err(Errno::Invalid));
@@ -230,6 +248,12 @@ mod tests {
         assert_eq!(judge(command::WRITE_ZEROES, command_flag::NO_HOLE, 0, 1 << 20), Ok(Kind::WriteZeroes));
         assert_eq!(judge(command::WRITE_ZEROES, 0, 0, u32::MAX), Err(Errno::NoSpace));
         assert_eq!(judge(command::TRIM, 0, 0, 4096), Err(Errno::NotSupported));
+        let trim = |o, l| super::judge(&request(command::TRIM, 0, o, l), &trims);
+        assert_eq!(trim(0, 1 << 20), Ok(Kind::Trim));
+        assert_eq!((trim(1, 1 << 20), trim(0, 0)), (Err(Errno::NoSpace), Err(Errno::Invalid)));
+        let read_only = May { read_only: true, ..trims };
+        let refused = super::judge(&request(command::TRIM, 0, 0, 4096), &read_only);
+        assert_eq!(refused, Err(Errno::NotPermitted));
         assert_eq!(judge(command::FLUSH, 0, 7, 7), Ok(Kind::Flush));
         assert_eq!(judge(5, 0, 0, 1), Err(Errno::Invalid));
         assert_eq!(judge(command::WRITE, 1 << 9, 0, 1), Err(Errno::Invalid));
@@ -238,11 +262,13 @@ mod tests {
     #[test]
     fn a_span_covers_its_bytes() {
         let whole = Span::of(8192, 8192);
-        assert_eq!((whole.first, whole.subpages(), whole.partial()), (2, 2, 0));
+        assert_eq!((whole.first, whole.subpages(), whole.partial(), whole.whole()), (2, 2, 0, (2, 2)));
         let inner = Span::of(4096 + 10, 20);
         assert_eq!((inner.first, inner.subpages(), inner.partial(), inner.within(0)), (1, 1, 1, 10..30));
         let both = Span::of(4095, 4098);
-        assert_eq!((both.first, both.subpages(), both.partial()), (0, 3, 2));
+        assert_eq!((both.first, both.subpages(), both.partial(), both.whole()), (0, 3, 2, (1, 1)));
+        assert_eq!(Span::of(4096 + 10, 20).whole().1, 0);
+        assert_eq!(Span::of(10, 2 * 4096).whole(), (1, 1));
         assert_eq!((both.within(0), both.within(1), both.within(2)), (4095..4096, 0..4096, 0..1));
         let tail = Span::of(0, 4097);
         assert_eq!((tail.subpages(), tail.partial(), tail.is_partial(0), tail.is_partial(1)), (2, 1, false, true));

@@ -22,7 +22,7 @@ use crate::engine::Engine;
 use crate::exchange::Exchange;
 use crate::negotiate::{Agreed, Export, negotiate};
 use crate::places::Places;
-use crate::reader::Reader;
+use crate::reader::{May, Reader};
 use crate::stream::{Incoming, Stream};
 use crate::{NbdAddress, NbdError};
 
@@ -147,6 +147,7 @@ impl NbdServer {
             bytes: u64::from(flash.subpages()) * SUBPAGE_BYTES as u64,
             read_only: config.read_only,
             request_bytes_max: config.request_bytes_max,
+            trims: flash.trims(),
         };
         let shared = Arc::new(Shared {
             flash,
@@ -337,13 +338,17 @@ impl Client {
             exchange: exchange.clone(),
             frames: frames.clone(),
             counters: counters.clone(),
-            bytes: export.bytes,
-            read_only: config.read_only,
-            structured: agreed.structured,
-            request_bytes_max: config.request_bytes_max,
+            may: May {
+                bytes: export.bytes,
+                request_bytes_max: config.request_bytes_max,
+                read_only: config.read_only,
+                trims: export.trims,
+                structured: agreed.structured,
+            },
             stall: config.stall,
         };
         let engine = Engine {
+            flash: self.shared.flash.clone(),
             queue,
             frames,
             wake,

@@ -5,14 +5,28 @@
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
 
 /// A connected client.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Stream::Unix(s) => s.as_fd(),
+            Stream::Tcp(s) => s.as_fd(),
+        }
+    }
 }
 
 impl Stream {
@@ -41,6 +55,23 @@ impl Stream {
             Stream::Unix(s) => s.set_write_timeout(timeout).and_then(|()| (&mut &*s).write(from)),
             Stream::Tcp(s) => s.set_write_timeout(timeout).and_then(|()| (&mut &*s).write(from)),
         }
+    }
+    /// Sends what goes out at once, of bytes that there are: 0 when that is nothing.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub(crate) fn write_some(&self, from: &[u8]) -> io::Result<usize> {
+        match rustix::net::send(self, from, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(sent) => Ok(sent),
+            Err(Errno::AGAIN | Errno::INTR) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+    /// Waits until something would go out at once, but no longer than that.
+    pub(crate) fn wait_writable(&self, timeout: Duration) {
+        let timeout = Timespec::try_from(timeout).ok();
+        // Whatever it says: whoever writes then finds out.
+        let _ = poll(&mut [PollFd::new(self, PollFlags::OUT)], timeout.as_ref());
     }
     /// Sends all of `from`.
     ///

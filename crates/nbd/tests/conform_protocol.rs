@@ -15,15 +15,16 @@ use fulgurite_nbd::{NbdAddress, NbdConfig, NbdError, NbdServer};
 fn the_export_says_what_it_can_do() {
     let served = serve(memory(64), |_| {});
     let (_, export) = Client::open(&served.path, false);
-    // HAS_FLAGS, FLUSH, FUA, WRITE_ZEROES, MULTI_CONN; and no TRIM (bit 5).
-    assert_eq!(export, Export { bytes: 64 << 12, flags: 0b1_0100_1101, block_sizes: [1, 4096, 4 << 20] });
+    // HAS_FLAGS, FLUSH, FUA, TRIM, WRITE_ZEROES, MULTI_CONN.
+    assert_eq!(export, Export { bytes: 64 << 12, flags: 0b1_0110_1101, block_sizes: [1, 4096, 4 << 20] });
     let (_, export) = Client::open(&served.path, true);
-    assert_eq!(export.flags, 0b1_1100_1101, "DF with structured replies");
+    assert_eq!(export.flags, 0b1_1110_1101, "DF with structured replies");
     let read_only = serve(memory(64), |c| c.read_only = true);
     let (mut client, export) = Client::open(&read_only.path, false);
     assert_eq!(export.flags & 2, 2);
     assert_eq!(client.call(WRITE, 0, 0, 1, b"x").0, 1, "EPERM");
     assert_eq!(client.call(WRITE_ZEROES, 0, 0, 1, b"").0, 1);
+    assert_eq!(client.call(TRIM, 0, 0, 4096, b"").0, 1);
     assert_eq!(client.read(0, 4), [0; 4]);
 }
 
@@ -70,7 +71,7 @@ fn the_old_way_to_choose_an_export_works() {
         client.put(&flags.to_be_bytes());
         client.option(1, b"");
         assert_eq!(client.take(8), (64u64 << 12).to_be_bytes());
-        assert_eq!(client.take(2), [1, 0b0100_1101]);
+        assert_eq!(client.take(2), [1, 0b0110_1101]);
         assert_eq!(client.take(zeroes), vec![0; zeroes]);
         client.write(5, b"hello");
         assert_eq!(client.read(3, 9), b"\0\0hello\0\0");
@@ -113,7 +114,7 @@ fn what_is_wrong_is_an_error_and_the_connection_goes_on() {
     let served = serve(memory(64), |c| (c.request_bytes_max, c.buffer_bytes) = (64 << 10, 128 << 10));
     for structured in [false, true] {
         let (mut client, export) = Client::open(&served.path, structured);
-        let (einval, enospc, enotsup) = (22, 28, 95);
+        let (einval, enospc) = (22, 28);
         for (command, flags, offset, length, error) in [
             (READ, 0, export.bytes, 1, einval),
             (READ, 0, export.bytes - 1, 2, einval),
@@ -129,7 +130,9 @@ fn what_is_wrong_is_an_error_and_the_connection_goes_on() {
             (WRITE_ZEROES, 0, 1, export.bytes as u32, enospc),
             (WRITE_ZEROES, 0, 0, u32::MAX, enospc),
             (WRITE_ZEROES, 1 << 4, 0, 1, einval), // FAST_ZERO
-            (TRIM, 0, 0, 4096, enotsup),
+            (TRIM, 1 << 4, 0, 4096, einval),
+            (TRIM, 0, 0, 0, einval),
+            (TRIM, 0, 1, export.bytes as u32, enospc),
             (5, 0, 0, 0, einval),
             (7, 0, 0, 0, einval),
             (u16::MAX, 0, 0, 0, einval),
@@ -139,6 +142,33 @@ fn what_is_wrong_is_an_error_and_the_connection_goes_on() {
         }
         assert_eq!(client.read(0, 64 << 10), vec![0; 64 << 10], "nothing of it was written");
     }
+}
+
+/// Only what lies wholly in the range is given up; where the flash behind does not heed it, it is not offered, and refused.
+#[test]
+fn what_is_trimmed_is_given_up_and_its_neighbours_stay() {
+    let flash = memory(64);
+    let served = serve(flash.clone(), |c| (c.request_bytes_max, c.buffer_bytes) = (64 << 10, 128 << 10));
+    let (mut client, export) = Client::open(&served.path, false);
+    let data: Vec<u8> = (0..64u32 << 10).map(|i| (i % 255) as u8 + 1).collect();
+    client.write(0, &data);
+    let mut expected = data.clone();
+    for (offset, length) in [(4096, 8192), (20_481, 4095 + 4096), (40_000, 100), (49_152, 1)] {
+        assert_eq!(client.call(TRIM, 0, offset, length, b"").0, 0);
+    }
+    expected[4096..12_288].fill(0);
+    expected[24_576..28_672].fill(0);
+    assert_eq!(client.read(0, 64 << 10), expected);
+    let flushes = flash.counters().flushes;
+    // Longer than any other request may be; durable before the reply.
+    assert_eq!(client.call(TRIM, FUA, 0, export.bytes as u32, b"").0, 0);
+    assert_eq!(flash.counters().flushes, flushes + 1);
+    assert_eq!(client.read(0, 64 << 10), vec![0; 64 << 10]);
+    client.write(4096, b"again");
+    assert_eq!(client.read(4096, 6), b"again\0");
+    let deaf = serve(Arc::new(EmulatedFlash::new(EmulatedConfig::new(64)).unwrap()), |_| {});
+    let (mut client, export) = Client::open(&deaf.path, false);
+    assert_eq!((export.flags & 1 << 5, client.call(TRIM, 0, 0, 4096, b"").0), (0, 95));
 }
 
 #[test]

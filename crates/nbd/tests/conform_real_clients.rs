@@ -40,7 +40,7 @@ fn nbdinfo_reads_what_the_export_is() {
         "can_fua: true",
         "can_flush: true",
         "can_multi_conn: true",
-        "can_trim: false",
+        "can_trim: true",
         "can_zero: true",
         "is_read_only: false",
         "block_size_minimum: 1",

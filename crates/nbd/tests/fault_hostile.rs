@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
-use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, MemoryFlash, Op, When};
+use fulgurite_flash::{EmulatedConfig, EmulatedFlash, Fault, FaultPlan, FaultyFlash, Flash, MemoryFlash, Op, When};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -148,6 +148,31 @@ fn who_takes_no_replies_is_given_up() {
     assert!(!asked, "10 GiB of replies were kept for somebody who does not take them");
     well(&served.path);
     eventually("it is gone", || served.server.connected() <= 1);
+}
+
+/// A client that takes no replies has a write under way; another one wants the same place, and gets it as soon as the write has ended.
+#[test]
+fn who_takes_no_replies_keeps_no_place() {
+    let write_latency = Duration::from_millis(500);
+    let config = EmulatedConfig { write_latency, read_latency: Duration::from_micros(1), ..EmulatedConfig::new(1024) };
+    // It is not given up while this test runs: a client's own reads end sooner.
+    let served = serve(Arc::new(EmulatedFlash::new(config).unwrap()), |c| c.stall = 10 * PATIENCE);
+    let (mut client, _) = Client::open(&served.path, false);
+    let mut bytes = Vec::new();
+    // In whole, and in part, which takes a read before the write.
+    for (offset, length) in [(0, 4096), (8192, 100)] {
+        bytes.extend(command_bytes(WRITE, 0, 7, offset, length));
+        bytes.extend(vec![1; length as usize]);
+    }
+    (0..8).for_each(|_| bytes.extend(command_bytes(READ, 0, 1, 1 << 20, 1 << 20)));
+    client.stream.write_all(&bytes).unwrap();
+    eventually("its replies wait", || served.server.counters().commands == 10);
+    let (mut other, _) = Client::open(&served.path, false);
+    for offset in [0, 8192] {
+        other.write(offset, b"mine");
+        assert_eq!(other.read(offset, 5), b"mine\x01");
+    }
+    assert_eq!(served.server.connected(), 2, "the first one is still there");
 }
 
 #[test]

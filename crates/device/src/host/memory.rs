@@ -152,6 +152,17 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// As [`Commands::trim`].
+    pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
+        let trimmed = self.with(|commands| Ok(commands.trim(first, count)?));
+        trimmed.map_err(|error| match error {
+            VersionError::Flash(error) => error,
+            _ => FlashError::Closed,
+        })
+    }
+}
+
 impl Versions for Remote {
     fn name_state(&self) -> Result<u64, VersionError> {
         self.with(|commands| commands.version(Opcode::Name, 0))

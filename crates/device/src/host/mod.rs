@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, Layered, OpenError, Queue, Versions};
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, Versions};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Notifier};
 
@@ -333,6 +333,15 @@ impl Flash for DeviceFlash {
     }
     fn may(&self, subpage: u32, write: bool) -> bool {
         self.here().is_none_or(|flash| flash.may(subpage, write))
+    }
+    fn trims(&self) -> bool {
+        self.remote.is_some() && self.link.features().has(Features::PAGES)
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        match self.remote.as_ref().filter(|_| self.trims()) {
+            Some(remote) => remote.trim(first.0, count),
+            None => Ok(()),
+        }
     }
     fn versions(&self) -> Option<&dyn Versions> {
         self.remote.as_ref().map(|remote| remote as &dyn Versions)
