@@ -176,7 +176,9 @@ Configurations:
   dram-only        plain references in huge pages: the denominator
   resident         guarded, all data in frames: what hits cost
   fulgurite        guarded, fibers switch on a miss, arrived ones first by age
-  pool             the same over a journaled pool that the data fills to 80%:
+  on-device        fulgurite; a device of our own, on a core of its own, makes
+                   the requests: system calls are not the worker's
+  pool             fulgurite over a journaled pool that the data fills to 80%:
                    versions, checksums, reclaim
   pool-unchecked   the same without checksums: beside pool, what they cost
   pool-on-device   the pool's store in a device of our own, whose core drives

@@ -323,6 +323,8 @@ named! {
         Resident = "resident",
         /// The guarded path.
         Fulgurite = "fulgurite",
+        /// The same, whose requests a device of our own makes: its core pays for system calls.
+        OnDevice = "on-device",
         /// The guarded path over a journaled pool.
         Pool = "pool",
         /// The same without checksums: what they cost.
@@ -356,6 +358,10 @@ impl Config {
     /// Whether its data lies in a journaled pool, which is made for the run.
     pub const fn pooled(self) -> bool {
         matches!(self, Config::Pool | Config::PoolUnchecked | Config::PoolOnDevice)
+    }
+    /// Whether a device of our own, in the same process, is between the workers and the medium.
+    pub const fn on_device(self) -> bool {
+        matches!(self, Config::OnDevice | Config::PoolOnDevice)
     }
     /// Whether it is plain memory that the kernel pages. It makes no sense without a memory cgroup.
     pub const fn paged_by_kernel(self) -> bool {

@@ -220,12 +220,12 @@ impl Builder {
         self.keep_age = Some(age);
         self
     }
-    /// Runs the pool's store in a device of this process: a thread that keeps its core busy while there are requests, and for a
+    /// Puts a device of this process before the medium: a thread that keeps its core busy while there are requests, and for a
     /// millisecond after the last. Workers speak to it through queues in their own memory, and nothing is copied between the two. They
-    /// pay for neither the log nor checksums, reclaim or system calls, which a program that writes much to a pool that is well filled
-    /// wins by, where a core is free; where none is, it loses. All else is as without: the pool can be opened in either way, and what
-    /// it keeps is the same. The thread is pinned to `core` if one is named. Only pools have a store.
-    pub fn store_on_device(mut self, core: Option<usize>) -> Self {
+    /// pay for no system call, and over a pool, whose store runs in the device, for neither the log nor checksums nor reclaim. Programs on
+    /// a disk, and those that write much to a pool that is well filled, win by it where a core is free; where none is, they lose. All else
+    /// is as without: a pool can be opened in either way, and what it keeps is the same. The thread is pinned to `core` if one is named.
+    pub fn on_device(mut self, core: Option<usize>) -> Self {
         self.on_device = Some(core);
         self
     }
@@ -233,7 +233,7 @@ impl Builder {
     ///
     /// # Errors
     /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
-    /// cannot be read; [`Error::NoPool`] when a device was asked for and the medium is no pool.
+    /// cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
         let opened = self.medium.open(medium::Keep {
             durability: self.durability,

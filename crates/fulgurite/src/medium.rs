@@ -66,7 +66,7 @@ pub(crate) struct Keep {
     pub age: Option<Duration>,
     /// Of everything.
     pub dram_bytes: u64,
-    /// Its store runs in a device of this process, on a core if one is named.
+    /// A device of this process is before the medium, on a core if one is named; a pool's store runs in it.
     pub on_device: Option<Option<usize>>,
 }
 
@@ -85,10 +85,11 @@ pub(crate) struct Opened {
 impl Medium {
     pub(crate) fn open(&self, keep: Keep) -> Result<Opened, Error> {
         let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
-        if keep.on_device.is_some() && !matches!(self, Medium::NewPool { .. } | Medium::Pool { .. }) {
-            return Err(Error::NoPool { what: "store_on_device" });
-        }
-        let flat = |flash: Arc<dyn Flash>, is_file| Ok(Opened { flash, pool: None, is_file });
+        let flat = |flash: Arc<dyn Flash>, is_file| {
+            let Some(core) = keep.on_device else { return Ok(Opened { flash, pool: None, is_file }) };
+            let flash = DeviceFlash::start(flash, device(core), HostConfig::default())?;
+            Ok(Opened { flash: Arc::new(flash), pool: None, is_file: false })
+        };
         match self {
             Medium::NewFile { path, bytes } => {
                 flat(Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?), true)
@@ -153,10 +154,14 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Er
     let store = pool.into_flash();
     let pool = Some(store.layer().clone());
     let Some(core) = keep.on_device else { return Ok(Opened { flash: Arc::new(store), pool, is_file: true }) };
-    // The one host there is asks before each access.
-    let firmware = FirmwareConfig { heeds_permissions: false, ..FirmwareConfig::default() };
-    let device = DeviceConfig { core, firmware, ..DeviceConfig::default() };
-    let flash = DeviceFlash::start_store(store, device, HostConfig::default())?;
+    let flash = DeviceFlash::start_store(store, device(core), HostConfig::default())?;
     // System calls are the device's affair.
     Ok(Opened { flash: Arc::new(flash), pool, is_file: false })
+}
+
+/// A device of this process, on a core if one is named.
+fn device(core: Option<usize>) -> DeviceConfig {
+    // The one host there is asks before each access.
+    let firmware = FirmwareConfig { heeds_permissions: false, ..FirmwareConfig::default() };
+    DeviceConfig { core, firmware, ..DeviceConfig::default() }
 }

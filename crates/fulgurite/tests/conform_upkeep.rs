@@ -21,7 +21,7 @@ const WORDS: u64 = 512;
 fn start(path: &Path, durability: Durability, on_device: bool) -> Fulgurite {
     let medium = Medium::NewPool { path: path.into(), bytes: POOL_BYTES };
     let builder = Fulgurite::builder(medium).dram("4M").unwrap().durability(durability);
-    let builder = if on_device { builder.store_on_device(None) } else { builder };
+    let builder = if on_device { builder.on_device(None) } else { builder };
     builder.start().unwrap()
 }
 /// A word of every page is written.

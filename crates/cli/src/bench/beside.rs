@@ -45,6 +45,7 @@ impl Drop for Twin {
 /// Whether this way's data lies in a file or on a device that has limits of its own, and nobody else writes to it while the workers stand:
 /// the firmware of a device goes on with its store's own work.
 pub fn on_file(session: &Session, way: Way) -> bool {
+    // A flat medium has no work of its own, whoever makes its requests.
     let alone = way.config.guarded() && !matches!(way.config, Config::Resident | Config::PoolOnDevice);
     alone && matches!(session.flash.flash, FlashChoice::File(_))
 }

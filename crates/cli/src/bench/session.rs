@@ -232,6 +232,11 @@ impl Session {
                  out, or choose another --flash"
             );
         }
+        if configs.contains(&Config::OnDevice) && matches!(flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
+            bad_input!(
+                "with this --flash a device makes the requests anyway; leave on-device out, or choose another --flash"
+            );
+        }
         let flash_path = checks::flash(flash, named.guarded, largest)?;
         let scratch = checks::scratch(flash)?;
         checks::memory(named.memory_bytes(data_bytes, dram_bytes, flash_path.is_some()), data_bytes, &machine)?;
@@ -283,7 +288,7 @@ impl Session {
         let cores: Vec<usize> = allowed.iter().copied().take(flash.workers as usize).collect();
         let device_core = allowed.last().copied().filter(|core| !cores.contains(core));
         let has_device = matches!(flash.flash, FlashChoice::Emulated | FlashChoice::Nand(_))
-            || configs.contains(&Config::PoolOnDevice);
+            || configs.iter().any(|config| config.on_device());
         if device_core.is_none() && has_device && on_flash > 0 {
             notes.push(
                 "No core is left for the device: it shares one with a worker, so its latencies are longer.".into(),

@@ -61,9 +61,9 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
             let flash: Arc<dyn Flash> = match pool {
                 Some(pool) => {
                     let store = pool::filled(&medium, pool, spec.region_bytes, pool::EXTENT_PAGES)?;
-                    let on_device = spec.config == Config::PoolOnDevice;
-                    if on_device { pool::on_device(store, spec.device_core)? } else { Arc::new(store) }
+                    if spec.config.on_device() { pool::on_device(store, spec.device_core)? } else { Arc::new(store) }
                 }
+                None if spec.config.on_device() => pool::flat_on_device(medium.clone(), spec.device_core)?,
                 None => medium.clone(),
             };
             (medium, flash, file, None)
@@ -87,7 +87,7 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         .replacement(spec.guarded.replacement.policy())
         .prefetch(spec.guarded.prefetch.policy())
         .run_limit(RUN_LIMIT);
-    if file.is_some() && spec.config != Config::PoolOnDevice {
+    if file.is_some() && !spec.config.on_device() {
         // A hand-over is a system call: worth gathering a few requests for.
         builder = builder.submit_batch(4);
     }
@@ -153,10 +153,11 @@ fn medium(spec: &Spec) -> Result<Medium> {
                 storage: Some(Arc::new(Arena::shared(open_shared(storage)?)?)),
                 ..EmulatedConfig::new(subpages)
             };
-            match spec.config {
-                // The firmware's thread plays it, too: there is one core for both.
-                Config::PoolOnDevice => (Arc::new(TimedFlash::new(config)?), None),
-                _ => (Arc::new(EmulatedFlash::new(config)?), None),
+            // The firmware's thread plays it, too: there is one core for both.
+            if spec.config.on_device() {
+                (Arc::new(TimedFlash::new(config)?), None)
+            } else {
+                (Arc::new(EmulatedFlash::new(config)?), None)
             }
         }
         DataSource::Memory { storage } => {

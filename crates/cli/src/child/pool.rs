@@ -33,10 +33,18 @@ pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages
 
 /// Puts a pool's store into the firmware of a device in this process, on a core if one is named.
 pub fn on_device(store: Layered<Pool>, core: Option<usize>) -> Result<Arc<DeviceFlash>> {
+    Ok(Arc::new(DeviceFlash::start_store(store, device(core), HostConfig::default())?))
+}
+
+/// Puts such a device before a medium as it is.
+pub fn flat_on_device(medium: Arc<dyn Flash>, core: Option<usize>) -> Result<Arc<DeviceFlash>> {
+    Ok(Arc::new(DeviceFlash::start(medium, device(core), HostConfig::default())?))
+}
+
+fn device(core: Option<usize>) -> DeviceConfig {
     // The one host there is asks before each access.
     let firmware = FirmwareConfig { heeds_permissions: false, ..FirmwareConfig::default() };
-    let device = DeviceConfig { core, firmware, ..DeviceConfig::default() };
-    Ok(Arc::new(DeviceFlash::start_store(store, device, HostConfig::default())?))
+    DeviceConfig { core, firmware, ..DeviceConfig::default() }
 }
 
 /// Writes so many subpages of an image to a flash.

@@ -41,7 +41,7 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         // Ours over a journaled pool, and with a token for each checkpoint.
         "pool" | "sync" => LIGHT_GREEN,
         "pool-unchecked" => PALE_GREEN,
-        "pool-on-device" => TEAL,
+        "pool-on-device" | "on-device" => TEAL,
         // Ours, too, over the device that others are measured on.
         "fixed-latency" => OLIVE,
         "resident" => PALETTE[3],
