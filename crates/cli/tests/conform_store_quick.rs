@@ -189,14 +189,18 @@ fn gups_and_mmap() {
 #[test]
 fn checksums_have_a_row() {
     let directory = tempfile::tempdir().unwrap();
-    let words =
-        ["bench", "live", "--workload", "gups", "--config", "pool,pool-unchecked,pool-on-device", "--data", "32M"];
-    let (json, drawing, told) = bench_and_table(directory.path(), &[&words[..], &["--dram", "8M"]].concat());
+    let words = ["bench", "live", "--workload", "gups", "--config", "on-device,pool,pool-unchecked,pool-on-device"];
+    let (json, drawing, told) =
+        bench_and_table(directory.path(), &[&words[..], &["--data", "32M", "--dram", "8M"]].concat());
     whole(&json, &drawing);
-    let rows = rows(&json, "rows");
+    let mut rows = rows(&json, "rows").to_vec();
+    assert!(rows.iter().all(|row| row["work_hash"] == rows[0]["work_hash"]), "{rows:?}");
+    // Flat, and behind a device as well.
+    let flat = rows.remove(1);
+    assert_eq!(flat["config"], "on-device");
+    assert!(flat["flash"].as_str().unwrap().starts_with("device in this process, emulated device"), "{flat}");
     let configs: Vec<_> = rows.iter().map(|row| row["config"].as_str().unwrap()).collect();
     assert_eq!(configs, ["dram-only", "pool", "pool-unchecked", "pool-on-device"]);
-    assert!(rows.iter().all(|row| row["work_hash"] == rows[0]["work_hash"]), "{rows:?}");
     assert!([0, 2, 3].iter().all(|row| rows[*row]["checksums"].is_null()));
     let on_device = rows[3]["flash"].as_str().unwrap();
     assert!(on_device.starts_with("device in this process, pool of"), "{on_device}");

@@ -3,19 +3,18 @@
 //! NBD as it is spoken here has no password and no encryption, so nothing that another machine can reach is accepted. A Unix socket is
 //! created with mode 0600 (it is never more than that, not even for a moment) and both ends must belong to one user; a port on
 //! loopback is open to every user of this machine. Invariant: nothing of somebody else's is ever removed or replaced; a socket
-//! that a dead server left behind is.
+//! that a dead server left behind is ([`SocketPlace`]).
 
 use std::fmt;
-use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use fulgurite_sys::{PlaceError, SocketPlace, socket_place};
+use rustix::net::SocketType;
 
 use crate::NbdError;
 use crate::stream::Stream;
@@ -72,7 +71,9 @@ impl NbdAddress {
     /// [`NbdError`]: in use, a symbolic link, something that is no socket, no such directory, not loopback.
     pub fn check(&self) -> Result<(), NbdError> {
         match self {
-            NbdAddress::Unix(path) => stale(path).map(|_| ()),
+            NbdAddress::Unix(path) => {
+                socket_place::check(path, SocketType::STREAM).map_err(|error| of_place(path, error))
+            }
             NbdAddress::Tcp(address) => {
                 // Binding a port creates nothing that stays.
                 TcpListener::bind(loopback(*address)?).map(drop).map_err(|e| self.failed(e))
@@ -94,69 +95,37 @@ impl NbdAddress {
                 Ok(Listener::Tcp(listener))
             }
             NbdAddress::Unix(path) => {
-                if stale(path)? {
-                    fs::remove_file(path).map_err(failed)?;
-                }
-                let socket = bound(path).map_err(|e| failed(e.into()))?;
+                let listening = SocketPlace::listen(path, SocketType::STREAM);
+                let (socket, place) = listening.map_err(|error| of_place(path, error))?;
                 let listener = UnixListener::from(socket);
                 listener.set_nonblocking(true).map_err(failed)?;
-                let of = fs::symlink_metadata(path).map_err(failed)?;
-                Ok(Listener::Unix { listener, path: path.clone(), identity: (of.dev(), of.ino()) })
+                Ok(Listener::Unix { place, listener })
             }
         }
     }
 }
 
-/// A listening socket at `path`, for its owner only: the mode of the socket before `bind` is that of the file that `bind`
-/// creates (unix(7) leaves it open; Linux has done so since 2.6, see `unix_bind`), less the umask.
-fn bound(path: &Path) -> rustix::io::Result<OwnedFd> {
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
-    rustix::fs::fchmod(&socket, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    rustix::net::listen(&socket, 64)?;
-    Ok(socket)
-}
-
-/// Whether a dead server's socket is in the way, which may be removed.
-fn stale(path: &Path) -> Result<bool, NbdError> {
-    let address = || path.display().to_string();
-    let failed = |source| NbdError::Listen { address: address(), source };
-    SocketAddrUnix::new(path).map_err(|e| failed(e.into()))?;
-    let found = match fs::symlink_metadata(path) {
-        Ok(found) => found,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let parent = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            return match fs::metadata(parent) {
-                Ok(of) if of.is_dir() => Ok(false),
-                Ok(_) => Err(failed(io::ErrorKind::NotADirectory.into())),
-                Err(error) => Err(failed(error)),
-            };
-        }
-        Err(error) => return Err(failed(error)),
-    };
-    if found.is_symlink() {
-        return Err(NbdError::Symlink { path: path.into() });
-    }
-    if !found.file_type().is_socket() {
-        return Err(NbdError::NotASocket { path: path.into() });
-    }
-    if found.uid() != rustix::process::geteuid().as_raw() {
-        return Err(NbdError::Foreign { path: path.into(), uid: found.uid() });
-    }
-    // Where a server is stopped and as many wait for it as can, a connection that may wait does so for ever.
-    let (unix, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
-    let probe = rustix::net::socket_with(unix, SocketType::STREAM, flags, None).map_err(|e| failed(e.into()))?;
-    match SocketAddrUnix::new(path).and_then(|address| rustix::net::connect(&probe, &address)) {
-        // Nobody listens.
-        Err(rustix::io::Errno::CONNREFUSED) => Ok(true),
-        _ => Err(NbdError::InUse { address: address() }),
+/// In this crate's words.
+fn of_place(path: &Path, error: PlaceError) -> NbdError {
+    let (path, address) = (path.to_owned(), path.display().to_string());
+    match error {
+        PlaceError::InUse => NbdError::InUse { address },
+        PlaceError::NotASocket { kind: "symbolic link" } => NbdError::Symlink { path },
+        PlaceError::NotASocket { .. } => NbdError::NotASocket { path },
+        PlaceError::Foreign { uid } => NbdError::Foreign { path, uid },
+        PlaceError::System { source, .. } => NbdError::Listen { address, source },
+        error => NbdError::Listen { address, source: io::Error::other(error) },
     }
 }
 
 /// A listening socket. Dropping it removes its path, unless that is somebody else's by now.
 #[derive(Debug)]
 pub(crate) enum Listener {
-    Unix { listener: UnixListener, path: PathBuf, identity: (u64, u64) },
+    /// The place goes first.
+    Unix {
+        place: SocketPlace,
+        listener: UnixListener,
+    },
     Tcp(TcpListener),
 }
 
@@ -183,7 +152,7 @@ impl Listener {
     /// Where it listens; for port 0, the port that it got.
     pub(crate) fn address(&self) -> io::Result<NbdAddress> {
         Ok(match self {
-            Listener::Unix { path, .. } => NbdAddress::Unix(path.clone()),
+            Listener::Unix { place, .. } => NbdAddress::Unix(place.path().to_owned()),
             Listener::Tcp(listener) => NbdAddress::Tcp(listener.local_addr()?),
         })
     }
@@ -194,17 +163,6 @@ impl AsFd for Listener {
         match self {
             Listener::Unix { listener, .. } => listener.as_fd(),
             Listener::Tcp(listener) => listener.as_fd(),
-        }
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        if let Listener::Unix { path, identity, .. } = self
-            && fs::symlink_metadata(&*path).is_ok_and(|of| (of.dev(), of.ino()) == *identity)
-        {
-            // Who has removed it meanwhile was asked to by somebody.
-            let _ = fs::remove_file(path);
         }
     }
 }

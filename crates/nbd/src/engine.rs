@@ -31,8 +31,6 @@ use crate::wire::{self, Errno};
 pub(crate) const ZERO_FRAME: u32 = 0;
 /// Requests that a command may submit before the next one has its turn.
 const TURN: usize = 64;
-/// Replies are sent when there are so many bytes of them, at the latest.
-const REPLIES_BYTES: usize = 1 << 20;
 
 /// How often a client that takes no replies has its requests looked at.
 const LOOK: Duration = Duration::from_millis(1);
@@ -125,8 +123,6 @@ struct Work {
     /// Subpages that were read and changed, and are to be written back.
     changed: VecDeque<(u32, u32)>,
     replies: Vec<u8>,
-    /// Replies are being sent: those that come meanwhile are sent after them.
-    sending: bool,
     completions: Vec<Completion>,
     /// The client takes no more replies.
     gone: bool,
@@ -176,10 +172,23 @@ impl Engine {
         progress
     }
 
+    /// Waits until nothing is in flight, and no place is held.
+    fn settle(&mut self, work: &mut Work) {
+        loop {
+            self.submit_changed(work);
+            self.take_completions(work);
+            if self.queue.in_flight() == 0 && work.changed.is_empty() {
+                return;
+            }
+            self.queue.wait(Some(LOOK));
+        }
+    }
+
     fn begin(&mut self, work: &mut Work, command: Command) {
         let mut task = Task::new(command);
         if task.command.kind == Kind::Trim && !work.gone {
-            // Rare, and short beside what it spares.
+            // Rare, and short beside what it spares; but it may wait for the store, and others must not wait for it.
+            self.settle(work);
             let (first, count) = task.span.whole();
             let trimmed = if count == 0 { Ok(()) } else { self.flash.trim(SubpageIndex(first), count) };
             task.error = trimmed.err().map(errno);
@@ -301,9 +310,6 @@ impl Engine {
             self.reply(&mut work.replies, &task);
         }
         self.exchange.release(&mut task.command.frames);
-        if work.replies.len() >= REPLIES_BYTES {
-            self.send(work);
-        }
     }
 
     fn reply(&self, replies: &mut Vec<u8>, task: &Task) {
@@ -335,12 +341,9 @@ impl Engine {
         }
     }
 
-    /// Sends the replies that there are. A client that does not take them is given up.
+    /// Sends the replies that there are: those of one turn, whose data were in frames, so that they take no more than the frames do. A
+    /// client that does not take them is given up.
     fn send(&mut self, work: &mut Work) {
-        if work.sending {
-            return;
-        }
-        work.sending = true;
         while !work.replies.is_empty() {
             let mut replies = std::mem::take(&mut work.replies);
             if !work.gone && self.send_all(work, &replies).is_err() {
@@ -354,7 +357,6 @@ impl Engine {
                 work.replies = replies;
             }
         }
-        work.sending = false;
     }
 
     /// Sends these. As long as the client does not take them, what is in flight ends.

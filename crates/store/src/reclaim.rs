@@ -104,7 +104,6 @@ impl Reclaim {
     }
     /// A page of the summary cannot be read.
     pub fn unreadable(&mut self, state: &State) {
-        self.read += 1;
         self.walk(state);
     }
     /// Finds the owners in the page table. Returns false when that was done before.
@@ -112,7 +111,6 @@ impl Reclaim {
         if std::mem::replace(&mut self.walked, true) {
             return false;
         }
-        self.read = self.asked;
         self.todo.clear();
         for page in 0..self.geometry.pages() {
             for h in state.versions_of(page).iter().flat_map(Version::held) {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, Queue, Request, When,
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, Queue, Request, Versions, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig};
@@ -359,6 +359,33 @@ fn going_back_to_a_token() {
     let (pool, report) = Pool::open(medium, keep).unwrap();
     assert_eq!(report.token, tokens[2]);
     assert_eq!(User::new(&pool.into_flash()).one(Op::Read, 9, 0), Ok(3));
+}
+
+/// The newest stay, and what is pinned; how many went is said, and it is durable.
+#[test]
+fn tokens_are_dropped_and_counted() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let mut keep = config(Durability::Sync);
+    keep.keep_tokens = 8;
+    let flash = Pool::open(medium.clone(), keep).unwrap().0.into_flash();
+    let mut user = User::new(&flash);
+    let mut sync = |value| {
+        user.one(Op::Write, 9, value).unwrap();
+        flash.layer().sync().unwrap()
+    };
+    let tokens: Vec<u64> = (1..=5).map(&mut sync).collect();
+    let pool = flash.layer();
+    let before: Vec<u64> = Versions::tokens(&**pool);
+    assert!(tokens.iter().all(|token| before.contains(token)), "{before:?}");
+    pool.pin(tokens[1], true).unwrap();
+    let left = [tokens[1], tokens[3], tokens[4]];
+    assert_eq!(pool.drop_tokens(2).unwrap(), before.len() - left.len());
+    assert_eq!(Versions::tokens(&**pool), left);
+    assert_eq!(pool.drop_tokens(2).unwrap(), 0);
+    drop((user, flash));
+    let (pool, _) = Pool::open(medium, keep).unwrap();
+    assert_eq!(Versions::tokens(&pool), left);
 }
 
 #[test]

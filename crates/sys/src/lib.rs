@@ -11,6 +11,7 @@ pub mod clock;
 pub mod direct_file;
 pub mod image_file;
 pub mod notify;
+pub mod socket_place;
 pub mod uring;
 
 pub use arena::{Arena, ArenaError, Backed};
@@ -18,4 +19,5 @@ pub use clock::Clock;
 pub use direct_file::DirectFile;
 pub use image_file::{ImageChild, ImageFile};
 pub use notify::Notifier;
+pub use socket_place::{PlaceError, SocketPlace};
 pub use uring::{RingUser, Uring};

@@ -26,6 +26,9 @@ use crate::ring::{Consumer, Producer};
 
 /// Entries taken from one queue pair before the next one is looked at.
 const TAKE_MAX: usize = 64;
+/// Sectors of the entries that are taken, after which it is the next one's turn, too: 1 MiB. Data are checksummed as they are taken, and many
+/// a medium moves them as it is asked.
+const TAKE_SECTORS: u64 = 256;
 
 /// Wakes a host that sleeps. Must not block.
 pub trait Wake: Send + Sync {
@@ -221,11 +224,16 @@ impl Port {
     pub(super) fn turn(&mut self, backend: &Backend, memory: Option<&Memory>) -> usize {
         let mut done = 0;
         // Step 3: fetch.
-        while done < TAKE_MAX {
+        let mut sectors = 0;
+        while done < TAKE_MAX && sectors < TAKE_SECTORS {
             let Some(entry) = self.submissions.pop() else { break };
             done += 1;
             match entry {
-                Ok(words) => self.take(Command::unpack(words), backend, memory),
+                Ok(words) => {
+                    let command = Command::unpack(words);
+                    sectors += u64::from(command.count);
+                    self.take(command, backend, memory);
+                }
                 Err(damaged) => self.broken(Status::DAMAGED_ENTRY, damaged.position),
             }
         }

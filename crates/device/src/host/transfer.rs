@@ -7,6 +7,7 @@
 //!
 //! Copies are pipelined: while one chunk is copied here, the device works on the others.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -58,6 +59,8 @@ pub struct Commands {
     buddy: Buddy,
     slots: Box<[Slot]>,
     free: Vec<u16>,
+    /// Those that ended while somebody waited for another one.
+    ended: VecDeque<Done>,
     config: HostConfig,
     shared: Arc<Shared>,
     wake: Arc<Notifier>,
@@ -137,6 +140,7 @@ impl Commands {
             pair: Pair::of(linked),
             slots: vec![Slot { state: State::Free, buffer: 0, count: 0, written: None }; depth].into(),
             free: (0..depth as u16).rev().collect(),
+            ended: VecDeque::new(),
             // A chunk is one block of the buffer.
             chunks: Chunks::new(capability.command_sectors.min(buddy.largest()), depth),
             buddy,
@@ -222,6 +226,9 @@ impl Commands {
     }
     /// Steps 7 and 8: a command that has ended, if there is one. Its range of the buffer stays its own until [`Commands::release`].
     pub fn poll(&mut self) -> Option<Done> {
+        self.ended.pop_front().or_else(|| self.poll_ring())
+    }
+    fn poll_ring(&mut self) -> Option<Done> {
         loop {
             let Ok(words) = self.pair.completions.pop()? else {
                 self.shared.broken.fetch_add(1, Ordering::Relaxed);
@@ -295,11 +302,27 @@ impl Commands {
     /// # Errors
     /// [`FlashError::TimedOut`] by [`HostConfig::timeout`], [`FlashError::Closed`] when the device has ended or broke the protocol.
     pub fn wait(&mut self) -> Result<Done, FlashError> {
+        if let Some(done) = self.ended.pop_front() {
+            return Ok(done);
+        }
+        self.wait_for_ring()
+    }
+    /// Waits for the end of this command; those of others stay for whoever began them.
+    fn wait_for(&mut self, id: u16) -> Result<Done, FlashError> {
+        loop {
+            let done = self.wait_for_ring().inspect_err(|_| self.abandon(id))?;
+            if done.id == id {
+                return Ok(done);
+            }
+            self.ended.push_back(done);
+        }
+    }
+    fn wait_for_ring(&mut self) -> Result<Done, FlashError> {
         let begun = self.clock.now_ns();
         let timeout = self.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
         let mut polls = 0u32;
         loop {
-            if let Some(done) = self.poll() {
+            if let Some(done) = self.poll_ring() {
                 return Ok(done);
             }
             polls = polls.wrapping_add(1);
@@ -309,7 +332,7 @@ impl Commands {
             }
             if self.broken || self.pair.linked.life.has_ended() {
                 // What it completed before it ended was seen by then.
-                return self.poll().ok_or(FlashError::Closed);
+                return self.poll_ring().ok_or(FlashError::Closed);
             }
             let waited = self.clock.now_ns() - begun;
             if polls.is_multiple_of(1 << 16) || waited > SPIN_NS {
@@ -328,31 +351,29 @@ impl Commands {
             }
         }
     }
-    /// After an error: what is under way is let go of as it ends.
-    fn abandon(&mut self) {
-        for slot in &mut self.slots {
-            if slot.state == State::Running {
-                slot.state = State::Abandoned;
-            }
+    /// After an error: if it is under way, it is let go of as it ends.
+    fn abandon(&mut self, id: u16) {
+        let slot = &mut self.slots[usize::from(id)];
+        if slot.state == State::Running {
+            slot.state = State::Abandoned;
         }
     }
 
-    /// Reads sectors from `sector` on into all of `into`, a multiple of 4096 bytes. Nothing else may be under way.
+    /// Reads sectors from `sector` on into all of `into`, a multiple of 4096 bytes. Commands that were begun before stay under way.
     ///
     /// # Errors
     /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple. `into` is undefined then.
     pub fn read(&mut self, sector: u32, into: &mut [u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, into.len())?;
-        let result =
-            self.split(sectors, |host, first, count| host.begin(Opcode::Read, (sector + first).into(), count, None), {
-                |host, id, first, count| {
-                    let from = first as usize * SECTOR_BYTES;
-                    host.copy_out(id, &mut into[from..from + count as usize * SECTOR_BYTES]);
-                }
-            });
-        result.inspect_err(|_| self.abandon())
+        self.split(sectors, |host, first, count| host.begin(Opcode::Read, (sector + first).into(), count, None), {
+            |host, id, first, count| {
+                let from = first as usize * SECTOR_BYTES;
+                host.copy_out(id, &mut into[from..from + count as usize * SECTOR_BYTES]);
+            }
+        })
     }
-    /// Writes all of `from`, a multiple of 4096 bytes, to sectors from `sector` on. Nothing else may be under way.
+    /// Writes all of `from`, a multiple of 4096 bytes, to sectors from `sector` on. Commands that were begun before stay
+    /// under way.
     ///
     /// # Errors
     /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple. Any of the sectors may
@@ -370,8 +391,7 @@ impl Commands {
         };
         let result = self.split(sectors, begin, |_, _, _, _| {});
         // More than may be kept is kept by the device.
-        let result = if limit < sectors as usize { result.and_then(|()| self.flush_own()) } else { result };
-        result.inspect_err(|_| self.abandon())
+        if limit < sectors as usize { result.and_then(|()| self.flush_own()) } else { result }
     }
     fn flush_own(&mut self) -> Result<(), FlashError> {
         self.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
@@ -424,11 +444,7 @@ impl Commands {
         into: &mut [u8],
     ) -> Result<Done, FlashError> {
         let id = self.begin_with(opcode, sector, count, None, argument).ok_or(FlashError::Closed)?;
-        let ended = self.wait().inspect_err(|_| self.abandon())?;
-        if ended.id != id {
-            self.abandon();
-            return Err(FlashError::Closed);
-        }
+        let ended = self.wait_for(id)?;
         if ended.status == Status::SUCCESS {
             self.copy_out(id, into);
         }
@@ -472,11 +488,7 @@ impl Commands {
     }
     /// Waits for the only command that is under way, and releases it.
     fn end_of(&mut self, id: u16) -> Result<Done, FlashError> {
-        let ended = self.wait().inspect_err(|_| self.abandon())?;
-        if ended.id != id {
-            self.abandon();
-            return Err(FlashError::Closed);
-        }
+        let ended = self.wait_for(id)?;
         self.release(id);
         Ok(ended)
     }
@@ -486,33 +498,52 @@ impl Commands {
         let inside = sector <= self.sectors && sectors <= self.sectors - sector;
         if inside && bytes.is_multiple_of(SECTOR_BYTES) { Ok(sectors) } else { Err(FlashError::OutOfRange) }
     }
-    /// Begins chunks as long as there is room, ends them as they come, and begins the next.
+    /// Begins chunks as long as there is room, ends them as they come, and begins the next. After an error, those that are under way are
+    /// let go of as they end.
     fn split(
         &mut self,
         sectors: u32,
         begin: impl Fn(&mut Commands, u32, u32) -> Option<u16>,
         mut end: impl FnMut(&Commands, u16, u32, u32),
     ) -> Result<(), FlashError> {
+        // By id: where in the request its chunk begins.
+        let mut firsts = vec![None; self.slots.len()];
+        let result = self.split_into(sectors, &mut firsts, begin, &mut end);
+        if result.is_err() {
+            let begun = (0..).zip(&firsts).filter(|(_, first)| first.is_some());
+            begun.for_each(|(id, _)| self.abandon(id));
+        }
+        result
+    }
+    fn split_into(
+        &mut self,
+        sectors: u32,
+        firsts: &mut [Option<u32>],
+        begin: impl Fn(&mut Commands, u32, u32) -> Option<u16>,
+        end: &mut impl FnMut(&Commands, u16, u32, u32),
+    ) -> Result<(), FlashError> {
         let started = self.clock.now_ns();
         let chunk = self.chunks.choose(sectors);
         let (mut begun, mut under_way) = (0, 0);
-        // By id: where in the request its chunk begins.
-        let mut firsts = vec![0; self.slots.len()];
         loop {
             while begun < sectors {
                 let count = chunk.min(sectors - begun);
                 let Some(id) = begin(self, begun, count) else { break };
-                firsts[usize::from(id)] = begun;
+                firsts[usize::from(id)] = Some(begun);
                 (begun, under_way) = (begun + count, under_way + 1);
             }
             if under_way == 0 {
                 // Nothing under way and nothing can be begun: what was abandoned has the buffer.
                 return if begun == sectors { Ok(()) } else { Err(FlashError::TimedOut) };
             }
-            let done = self.wait()?;
+            let done = self.wait_for_ring()?;
+            let Some(first) = firsts[usize::from(done.id)].take() else {
+                self.ended.push_back(done);
+                continue;
+            };
             let result = done.status.to_result();
             if result.is_ok() {
-                end(self, done.id, firsts[usize::from(done.id)], self.slots[usize::from(done.id)].count);
+                end(self, done.id, first, self.slots[usize::from(done.id)].count);
             }
             self.release(done.id);
             under_way -= 1;

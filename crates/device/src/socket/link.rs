@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use fulgurite_flash::{DeviceCounters, OpenError};
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Notifier, socket_place};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{BOOT, INFO, Message, OPEN, STARTING, SocketBell, SocketError, foreign, not_a_socket, receive, send};
+use super::{BOOT, INFO, Message, OPEN, STARTING, SocketBell, SocketError, foreign, receive, send};
 use crate::device::Life;
 use crate::firmware::Wake;
 use crate::host::{Hold, Link, Linked, Want};
@@ -111,7 +111,7 @@ impl SocketLink {
                 source: source.into(),
             }
         };
-        if let Some(kind) = not_a_socket(&self.path) {
+        if let Some(kind) = socket_place::not_a_socket(&self.path) {
             return Err(SocketError::NotASocket { path: self.path.clone(), kind });
         }
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)

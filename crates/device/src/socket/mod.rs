@@ -27,7 +27,7 @@ mod server;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -59,6 +59,16 @@ pub enum SocketError {
     /// Something with the path or the socket.
     #[error("cannot {what} {}: {source}", path.display())]
     Socket {
+        /// What was tried.
+        what: &'static str,
+        /// The path.
+        path: PathBuf,
+        /// The kernel's word.
+        source: io::Error,
+    },
+    /// A server has no place.
+    #[error("cannot {what} ({}): {source}", path.display())]
+    Listen {
         /// What was tried.
         what: &'static str,
         /// The path.
@@ -192,23 +202,6 @@ struct SocketBell(OwnedFd);
 impl Wake for SocketBell {
     fn wake(&self) {
         let _ = rustix::net::send(self.0.as_fd(), &[1], SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
-    }
-}
-
-/// What a path is, if it is no socket; links are not followed.
-fn not_a_socket(path: &Path) -> Option<&'static str> {
-    use std::os::unix::fs::FileTypeExt;
-    let kind = std::fs::symlink_metadata(path).ok()?.file_type();
-    if kind.is_socket() {
-        None
-    } else if kind.is_symlink() {
-        Some("symbolic link")
-    } else if kind.is_dir() {
-        Some("directory")
-    } else if kind.is_file() {
-        Some("regular file")
-    } else {
-        Some("special file")
     }
 }
 

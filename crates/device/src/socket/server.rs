@@ -5,23 +5,19 @@
 //! One thread accepts; one for each connection waits for its bytes. The device's own thread never touches a socket but to send a byte
 //! that it does not wait for.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fulgurite_sys::Arena;
-use rustix::fs::FlockOperation;
-use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
+use fulgurite_sys::{Arena, PlaceError, SocketPlace};
+use rustix::net::{Shutdown, SocketFlags, SocketType, sockopt};
 
-use super::{
-    BOOT, INFO, Message, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, not_a_socket, receive, send,
-};
+use super::{BOOT, INFO, Message, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
 use crate::boot::BootImage;
 use crate::device::{Attachment, Device};
 use crate::region::{Capability, DeviceStatus, Features, Region};
@@ -43,8 +39,6 @@ impl Default for ServerConfig {
 
 /// How long a program may take to say what it wants.
 const QUESTION: Duration = Duration::from_secs(5);
-/// How long another program may keep the directory of the socket locked.
-const LOCK: Duration = Duration::from_secs(2);
 /// How often a connection looks whether its device is still there.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -73,8 +67,8 @@ impl Shared {
 pub struct Server {
     shared: Arc<Shared>,
     path: PathBuf,
-    /// The socket at the path, by device and inode.
-    identity: (u64, u64),
+    /// None when it ends.
+    place: Option<SocketPlace>,
     listener: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
 }
@@ -88,56 +82,15 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// Nobody else takes over a socket in this directory meanwhile.
-fn lock_directory(path: &Path) -> io::Result<File> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let directory =
-        OpenOptions::new().read(true).custom_flags(rustix::fs::OFlags::DIRECTORY.bits() as i32).open(parent)?;
-    // Anybody who may read the directory can lock it, and keep it locked: that is an error, and not a wait without end.
-    let begun = Instant::now();
-    loop {
-        match rustix::fs::flock(&directory, FlockOperation::NonBlockingLockExclusive) {
-            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < LOCK => std::thread::sleep(LOCK / 100),
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "another program keeps it locked"));
-            }
-            locked => return locked.map(|()| directory).map_err(io::Error::from),
-        }
+/// In this crate's words.
+fn of_place(path: &Path, error: PlaceError) -> SocketError {
+    let path = path.to_owned();
+    match error {
+        PlaceError::InUse => SocketError::InUse { path },
+        PlaceError::NotASocket { kind } => SocketError::NotASocket { path, kind },
+        PlaceError::System { what, source } => SocketError::Listen { what, path, source },
+        error => SocketError::Listen { what: "take the place", path, source: io::Error::other(error) },
     }
-}
-
-/// Listens at a path, with the rights of its owner alone. What is left of a device that has died there is removed.
-fn listen(path: &Path) -> Result<OwnedFd, SocketError> {
-    let error = |what, source: io::Error| SocketError::Socket { what, path: path.to_owned(), source };
-    let _locked = lock_directory(path).map_err(|source| error("lock the directory of", source))?;
-    if let Some(kind) = not_a_socket(path) {
-        return Err(SocketError::NotASocket { path: path.to_owned(), kind });
-    }
-    let new = || rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-    let address = SocketAddrUnix::new(path).map_err(|e| error("use", e.into()))?;
-    let socket = new().map_err(|e| error("make a socket for", e.into()))?;
-    let bound = match rustix::net::bind(&socket, &address) {
-        Err(rustix::io::Errno::ADDRINUSE) => {
-            // Where a server is stopped and as many wait for it as can, a connection that may wait does so for ever.
-            let (unix, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);
-            let probe = rustix::net::socket_with(unix, SocketType::SEQPACKET, flags, None);
-            let probe = probe.map_err(|e| error("make a socket for", e.into()))?;
-            match rustix::net::connect(&probe, &address) {
-                Err(rustix::io::Errno::CONNREFUSED) => {
-                    std::fs::remove_file(path).map_err(|source| error("remove what is left of", source))?;
-                    rustix::net::bind(&socket, &address)
-                }
-                // Somebody listens, or it is another kind of socket.
-                _ => return Err(SocketError::InUse { path: path.to_owned() }),
-            }
-        }
-        bound => bound,
-    };
-    bound.map_err(|e| error("listen at", e.into()))?;
-    // Before anybody can connect, which takes a listener.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(|e| error("restrict", e))?;
-    rustix::net::listen(&socket, 64).map_err(|e| error("listen at", e.into()))?;
-    Ok(socket)
 }
 
 /// A server that has no device yet: programs read its boot region, and are told for the rest to come again. Dropping it removes the socket.
@@ -150,9 +103,9 @@ impl Listening {
     /// # Errors
     /// When another device listens at the path, something else is there, or the kernel refuses.
     pub fn at(path: &Path, boot: BootImage, config: ServerConfig) -> Result<Listening, SocketError> {
-        let listener = Arc::new(listen(path)?);
-        let found = std::fs::symlink_metadata(path);
-        let found = found.map_err(|source| SocketError::Socket { what: "look at", path: path.to_owned(), source })?;
+        let listening = SocketPlace::listen(path, SocketType::SEQPACKET);
+        let (listener, place) = listening.map_err(|error| of_place(path, error))?;
+        let listener = Arc::new(listener);
         let (device, stop, sessions) = (OnceLock::new(), AtomicBool::new(false), Mutex::default());
         let shared = Arc::new(Shared { device, boot, config, stop, sessions });
         let (of_thread, accepting) = (shared.clone(), listener.clone());
@@ -160,8 +113,7 @@ impl Listening {
             .name("device-accept".into())
             .spawn(move || accept(&of_thread, accepting.as_fd()))
             .map_err(|source| SocketError::Socket { what: "start a thread for", path: path.to_owned(), source })?;
-        let identity = (found.dev(), found.ino());
-        Ok(Listening(Server { shared, path: path.to_owned(), identity, listener, thread: Some(thread) }))
+        Ok(Listening(Server { shared, path: path.to_owned(), place: Some(place), listener, thread: Some(thread) }))
     }
     /// Serves this device from now on.
     #[must_use]
@@ -196,10 +148,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::SeqCst);
-        // Not the one of a server that took its place.
-        if std::fs::symlink_metadata(&self.path).is_ok_and(|of| (of.dev(), of.ino()) == self.identity) {
-            let _ = std::fs::remove_file(&self.path);
-        }
+        self.place = None;
         let _ = rustix::net::shutdown(&*self.listener, Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();

@@ -1,0 +1,51 @@
+//! Goal: commands that were begun stay whose they are while the same program waits for another one: their ends come to it, and ids and data
+//! buffer are free again afterwards.
+//! Method: reads are begun and left under way; then everything that waits for an end of its own is called.
+
+use std::sync::Arc;
+
+use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig, Opcode, SECTOR_BYTES};
+use fulgurite_flash::MemoryFlash;
+
+const SECTORS: u32 = 64;
+const DEPTH: usize = 6;
+const BUFFER: u32 = 16;
+
+#[test]
+fn ends_of_others_are_kept_for_them() {
+    let medium = Arc::new(MemoryFlash::new(SECTORS).unwrap());
+    for sector in 0..SECTORS as usize {
+        medium.storage().write(sector * SECTOR_BYTES, &[sector as u8 + 1; SECTOR_BYTES]);
+    }
+    let flash = DeviceFlash::start(medium, DeviceConfig::default(), HostConfig::default()).unwrap();
+    let mut commands = flash.commands(DEPTH, BUFFER).unwrap();
+    let begun = [5, 9].map(|sector: u32| (commands.begin(Opcode::Read, sector.into(), 1, None).unwrap(), sector));
+    // Each of these ends after the two, which were there first.
+    commands.flush().unwrap();
+    assert_eq!(commands.identify().unwrap().sectors, SECTORS);
+    let mut data = vec![0; 8 * SECTOR_BYTES];
+    commands.read(20, &mut data).unwrap();
+    assert!(data.chunks(SECTOR_BYTES).zip(21u8..).all(|(sector, value)| sector.iter().all(|byte| *byte == value)));
+    commands.write(30, &data).unwrap();
+    assert!(commands.read(60, &mut data).is_err(), "there are no such sectors");
+    assert_eq!(commands.free_sectors(), BUFFER - 2);
+    let mut left = begun.to_vec();
+    while !left.is_empty() {
+        let done = commands.wait().unwrap();
+        let at = left.iter().position(|(id, _)| *id == done.id).expect("one of the two, once");
+        let (id, sector) = left.remove(at);
+        let mut read = [0; SECTOR_BYTES];
+        commands.copy_out(id, &mut read);
+        assert_eq!(read, [sector as u8 + 1; SECTOR_BYTES]);
+        commands.release(id);
+    }
+    assert!(commands.poll().is_none());
+    assert_eq!(commands.free_sectors(), BUFFER);
+    // All ids can be had again.
+    let all: Vec<_> = (0..DEPTH).map(|_| commands.begin(Opcode::Read, 0, 1, None).unwrap()).collect();
+    assert!(commands.begin(Opcode::Read, 0, 1, None).is_none());
+    for _ in all {
+        let id = commands.wait().unwrap().id;
+        commands.release(id);
+    }
+}
