@@ -198,7 +198,7 @@ fn checksums_have_a_row() {
     // Flat, and behind a device as well.
     let flat = rows.remove(1);
     assert_eq!(flat["config"], "on-device");
-    assert!(flat["flash"].as_str().unwrap().starts_with("device in this process, emulated device"), "{flat}");
+    assert!(flat["flash"].as_str().unwrap().starts_with("device in this process, emulated flash"), "{flat}");
     let configs: Vec<_> = rows.iter().map(|row| row["config"].as_str().unwrap()).collect();
     assert_eq!(configs, ["dram-only", "pool", "pool-unchecked", "pool-on-device"]);
     assert!([0, 2, 3].iter().all(|row| rows[*row]["checksums"].is_null()));

@@ -68,10 +68,10 @@ Examples:
   # what is flushed survives in a file
   fulgurite device serve --socket flash.sock --size 8G --data flash.img
   # writes complete in 64 MiB of DRAM, and are in the file after a flush
-  fulgurite device serve --socket flash.sock --size 8G --data flash.img \
+  fulgurite device serve --socket flash.sock --size 8G --data flash.img \\
     --write-cache 64M
   # an image that programs can read before the store has recovered
-  fulgurite device serve --socket flash.sock --size 8G --nand mlc \
+  fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data flash.img --boot loader.img
   # also as a block device, for fio, qemu and nbdcopy
   fulgurite device serve --socket flash.sock --size 8G --nbd nbd.sock

@@ -1,6 +1,6 @@
 //! The kinds of charts that the reports need: grouped bars, and curves over one or two logarithmic axes.
 
-use super::svg::{Anchor, Canvas, LIGHT_GREEN, OLIVE, PALE_GREEN, PALETTE, Scale, TEAL, tick_label};
+use super::svg::{Anchor, Canvas, LIGHT_GREEN, OLIVE, PALE_GREEN, PALETTE, SEA_GREEN, Scale, TEAL, tick_label};
 
 /// One bar: its height and, where there were rounds, how far they spread.
 #[derive(Clone, Debug, Default)]
@@ -41,7 +41,8 @@ pub fn colour(name: &str, index: usize) -> &'static str {
         // Ours over a journaled pool, and with a token for each checkpoint.
         "pool" | "sync" => LIGHT_GREEN,
         "pool-unchecked" => PALE_GREEN,
-        "pool-on-device" | "on-device" => TEAL,
+        "on-device" => SEA_GREEN,
+        "pool-on-device" => TEAL,
         // Ours, too, over the device that others are measured on.
         "fixed-latency" => OLIVE,
         "resident" => PALETTE[3],
@@ -365,7 +366,7 @@ mod tests {
     }
     #[test]
     fn green_is_for_ours_and_grey_for_the_denominator() {
-        let reserved = [PALETTE[0], PALETTE[1], LIGHT_GREEN, PALE_GREEN, OLIVE, TEAL, PALETTE[7]];
+        let reserved = [PALETTE[0], PALETTE[1], LIGHT_GREEN, PALE_GREEN, OLIVE, TEAL, SEA_GREEN, PALETTE[7]];
         for (index, name) in ["clock", "file", "s3-fifo", "dump", "lru", "data", "pages", "extents"].iter().enumerate()
         {
             for index in [0, index, index + 7] {
