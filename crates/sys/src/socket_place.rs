@@ -279,9 +279,8 @@ mod tests {
 
     /// What a server leaves that is killed.
     fn leave(path: &Path, kind: SocketType) {
-        let (socket, place) = SocketPlace::listen(path, kind).unwrap();
-        drop(socket);
-        std::mem::forget(place);
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     }
 
     #[test]
