@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, Queue, Request, Versions, When,
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, Queue, Request, Versions,
+    When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig};
@@ -338,13 +339,19 @@ fn writers_are_told_when_there_is_no_space_and_readers_go_on() {
     user.one(Op::Write, full, 2).expect("a sync makes room");
 }
 
-#[test]
-fn going_back_to_a_token() {
+/// A new pool that keeps so many tokens, what it lies on, and how it is opened again.
+fn keeps_tokens(count: usize) -> (Arc<dyn Flash>, StoreConfig, Layered<Pool>) {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
     Pool::format(&medium, geometry(), POOL, 0).unwrap();
     let mut keep = config(Durability::Sync);
-    keep.keep_tokens = 3;
+    keep.keep_tokens = count;
     let flash = Pool::open(medium.clone(), keep).unwrap().0.into_flash();
+    (medium, keep, flash)
+}
+
+#[test]
+fn going_back_to_a_token() {
+    let (medium, keep, flash) = keeps_tokens(3);
     let mut user = User::new(&flash);
     let tokens: Vec<u64> = (1..=5)
         .map(|value| {
@@ -364,11 +371,7 @@ fn going_back_to_a_token() {
 /// The newest stay, and what is pinned; how many went is said, and it is durable.
 #[test]
 fn tokens_are_dropped_and_counted() {
-    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
-    Pool::format(&medium, geometry(), POOL, 0).unwrap();
-    let mut keep = config(Durability::Sync);
-    keep.keep_tokens = 8;
-    let flash = Pool::open(medium.clone(), keep).unwrap().0.into_flash();
+    let (medium, keep, flash) = keeps_tokens(8);
     let mut user = User::new(&flash);
     let mut sync = |value| {
         user.one(Op::Write, 9, value).unwrap();

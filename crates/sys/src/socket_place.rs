@@ -62,10 +62,7 @@ enum Found {
     Stale,
 }
 
-/// What is at a path, if it is no socket.
-///
-/// # Errors
-/// None of its own: what cannot be looked at is nothing.
+/// What is at a path, if it is no socket; what cannot be looked at is nothing.
 #[must_use]
 pub fn not_a_socket(path: &Path) -> Option<&'static str> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();

@@ -150,9 +150,6 @@ impl Remote {
         }
         result
     }
-}
-
-impl Remote {
     /// As [`Commands::trim`].
     pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
         let trimmed = self.with(|commands| Ok(commands.trim(first, count)?));
