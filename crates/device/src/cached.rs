@@ -208,6 +208,12 @@ impl Flash for CachedFlash {
     fn may(&self, subpage: u32, write: bool) -> bool {
         self.inner.may(subpage, write)
     }
+    fn asks(&self) -> bool {
+        self.inner.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.begin_change(for_sync)
+    }
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
     }

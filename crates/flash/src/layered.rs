@@ -103,9 +103,21 @@ pub trait Layer: Send + Sync + 'static {
     }
     /// A queue is opened; whoever waits in it is woken by that.
     fn opened(&self, _wake: &Arc<Notifier>) {}
-    /// Whether [`Layer::may`] ever says no.
+    /// Whether [`Layer::may`] or [`Layer::begin_change`] ever says no.
     fn restricts(&self) -> bool {
         false
+    }
+    /// As [`Flash::asks`].
+    fn asks(&self) -> bool {
+        false
+    }
+    /// As [`Flash::begin_change`].
+    ///
+    /// # Errors
+    /// [`FlashError::NoSpace`] when there is no room.
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        let _ = for_sync;
+        Ok(())
     }
     /// Whether a subpage may be read, or written.
     fn may(&self, subpage: u32, write: bool) -> bool {
@@ -192,6 +204,12 @@ impl<L: Layer> Flash for Layered<L> {
     }
     fn may(&self, subpage: u32, write: bool) -> bool {
         self.layer.may(subpage, write)
+    }
+    fn asks(&self) -> bool {
+        self.layer.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.layer.begin_change(for_sync)
     }
     fn versions(&self) -> Option<&dyn Versions> {
         self.layer.versions()

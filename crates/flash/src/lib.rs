@@ -180,9 +180,22 @@ pub trait Flash: FrameContract + Send + Sync {
     fn holds_writes(&self) -> usize {
         0
     }
-    /// Whether [`Flash::may`] ever says no.
+    /// Whether [`Flash::may`] or [`Flash::begin_change`] ever says no.
     fn restricts(&self) -> bool {
         false
+    }
+    /// Whether who changes a subpage in DRAM that was as the medium has it must ask before ([`Flash::begin_change`]): the medium has hardly
+    /// more room than what may have been changed already. Asked at each miss where [`Flash::restricts`]; so it should be a load or two.
+    fn asks(&self) -> bool {
+        false
+    }
+    /// Somebody is about to change such a subpage in DRAM: room for it is claimed. `for_sync`: a sync that has begun changes it.
+    ///
+    /// # Errors
+    /// [`FlashError::NoSpace`] when there is none; the subpage must not be changed then.
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        let _ = for_sync;
+        Ok(())
     }
     /// Whether a subpage may be read, or written. Asked at each miss where [`Flash::restricts`]; so it should be a load or two.
     fn may(&self, subpage: u32, write: bool) -> bool {

@@ -36,9 +36,9 @@ pub enum Durability {
         bytes: u64,
     },
     /// The last state whose [`Fulgurite::sync`] returned. Only the program knows when its state is worth a name, so nothing else syncs: who
-    /// writes more between two of them than the pool has room for gets an error, and should sync more often. Room for a sync of all
-    /// that may be dirty in DRAM is left for it, so that it can be made then; in a pool that is filled to the last page, half of what there
-    /// is beside the data.
+    /// writes more between two of them than the pool has room for gets an error, and should sync more often. Room is left for a sync of
+    /// all that differs in DRAM: whoever would change one subpage more is told, and nobody else, so that readers go on and the sync can
+    /// be made, which makes room. To pin a subpage counts as to change it.
     #[default]
     Sync,
 }
@@ -70,8 +70,7 @@ impl Fulgurite {
                 Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes, dram_bytes)?)
             }
             Durability::Sync => {
-                // At the most all of the DRAM is dirty.
-                pool.leave_for_sync(dram_bytes / SUBPAGE_BYTES as u64);
+                pool.leave_for_sync(runtime.frames_max());
                 None
             }
             Durability::Cache => None,
@@ -98,9 +97,9 @@ impl Fulgurite {
             return Err(failed.into());
         }
         kept.pool.tick(now_ms());
-        kept.pool.set_syncing(true);
+        kept.pool.sync_begins();
         let synced = self.runtime.sync();
-        kept.pool.set_syncing(false);
+        kept.pool.sync_ended(synced.is_ok());
         Ok(synced?.token)
     }
 
@@ -215,9 +214,9 @@ fn sync_until(
         let is_due = || last.elapsed() >= every || uncommitted >= bytes.max(1) || pool.wants_sync();
         if stop || (failed.is_none_or(|at| at.elapsed() > AGAIN_AFTER) && is_due()) {
             pool.tick(now_ms());
-            pool.set_syncing(true);
+            pool.sync_begins();
             let synced = runtime.sync();
-            pool.set_syncing(false);
+            pool.sync_ended(synced.is_ok());
             match synced {
                 Ok(_) => {
                     failed = None;

@@ -270,7 +270,7 @@ impl Drop for Fulgurite {
     fn drop(&mut self) {
         // The runtime syncs at its end, with what was left for that.
         if let Some(kept) = &self.pool {
-            kept.pool.set_syncing(true);
+            kept.pool.sync_begins();
         }
     }
 }

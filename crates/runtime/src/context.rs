@@ -392,6 +392,7 @@ impl Context {
                 }
                 Unsealed::Later => self.sleep(SEALED_WAIT)?,
                 Unsealed::Never => return Err(AccessError::NotPermitted { at, write: true }),
+                Unsealed::Refused(source) => return Err(AccessError::Flash { at, source }),
             }
         }
     }
@@ -413,7 +414,7 @@ impl Context {
         }
         self.verdict()?;
         let subpage = subpage as u32;
-        if self.shared.permissions && !self.shared.flash.may(subpage, false) {
+        if self.shared.restricts && !self.shared.flash.may(subpage, false) {
             return Err(AccessError::NotPermitted { at, write: false });
         }
         self.state.wanted.set(at.subpage_offset() as u32);

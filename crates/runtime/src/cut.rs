@@ -30,7 +30,7 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_policy::Replacement;
 use parking_lot::{Condvar, Mutex};
 
-use crate::frames::{CLEAN, COPYING, DIRTY, READ_ONLY, SEALED, WRITING, has_changes, index};
+use crate::frames::{ASKS, CLEAN, COPYING, DIRTY, READ_ONLY, SEALED, WRITING, has_changes, index};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Purpose;
 use crate::planted::Planted;
@@ -201,6 +201,8 @@ pub(crate) enum Unsealed {
     Later,
     /// Its page has no permission.
     Never,
+    /// The medium has no room for one more change.
+    Refused(FlashError),
 }
 
 /// What a worker did while it was halted.
@@ -450,7 +452,22 @@ impl Worker {
         if seen == READ_ONLY {
             return Unsealed::Never;
         }
+        if seen == ASKS {
+            return match shared.flash.begin_change(shared.saving.load(Ordering::Relaxed)) {
+                Ok(()) => {
+                    shared.frames.marks(frame).has_asked();
+                    Unsealed::Yes
+                }
+                // The sync that is being written makes room.
+                Err(_) if shared.cut.holds_back() => Unsealed::Later,
+                Err(error) => Unsealed::Refused(error),
+            };
+        }
         if seen != SEALED || self.free.is_empty() || !self.has_room_to_copy() {
+            return Unsealed::Later;
+        }
+        // One more change than the one that is being written.
+        if shared.restricts && shared.flash.asks() && shared.flash.begin_change(false).is_err() {
             return Unsealed::Later;
         }
         if dirty.compare_exchange(SEALED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
@@ -477,7 +494,8 @@ impl Worker {
         if !self.shared.has_planted(Planted::StaysFresh) {
             self.held[(frame - self.first_frame) as usize].fresh &= result.is_err();
         }
-        self.shared.frames.marks(frame).dirty.store(if result.is_ok() { CLEAN } else { DIRTY }, Ordering::Release);
+        let mark = if result.is_err() { DIRTY } else { self.mark_of_clean() };
+        self.shared.frames.marks(frame).dirty.store(mark, Ordering::Release);
     }
 
     /// The write of a copy has ended; the frame that it was copied from is dirty in any case.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
-pub(crate) use crate::marks::{CLEAN, COPYING, DIRTY, Marks, PINS_MAX, READ_ONLY, SEALED, WRITING, has_changes};
+pub(crate) use crate::marks::{ASKS, CLEAN, COPYING, DIRTY, Marks, PINS_MAX, READ_ONLY, SEALED, WRITING, has_changes};
 use crate::primitive::{AtomicU16, Ordering};
 
 /// The frames of a runtime.

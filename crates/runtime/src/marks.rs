@@ -19,7 +19,7 @@ use crate::primitive::{AtomicU8, AtomicU16, Ordering};
 pub struct Marks {
     /// Set by every hit; taken by the replacement policy.
     pub referenced: AtomicU8,
-    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`READ_ONLY`].
+    /// Set before every write; read by the evictor once nobody uses the frame. One of [`CLEAN`] to [`ASKS`].
     pub dirty: AtomicU8,
     /// How many pins and woken waiters hold the frame.
     pub pins: AtomicU16,
@@ -38,12 +38,14 @@ pub const COPYING: u8 = 4;
 
 /// Flash holds what the frame does, and the subpage must not be written to.
 pub const READ_ONLY: u8 = 5;
+/// Flash holds what the frame does, and has little room: who writes to it asks before.
+pub const ASKS: u8 = 6;
 
 /// Whether a frame holds what flash does not.
 #[inline]
 #[must_use]
 pub fn has_changes(mark: u8) -> bool {
-    mark != CLEAN && mark != READ_ONLY
+    matches!(mark, DIRTY..=COPYING)
 }
 
 /// The most pins that may hold one frame: short of what the count can hold by more than all workers could add at once.
@@ -59,6 +61,17 @@ impl Marks {
         }
         self.dirty.store(DIRTY, Ordering::Relaxed);
         true
+    }
+
+    /// Who writes to the frame from now on asks before, if flash holds what it does. Who had looked at the mark before may still make it
+    /// dirty: that store comes after this exchange, which else would not have found the frame clean. (loom lets an exchange find an older
+    /// value than the newest, so that this order is not one of its tests.)
+    pub fn ask_before_writes(&self) {
+        let _ = self.dirty.compare_exchange(CLEAN, ASKS, Ordering::AcqRel, Ordering::Relaxed);
+    }
+    /// Who was to ask has asked, and may write. To a frame that the worker's slot protects.
+    pub fn has_asked(&self) {
+        let _ = self.dirty.compare_exchange(ASKS, DIRTY, Ordering::AcqRel, Ordering::Relaxed);
     }
 
     /// Takes a dirty frame that is to be written from where it lies: who looks at the mark from now on does not write to it.

@@ -9,7 +9,7 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
 use crate::context::WaitsFor;
-use crate::frames::{DIRTY, READ_ONLY, has_changes, index};
+use crate::frames::{ASKS, CLEAN, DIRTY, READ_ONLY, has_changes, index};
 use crate::mailbox::{Message, Wake};
 use crate::planted::Planted;
 use crate::primitive::Ordering;
@@ -382,15 +382,29 @@ impl Worker {
         let local = (frame - self.first_frame) as usize;
         self.held[local] = Held { subpage, fresh, linked: true, out: false };
         self.shared.frames.take_referenced(frame);
-        if self.shared.permissions && !self.shared.flash.may(subpage, true) {
+        if self.shared.restricts {
             // What could not be written back was written while it might be, and is not to be lost.
-            let dirty = &self.shared.frames.marks(frame).dirty;
-            if !has_changes(dirty.load(Ordering::Relaxed)) {
-                dirty.store(READ_ONLY, Ordering::Relaxed);
+            if !has_changes(self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed)) {
+                let may = self.shared.flash.may(subpage, true);
+                let mark = if may { self.mark_of_clean() } else { READ_ONLY };
+                self.shared.frames.marks(frame).dirty.store(mark, Ordering::Relaxed);
             }
         }
         self.replacement.inserted(index(local as u32), SubpageIndex(subpage));
         self.shared.table.finish(subpage, self.id, state);
+    }
+
+    /// The mark of a frame whose content flash holds. Where the medium has begun to ask who writes, it is asked for all others as well.
+    pub(crate) fn mark_of_clean(&mut self) -> u8 {
+        let asks = self.shared.restricts && self.shared.flash.asks();
+        if asks != self.asks {
+            self.asks = asks;
+            if asks {
+                let all = self.first_frame..self.first_frame + self.held.len() as u32;
+                all.for_each(|frame| self.shared.frames.marks(frame).ask_before_writes());
+            }
+        }
+        if asks { ASKS } else { CLEAN }
     }
 
     fn end_miss(&mut self, subpage: u32, wake: Wake, now_ns: u64) {

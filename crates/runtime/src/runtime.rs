@@ -362,6 +362,11 @@ impl Runtime {
     pub fn frames(&self) -> u64 {
         u64::from(self.frames_per_worker()) * self.workers() as u64
     }
+    /// The most frames that all workers may have, when the budget is what [`Runtime::set_dram`] may make it.
+    #[must_use]
+    pub fn frames_max(&self) -> u64 {
+        u64::from(self.shared.layout.frames_per_worker_max) * self.workers() as u64
+    }
     /// Bytes of the budget that are not frames: tables, stacks, rings, histograms.
     #[must_use]
     pub fn fixed_bytes(&self) -> u64 {

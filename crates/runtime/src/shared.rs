@@ -66,7 +66,9 @@ pub(crate) struct Shared {
     pub routed: Box<[CachePadded<JobQueue>]>,
     pub flash: Arc<dyn Flash>,
     /// The medium may say that subpages must not be read, or not be written.
-    pub permissions: bool,
+    pub restricts: bool,
+    /// A sync has closed the gate, and what is saved with it is being written.
+    pub saving: AtomicBool,
     pub clock: Clock,
     pub config: Builder,
     pub stopping: AtomicBool,
@@ -142,7 +144,8 @@ impl Shared {
             injector: JobQueue::new(config.admission),
             routed: (0..workers).map(|_| CachePadded::new(JobQueue::new(config.admission))).collect(),
             flash: config.flash.clone(),
-            permissions: config.flash.restricts(),
+            restricts: config.flash.restricts(),
+            saving: AtomicBool::new(false),
             clock: Clock::get(),
             config: config.clone(),
             stopping: AtomicBool::new(false),

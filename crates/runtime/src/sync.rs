@@ -11,6 +11,7 @@ use crate::cut::{Halt, HaltReport, Halted};
 use crate::evict::StillThere;
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
+use crate::primitive::Ordering;
 use crate::{AccessError, Context, JobError, Runtime};
 
 /// State in DRAM that belongs to the data in flash: an allocator's free lists, the root of a tree.
@@ -177,7 +178,10 @@ impl Runtime {
         let begun = Instant::now();
         let gate = self.close_gate()?;
         let drain = begun.elapsed();
-        self.each_part("saved", |part, context| part.save(context))?;
+        shared.saving.store(true, Ordering::Relaxed);
+        let saved = self.each_part("saved", |part, context| part.save(context));
+        shared.saving.store(false, Ordering::Relaxed);
+        saved?;
         shared.cut.begin();
         let mut reports = self.halt_all(Halted::Seal).1;
         drop(gate);

@@ -72,6 +72,8 @@ pub(crate) struct Worker {
     pub(crate) held: Box<[Held]>,
     /// Frames being written back.
     pub(crate) writing: usize,
+    /// Whether the medium asked who writes, when it was looked at last.
+    pub(crate) asks: bool,
     /// Fibers that wait for a frame, or for room in a table.
     pub(crate) frame_waiters: VecDeque<u32>,
     /// The first error of a write-back since [`Worker::write_back_all`] began, or ever.
@@ -240,6 +242,7 @@ impl Worker {
             free: Vec::with_capacity(frames_max as usize),
             held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
             writing: 0,
+            asks: false,
             frame_waiters: VecDeque::with_capacity(with_own),
             first_write_failure: None,
             write_failure: None,

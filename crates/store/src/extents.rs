@@ -196,6 +196,10 @@ impl Extents {
         let not = |u: &&Use| matches!(u, Use::Fixed | Use::Metadata | Use::Retired);
         self.uses.len() as u32 - self.uses.iter().filter(not).count() as u32
     }
+    /// Extents of journal and checkpoints.
+    pub fn metadata(&self) -> u32 {
+        self.uses.iter().filter(|u| matches!(u, Use::Metadata)).count() as u32
+    }
     /// Extents that a commit would free.
     pub fn emptied(&self) -> u32 {
         self.emptied

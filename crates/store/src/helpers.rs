@@ -1,8 +1,8 @@
 //! Who helps a pool from outside: whoever syncs for writers that find no place, and the queues whose threads sleep while there is work.
 //!
 //! Writers wait only while somebody has said that it syncs for them ([`Helpers::syncs`]), and no longer than that is worth: a sync itself
-//! writes, and may find no place either. Each place that is given begins the time again. Where only the program syncs, writers leave room
-//! for that as well, and are told when there is no more than that.
+//! writes, and may find no place either. Each place that is given begins the time again. Where only the program syncs, nobody waits: what
+//! is told to whom is in `changes`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -42,7 +42,7 @@ impl Helpers {
         *lock(&self.short) = None;
     }
     /// From now on writers leave room for a sync of so many subpages; 0: for none.
-    pub fn leave(&self, subpages: u64) {
+    fn leave(&self, subpages: u64) {
         self.room.store(subpages, Ordering::Relaxed);
     }
     /// A sync begins, or has ended.
@@ -57,10 +57,6 @@ impl Helpers {
     pub fn to_be_left(&self) -> Option<u64> {
         let room = self.room.load(Ordering::Relaxed);
         (room > 0 && self.at_it.load(Ordering::Acquire) == 0).then_some(room)
-    }
-    /// Whether somebody syncs for writers.
-    pub fn syncs(&self) -> bool {
-        self.syncs.load(Ordering::Acquire)
     }
     /// There were no places, and a sync would bring some. Returns whether to wait for it.
     pub fn waits_for_sync(&self) -> bool {

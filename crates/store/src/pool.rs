@@ -10,6 +10,7 @@ use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Ve
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::Notifier;
 
+use crate::changes::Changes;
 use crate::driver::{Driver, DriverError};
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::helpers::Helpers;
@@ -168,6 +169,8 @@ pub struct Pool {
     /// Tokens that are being read beside the live state. Taken before `inner`.
     views: Mutex<Vec<Viewed>>,
     helpers: Helpers,
+    /// What differs in DRAM, where somebody says so.
+    changes: Changes,
 }
 
 impl std::fmt::Debug for Pool {
@@ -297,6 +300,7 @@ impl Pool {
             dropped: Mutex::new(dropped),
             views: Mutex::default(),
             helpers: Helpers::default(),
+            changes: Changes::default(),
         };
         Ok((pool, report))
     }
@@ -409,15 +413,22 @@ impl Pool {
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         self.helpers.set_syncs(subpages);
     }
-    /// Programs' writes leave room for a sync that writes so many subpages at the most (0: for none). Who would take it gets `NoSpace` while
-    /// too much was written since the last token, unless somebody syncs for writers; a sync can be made all the same, and makes room.
-    pub fn leave_for_sync(&self, subpages: u64) {
-        // How much there is is looked at after each eighth, and extents that are open take some.
-        self.helpers.leave(subpages.saturating_add(subpages / 4));
+    /// So many frames may differ from the pool in DRAM (0: nobody says when one does): from now on whoever changes one that does not asks
+    /// before ([`Flash::begin_change`]) while there is hardly more room than a sync needs, and gets `NoSpace` when there is no more than
+    /// that. A sync can be made all the same, and makes room; so can any frame be written back for somebody else until then.
+    pub fn leave_for_sync(&self, frames: u64) {
+        let inner = self.lock();
+        self.changes.watch(frames, inner.store.room_for_changes());
     }
-    /// A sync begins, and may write what was left for it; or it has ended. Each that begins must end.
-    pub fn set_syncing(&self, at_it: bool) {
-        self.helpers.set_at_it(at_it);
+    /// A sync begins, and writes what differs. Each that begins must end.
+    pub fn sync_begins(&self) {
+        self.helpers.set_at_it(true);
+        self.changes.sync_begins();
+    }
+    /// A sync has ended; it has made a token, or not.
+    pub fn sync_ended(&self, made: bool) {
+        self.changes.sync_ended(made);
+        self.helpers.set_at_it(false);
     }
     /// Whether a sync would bring places: writers wait for some, or there are hardly more than what a sync itself writes.
     #[must_use]
@@ -465,6 +476,7 @@ impl Pool {
             };
             self.restricted.fetch_or(restricted, Ordering::AcqRel);
         }
+        self.changes.forgotten();
         Ok(self.until(Store::is_quiet)?)
     }
     /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
@@ -711,9 +723,6 @@ impl Layer for Pool {
         inner.failed()?;
         let before = places.len();
         let must_wait = self.helpers.to_be_left().is_some_and(|left| inner.store.is_short(left));
-        if must_wait && !subpages.is_empty() && !self.helpers.syncs() {
-            return Err(FlashError::NoSpace);
-        }
         match inner.store.place(if must_wait && self.helpers.waits_for_sync() { &[] } else { subpages }, places) {
             Ok(()) => {}
             Err(WriteError::NoSpace { .. } | WriteError::Table(_))
@@ -722,6 +731,9 @@ impl Layer for Pool {
         }
         if places.len() > before {
             self.helpers.has_places();
+            if self.changes.placed((places.len() - before) as u64) {
+                self.changes.look(inner.store.room_for_changes());
+            }
         }
         self.starved.store(places.len() == before && !subpages.is_empty(), Ordering::Relaxed);
         Ok(())
@@ -780,6 +792,17 @@ impl Layer for Pool {
     }
     fn may(&self, subpage: u32, write: bool) -> bool {
         Pool::may(self, subpage, write)
+    }
+    fn asks(&self) -> bool {
+        self.changes.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        if !self.changes.asks() || self.changes.take() {
+            return Ok(());
+        }
+        let inner = self.lock_to_look();
+        inner.failed()?;
+        if self.changes.claim(inner.store.room_for_changes(), for_sync) { Ok(()) } else { Err(FlashError::NoSpace) }
     }
     fn versions(&self) -> Option<&dyn Versions> {
         if self.lock().read_only { None } else { Some(self) }

@@ -472,7 +472,11 @@ impl Store {
         RECLAIM_RESERVE + METADATA_RESERVE + self.checkpoint_extents() + objects
     }
     fn checkpoint_extents(&self) -> u32 {
-        let bytes = u64::from(self.geometry().pages()) * 90 + u64::from(self.state.table().versions()) * 40;
+        self.checkpoint_extents_of(self.state.table().versions().into())
+    }
+    /// With so many versions.
+    fn checkpoint_extents_of(&self, versions: u64) -> u32 {
+        let bytes = u64::from(self.geometry().pages()) * 90 + versions * 40;
         let bytes = if self.objects.is_some() { self.checkpoint_bytes_of_objects() } else { bytes };
         (bytes / PAYLOAD_BYTES as u64 / u64::from(self.geometry().extent_pages)) as u32 + 1
     }

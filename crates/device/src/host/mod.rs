@@ -334,6 +334,12 @@ impl Flash for DeviceFlash {
     fn may(&self, subpage: u32, write: bool) -> bool {
         self.here().is_none_or(|flash| flash.may(subpage, write))
     }
+    fn asks(&self) -> bool {
+        self.here().is_some_and(|flash| flash.asks())
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.here().map_or(Ok(()), |flash| flash.begin_change(for_sync))
+    }
     fn trims(&self) -> bool {
         self.remote.is_some() && self.link.features().has(Features::PAGES)
     }

@@ -48,6 +48,8 @@ pub struct StoreInfo {
     pub live: u64,
     /// Subpages written since the last token.
     pub uncommitted: u64,
+    /// Subpages that can be written before the next sync, at the least.
+    pub room: u64,
     /// Versions beside the newest.
     pub versions: u32,
     /// Pages of the journal since the last checkpoint.
@@ -97,6 +99,7 @@ impl Store {
             free_extents: self.extents.free(),
             live: self.state.live_total(),
             uncommitted: self.uncommitted,
+            room: self.room_for_changes(),
             versions: self.state.table().versions(),
             journal_pages: self.journal.stream.position().sequence - self.journal.since,
             bad_pages: self.state.wear().places().len() as u32,

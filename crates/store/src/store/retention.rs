@@ -127,6 +127,24 @@ impl Store {
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         all.saturating_sub(self.state.live_total())
     }
+    /// How many subpages can certainly be written before a sync, however many versions of pages that makes. Walks over all extents.
+    pub(crate) fn room_for_changes(&self) -> u64 {
+        let allowed = self.config.uncommitted_max.saturating_sub(self.uncommitted + self.placed);
+        let geometry = self.geometry();
+        // Journal and checkpoints may come to take what they may, and are longer for each version.
+        let unneeded = self.unneeded();
+        let metadata = geometry.metadata_extents().saturating_sub(self.extents.metadata());
+        let versions = u64::from(self.state.table().versions());
+        let longer = self.checkpoint_extents_of(versions + unneeded) - self.checkpoint_extents_of(versions);
+        let kept = u64::from(self.reserve() + metadata + longer) * u64::from(geometry.data_pages());
+        // Of what is not worth emptying some flash pages are lost in each extent.
+        let lost = u64::from(self.extents.for_data()) * u64::from(geometry.worth() - 1);
+        let unneeded = unneeded.saturating_sub(kept + lost + self.placed);
+        let checksums = self.old_limit.saturating_sub(self.state.old_count()) as u64;
+        // As in `admit`.
+        let versions = u64::from(self.state.table().room() / (N + 1));
+        allowed.min(unneeded).min(checksums.saturating_sub(self.placed)).min(versions.saturating_sub(self.placed))
+    }
     /// Whether fewer than so many subpages can be written before space runs out, or DRAM for what tokens remember, and a sync would make
     /// room. Of a pool that is always as full as that, half of what it has beyond its data is asked for.
     pub(crate) fn is_short(&mut self, subpages: u64) -> bool {

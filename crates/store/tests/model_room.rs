@@ -1,0 +1,112 @@
+//! Goal: the room that a pool says it has is there: so many subpages can be written before the next sync, whichever they are, and then
+//! a sync can be made.
+//! Method: pools in memory of random geometry, filled by random amounts, written at random with syncs in between; at random times as many
+//! different subpages as there is room for are written, in batches of random size, each of which must be taken.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_flash::{Flash, FlashError, MemoryFlash, Op, Queue, Request};
+use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_sys::{Arena, Backed, Notifier};
+
+const DEPTH: usize = 64;
+
+struct Random(u64);
+impl Random {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
+
+/// Writes these subpages, a batch at a time; stops at the first that is refused.
+fn write(queue: &mut dyn Queue, subpages: &[u32]) -> Result<(), FlashError> {
+    let mut completions = Vec::new();
+    for batch in subpages.chunks(DEPTH) {
+        for (tag, subpage) in batch.iter().enumerate() {
+            let (subpage, frame) = (SubpageIndex(*subpage), FrameIndex(tag as u32));
+            queue.submit(Request { tag: tag as u64, op: Op::Write, subpage, frame }).unwrap();
+        }
+        queue.flush().unwrap();
+        completions.clear();
+        while completions.len() < batch.len() {
+            if queue.poll(&mut completions) == 0 {
+                queue.wait(Some(Duration::from_micros(50)));
+            }
+        }
+        completions.iter().try_for_each(|c| c.result)?;
+    }
+    Ok(())
+}
+
+/// So many different ones, in random order.
+fn some(random: &mut Random, count: u64, of: u32) -> Vec<u32> {
+    let mut chosen = BTreeSet::new();
+    while (chosen.len() as u64) < count.min(of.into()) {
+        chosen.insert(random.below(of.into()) as u32);
+    }
+    let mut chosen = Vec::from_iter(chosen);
+    for i in (1..chosen.len()).rev() {
+        chosen.swap(i, random.below(i as u64 + 1) as usize);
+    }
+    chosen
+}
+
+fn one_pool(seed: u64) {
+    let mut random = Random(seed);
+    let extent_pages = [8, 16, 32, 64, 128, 256][random.below(6) as usize];
+    let most = [40, 300][random.below(2) as usize];
+    let extents = 24 + random.below(most) as u32;
+    let flash_pages = (extent_pages * extents).min(1 << 15);
+    let Ok(full) = Geometry::new(flash_pages, extent_pages, None) else { return };
+    let data = u64::from(full.subpages) * (40 + random.below(61)) / 100;
+    let geometry = Geometry::new(flash_pages, extent_pages, Some((data as u32).max(16))).unwrap();
+    let what = format!("seed {seed}: {geometry:?}, {} at the most", full.subpages);
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(flash_pages).unwrap());
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    let flash = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
+    let pool = flash.layer().clone();
+    let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+    let mut queue = flash.open_queue(frames, DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+    // Filled.
+    let mut at = 0;
+    while at < geometry.subpages {
+        let room = pool.info().room;
+        assert!(room > 0, "{what}: no room after a sync, {at} are written: {:?}", pool.info());
+        let end = geometry.subpages.min(at.saturating_add(room.try_into().unwrap_or(u32::MAX)));
+        write(&mut *queue, &Vec::from_iter(at..end)).unwrap_or_else(|e| panic!("{what}: filling: {e}"));
+        pool.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
+        at = end;
+    }
+    for round in 0..12 {
+        let room = pool.info().room;
+        assert!(room > 0, "{what}, round {round}: no room after a sync");
+        // Some of it, of which some are written more than once.
+        let few = some(&mut random, room / 2, geometry.subpages);
+        let part = random.below(few.len() as u64 + 1) as usize;
+        for _ in 0..random.below(3) {
+            write(&mut *queue, &few[..part]).unwrap_or_else(|e| panic!("{what}, round {round}: a part: {e}"));
+        }
+        // Then all that is left of it.
+        let room = pool.info().room;
+        let all = some(&mut random, room, geometry.subpages);
+        write(&mut *queue, &all)
+            .unwrap_or_else(|e| panic!("{what}, round {round}: {room} were to fit: {e}; {:?}", pool.info()));
+        pool.sync().unwrap_or_else(|e| panic!("{what}, round {round}: {e}"));
+    }
+    assert!(pool.audit().is_empty(), "{what}: {:?}", pool.audit());
+}
+
+#[test]
+fn the_room_that_there_is_said_to_be_is_there() {
+    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let count = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
+    let seeds = first.map_or(1..=count, |seed| seed..=seed);
+    println!("seeds {seeds:?}");
+    seeds.for_each(|seed| one_pool(seed * 0x9E37_79B9));
+}
