@@ -304,6 +304,10 @@ pub struct FlashArgs {
     /// gone then.
     #[arg(long)]
     pub force: bool,
+    /// Hand the DRAM frames to the device of `device:SOCKET`, which then moves data straight from and to them; it must have no --data of
+    /// its own. Requests that it does not answer wait without end.
+    #[arg(long)]
+    pub share_frames: bool,
     /// Latency of a read of the emulated device.
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = values::duration)]
     pub read_latency: Duration,

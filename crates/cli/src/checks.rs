@@ -125,12 +125,18 @@ pub fn nand_profile(choice: &NandChoice) -> Result<String> {
     }
 }
 /// A device listens there, for one process, with room for the data.
-fn device(socket: &Path, on_flash: u64, data_bytes: u64) -> Result<()> {
+fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result<()> {
     use fulgurite_device::Link as _;
-    let link = match fulgurite_device::SocketLink::connect(socket, false) {
+    let link = match fulgurite_device::SocketLink::connect(socket, frames) {
         Ok(link) => link,
         Err(error) => bad_input!("--flash device:{}: {error}", socket.display()),
     };
+    if frames && !link.takes_frames() {
+        bad_input!(
+            "the device at {} takes no frames, as its data are in a file that the kernel moves them from and to; leave out --share-frames",
+            socket.display()
+        );
+    }
     if on_flash > 1 {
         bad_input!(
             "--flash names a device, which one configuration at a time can use, and {on_flash} are to run beside each other; choose \
@@ -154,13 +160,16 @@ const NAND_FILE_MAX: u64 = 1 << 20;
 /// The flash can hold `data_bytes` for each of the `on_flash` processes that use it at the same time; where it is a path, what
 /// that is.
 pub fn flash(args: &FlashArgs, on_flash: u64, data_bytes: u64) -> Result<Option<FlashPath>> {
+    if args.share_frames && !matches!(args.flash, FlashChoice::Device(_)) {
+        bad_input!("--share-frames needs --flash device:SOCKET");
+    }
     let FlashChoice::File(path) = &args.flash else {
         if args.create {
             bad_input!("--create needs --flash FILE");
         }
         match &args.flash {
             FlashChoice::Nand(choice) => drop(nand_profile(choice)?),
-            FlashChoice::Device(socket) => device(socket, on_flash, data_bytes)?,
+            FlashChoice::Device(socket) => device(socket, args.share_frames, on_flash, data_bytes)?,
             _ => {}
         }
         return Ok(None);

@@ -1,7 +1,8 @@
 //! Goal: a device in a process of its own can be killed at any moment: what was acknowledged is there, or its loss is said; nothing is
 //! torn; the host replays what was under way, and goes on with the device that returns. A device that is stopped is a time-out.
-//! Method: this program starts itself as a device over a file, or over the journaled store on a file, and kills it with SIGKILL at random
-//! moments while a host writes, reads, flushes and compares with a map. Seeds are printed.
+//! Method: this program starts itself as a device over a file, over memory that outlives it, with the host's frames in its hands, or over
+//! the journaled store on a file, and kills it with SIGKILL at random moments while queues and commands of two threads write, read, flush
+//! and compare with maps. Seeds are printed.
 
 #[path = "../../flash/tests/common/mod.rs"]
 mod common;
@@ -17,38 +18,57 @@ use common::*;
 use fulgurite_device::{
     Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Server, ServerConfig, SocketLink,
 };
-use fulgurite_flash::{FileConfig, FileFlash, Flash, FlashError, Op, OpenError};
+use fulgurite_flash::{FileConfig, FileFlash, Flash, FlashError, MemoryFlash, Op, OpenError};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_sys::Arena;
 
 const SECTORS: u32 = 2048;
 const SOCKET: &str = "FULGURITE_TEST_SOCKET";
 const DATA: &str = "FULGURITE_TEST_DATA";
-const STORE: &str = "FULGURITE_TEST_STORE";
+const OVER: &str = "FULGURITE_TEST_OVER";
+
+/// What the device is over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Over {
+    File,
+    /// A file's pages in memory, which only the processor moves: the device has the host's frames.
+    Memory,
+    Store,
+}
 
 /// Not a test: what this program does as a device. It ends by being killed, or with whoever started it.
 #[test]
 #[ignore = "the device's process; the tests start it"]
 fn be_the_device() {
     let Ok(socket) = std::env::var(SOCKET) else { return };
-    let data = FileConfig::existing(std::env::var(DATA).unwrap());
-    // The kernel may hold the lock of the one that was killed until its ring is taken down.
-    let begun = Instant::now();
-    let medium = loop {
-        match FileFlash::open(&data) {
-            Err(OpenError::InUse { .. }) if begun.elapsed() < Duration::from_secs(10) => {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            opened => break opened.unwrap(),
-        }
-    };
-    let store = std::env::var(STORE).is_ok();
-    let firmware = FirmwareConfig { keeps_writes: !store, ..FirmwareConfig::default() };
+    let data = std::env::var(DATA).unwrap();
+    let over = std::env::var(OVER).unwrap();
+    let is = |what: Over| over == format!("{what:?}");
+    let firmware = FirmwareConfig { keeps_writes: !is(Over::Store), ..FirmwareConfig::default() };
     let config = DeviceConfig { firmware, spin: Duration::from_micros(50), ..DeviceConfig::default() };
-    let device = if store {
-        let (pool, _) = Pool::open(Arc::new(medium), StoreConfig::default()).unwrap();
-        Device::start_store(pool.into_flash(), config).unwrap()
+    let device = if is(Over::Memory) {
+        let file = std::fs::File::options().read(true).write(true).open(data).unwrap();
+        let medium = MemoryFlash::over(Arc::new(Arena::shared(file).unwrap()), SECTORS).unwrap();
+        let firmware = FirmwareConfig { moves_by_cpu: true, ..config.firmware };
+        Device::start(Arc::new(medium), DeviceConfig { firmware, ..config }).unwrap()
     } else {
-        Device::start(Arc::new(medium), config).unwrap()
+        let data = FileConfig::existing(data);
+        // The kernel may hold the lock of the one that was killed until its ring is taken down.
+        let begun = Instant::now();
+        let medium = loop {
+            match FileFlash::open(&data) {
+                Err(OpenError::InUse { .. }) if begun.elapsed() < Duration::from_secs(10) => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                opened => break Arc::new(opened.unwrap()),
+            }
+        };
+        if is(Over::Store) {
+            let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
+            Device::start_store(pool.into_flash(), config).unwrap()
+        } else {
+            Device::start(medium, config).unwrap()
+        }
     };
     let _server = Server::start(Arc::new(device), Path::new(&socket), ServerConfig::default()).unwrap();
     // The end of the input is the end of the parent.
@@ -60,41 +80,38 @@ struct Process {
     child: Child,
     socket: PathBuf,
     data: PathBuf,
-    store: bool,
+    over: Over,
 }
 
 impl Process {
-    fn start(directory: &Path, store: bool) -> Process {
+    fn start(directory: &Path, over: Over) -> Process {
         let (socket, data) = (directory.join("socket"), directory.join("data"));
         if !data.exists() {
             let bytes = u64::from(SECTORS) * 4096;
             let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(&data, bytes)).unwrap());
-            if store {
+            if over == Over::Store {
                 let geometry = Geometry::new(SECTORS, 32, Some(512)).unwrap();
                 Pool::format(&medium, geometry, fulgurite_format::PoolId([3; 16]), 0).unwrap();
             }
         }
-        let child = Process::spawn(&socket, &data, store);
-        Process { child, socket, data, store }
+        let child = Process::spawn(&socket, &data, over);
+        Process { child, socket, data, over }
     }
-    fn spawn(socket: &Path, data: &Path, store: bool) -> Child {
+    fn spawn(socket: &Path, data: &Path, over: Over) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "be_the_device", "--ignored", "--nocapture"]);
-        command.env(SOCKET, socket).env(DATA, data).stdin(Stdio::piped()).stdout(Stdio::null());
-        if store {
-            command.env(STORE, "1");
-        }
-        command.spawn().unwrap()
+        command.env(SOCKET, socket).env(DATA, data).env(OVER, format!("{over:?}"));
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
     }
     fn kill_and_start(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.child = Process::spawn(&self.socket, &self.data, self.store);
+        self.child = Process::spawn(&self.socket, &self.data, self.over);
     }
     fn connect(&self) -> SocketLink {
         let begun = Instant::now();
         loop {
-            match SocketLink::connect(&self.socket, false) {
+            match SocketLink::connect(&self.socket, self.over == Over::Memory) {
                 Ok(link) => return link,
                 Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error}"),
             }
@@ -105,7 +122,17 @@ impl Process {
         self.flash_with(HostConfig { timeout, ..host(8 << 20) })
     }
     fn flash_with(&self, host: HostConfig) -> DeviceFlash {
-        DeviceFlash::over(Arc::new(self.connect()), host)
+        let flash =
+            DeviceFlash::over(Arc::new(self.connect()), HostConfig { copies: self.over != Over::Memory, ..host });
+        assert_eq!(flash.wants_shared_frames(), self.over == Over::Memory);
+        flash
+    }
+    /// So many frames, in memory that the device may be given.
+    fn frames(&self, count: u32) -> Arc<Arena> {
+        match self.over {
+            Over::Memory => Arc::new(Arena::sealed_memfd("frames", count as usize * 4096).unwrap()),
+            _ => arena(count),
+        }
     }
 }
 
@@ -144,19 +171,31 @@ fn killer(mut process: Process, seed: u64, stop: Arc<AtomicBool>) -> std::thread
 
 #[test]
 fn a_device_on_a_file_is_killed_and_every_acknowledged_write_is_there() {
+    every_acknowledged_write_is_there(Over::File);
+}
+#[test]
+fn a_device_that_has_the_frames_is_killed_and_every_acknowledged_write_is_there() {
+    every_acknowledged_write_is_there(Over::Memory);
+}
+
+/// The sectors that the second thread writes to begin here.
+const SECOND: u32 = SECTORS / 2;
+
+fn every_acknowledged_write_is_there(over: Over) {
     let seed = seed();
     println!("seed {seed}");
     let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), false);
-    let flash = process.flash(None);
-    let frames = arena(8);
-    let mut queue = Driver::new(&flash, &frames, 8);
+    let process = Process::start(directory.path(), over);
+    let flash = Arc::new(process.flash(None));
+    let frames = process.frames(8);
+    let mut queue = Driver::new(&*flash, &frames, 8);
     let stop = Arc::new(AtomicBool::new(false));
+    let second = second_thread(&flash, process.frames(4), seed ^ 2, stop.clone());
     let killed = killer(process, seed, stop.clone());
     let mut random = Random(seed ^ 1);
     let mut written: BTreeMap<u32, u64> = BTreeMap::new();
     while !stop.load(Ordering::Relaxed) {
-        let first = random.below(u64::from(SECTORS) - 8) as u32;
+        let first = random.below(u64::from(SECOND) - 8) as u32;
         for i in 0..8 {
             let stamp = random.next();
             fill(&frames, i, stamp);
@@ -168,17 +207,77 @@ fn a_device_on_a_file_is_killed_and_every_acknowledged_write_is_there() {
             queue.one(Op::Flush, 0, 0).unwrap();
         }
         let (&sector, &stamp) =
-            written.range(random.below(u64::from(SECTORS)) as u32..).next().unwrap_or(written.iter().next().unwrap());
+            written.range(random.below(u64::from(SECOND)) as u32..).next().unwrap_or(written.iter().next().unwrap());
         queue.one(Op::Read, sector, 0).unwrap();
         assert_eq!(stamp_of(&frames, 0), Some(stamp), "sector {sector}");
     }
     let (_process, count) = killed.join().unwrap();
+    let (others, commands) = second.join().unwrap();
+    written.extend(others);
     for (&sector, &stamp) in &written {
         queue.one(Op::Read, sector, 0).unwrap();
         assert_eq!(stamp_of(&frames, 0), Some(stamp), "sector {sector}");
     }
-    println!("{count} kills, {:?}", flash.host_counters());
-    assert!(count >= kills() && flash.host_counters().relinked > 0);
+    println!("{count} kills, {commands} commands ended well, {:?}", flash.host_counters());
+    assert!(count >= kills() && flash.host_counters().relinked > 0 && commands > 0);
+}
+
+/// Another queue of the host and its commands, by a thread of their own. Returns what is in its half, and how many commands ended well.
+fn second_thread(
+    flash: &Arc<DeviceFlash>,
+    frames: Arc<Arena>,
+    seed: u64,
+    stop: Arc<AtomicBool>,
+) -> std::thread::JoinHandle<(BTreeMap<u32, u64>, u32)> {
+    let mut queue = Driver::new(&**flash, &frames, 4);
+    let flash = flash.clone();
+    std::thread::spawn(move || {
+        let mut random = Random(seed);
+        let mut written: BTreeMap<u32, u64> = BTreeMap::new();
+        let (mut commands, mut ended) = (None, 0);
+        while !stop.load(Ordering::Relaxed) {
+            let sector = SECOND + random.below(u64::from(SECTORS - SECOND)) as u32;
+            let stamp = random.next();
+            fill(&frames, 0, stamp);
+            // By one of them, and read by the other.
+            let opened = match commands.take() {
+                None => flash.commands(2, 8).ok(),
+                some => some,
+            };
+            let by_command = opened.and_then(|mut commands: fulgurite_device::Commands| {
+                let mut bytes = [0; 4096];
+                frames.read(0, &mut bytes);
+                let done = commands.write(sector, &bytes).and_then(|()| match random.below(4) {
+                    0 => commands.flush(),
+                    _ => Ok(()),
+                });
+                // They end with the device, and say so; nothing else goes wrong.
+                assert!(matches!(done, Ok(()) | Err(FlashError::Closed)), "{done:?}");
+                done.ok().map(|()| commands)
+            });
+            match by_command {
+                Some(kept) => {
+                    commands = Some(kept);
+                    ended += 1;
+                }
+                // It may be there or not, and is not written again by itself.
+                None => queue.one(Op::Write, sector, 0).unwrap(),
+            }
+            written.insert(sector, stamp);
+            queue.one(Op::Read, sector, 1).unwrap();
+            assert_eq!(stamp_of(&frames, 1), Some(stamp), "sector {sector}");
+            let (&sector, &stamp) = written.range(sector + 1..).next().unwrap_or(written.iter().next().unwrap());
+            let mut bytes = [0; 4096];
+            if let Some(mut opened) = commands.take()
+                && opened.read(sector, &mut bytes).is_ok()
+            {
+                frames.write(2 * 4096, &bytes);
+                assert_eq!(stamp_of(&frames, 2), Some(stamp), "sector {sector}");
+                commands = Some(opened);
+            }
+        }
+        (written, ended)
+    })
 }
 
 /// The store's state after a kill is that of the last flush; the host has copies of what was written since, and goes on. No error is seen,
@@ -188,7 +287,7 @@ fn a_device_on_the_store_is_killed_and_its_host_goes_on_without_an_error() {
     let seed = seed();
     println!("seed {seed}");
     let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), true);
+    let process = Process::start(directory.path(), Over::Store);
     let flash = process.flash_with(host(64 * 4096));
     let frames = arena(64);
     let mut queues = [Driver::new(&flash, &frames, 8), Driver::new(&flash, &frames, 8)];
@@ -262,7 +361,7 @@ fn a_device_on_the_store_is_killed_and_every_acknowledged_flush_is_there() {
     let seed = seed();
     println!("seed {seed}");
     let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), true);
+    let process = Process::start(directory.path(), Over::Store);
     let mut flash = process.flash_with(host(0));
     let frames = arena(4);
     let mut queue = Driver::new(&flash, &frames, 4);
@@ -352,7 +451,7 @@ fn reconnect(directory: &Path) -> Arc<SocketLink> {
 #[test]
 fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
     let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), false);
+    let process = Process::start(directory.path(), Over::File);
     let flash = process.flash(Some(Duration::from_millis(50)));
     let frames = arena(2);
     let mut queue = Driver::new(&flash, &frames, 2);

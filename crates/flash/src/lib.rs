@@ -171,6 +171,11 @@ pub trait Flash: FrameContract + Send + Sync {
         let _ = frames;
         0
     }
+    /// Whether frames should be memory that can be handed to another process ([`Arena::sealed_memfd`]): the medium is one, and moves data
+    /// straight from and to them then. Asked once, before there are frames.
+    fn wants_shared_frames(&self) -> bool {
+        false
+    }
     /// How many neighbouring subpages of a batch it makes one request of, at the most: where that is more than one, writes cost less
     /// the more of them are handed over together.
     fn gathers(&self) -> usize {

@@ -23,8 +23,16 @@ pub(crate) struct Frames {
 pub(crate) const META_BYTES: usize = size_of::<Marks>();
 
 impl Frames {
-    pub(crate) fn new(count: u32) -> Result<Frames, ArenaError> {
-        let arena = Arc::new(Arena::anonymous(count as usize * SUBPAGE_BYTES, Backed::HugePages)?);
+    /// So many; `shared`: in memory that can be handed to another process. Of that there are huge pages only where the system gives them to
+    /// shared memory.
+    pub(crate) fn new(count: u32, shared: bool) -> Result<Frames, ArenaError> {
+        let bytes = count as usize * SUBPAGE_BYTES;
+        let arena = if shared {
+            Arena::sealed_memfd("fulgurite frames", bytes)?
+        } else {
+            Arena::anonymous(bytes, Backed::HugePages)?
+        };
+        let arena = Arc::new(arena);
         Ok(Frames { arena, marks: (0..count).map(|_| Marks::default()).collect() })
     }
     pub(crate) fn arena(&self) -> &Arc<Arena> {

@@ -124,7 +124,7 @@ impl Shared {
         let workers = config.workers;
         let existing = config.existing_bytes.div_ceil(SUBPAGE_BYTES as u64) as u32;
         let table = Table::new(layout.subpages, existing, workers)?;
-        let frames = Frames::new(layout.frames_per_worker_max * workers as u32)?;
+        let frames = Frames::new(layout.frames_per_worker_max * workers as u32, config.flash.wants_shared_frames())?;
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
         let near = Near::new(layout.frames_per_worker_max, workers == 1);
         let id = RUNTIMES.fetch_add(1, Ordering::Relaxed);

@@ -269,7 +269,8 @@ impl Arena {
         }
     }
 
-    /// Gives the memory of a range back to the kernel; it reads as zero afterwards. Whole base pages inside it only.
+    /// Gives the memory of a range back to the kernel; it reads as zero afterwards, in every process that has mapped it. Whole base pages
+    /// inside it only.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -278,9 +279,11 @@ impl Arena {
         let start = offset.next_multiple_of(4096);
         let end = (offset + len) & !4095;
         if start < end {
+            // Of a file only a hole gives memory back.
+            let advice = if self.file.is_some() { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
             // SAFETY: the range is inside the mapping; its bytes are only ever reached as opaque copies or atomics, to
             // which a change to zero is one more concurrent store.
-            let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, Advice::LinuxDontNeed) };
+            let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
         }
     }
 
@@ -331,6 +334,21 @@ mod tests {
         b.zero(7, 6);
         b.read(7, &mut got);
         assert_eq!(&got, b"\0\0\0\0\0\0 a page");
+    }
+    #[test]
+    fn discarded_memory_of_a_file_is_given_back() {
+        use std::os::unix::fs::MetadataExt;
+        let a = Arena::sealed_memfd("test", 1 << 20).unwrap();
+        a.write(0, &vec![7; 1 << 20]);
+        let blocks = || File::from(a.file().unwrap().try_clone_to_owned().unwrap()).metadata().unwrap().blocks();
+        let before = blocks();
+        a.discard(4096, 512 << 10);
+        assert_eq!(before - blocks(), (512 << 10) / 512);
+        let mut byte = [1];
+        a.read(4096, &mut byte);
+        assert_eq!(byte, [0]);
+        a.read(0, &mut byte);
+        assert_eq!(byte, [7]);
     }
     #[test]
     fn discarded_memory_reads_as_zero() {

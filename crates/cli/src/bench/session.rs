@@ -491,7 +491,7 @@ impl Session {
             FlashChoice::File(path) => self.flash_file_for(&path, config)?,
             FlashChoice::Device(socket) => {
                 let image = crate::child::shared_path(image.arena().file().expect("a memfd"));
-                (DataSource::Device { socket, image }, Data::None)
+                (DataSource::Device { socket, frames: self.flash.share_frames, image }, Data::None)
             }
             FlashChoice::Nand(choice) => {
                 let mut spec = NandSpec {

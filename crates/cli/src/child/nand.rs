@@ -247,12 +247,12 @@ pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
 /// How long a device of another process may leave a request without an answer, or be away, before requests fail.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The device that listens at a socket, with the data in it. Data are copied: the runtime's frames are its own.
+/// The device that listens at a socket, with the data in it. Data are copied, or the runtime's frames are handed to it.
 ///
 /// # Errors
 /// When nobody listens there, it has too little room, or a write fails.
-pub fn attached(socket: &Path, image: &Path, region_bytes: u64) -> Result<Arc<DeviceFlash>> {
-    let link = SocketLink::connect(socket, false)?;
+pub fn attached(socket: &Path, frames: bool, image: &Path, region_bytes: u64) -> Result<Arc<DeviceFlash>> {
+    let link = SocketLink::connect(socket, frames)?;
     let config = HostConfig { timeout: Some(DEVICE_TIMEOUT), reattach: DEVICE_TIMEOUT, ..HostConfig::default() };
     let device = DeviceFlash::over(Arc::new(link), config);
     let subpages = u32::try_from(region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;

@@ -128,6 +128,8 @@ pub enum DataSource {
     Device {
         /// Its socket.
         socket: PathBuf,
+        /// Frames are handed to it.
+        frames: bool,
         /// The image.
         image: PathBuf,
     },

@@ -211,6 +211,11 @@ impl Plan {
     pub fn forgets(&self) -> bool {
         self.data.is_none()
     }
+    /// Whether only the processor moves its data, so that it can be given the frames of other processes: nothing of it is under way any
+    /// more when its own process has gone. What the kernel moves from and to a file may be.
+    pub fn moves_by_cpu(&self) -> bool {
+        self.data.is_none()
+    }
     /// Opens it; makes the file first, if there is none, and the store.
     ///
     /// # Errors

@@ -57,7 +57,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     })?;
     let medium = plan.open(&interrupt)?;
     let (keeps_writes, forgets) = (plan.keeps_writes(), plan.forgets());
-    let firmware = FirmwareConfig { keeps_writes, forgets, write_cache, boot, ..FirmwareConfig::default() };
+    let moves_by_cpu = plan.moves_by_cpu();
+    let firmware =
+        FirmwareConfig { keeps_writes, forgets, moves_by_cpu, write_cache, boot, ..FirmwareConfig::default() };
     let config = DeviceConfig { core, firmware, ..DeviceConfig::default() };
     let nand = medium.nand();
     let device = medium.start(config)?;

@@ -96,8 +96,18 @@ impl Kept {
     pub(super) fn len(&self) -> usize {
         self.newest.len()
     }
+    /// At the most so many copies, in the order in which the writes completed, from this number on: number, sector and bytes.
+    pub(super) fn some_from(&self, number: u64, most: usize) -> Vec<(u64, u32, Bytes)> {
+        let first = self.order.partition_point(|(of, _)| *of < number);
+        let newest = self.order.range(first..).filter_map(|&(number, sector)| {
+            let (newest, bytes) = self.newest.get(&sector)?;
+            (*newest == number).then(|| (number, sector, bytes.clone()))
+        });
+        newest.take(most).collect()
+    }
     /// The copies, in the order in which the writes completed.
-    pub(super) fn in_order(&self) -> impl Iterator<Item = (u32, &[u8; SECTOR_BYTES])> {
+    #[cfg(test)]
+    fn in_order(&self) -> impl Iterator<Item = (u32, &[u8; SECTOR_BYTES])> {
         self.order.iter().filter_map(|(number, sector)| {
             let (newest, bytes) = self.newest.get(sector)?;
             (newest == number).then_some((*sector, &**bytes))
@@ -164,6 +174,12 @@ mod tests {
                 let found: Vec<(u32, u8)> = kept.in_order().map(|(sector, bytes)| (sector, bytes[9])).collect();
                 let expected: Vec<(u32, u8)> = expected.into_iter().map(|(n, sector)| (sector, n as u8)).collect();
                 assert_eq!(found, expected, "seed {seed}");
+                let (mut from, mut pieces) = (0, Vec::new());
+                while let Some((last, ..)) = kept.some_from(from, 2).last() {
+                    pieces.extend(kept.some_from(from, 2).iter().map(|(_, sector, bytes)| (*sector, bytes[9])));
+                    from = last + 1;
+                }
+                assert_eq!(pieces, expected, "seed {seed}");
                 assert!(kept.order.len() <= 64 + 2 * 5 + 1);
             }
         }

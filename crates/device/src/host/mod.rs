@@ -10,6 +10,7 @@
 //! before anything else. Where there are none, to go on would serve older data than were acknowledged. Then, and only then, every
 //! request ends with [`FlashError::Poisoned`](fulgurite_flash::FlashError::Poisoned) until the flash is opened anew.
 
+mod attach;
 mod buddy;
 mod kept;
 mod memory;
@@ -144,6 +145,10 @@ pub trait Link: Send + Sync {
     /// Whether it runs on another core than its hosts, so that a host may spin for what it expects.
     fn has_own_core(&self) -> bool {
         true
+    }
+    /// Whether frames that are sealed memory are handed to it, and nothing is copied.
+    fn takes_frames(&self) -> bool {
+        false
     }
     /// Whether it may come back without what it had acknowledged: a process of its own may. One in this process ends with it.
     fn may_forget(&self) -> bool {
@@ -305,7 +310,8 @@ impl Flash for DeviceFlash {
     }
     fn describe(&self) -> String {
         let way = if self.device.is_some() { "device in this process" } else { "device" };
-        format!("{way}, {}", self.link.describe())
+        let frames = if self.wants_shared_frames() { ", which has the frames" } else { "" };
+        format!("{way}, {}{frames}", self.link.describe())
     }
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
         if depth == 0 || depth > DEPTH_MAX {
@@ -327,6 +333,9 @@ impl Flash for DeviceFlash {
             0
         };
         buffer + kept
+    }
+    fn wants_shared_frames(&self) -> bool {
+        !self.config.copies && self.link.takes_frames()
     }
     fn restricts(&self) -> bool {
         self.here().is_some_and(|flash| flash.restricts())

@@ -14,6 +14,7 @@ use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, R
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Clock, Notifier, arch};
 
+use super::attach::{Attached, Attempt};
 use super::shared::{Covers, Met, Shared, keeps};
 use super::{HostConfig, Link, Linked, Want};
 use crate::bell::Bell;
@@ -31,6 +32,8 @@ const CHECK_NS: u64 = 1_000_000;
 const TRY_AGAIN_NS: u64 = 1_000_000;
 /// How long a device may take at least to let go of a queue pair that has broken the protocol, before its requests are given up.
 const LET_GO_NS: u64 = 10_000_000_000;
+/// How long a device may take at least to answer when it is attached to again, whatever the host's patience is.
+const ANSWER_NS: u64 = 1_000_000_000;
 /// Queue pairs opened one after the other without any command completing on them, before the device is given up.
 const FRUITLESS_MAX: u32 = 8;
 /// The longest sleep: a bell that was scribbled over costs no more than this.
@@ -39,6 +42,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 const SPIN_MAX_NS: u64 = 20_000;
 
 /// What a queue is opened with.
+#[derive(Clone)]
 pub(super) struct Opening {
     pub(super) link: Arc<dyn Link>,
     pub(super) shared: Arc<Shared>,
@@ -111,6 +115,8 @@ pub(super) struct DeviceQueue {
     check_ns: u64,
     /// The pair must be opened anew: since when, and when to try next.
     broken: Option<(u64, u64)>,
+    /// That is being tried.
+    attempt: Option<Attempt>,
     fruitless: u32,
     /// Writes are kept until a flush covers them.
     keeps: bool,
@@ -139,7 +145,7 @@ impl Pair {
 }
 
 impl Opening {
-    fn link(&self, frames: &Arc<Arena>, depth: usize, wake: &Arc<Notifier>) -> Result<Pair, OpenError> {
+    pub(super) fn link(&self, frames: &Arc<Arena>, depth: usize, wake: &Arc<Notifier>) -> Result<Pair, OpenError> {
         let want = Want { depth, buffer_sectors: depth as u32, frames: (!self.config.copies).then_some(frames), wake };
         let linked = self.link.open(&want)?;
         let capability = linked.region.capability();
@@ -210,6 +216,7 @@ impl DeviceQueue {
             check_ns: 0,
             timeout_ns: opening.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX)),
             broken: None,
+            attempt: None,
             fruitless: 0,
             keeps,
             flushing: false,
@@ -419,40 +426,50 @@ impl DeviceQueue {
             self.give_up_late(now);
         }
     }
-    /// Opens another queue pair, and sends once more what was in flight.
+    /// Goes on with attaching again, one step at a time, none of which waits.
     fn relink(&mut self, since: u64, now: u64) {
         let patience = u64::try_from(self.opening.config.reattach.as_nanos()).unwrap_or(u64::MAX);
+        let waited = now.saturating_sub(since);
+        if let Some(attempt) = &self.attempt {
+            match attempt.take() {
+                Some(attached) => {
+                    self.attempt = None;
+                    self.has_attached(attached, since, patience);
+                }
+                None if waited >= patience.max(ANSWER_NS) && !attempt.has_answered() => {
+                    self.attempt = None;
+                    self.fail_all(FlashError::Closed);
+                }
+                None => {}
+            }
+            return;
+        }
         if !self.pair.linked.hold.has_let_go() {
             // What it still has in its hands could else be done after what follows. Frames that it may write to are waited for without end.
-            if self.pair.buffer.is_some() && now.saturating_sub(since) >= patience.max(LET_GO_NS) {
+            if self.pair.buffer.is_some() && waited >= patience.max(LET_GO_NS) {
                 return self.fail_all(FlashError::Closed);
             }
             self.broken = Some((since, now + TRY_AGAIN_NS / 20));
             return;
         }
-        let opened = if self.fruitless < FRUITLESS_MAX {
-            self.opening.link(&self.frames, self.slots.len(), &self.wake)
-        } else {
-            Err(OpenError::System { what: "attach to the device", source: std::io::ErrorKind::ConnectionReset.into() })
-        };
-        let pair = match opened {
-            Ok(pair) => pair,
-            Err(_) if now.saturating_sub(since) < patience && self.fruitless < FRUITLESS_MAX => {
+        if self.fruitless >= FRUITLESS_MAX {
+            return self.fail_all(FlashError::Closed);
+        }
+        let (opening, frames, depth) = (self.opening.clone(), self.frames.clone(), self.slots.len());
+        self.attempt = Some(Attempt::begin(opening, frames, depth, self.wake.clone()));
+    }
+    /// Sends what was in flight once more by another queue pair, if there is one.
+    fn has_attached(&mut self, attached: Attached, since: u64, patience: u64) {
+        // It may have taken a while.
+        let now = self.clock.now_ns();
+        let (pair, met) = match attached {
+            Ok((pair, met @ (Met::Whole | Met::Lost))) => (pair, met),
+            _ if now.saturating_sub(since) < patience => {
                 self.broken = Some((since, now + TRY_AGAIN_NS));
                 return;
             }
-            Err(_) => return self.fail_all(FlashError::Closed),
+            _ => return self.fail_all(FlashError::Closed),
         };
-        let met = self.opening.shared.meets(&self.opening.link, &self.opening.config, &pair.linked);
-        if met == Met::Again {
-            // It may have taken a while.
-            let now = self.clock.now_ns();
-            if now.saturating_sub(since) >= patience {
-                return self.fail_all(FlashError::Closed);
-            }
-            self.broken = Some((since, now + TRY_AGAIN_NS));
-            return;
-        }
         self.broken = None;
         self.fruitless += 1;
         self.keeps = keeps(&*self.opening.link, &self.opening.config, pair.linked.region.capability().features);

@@ -4,11 +4,12 @@
 //! queue that meets the device again writes it once more, before any queue sends anything else there. Or there is none: then its loss
 //! is told, by `Poisoned`, rather than older data served.
 //!
-//! Invariants: nothing is sent to a device that has returned before all copies are on it (both under one lock); a write that
+//! Invariants: nothing is sent to a device that has returned before all copies are on it (who opens a queue pair there waits for that); no
+//! copy is added while they are on their way; a write that
 //! completed on a device which is not the current one any more is not acknowledged, but sent once more.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::FlashError;
@@ -50,7 +51,15 @@ pub(super) enum Met {
 struct Known {
     /// The device that all copies are on; 0: none yet.
     instance: u64,
+    /// Copies are on their way to another one: none is added meanwhile.
+    replaying: bool,
     kept: Kept,
+}
+
+impl Known {
+    fn is_current(&self, instance: u64) -> bool {
+        self.instance == instance && !self.replaying
+    }
 }
 
 /// What all queues of one host share.
@@ -63,6 +72,8 @@ pub(crate) struct Shared {
     /// Anything was written at all without a copy.
     written: AtomicBool,
     known: Mutex<Known>,
+    /// No copies are on their way any more.
+    replayed_all: Condvar,
     /// Some of what was acknowledged is gone.
     lost: AtomicBool,
     /// Requests that took longer than they may.
@@ -121,7 +132,7 @@ impl Shared {
     #[inline]
     pub(super) fn keep(&self, instance: u64, sector: u32, copy: impl FnOnce(&mut [u8])) -> bool {
         let mut known = self.known();
-        let current = known.instance == instance;
+        let current = known.is_current(instance);
         if current {
             known.kept.keep(sector, copy);
         }
@@ -139,7 +150,7 @@ impl Shared {
         if known.kept.room() < count as usize {
             return None;
         }
-        let current = known.instance == instance;
+        let current = known.is_current(instance);
         for i in (0..count).filter(|_| current) {
             assert!(known.kept.promise(), "there is room for all");
             known.kept.keep(sector + i, |bytes| copy(i, bytes));
@@ -184,11 +195,12 @@ impl Shared {
         }
     }
     /// A queue pair of a device was opened, and nothing was sent there yet. Where it is another one than before, what was acknowledged
-    /// and not flushed is written once more; others who meet it wait for that.
+    /// and not flushed is written once more; others who meet it wait for that, and nobody else does.
     pub(super) fn meets(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig, linked: &Linked) -> Met {
         let capability = linked.region.capability();
         let (instance, features) = (capability.instance, capability.features);
-        let mut known = self.known();
+        let others = |known: &mut Known| known.replaying;
+        let mut known = self.replayed_all.wait_while(self.known(), others).unwrap_or_else(PoisonError::into_inner);
         let before = known.instance;
         if before != 0 && before != instance {
             // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
@@ -200,7 +212,13 @@ impl Shared {
             }
             let planted = matches!(config.planted, Some(PlantedReplay::Nothing | PlantedReplay::After));
             if !self.lost.load(Ordering::Acquire) && known.kept.len() > 0 && !planted {
-                match self.replay(&known.kept, link, config, instance) {
+                known.replaying = true;
+                drop(known);
+                let replayed = self.replay(link, config, instance);
+                known = self.known();
+                known.replaying = false;
+                self.replayed_all.notify_all();
+                match replayed {
                     Ok(()) => {}
                     Err(FlashError::Closed | FlashError::TimedOut) => return Met::Again,
                     // The device does not take what it took before.
@@ -212,13 +230,7 @@ impl Shared {
         if self.lost.load(Ordering::Acquire) { Met::Lost } else { Met::Whole }
     }
     /// Writes all copies to a device, by a queue pair of its own.
-    fn replay(
-        self: &Arc<Self>,
-        kept: &Kept,
-        link: &Arc<dyn Link>,
-        config: &HostConfig,
-        instance: u64,
-    ) -> Result<(), FlashError> {
+    fn replay(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig, instance: u64) -> Result<(), FlashError> {
         let patience = config.reattach.max(REPLAY_MIN);
         let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
         let config = HostConfig { timeout, ..config.clone() };
@@ -228,26 +240,32 @@ impl Shared {
             // It has died again.
             return Err(FlashError::Closed);
         }
-        let mut under_way = 0;
-        for (sector, bytes) in kept.in_order() {
-            while commands.begin(Opcode::Write, sector.into(), 1, Some(bytes)).is_none() {
-                commands.end_any()?;
-                under_way -= 1;
+        let (mut from, mut under_way) = (0, 0);
+        loop {
+            // A few at a time: whoever lets go of copies meanwhile does not wait for the device.
+            let some = self.known().kept.some_from(from, REPLAY_DEPTH);
+            let Some((last, ..)) = some.last() else { break };
+            from = last + 1;
+            for (_, sector, bytes) in &some {
+                while commands.begin(Opcode::Write, (*sector).into(), 1, Some(&bytes[..])).is_none() {
+                    commands.end_any()?;
+                    under_way -= 1;
+                }
+                under_way += 1;
             }
-            under_way += 1;
+            self.restored.fetch_add(some.len() as u64, Ordering::Relaxed);
         }
         for _ in 0..under_way {
             commands.end_any()?;
         }
-        self.restored.fetch_add(kept.len() as u64, Ordering::Relaxed);
         Ok(())
     }
     /// For tests of the tests: copies are written after what was in flight.
     pub(super) fn replay_late(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig) {
         if config.planted == Some(PlantedReplay::After) {
             std::thread::sleep(Duration::from_millis(5));
-            let known = self.known();
-            let _ = self.replay(&known.kept, link, config, known.instance);
+            let instance = self.known().instance;
+            let _ = self.replay(link, config, instance);
         }
     }
 }

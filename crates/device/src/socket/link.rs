@@ -20,6 +20,8 @@ use crate::region::{Features, Region};
 
 /// How long a device may take to answer when it is attached to.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The same where somebody only wants to know how it stands.
+const ANSWER_SOON: Duration = Duration::from_secs(1);
 /// How often one that starts is asked again.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -50,7 +52,7 @@ impl SocketLink {
         let mut link = SocketLink { share_frames, ..SocketLink::of(path) };
         let begun = Instant::now();
         let info = loop {
-            match link.info() {
+            match link.info(ANSWER) {
                 Err(SocketError::Starting { .. }) if begun.elapsed() < ANSWER => std::thread::sleep(LOOK),
                 info => break info?,
             }
@@ -68,7 +70,7 @@ impl SocketLink {
     pub fn boot(path: &Path) -> Result<Region, SocketError> {
         let (link, mut message) = (SocketLink::of(path), Message::default());
         message.words[0] = BOOT;
-        let (_, region) = link.ask(link.socket()?.as_fd(), &message, None)?;
+        let (_, region) = link.ask(link.socket(ANSWER)?.as_fd(), &message, None)?;
         link.region(region)
     }
     fn of(path: &Path) -> SocketLink {
@@ -103,7 +105,8 @@ impl SocketLink {
     fn protocol(&self, what: &'static str) -> SocketError {
         SocketError::Protocol { path: self.path.clone(), what }
     }
-    fn socket(&self) -> Result<OwnedFd, SocketError> {
+    /// A connection on which nothing takes longer than that.
+    fn socket(&self, patience: Duration) -> Result<OwnedFd, SocketError> {
         let error = |what| {
             move |source: rustix::io::Errno| SocketError::Socket {
                 what,
@@ -116,6 +119,10 @@ impl SocketLink {
         }
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .map_err(error("make a socket for"))?;
+        // Where nobody accepts, to connect takes as long as to send.
+        for way in [sockopt::Timeout::Send, sockopt::Timeout::Recv] {
+            sockopt::set_socket_timeout(&socket, way, Some(patience)).map_err(error("set up"))?;
+        }
         let address = SocketAddrUnix::new(&self.path).map_err(error("connect to"))?;
         rustix::net::connect(&socket, &address).map_err(error("connect to"))?;
         let found = foreign(socket.as_fd()).map_err(|source| SocketError::Socket {
@@ -127,7 +134,6 @@ impl SocketLink {
             let expected = rustix::process::geteuid().as_raw();
             return Err(SocketError::Foreign { path: self.path.clone(), found, expected });
         }
-        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Recv, Some(ANSWER)).map_err(error("set up"))?;
         Ok(socket)
     }
     fn ask(
@@ -152,10 +158,10 @@ impl SocketLink {
         }
         Ok((answer, descriptor))
     }
-    fn info(&self) -> Result<Message, SocketError> {
+    fn info(&self, patience: Duration) -> Result<Message, SocketError> {
         let mut message = Message::default();
         message.words[0] = INFO;
-        Ok(self.ask(self.socket()?.as_fd(), &message, None)?.0)
+        Ok(self.ask(self.socket(patience)?.as_fd(), &message, None)?.0)
     }
     fn life_of(&self, instance: u64) -> Arc<Life> {
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
@@ -174,7 +180,7 @@ impl SocketLink {
         life
     }
     fn open_pair(&self, want: &Want<'_>) -> Result<Linked, SocketError> {
-        let socket = self.socket()?;
+        let socket = self.socket(ANSWER)?;
         let frames = want.frames.filter(|_| self.share_frames).and_then(|frames| frames.file());
         let mut message = Message::default();
         message.words[0] = OPEN;
@@ -210,8 +216,11 @@ impl Link for SocketLink {
     fn features(&self) -> Features {
         self.features
     }
+    fn takes_frames(&self) -> bool {
+        self.share_frames && self.features.has(Features::MOVES_BY_CPU)
+    }
     fn counters(&self) -> DeviceCounters {
-        let Ok(info) = self.info() else { return DeviceCounters::default() };
+        let Ok(info) = self.info(ANSWER_SOON) else { return DeviceCounters::default() };
         let mut counters = DeviceCounters::default();
         let [_, _, _, _, reads, writes, flushes, errors, cpu, late, total, max, write_requests, read_requests, ..] =
             info.words;

@@ -1,0 +1,140 @@
+//! Goal: a host whose device has died and that something answers for which says nothing stays usable: polls come back while it is being
+//! attached to again, requests end with a typed error when the host's patience is over, and go on when a device does answer.
+//! Method: a device over a socket is stopped, and a socket that accepts and never answers takes its place. Everything runs in one thread,
+//! so that a poll that waited for an answer would be seen: nobody else could take its connection.
+
+#[path = "../../flash/tests/common/mod.rs"]
+mod common;
+
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use common::*;
+use fulgurite_device::*;
+use fulgurite_flash::*;
+use fulgurite_sys::Notifier;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+const SUBPAGES: u32 = 64;
+/// Far more than anything here takes.
+const LONG: Duration = Duration::from_secs(60);
+
+fn serve(medium: &Arc<MemoryFlash>, path: &Path) -> Server {
+    let device = Device::start(medium.clone(), DeviceConfig::default()).unwrap();
+    Server::start(Arc::new(device), path, ServerConfig::default()).unwrap()
+}
+
+/// Accepts, and says nothing.
+struct Mute {
+    listener: OwnedFd,
+    accepted: Vec<OwnedFd>,
+}
+
+impl Mute {
+    fn at(path: &Path) -> Mute {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 16).unwrap();
+        Mute { listener, accepted: Vec::new() }
+    }
+    /// Takes connections that are there. Returns whether somebody waits for an answer.
+    fn is_asked(&mut self) -> bool {
+        while let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
+            self.accepted.push(socket);
+        }
+        let waits = |socket: &OwnedFd| {
+            let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+            // The question is there and was not read, or nothing; at the end there are no bytes.
+            matches!(rustix::net::recv(socket, &mut [0u8; 16][..], flags), Ok((1.., _)) | Err(Errno::AGAIN))
+        };
+        self.accepted.iter().any(waits)
+    }
+}
+
+struct Host {
+    queue: Box<dyn Queue>,
+    frames: Arc<fulgurite_sys::Arena>,
+    ended: Vec<Completion>,
+}
+
+impl Host {
+    fn new(path: &Path, reattach: Duration) -> Host {
+        let link = Arc::new(SocketLink::connect(path, false).unwrap());
+        let flash = DeviceFlash::over(link, HostConfig { copies: true, reattach, ..HostConfig::default() });
+        let frames = arena(4);
+        let queue = flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
+        Host { queue, frames, ended: Vec::new() }
+    }
+    fn begin(&mut self, op: Op, subpage: u32, frame: u32) {
+        self.queue.submit(request(1, op, subpage, frame)).unwrap();
+        self.queue.flush().unwrap();
+    }
+    fn end(&mut self) -> Result<(), FlashError> {
+        let begun = Instant::now();
+        while self.ended.is_empty() && self.queue.poll(&mut self.ended) == 0 {
+            assert!(begun.elapsed() < LONG, "nothing ends");
+            self.queue.wait(Some(Duration::from_millis(1)));
+        }
+        self.ended.pop().unwrap().result
+    }
+}
+
+#[test]
+fn polls_come_back_while_nobody_answers_and_requests_go_on_when_somebody_does() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let medium = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());
+    let server = serve(&medium, &path);
+    let mut host = Host::new(&path, LONG);
+    fill(&host.frames, 0, 77);
+    host.begin(Op::Write, 9, 0);
+    host.end().unwrap();
+    host.begin(Op::Flush, 0, 0);
+    host.end().unwrap();
+    drop(server);
+    let mut mute = Mute::at(&path);
+    host.begin(Op::Read, 9, 1);
+    let begun = Instant::now();
+    while !mute.is_asked() {
+        assert!(begun.elapsed() < LONG, "it does not attach again");
+        assert_eq!(host.queue.poll(&mut host.ended), 0);
+    }
+    // By one who has not been answered.
+    for polls in 0..1000 {
+        assert_eq!(host.queue.poll(&mut host.ended), 0);
+        assert!(mute.is_asked(), "it waited for the answer, and gave it up, at poll {polls}");
+    }
+    // What is submitted meanwhile goes where the rest goes.
+    host.begin(Op::Read, 9, 2);
+    drop(mute);
+    std::fs::remove_file(&path).unwrap();
+    let _server = serve(&medium, &path);
+    for _ in 0..2 {
+        host.end().unwrap();
+    }
+    assert_eq!([1, 2].map(|frame| stamp_of(&host.frames, frame)), [Some(77); 2]);
+}
+
+#[test]
+fn who_is_never_answered_is_told_when_its_patience_is_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let medium = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());
+    let server = serve(&medium, &path);
+    let mut host = Host::new(&path, Duration::ZERO);
+    drop(server);
+    let mut mute = Mute::at(&path);
+    host.begin(Op::Read, 9, 1);
+    assert_eq!(host.end(), Err(FlashError::Closed));
+    // Not because the one that it had asked let go, or the socket's own time was over.
+    assert!(mute.is_asked());
+    host.begin(Op::Read, 9, 1);
+    assert_eq!(host.end(), Err(FlashError::Closed));
+    // Nobody waits for the thread that is still asking.
+    drop(host);
+    assert!(mute.is_asked());
+}
