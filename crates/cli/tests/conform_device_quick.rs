@@ -253,6 +253,43 @@ fn what_was_flushed_survives_a_device_with_a_write_buffer() {
     flushed_survives(None, &["--write-cache", "64K"]);
 }
 
+/// Data are copied unless frames are asked to be shared; a device that may not have them says so.
+#[test]
+fn workloads_run_on_a_device_in_another_process_which_may_have_the_frames() {
+    let directory = tempfile::tempdir().unwrap();
+    let live = |more: &[&'static str]| {
+        let words =
+            ["bench", "live", "--flash", "device:dev.sock", "--workload", "tatp", "--data", "48M", "--dram", "8M"];
+        let rest = ["--config", "dram-only,fulgurite", "--rounds", "1", "--round-time", "20ms"];
+        [&words[..], &rest, more].concat()
+    };
+    for shared in [false, true] {
+        let _served = Served::start(directory.path(), &["--size", "128M"]);
+        let (json, ..) = bench_and_table(directory.path(), &live(if shared { &["--share-frames"] } else { &[] }));
+        let rows = rows(&json, "rows");
+        assert_eq!(rows.len(), 2);
+        assert_eq!(rows[0]["work_hash"], rows[1]["work_hash"], "{json}");
+        let flash = rows[1]["flash"].as_str().unwrap();
+        assert_eq!(flash.contains("which has the frames"), shared, "{flash}");
+        assert!(number(&rows[1], "device_reads") > 0.0, "{json}");
+    }
+    // The kernel could still write to frames of a file's device that has died.
+    let _served = Served::start(directory.path(), &["--size", "128M", "--data", "data"]);
+    for (words, part) in [
+        (live(&["--share-frames"]), "takes no frames"),
+        (vec!["bench", "live", "--flash", "memory", "--share-frames"], "--share-frames needs --flash device:SOCKET"),
+    ] {
+        let refused = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+            .args(&words)
+            .current_dir(directory.path())
+            .output()
+            .expect("the program starts");
+        let message = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{message}");
+        assert!(message.contains(part), "{message}");
+    }
+}
+
 /// An image comes back as it was, filled up to whole sectors; of a device without one, a sentence.
 #[test]
 fn an_image_is_read_from_the_boot_region() {

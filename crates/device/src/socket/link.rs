@@ -12,7 +12,7 @@ use fulgurite_flash::{DeviceCounters, OpenError};
 use fulgurite_sys::{Arena, Notifier, socket_place};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{BOOT, INFO, Message, OPEN, STARTING, SocketBell, SocketError, foreign, receive, send};
+use super::{BOOT, INFO, Message, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
 use crate::device::Life;
 use crate::firmware::Wake;
 use crate::host::{Hold, Link, Linked, Want};
@@ -147,7 +147,9 @@ impl SocketLink {
         let answer = receive(socket).map_err(error("hear from the device at"))?;
         let (bytes, descriptor) = answer.ok_or_else(|| self.protocol("it hung up"))?;
         let answer = Message::of(&bytes).ok_or_else(|| self.protocol("another message"))?;
-        if answer.words[0] != message.words[0] {
+        // Who turns a connection away has not heard its question.
+        let unheard = answer.words[0] == 0 && answer.words[1] == REFUSED;
+        if answer.words[0] != message.words[0] && !unheard {
             return Err(self.protocol("an answer to another question"));
         }
         if answer.words[1] == STARTING {
