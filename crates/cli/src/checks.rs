@@ -235,6 +235,17 @@ pub enum FlashPath {
     New,
 }
 
+/// Right before a file is made that goes at the end: nothing has come to lie there since its name was judged.
+///
+/// # Errors
+/// [`BadInput`].
+pub fn nothing_there(path: &Path) -> Result<()> {
+    if std::fs::symlink_metadata(path).is_ok() {
+        bad_input!("{} has come to be meanwhile and is not overwritten; name another path", path.display());
+    }
+    Ok(())
+}
+
 /// The flash path can be used for `bytes` in `copies` files beside each other (a device: one after the other on it).
 pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u64) -> Result<FlashPath> {
     let shown = path.display();

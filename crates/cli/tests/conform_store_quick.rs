@@ -56,6 +56,8 @@ fn overwrites_and_the_medium() {
         assert!(row["flash"].as_str().unwrap().starts_with("emulated"), "{row}");
         let reads = row["kind"].as_str().unwrap().ends_with("random reads");
         assert_eq!(row["device_writes_per_write"].is_null(), reads, "{row}");
+        assert_eq!((row["summed_per_s"].is_null(), row["of_summed"].is_null()), (!reads, !reads), "{row}");
+        assert!(!reads || spread(row, "summed_per_s") > 0.0 && spread(row, "of_summed") > 0.0, "{row}");
         // What was written reached the medium, the journal beside it.
         assert!(reads || number(row, "device_writes_per_write") > 1.0, "{row}");
         assert!(drawing.contains(row["kind"].as_str().unwrap()));

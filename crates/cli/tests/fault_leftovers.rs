@@ -156,3 +156,27 @@ fn cleanup_finishes_what_a_killed_helper_left() {
     assert!(!kept.exists() && groups_of(pid).is_empty() && !swaps_with(&format!("fulgurite-{pid}.swap")));
     assert_eq!(scratch.path().read_dir().unwrap().count(), 0);
 }
+
+/// Who cleans up may be in another directory, and what was released may be somebody else's by now.
+#[test]
+fn only_what_was_adopted_and_not_released_is_removed() {
+    let scratch = scratch();
+    let mut helper = Helper::start();
+    let path = |name: &str| scratch.path().join(name);
+    for name in ["ours", "theirs"] {
+        assert_eq!(helper.ask(&serde_json::json!({ "Adopt": { "path": path(name) } })), serde_json::json!("Done"));
+    }
+    let refused = helper.ask(&serde_json::json!({ "Adopt": { "path": "relative" } })).to_string();
+    assert!(refused.contains("absolute"), "{refused}");
+    assert_eq!(helper.ask(&serde_json::json!({ "Release": { "path": path("theirs") } })), serde_json::json!("Done"));
+    for name in ["ours", "theirs", "relative"] {
+        std::fs::write(path(name), "x").unwrap();
+    }
+    helper.process.kill().unwrap();
+    helper.process.wait().unwrap();
+    let output = Command::new(PROGRAM).arg("cleanup").current_dir(scratch.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains(&format!("removed {}", path("ours").display())), "{said}");
+    assert!(!said.contains("theirs") && !path("ours").exists() && path("theirs").exists() && path("relative").exists());
+}

@@ -46,12 +46,13 @@ impl Mute {
         while let Ok(socket) = rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC) {
             self.accepted.push(socket);
         }
-        let waits = |socket: &OwnedFd| {
-            let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
-            // The question is there and was not read, or nothing; at the end there are no bytes.
-            matches!(rustix::net::recv(socket, &mut [0u8; 16][..], flags), Ok((1.., _)) | Err(Errno::AGAIN))
-        };
-        self.accepted.iter().any(waits)
+        // After the question there is nothing to read, or the end.
+        self.accepted.retain(|socket| {
+            let read = || rustix::net::recv(socket, &mut [0u8; 4096][..], RecvFlags::DONTWAIT);
+            let after = std::iter::repeat_with(read).find(|read| !matches!(read, Ok((1.., _))));
+            matches!(after, Some(Err(Errno::AGAIN)))
+        });
+        !self.accepted.is_empty()
     }
 }
 

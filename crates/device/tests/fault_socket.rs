@@ -41,6 +41,20 @@ fn raw(path: &Path) -> OwnedFd {
     socket
 }
 
+/// Who finds no room is told so, and not that the connection broke.
+#[test]
+fn who_is_turned_away_is_told_why() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let device = Device::start(Arc::new(MemoryFlash::new(16).unwrap()), DeviceConfig::default()).unwrap();
+    let config = ServerConfig { connections_max: 0, ..ServerConfig::default() };
+    let _server = Server::start(Arc::new(device), &path, config).unwrap();
+    for _ in 0..100 {
+        let told = SocketLink::connect(&path, false).unwrap_err();
+        assert!(told.to_string().contains("no room"), "{told}");
+    }
+}
+
 #[test]
 fn devices_over_a_socket_conform() {
     let directory = tempfile::tempdir().unwrap();

@@ -8,8 +8,8 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use common::*;
 use fulgurite_device::*;
@@ -28,6 +28,32 @@ struct Mortal {
     /// The store is between the firmware and the medium.
     store: bool,
     current: Mutex<(Arc<MemoryFlash>, Arc<Device>)>,
+    gate: Gate,
+}
+
+/// Lets so many pass to open a queue pair, and holds up the others.
+struct Gate {
+    /// How many may pass, and how many wait.
+    open: Mutex<(usize, usize)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn lets_pass(&self, count: usize) {
+        self.open.lock().unwrap().0 = count;
+        self.changed.notify_all();
+    }
+    fn pass(&self) {
+        let mut open = self.open.lock().unwrap();
+        open.1 += 1;
+        let mut open = self.changed.wait_while(open, |(may, _)| *may == 0).unwrap();
+        open.0 -= 1;
+        open.1 -= 1;
+    }
+    fn has_somebody_waiting(&self) -> bool {
+        let open = self.open.lock().unwrap();
+        *open == (0, 1)
+    }
 }
 
 impl Mortal {
@@ -38,7 +64,8 @@ impl Mortal {
             Pool::format(&below, Geometry::new(PAGES, 32, Some(SECTORS)).unwrap(), PoolId([5; 16]), 0).unwrap();
         }
         let device = Mortal::device(medium.clone(), &firmware, store);
-        Arc::new(Mortal { firmware, store, current: Mutex::new((medium, device)) })
+        let gate = Gate { open: Mutex::new((usize::MAX, 0)), changed: Condvar::new() };
+        Arc::new(Mortal { firmware, store, current: Mutex::new((medium, device)), gate })
     }
     fn device(medium: Arc<MemoryFlash>, firmware: &FirmwareConfig, store: bool) -> Arc<Device> {
         let config = DeviceConfig { firmware: firmware.clone(), ..DeviceConfig::default() };
@@ -72,6 +99,7 @@ impl Mortal {
 
 impl Link for Mortal {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
+        self.gate.pass();
         self.current().open(want)
     }
     fn describe(&self) -> String {
@@ -138,6 +166,113 @@ fn what_was_lost_is_written_once_more_before_what_was_in_flight() {
             assert_ne!(after_a_death(copies, Some(planted)), right, "{planted:?} is not found");
         }
     }
+}
+
+/// What waits to be seen is seen long before.
+const LONG: Duration = Duration::from_secs(60);
+
+fn until(what: &str, mut it_is_so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !it_is_so() {
+        assert!(begun.elapsed() < LONG, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A host with a copy of sector 5 whose device has died and returned, and which so many queue pairs may be opened of; a request of it is
+/// under way.
+fn in_need(
+    link: &Arc<Mortal>,
+    reattach: Duration,
+    may_open: usize,
+) -> (DeviceFlash, Driver, Arc<fulgurite_sys::Arena>) {
+    let flash = DeviceFlash::over(link.clone(), HostConfig { reattach, ..patient(true, 1 << 20) });
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    write(&mut queue, &frames, 5, 50);
+    queue.one(Op::Flush, 0, 0).unwrap();
+    write(&mut queue, &frames, 5, 51);
+    link.gate.lets_pass(may_open);
+    link.dies();
+    link.returns();
+    queue.submit(Op::Read, 6, 1);
+    queue.queue.flush().unwrap();
+    (flash, queue, frames)
+}
+
+/// Somebody else's newer write, which stays: once nobody asks for what was lost, nobody writes it.
+fn newer_stays(link: &Arc<Mortal>, before: usize, release: impl FnOnce()) {
+    // It goes to the same device, not by the gate.
+    let device = link.current();
+    let flash = DeviceFlash::over(device, patient(true, 1 << 20));
+    let frames = arena(2);
+    let mut queue = Driver::new(&flash, &frames, 1);
+    write(&mut queue, &frames, 5, 77);
+    queue.one(Op::Flush, 0, 0).unwrap();
+    release();
+    until("the attempt does not end", || Arc::strong_count(link) <= before);
+    assert_eq!(read(&mut queue, &frames, 5), Some(77));
+}
+
+#[test]
+fn who_has_given_up_writes_nothing_more() {
+    let link = buffered();
+    let before = Arc::strong_count(&link);
+    let (flash, mut queue, _frames) = in_need(&link, Duration::ZERO, 0);
+    let ended = queue.finish_all();
+    assert!(ended.values().all(|result| *result == Err(FlashError::Closed)), "{ended:?}");
+    assert!(link.gate.has_somebody_waiting());
+    drop((queue, flash));
+    newer_stays(&link, before, || link.gate.lets_pass(usize::MAX));
+}
+
+#[test]
+fn who_goes_in_the_middle_of_writing_once_more_writes_nothing_after_that() {
+    let link = buffered();
+    let before = Arc::strong_count(&link);
+    let (flash, mut queue, _frames) = in_need(&link, LONG, 1);
+    // The first pair is the queue's own; the one for the copies waits.
+    until("nothing is to be written once more", || {
+        assert_eq!(queue.queue.poll(&mut Vec::new()), 0);
+        link.gate.has_somebody_waiting()
+    });
+    let opener = link.clone();
+    let opens = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        opener.gate.lets_pass(usize::MAX);
+    });
+    drop((queue, flash));
+    newer_stays(&link, before, || opens.join().unwrap());
+}
+
+/// Who changes sectors by something that is no write lets go of their copies, but not of those that are on their way to the next device,
+/// where nothing will be changed.
+#[test]
+fn what_is_on_its_way_is_not_forgotten_for_a_device_that_has_died() {
+    let link = buffered();
+    let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
+    let mut commands = flash.commands(2, 4).unwrap();
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    write(&mut queue, &frames, 5, 50);
+    queue.one(Op::Flush, 0, 0).unwrap();
+    write(&mut queue, &frames, 5, 51);
+    link.gate.lets_pass(1);
+    link.dies();
+    link.returns();
+    queue.submit(Op::Read, 5, 1);
+    queue.queue.flush().unwrap();
+    until("nothing is to be written once more", || {
+        assert_eq!(queue.queue.poll(&mut Vec::new()), 0);
+        link.gate.has_somebody_waiting()
+    });
+    let trims = std::thread::spawn(move || commands.trim(0, 16));
+    // It may be over by now; else it waits.
+    std::thread::sleep(Duration::from_millis(200));
+    link.gate.lets_pass(usize::MAX);
+    assert_eq!(trims.join().unwrap(), Err(FlashError::Closed));
+    assert!(queue.finish_all().values().all(|result| result.is_ok()));
+    assert_eq!(read(&mut queue, &frames, 5), Some(51));
 }
 
 /// Whoever meets the device first restores what all queues have written; a second death before any flush is no other matter.

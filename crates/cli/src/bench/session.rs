@@ -553,6 +553,8 @@ impl Session {
         let create = !named || self.flash_path == Some(FlashPath::New);
         self.flash_path_taken = true;
         let data = if create {
+            // What may have come to lie there since the name was judged is not ours, and must not be removed.
+            checks::nothing_there(&own)?;
             self.helper.adopt(&own)?;
             Data::Path(own.clone())
         } else {
@@ -621,7 +623,14 @@ impl Session {
             // The named file is free for the next configuration.
             self.flash_path_taken &= !named;
         }
+        let made = match &data {
+            Data::Path(path) => Some(path.clone()),
+            _ => None,
+        };
         drop(data);
+        if let Some(path) = made {
+            self.helper.release(&path)?;
+        }
         if let Some((name, limit)) = cgroup {
             self.helper.drop_cgroup(&name)?;
             if let Some((_, 1..)) = last {

@@ -147,7 +147,7 @@ pub struct ServeArgs {
     /// The core that the firmware runs on [default: the last one, where there are several].
     #[arg(long, value_name = "N")]
     pub core: Option<usize>,
-    /// Queue pairs, over all programs that are attached.
+    /// Queue pairs, over all programs that are attached. A program that finds the device again after its death wants one more for a while.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub queues: u32,
 }

@@ -126,7 +126,7 @@ impl Hierarchy {
     }
 
     /// Ends whoever is in a group, and removes it. A group that does not exist is fine.
-    pub fn remove(&self, name: &str) -> io::Result<()> {
+    pub fn remove(&self, name: &str) -> io::Result<bool> {
         assert!(name.starts_with("fulgurite-"), "only our own groups are removed, not {name}");
         let group = self.root.join(name);
         let end = Instant::now() + REMOVE_PATIENCE;
@@ -135,8 +135,8 @@ impl Hierarchy {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
             match fs::remove_dir(&group) {
-                Ok(()) => return Ok(()),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Ok(()) => return Ok(true),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
                 Err(e) if Instant::now() >= end => return Err(e),
                 Err(_) => std::thread::sleep(Duration::from_millis(10)),
             }

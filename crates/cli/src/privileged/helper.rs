@@ -29,7 +29,7 @@ pub fn run() -> std::process::ExitCode {
         // When the program is gone, so is standard input: the loop ends by itself.
         let _ = output.write_all(line.as_bytes()).and_then(|()| output.flush());
     }
-    let failed = helper.record.remove_all();
+    let failed = helper.record.remove_all().failed;
     for sentence in &failed {
         eprintln!("fulgurite: {sentence}; `fulgurite cleanup` tries again");
     }
@@ -134,7 +134,16 @@ impl Helper {
                 }
             }
             Request::Adopt { path } => {
-                self.record.files.push(path);
+                if !path.is_absolute() {
+                    return Err(format!("{} is not an absolute path", path.display()));
+                }
+                if !self.record.files.contains(&path) {
+                    self.record.files.push(path);
+                    self.save()?;
+                }
+            }
+            Request::Release { path } => {
+                self.record.files.retain(|known| *known != path);
                 self.save()?;
             }
         }

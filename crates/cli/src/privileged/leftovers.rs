@@ -24,7 +24,7 @@ pub struct Record {
     pub cgroups: Vec<String>,
     /// Swap files.
     pub swap: Vec<PathBuf>,
-    /// Other files.
+    /// Other files, by absolute paths: whoever removes them may be elsewhere.
     pub files: Vec<PathBuf>,
     /// `vm.page-cluster` as it was found, once it was changed.
     pub page_cluster: Option<u32>,
@@ -89,13 +89,13 @@ impl Record {
     pub fn alive(&self) -> bool {
         started(self.pid) == Some(self.started)
     }
-    /// Removes everything recorded, then the record. Goes on after an error; returns a sentence for each.
-    pub fn remove_all(&self) -> Vec<String> {
-        let mut failed = Vec::new();
-        let mut note = |what: String, result: io::Result<()>| {
-            if let Err(e) = result {
-                failed.push(format!("{what} could not be removed: {e}"));
-            }
+    /// Removes everything recorded, then the record. Goes on after an error.
+    pub fn remove_all(&self) -> Removed {
+        let mut all = Removed::default();
+        let mut note = |what: String, result: io::Result<bool>| match result {
+            Ok(true) => all.removed.push(what),
+            Ok(false) => {}
+            Err(e) => all.failed.push(format!("{what} could not be removed: {e}")),
         };
         let hierarchy = fs::read_to_string("/proc/mounts").ok().and_then(|mounts| Hierarchy::in_mounts(&mounts));
         // Groups first: with their processes gone, nothing has to be read back from swap.
@@ -108,28 +108,30 @@ impl Record {
             note(format!("swap file {}", path.display()), swap::remove(path));
         }
         for path in &self.files {
-            let result = fs::remove_file(path);
-            note(
-                path.display().to_string(),
-                result.or_else(|e| match e.kind() {
-                    io::ErrorKind::NotFound => Ok(()),
-                    _ => Err(e),
-                }),
-            );
+            note(path.display().to_string(), swap::remove_file(path));
         }
         if let Some(value) = self.page_cluster {
-            note(format!("our setting of {PAGE_CLUSTER}"), fs::write(PAGE_CLUSTER, value.to_string()));
+            note(format!("our setting of {PAGE_CLUSTER}"), fs::write(PAGE_CLUSTER, value.to_string()).map(|()| true));
         }
         if self.zswap_was_on {
-            note(format!("our setting of {ZSWAP}"), fs::write(ZSWAP, "Y"));
+            note(format!("our setting of {ZSWAP}"), fs::write(ZSWAP, "Y").map(|()| true));
         }
-        if failed.is_empty() {
+        if all.failed.is_empty() {
             let _ = fs::remove_file(self.path());
             // Goes when it is empty; else another helper has its record there.
             let _ = fs::remove_dir(directory());
         }
-        failed
+        all
     }
+}
+
+/// What became of what was recorded, a sentence each.
+#[derive(Debug, Default)]
+pub struct Removed {
+    /// It was there, and is not any more.
+    pub removed: Vec<String>,
+    /// It could not be removed.
+    pub failed: Vec<String>,
 }
 
 /// Whether a directory is a real one of this user.
@@ -174,13 +176,9 @@ pub fn clean() -> Cleaned {
         cleaned.in_use.push(format!("helper {} is running; what it has made is left alone", record.pid));
     }
     for record in &ended {
-        cleaned.failed.extend(record.remove_all());
-        let made = record
-            .cgroups
-            .iter()
-            .cloned()
-            .chain(record.swap.iter().chain(&record.files).map(|p| p.display().to_string()));
-        cleaned.removed.extend(made);
+        let Removed { removed, failed } = record.remove_all();
+        cleaned.removed.extend(removed);
+        cleaned.failed.extend(failed);
     }
     // Groups without a record: whose helper has ended, by the process id in their name.
     let hierarchy = fs::read_to_string("/proc/mounts").ok().and_then(|mounts| Hierarchy::in_mounts(&mounts));
@@ -191,7 +189,7 @@ pub fn clean() -> Cleaned {
                 continue;
             }
             match hierarchy.remove(&name) {
-                Ok(()) => cleaned.removed.push(format!("cgroup {name}")),
+                Ok(_) => cleaned.removed.push(format!("cgroup {name}")),
                 Err(e) => cleaned.failed.push(format!("cgroup {name} could not be removed: {e}")),
             }
         }
@@ -216,7 +214,8 @@ mod tests {
         let file = scratch.path().join("a");
         fs::write(&file, "x").unwrap();
         let record = Record { files: vec![file.clone(), scratch.path().join("b")], ..Record::default() };
-        assert_eq!(record.remove_all(), Vec::<String>::new());
+        let Removed { removed, failed } = record.remove_all();
+        assert_eq!((removed, failed), (vec![file.display().to_string()], vec![]), "only what was there was removed");
         assert!(!file.exists());
     }
 }

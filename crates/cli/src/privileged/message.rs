@@ -61,7 +61,12 @@ pub enum Request {
     ZswapOff,
     /// Removes this file at the end, however the program ends.
     Adopt {
-        /// The file.
+        /// The file, by an absolute path.
+        path: PathBuf,
+    },
+    /// Forgets a file that was adopted: it is gone, and what may come to lie there is somebody else's.
+    Release {
+        /// The file, as it was adopted.
         path: PathBuf,
     },
 }

@@ -145,7 +145,14 @@ impl Helper {
     /// # Errors
     /// The helper's sentence.
     pub fn adopt(&mut self, path: &Path) -> Result<()> {
-        self.tell(&Request::Adopt { path: path.to_owned() })
+        self.tell(&Request::Adopt { path: std::path::absolute(path)? })
+    }
+    /// Leaves a path alone that it was to remove at the end: the file is gone.
+    ///
+    /// # Errors
+    /// The helper's sentence.
+    pub fn release(&mut self, path: &Path) -> Result<()> {
+        self.tell(&Request::Release { path: std::path::absolute(path)? })
     }
 }
 

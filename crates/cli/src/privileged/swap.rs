@@ -49,13 +49,21 @@ pub fn active(path: &Path) -> bool {
 ///
 /// # Errors
 /// The kernel's.
-pub fn remove(path: &Path) -> io::Result<()> {
+pub fn remove(path: &Path) -> io::Result<bool> {
     if active(path) {
         kernel::swap_off(path)?;
     }
+    remove_file(path)
+}
+
+/// Removes a file; says whether it was there.
+///
+/// # Errors
+/// The kernel's.
+pub fn remove_file(path: &Path) -> io::Result<bool> {
     match std::fs::remove_file(path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-        _ => Ok(()),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        result => result.map(|()| true),
     }
 }
 

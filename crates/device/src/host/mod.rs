@@ -215,6 +215,8 @@ pub struct HostCounters {
     pub restored: u64,
     /// Flushes of the driver's own, because as much as may be was not flushed.
     pub own_flushes: u64,
+    /// Queue pairs that were opened and whose device has the frames: nothing is copied there.
+    pub with_frames: u64,
 }
 
 /// A device, as a medium.
@@ -300,6 +302,7 @@ impl DeviceFlash {
             replayed: get(&self.shared.replayed),
             restored: get(&self.shared.restored),
             own_flushes: get(&self.shared.own_flushes),
+            with_frames: get(&self.shared.with_frames),
         }
     }
 }
@@ -310,7 +313,7 @@ impl Flash for DeviceFlash {
     }
     fn describe(&self) -> String {
         let way = if self.device.is_some() { "device in this process" } else { "device" };
-        let frames = if self.wants_shared_frames() { ", which has the frames" } else { "" };
+        let frames = if self.host_counters().with_frames > 0 { ", which has the frames" } else { "" };
         format!("{way}, {}{frames}", self.link.describe())
     }
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {

@@ -7,7 +7,7 @@
 //! of ours was, makes the driver close the queue pair, wait until the device has let go of it, and open another one, as after the device's death.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request};
@@ -179,7 +179,7 @@ impl DeviceQueue {
         if keeps {
             opening.shared.keeps_for(&opening.config, frames.len() / SUBPAGE_BYTES);
         }
-        let dead = match opening.shared.meets(&opening.link, &opening.config, &pair.linked) {
+        let dead = match opening.shared.meets(&opening.link, &opening.config, &pair.linked, &AtomicBool::new(false)) {
             Met::Whole => None,
             Met::Lost => Some(FlashError::Poisoned),
             Met::Again => {
@@ -201,7 +201,7 @@ impl DeviceQueue {
             unkept: false,
             flushing: false,
         };
-        Ok(DeviceQueue {
+        let queue = DeviceQueue {
             slots: vec![idle; depth].into(),
             free: (0..depth as u16).rev().collect(),
             batch: Vec::with_capacity(depth),
@@ -227,7 +227,9 @@ impl DeviceQueue {
             opening,
             frames,
             wake,
-        })
+        };
+        queue.count_frames();
+        Ok(queue)
     }
 
     /// Step 2: the entry of a slot. Where data are copied, also step 1.
@@ -321,10 +323,12 @@ impl DeviceQueue {
     /// keeps no writes.
     #[inline]
     fn has_written(&mut self, id: u16, status: Status) -> bool {
-        let slot = &mut self.slots[usize::from(id)];
         if self.pair.keeps_writes {
+            // It was promised a place when it was sent to a device that did not keep writes.
+            self.breaks_promise(id.into());
             return true;
         }
+        let slot = &mut self.slots[usize::from(id)];
         let (shared, linked) = (&self.opening.shared, &self.pair.linked);
         if !slot.promised {
             return shared.has_written(&linked.life);
@@ -343,6 +347,9 @@ impl DeviceQueue {
             return false;
         }
         !slot.promised
+    }
+    fn count_frames(&self) {
+        self.opening.shared.with_frames.fetch_add(self.pair.linked.shares_frames.into(), Ordering::Relaxed);
     }
     fn has_flushed(&self, covers: Option<Covers>, status: Status) {
         if let Some(covers) = covers {
@@ -436,7 +443,7 @@ impl DeviceQueue {
                     self.attempt = None;
                     self.has_attached(attached, since, patience);
                 }
-                None if waited >= patience.max(ANSWER_NS) && !attempt.has_answered() => {
+                None if waited >= patience.max(ANSWER_NS) && attempt.give_up() => {
                     self.attempt = None;
                     self.fail_all(FlashError::Closed);
                 }
@@ -474,6 +481,7 @@ impl DeviceQueue {
         self.fruitless += 1;
         self.keeps = keeps(&*self.opening.link, &self.opening.config, pair.linked.region.capability().features);
         self.pair = pair;
+        self.count_frames();
         if met == Met::Lost {
             return self.fail_all(FlashError::Poisoned);
         }

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_flash::FlashError;
 
@@ -53,6 +53,8 @@ struct Known {
     instance: u64,
     /// Copies are on their way to another one: none is added meanwhile.
     replaying: bool,
+    /// Times that this came to nothing.
+    in_vain: u64,
     kept: Kept,
 }
 
@@ -88,6 +90,8 @@ pub(crate) struct Shared {
     pub(crate) restored: AtomicU64,
     /// Flushes of the host's own, because no more copies may be kept.
     pub(crate) own_flushes: AtomicU64,
+    /// Queue pairs whose device has the frames.
+    pub(crate) with_frames: AtomicU64,
 }
 
 /// Whether copies are kept of writes to this device.
@@ -162,9 +166,15 @@ impl Shared {
         let known = self.known();
         (known.kept.room(), known.kept.limit())
     }
-    /// Sectors are about to be changed by something that is no write: their copies are not to be written again.
+    /// What all queues know, when no copies are on their way.
+    fn known_at_rest(&self) -> MutexGuard<'_, Known> {
+        let waiting = self.replayed_all.wait_while(self.known(), |known| known.replaying);
+        waiting.unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Sectors are about to be changed by something that is no write: their copies are not to be written again. Where they are on their way
+    /// to the next device this waits: it may be that nothing will be changed, as who wants to change it talks to one that has died.
     pub(super) fn forget(&self, life: &Life, gone: impl Fn(u32) -> bool) {
-        if self.known().kept.forget(gone) {
+        if self.known_at_rest().kept.forget(gone) {
             self.has_written(life);
         }
     }
@@ -195,12 +205,23 @@ impl Shared {
         }
     }
     /// A queue pair of a device was opened, and nothing was sent there yet. Where it is another one than before, what was acknowledged
-    /// and not flushed is written once more; others who meet it wait for that, and nobody else does.
-    pub(super) fn meets(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig, linked: &Linked) -> Met {
+    /// and not flushed is written once more, until `stop` is set; others who meet it wait for that, and share its result where it comes to
+    /// nothing: one after the other they would wait for as long again.
+    pub(super) fn meets(
+        self: &Arc<Self>,
+        link: &Arc<dyn Link>,
+        config: &HostConfig,
+        linked: &Linked,
+        stop: &AtomicBool,
+    ) -> Met {
         let capability = linked.region.capability();
         let (instance, features) = (capability.instance, capability.features);
-        let others = |known: &mut Known| known.replaying;
-        let mut known = self.replayed_all.wait_while(self.known(), others).unwrap_or_else(PoisonError::into_inner);
+        let in_vain = self.known().in_vain;
+        let mut known = self.known_at_rest();
+        // One that has died since may be older than the one that others have met.
+        if known.in_vain != in_vain || linked.life.has_ended() {
+            return Met::Again;
+        }
         let before = known.instance;
         if before != 0 && before != instance {
             // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
@@ -214,24 +235,61 @@ impl Shared {
             if !self.lost.load(Ordering::Acquire) && known.kept.len() > 0 && !planted {
                 known.replaying = true;
                 drop(known);
-                let replayed = self.replay(link, config, instance);
-                known = self.known();
-                known.replaying = false;
-                self.replayed_all.notify_all();
-                match replayed {
-                    Ok(()) => {}
-                    Err(FlashError::Closed | FlashError::TimedOut) => return Met::Again,
-                    // The device does not take what it took before.
-                    Err(_) => self.lost.store(true, Ordering::Release),
-                }
+                return if self.replay_alone(link, config, instance, stop) { self.met() } else { Met::Again };
             }
         }
         known.instance = instance;
+        drop(known);
+        self.met()
+    }
+    fn met(&self) -> Met {
         if self.lost.load(Ordering::Acquire) { Met::Lost } else { Met::Whole }
     }
-    /// Writes all copies to a device, by a queue pair of its own.
-    fn replay(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig, instance: u64) -> Result<(), FlashError> {
+    /// The same as [`Shared::replay`], by whoever has said that copies are on their way; then they are not any more, also where this panics.
+    /// Returns whether all that can be is on this device now.
+    fn replay_alone(
+        self: &Arc<Self>,
+        link: &Arc<dyn Link>,
+        config: &HostConfig,
+        instance: u64,
+        stop: &AtomicBool,
+    ) -> bool {
+        struct OnTheirWay<'s> {
+            shared: &'s Shared,
+            arrived: Option<u64>,
+        }
+        impl Drop for OnTheirWay<'_> {
+            fn drop(&mut self) {
+                let mut known = self.shared.known();
+                known.replaying = false;
+                match self.arrived {
+                    Some(instance) => known.instance = instance,
+                    None => known.in_vain += 1,
+                }
+                self.shared.replayed_all.notify_all();
+            }
+        }
+        let mut copies = OnTheirWay { shared: self, arrived: None };
+        match self.replay(link, config, instance, stop) {
+            Ok(()) => {}
+            Err(FlashError::Closed | FlashError::TimedOut) => return false,
+            // The device does not take what it took before.
+            Err(_) => self.lost.store(true, Ordering::Release),
+        }
+        copies.arrived = Some(instance);
+        true
+    }
+    /// Writes all copies to a device, by a queue pair of its own. Fails with `Closed` when that is to stop, with `TimedOut` when it takes longer
+    /// than the host's patience.
+    fn replay(
+        self: &Arc<Self>,
+        link: &Arc<dyn Link>,
+        config: &HostConfig,
+        instance: u64,
+        stop: &AtomicBool,
+    ) -> Result<(), FlashError> {
         let patience = config.reattach.max(REPLAY_MIN);
+        let begun = Instant::now();
         let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
         let config = HostConfig { timeout, ..config.clone() };
         let mut commands =
@@ -246,6 +304,12 @@ impl Shared {
             let some = self.known().kept.some_from(from, REPLAY_DEPTH);
             let Some((last, ..)) = some.last() else { break };
             from = last + 1;
+            if stop.load(Ordering::Acquire) {
+                return Err(FlashError::Closed);
+            }
+            if begun.elapsed() > patience {
+                return Err(FlashError::TimedOut);
+            }
             for (_, sector, bytes) in &some {
                 while commands.begin(Opcode::Write, (*sector).into(), 1, Some(&bytes[..])).is_none() {
                     commands.end_any()?;
@@ -265,7 +329,7 @@ impl Shared {
         if config.planted == Some(PlantedReplay::After) {
             std::thread::sleep(Duration::from_millis(5));
             let instance = self.known().instance;
-            let _ = self.replay(link, config, instance);
+            let _ = self.replay(link, config, instance, &AtomicBool::new(false));
         }
     }
 }

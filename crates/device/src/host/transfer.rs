@@ -9,7 +9,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, OpenError};
@@ -98,7 +98,7 @@ impl Commands {
             Err(OpenError::System { what: "attach to the device", source: std::io::Error::other(what) })
         };
         commands.keeps = keeps(&*link, &commands.config, commands.pair.linked.region.capability().features);
-        match commands.shared.meets(&link, &commands.config, &commands.pair.linked) {
+        match commands.shared.meets(&link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
             Met::Whole => Ok(commands),
             Met::Again => refused("it died again before all was written that it had lost; try once more"),
             Met::Lost => refused("what was written and not flushed is gone with the device that died; open it anew"),

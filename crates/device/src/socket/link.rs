@@ -1,6 +1,6 @@
 //! The program's side of a device in another process.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -36,8 +36,19 @@ pub struct SocketLink {
     /// Hands frames over, where they are sealed memory and the device takes them.
     share_frames: bool,
     /// By instance: all queue pairs of one device live and die together.
-    lives: Mutex<HashMap<u64, Weak<Life>>>,
+    lives: Mutex<Lives>,
 }
+
+/// The lives of the devices that answered at the path.
+#[derive(Debug, Default)]
+struct Lives {
+    by_instance: HashMap<u64, Weak<Life>>,
+    /// Those after which another one has answered, newest last: an answer of theirs that somebody looks at late says nothing of the newer one.
+    past: VecDeque<u64>,
+}
+
+/// As many as may be looked at late.
+const PAST_MAX: usize = 1024;
 
 impl SocketLink {
     /// Finds the device that listens at a path. Waits for one that starts, 10 s at the most.
@@ -143,8 +154,17 @@ impl SocketLink {
         descriptor: Option<BorrowedFd<'_>>,
     ) -> Result<(Message, Option<OwnedFd>), SocketError> {
         let error = |what| move |source: io::Error| SocketError::Socket { what, path: self.path.clone(), source };
-        send(socket, message, descriptor).map_err(error("speak to the device at"))?;
-        let answer = receive(socket).map_err(error("hear from the device at"))?;
+        match send(socket, message, descriptor) {
+            // Who turns a connection away says why, and may be gone before it is asked.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
+            sent => sent.map_err(error("speak to the device at"))?,
+        }
+        let answer = match receive(socket) {
+            // It hung up with the question unread: that is told before what it had said.
+            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => receive(socket),
+            answer => answer,
+        };
+        let answer = answer.map_err(error("hear from the device at"))?;
         let (bytes, descriptor) = answer.ok_or_else(|| self.protocol("it hung up"))?;
         let answer = Message::of(&bytes).ok_or_else(|| self.protocol("another message"))?;
         // Who turns a connection away has not heard its question.
@@ -167,18 +187,27 @@ impl SocketLink {
     }
     fn life_of(&self, instance: u64) -> Arc<Life> {
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
-        lives.retain(|_, life| life.strong_count() > 0);
-        // A device that answers as another one has died meanwhile, also for the queue that has not heard of it yet: before anybody asks
-        // what was acknowledged by it, nothing more is.
-        for (_, life) in lives.iter().filter(|(of, _)| **of != instance) {
-            life.upgrade().inspect(|life| life.end());
-        }
-        // One that has ended was of an earlier run of the device's thread.
-        if let Some(life) = lives.get(&instance).and_then(Weak::upgrade).filter(|life| !life.has_ended()) {
+        let life = Arc::new(Life::default());
+        if lives.past.contains(&instance) {
+            life.end();
             return life;
         }
-        let life = Arc::new(Life::default());
-        lives.insert(instance, Arc::downgrade(&life));
+        // A device that answers as another one has died meanwhile, also for the queue that has not heard of it yet: before anybody asks
+        // what was acknowledged by it, nothing more is.
+        let Lives { by_instance, past } = &mut *lives;
+        by_instance.retain(|&of, its| {
+            if of != instance {
+                its.upgrade().inspect(|life| life.end());
+                past.push_back(of);
+            }
+            of == instance
+        });
+        past.drain(..past.len().saturating_sub(PAST_MAX));
+        // One that has ended was of an earlier run of the device's thread.
+        if let Some(life) = by_instance.get(&instance).and_then(Weak::upgrade).filter(|life| !life.has_ended()) {
+            return life;
+        }
+        by_instance.insert(instance, Arc::downgrade(&life));
         life
     }
     fn open_pair(&self, want: &Want<'_>) -> Result<Linked, SocketError> {

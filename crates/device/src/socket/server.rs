@@ -155,7 +155,8 @@ impl Drop for Server {
         }
         let sessions = std::mem::take(&mut *self.shared.sessions());
         for session in &sessions {
-            let _ = rustix::net::shutdown(&*session.socket, Shutdown::Both);
+            // Its thread hears of it. The program must not, before the device has let go of its frames: the thread says so in the end.
+            let _ = rustix::net::shutdown(&*session.socket, Shutdown::Read);
         }
         for session in sessions {
             let _ = session.thread.join();

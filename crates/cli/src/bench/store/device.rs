@@ -1,5 +1,6 @@
 //! What of the medium's own speed a pool leaves: reads at random, writes in order and at random, through the pool and of the medium
-//! itself, in short turns, by the same loop. The medium's own writes go to what lies behind the pool. Before reads the pool ends what writes
+//! itself, in short turns, by the same loop; reads of the medium also with a sum made of each, by whom the pool has it made: nobody has to
+//! look at what is read otherwise. The medium's own writes go to what lies behind the pool. Before reads the pool ends what writes
 //! have left it to do: what reclaim takes from reads is a matter of how much is written.
 
 use std::sync::Arc;
@@ -43,12 +44,27 @@ pub struct Row {
     rounds: usize,
     /// Of the medium itself.
     raw_per_s: Spread,
+    /// The same where each subpage that is read is summed, as a pool does, and nothing else is done: what checksums leave of the medium.
+    summed_per_s: Option<Spread>,
     /// Through the pool.
     pool_per_s: Spread,
-    /// The second by the first, round by round.
+    /// The pool by the medium itself, round by round.
     ratio: Spread,
+    /// The pool by the summed medium, round by round: what the store takes beside its checksums.
+    of_summed: Option<Spread>,
     /// What reached the medium for each subpage written.
     device_writes_per_write: Option<f64>,
+}
+
+/// The pool among those who take turns; the others are the medium, and the medium with sums.
+const POOL: usize = 0;
+
+/// Requests a second in one round.
+struct Rates {
+    pool: f64,
+    raw: f64,
+    /// 0 of writes.
+    summed: f64,
 }
 
 /// What is measured.
@@ -85,9 +101,9 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     let pool: Arc<_> = Pool::open(flash.clone(), StoreConfig::default())?.0.into_flash().into();
     content::write(&mut Mover::new(&*pool)?, 0..live, 0, interrupt)?;
     pool.layer().sync()?;
-    let (mut raw, mut through) = (Driver::new(&*flash)?, Driver::new(&*pool)?);
+    let mut drivers = [Driver::new(&*pool)?, Driver::new(&*flash)?, Driver::that_sums(&*flash)?];
     let behind = (setting.pool_bytes / SUBPAGE_BYTES as u64) as u32..flash.subpages();
-    let mut rates: [Vec<(f64, f64)>; Kind::ALL.len()] = Default::default();
+    let mut rates: [Vec<Rates>; Kind::ALL.len()] = Default::default();
     let mut counted = [(0u64, 0u64); Kind::ALL.len()];
     let bar = progress::steps("beside the medium", u64::from(setting.rounds) * Kind::ALL.len() as u64);
     // The first round is not counted: frames and tables are touched for the first time.
@@ -97,29 +113,32 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
             if kind.reads() {
                 pool.layer().checkpoint()?;
             }
-            let turns = if kind.reads() { u64::from(TURNS) } else { 1 };
+            // Only reads are summed.
+            let (turns, who) = if kind.reads() { (u64::from(TURNS), 3) } else { (1, 2) };
             let load = |subpages, turn: u64| {
                 let seed = setting.seed ^ ((round << 8 | number as u64) << 8 | turn) << 8;
                 Load { kind, subpages, flush_every, seed, time: setting.time / turns as u32 }
             };
-            // Both read from all that lies in the pool's part.
+            // All read from all that lies in the pool's part.
             let place = if kind.reads() { 0..geometry.flash_pages() } else { behind.clone() };
-            let mut rate = [0.0; 2];
-            for turn in 0..2 * turns {
-                if (round + turn) % 2 == 0 {
-                    rate[0] += raw.per_second(&load(place.clone(), turn / 2))? / turns as f64;
-                    continue;
-                }
-                let before = (flash.counters().writes, pool.layer().counters().written);
-                let through_pool = through.per_second(&load(0..live, turn / 2));
-                rate[1] += through_pool.with_context(|| format!("{}, through a pool", kind.name()))? / turns as f64;
-                if round > 0 {
-                    counted[number].0 += flash.counters().writes - before.0;
-                    counted[number].1 += pool.layer().counters().written - before.1;
+            let mut rate = [0.0; 3];
+            for turn in 0..turns {
+                for step in 0..who {
+                    let which = ((round + turn + step) % who) as usize;
+                    let asked = load(if which == POOL { 0..live } else { place.clone() }, turn);
+                    let before = (flash.counters().writes, pool.layer().counters().written);
+                    let through = if which == POOL { ", through a pool" } else { "" };
+                    let reached = drivers[which].per_second(&asked);
+                    rate[which] += reached.with_context(|| format!("{}{through}", kind.name()))? / turns as f64;
+                    if which == POOL && round > 0 {
+                        counted[number].0 += flash.counters().writes - before.0;
+                        counted[number].1 += pool.layer().counters().written - before.1;
+                    }
                 }
             }
             if round > 0 {
-                rates[number].push((rate[0], rate[1]));
+                let [pool, raw, summed] = rate;
+                rates[number].push(Rates { pool, raw, summed });
                 bar.inc(1);
             }
         }
@@ -129,7 +148,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
     let row = |(number, kind): (usize, Kind)| {
         let rates = &rates[number];
-        let spread = |of: fn(&(f64, f64)) -> f64| Spread::of(&rates.iter().map(of).collect::<Vec<_>>());
+        let spread = |of: fn(&Rates) -> f64| Spread::of(&rates.iter().map(of).collect::<Vec<_>>());
         let (writes, (reached, written)) = (!kind.reads(), counted[number]);
         Row {
             kind: kind.name(),
@@ -139,9 +158,11 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
             depth: kind.depth(),
             sync_every: writes.then_some(flush_every),
             rounds: rates.len(),
-            raw_per_s: spread(|r| r.0),
-            pool_per_s: spread(|r| r.1),
-            ratio: spread(|r| r.1 / r.0),
+            raw_per_s: spread(|r| r.raw),
+            summed_per_s: kind.reads().then(|| spread(|r| r.summed)),
+            pool_per_s: spread(|r| r.pool),
+            ratio: spread(|r| r.pool / r.raw),
+            of_summed: kind.reads().then(|| spread(|r| r.pool / r.summed)),
             device_writes_per_write: (writes && written > 0).then(|| reached as f64 / written as f64),
         }
     };
@@ -150,14 +171,25 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
 
 /// The table.
 pub fn lines(rows: &[Row]) -> String {
-    let heading = ["beside the medium", "medium/s", "pool/s", "ratio", "(lowest-highest)", "device writes/write"];
+    let heading = [
+        "beside the medium",
+        "medium/s",
+        "summed/s",
+        "pool/s",
+        "ratio",
+        "(lowest-highest)",
+        "of summed",
+        "device writes/write",
+    ];
     let body = rows.iter().map(|row| {
         vec![
             row.kind.to_owned(),
             table::number(row.raw_per_s.median),
+            row.summed_per_s.map_or_else(|| "-".to_owned(), |summed| table::number(summed.median)),
             table::number(row.pool_per_s.median),
             table::percent(row.ratio.median),
             format!("{}-{}", table::percent(row.ratio.min), table::percent(row.ratio.max)),
+            row.of_summed.map_or_else(|| "-".to_owned(), |share| table::percent(share.median)),
             row.device_writes_per_write.map_or_else(|| "-".to_owned(), |writes| format!("{writes:.3}")),
         ]
     });

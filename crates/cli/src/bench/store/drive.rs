@@ -1,12 +1,13 @@
 //! Keeps a medium busy: so many requests in flight for so long, the same loop for a pool and for what it lies on.
 
+use std::hint::black_box;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use fulgurite_flash::{Flash, Op, Queue, Request};
-use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, crc32c};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
 
@@ -72,7 +73,20 @@ pub struct Driver {
     frames: Arc<Arena>,
     /// Where it goes on writing in order.
     next: u32,
+    sums: Sums,
 }
+
+/// Who makes the sum of what is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Sums {
+    Nobody,
+    Medium,
+    Here,
+}
+
+/// A subpage as it was read, to be summed.
+#[repr(align(64))]
+struct Copied([u8; SUBPAGE_BYTES]);
 
 impl Driver {
     /// On a medium.
@@ -90,7 +104,21 @@ impl Driver {
         let frames = Arc::new(Arena::anonymous(depth * SUBPAGE_BYTES, Backed::BasePages)?);
         frames.zero(0, frames.len());
         let queue = flash.open_queue(frames.clone(), depth, Arc::new(Notifier::new()?))?;
-        Ok(Driver { queue, frames, next: 0 })
+        Ok(Driver { queue, frames, next: 0, sums: Sums::Nobody })
+    }
+    /// The same, which has a sum made of each subpage that it reads, as a pool has: by the medium where that makes sums, else here.
+    ///
+    /// # Errors
+    /// When there is no queue.
+    pub fn that_sums(flash: &dyn Flash) -> Result<Driver> {
+        let mut driver = Driver::new(flash)?;
+        driver.sums = if driver.queue.want_checksums() { Sums::Medium } else { Sums::Here };
+        Ok(driver)
+    }
+    fn sum(&self, frame: usize) -> u32 {
+        let mut copied = Copied([0; SUBPAGE_BYTES]);
+        self.frames.read(frame * SUBPAGE_BYTES, &mut copied.0);
+        crc32c(&copied.0)
     }
     /// Writes these subpages, and waits until all are written.
     ///
@@ -188,7 +216,12 @@ impl Driver {
             for completion in completions.drain(..) {
                 free.push(completion.tag as u32);
                 match completion.result {
-                    Ok(()) => done += 1,
+                    Ok(()) => {
+                        if kind.reads() && self.sums == Sums::Here {
+                            black_box(self.sum(completion.tag as usize));
+                        }
+                        done += 1;
+                    }
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
@@ -211,6 +244,17 @@ mod tests {
     use super::*;
     use fulgurite_flash::MemoryFlash;
 
+    #[test]
+    fn sums_are_of_what_is_read() {
+        let flash = MemoryFlash::new(64).unwrap();
+        let mut driver = Driver::that_sums(&flash).unwrap();
+        assert_ne!(driver.sums, Sums::Nobody);
+        driver.frames.write(3 * SUBPAGE_BYTES, &[7; SUBPAGE_BYTES]);
+        assert_eq!(driver.sum(3), crc32c(&[7; SUBPAGE_BYTES]));
+        let load =
+            Load { kind: Kind::RandomReads, subpages: 0..64, flush_every: 10, seed: 1, time: Duration::from_millis(5) };
+        assert!(driver.per_second(&load).unwrap() > 0.0);
+    }
     #[test]
     fn it_does_what_it_is_asked_for() {
         let flash = MemoryFlash::new(64).unwrap();

@@ -130,6 +130,7 @@ impl Judged {
             FlashChoice::File(path) => {
                 if self.create {
                     let mut helper = Helper::start()?;
+                    checks::nothing_there(&path)?;
                     helper.adopt(&path)?;
                     medium._helper = Some(helper);
                     let bar = progress::share(&format!("writing {}", path.display()));
