@@ -43,7 +43,7 @@ pub enum ArenaError {
     NotSealed,
 }
 
-/// A mapped range of memory, huge-page aligned where it is at least one huge page long.
+/// A mapped range of memory; anonymous ones are huge-page aligned where they are at least one huge page long.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,

@@ -50,6 +50,8 @@ pub struct Row {
     pool_per_s: Spread,
     /// The pool by the medium itself, round by round.
     ratio: Spread,
+    /// The summed medium by the medium itself, round by round.
+    summed_ratio: Option<Spread>,
     /// The pool by the summed medium, round by round: what the store takes beside its checksums.
     of_summed: Option<Spread>,
     /// What reached the medium for each subpage written.
@@ -162,6 +164,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
             summed_per_s: kind.reads().then(|| spread(|r| r.summed)),
             pool_per_s: spread(|r| r.pool),
             ratio: spread(|r| r.pool / r.raw),
+            summed_ratio: kind.reads().then(|| spread(|r| r.summed / r.raw)),
             of_summed: kind.reads().then(|| spread(|r| r.pool / r.summed)),
             device_writes_per_write: (writes && written > 0).then(|| reached as f64 / written as f64),
         }
@@ -198,17 +201,20 @@ pub fn lines(rows: &[Row]) -> String {
 
 /// The drawing.
 pub fn bars(rows: &[Row]) -> Bars {
-    let bar = |row: &Row| {
-        let share = row.ratio;
+    let bar = |row: &Row, share: Spread, per_s: Spread| {
         let tip = format!(
             "{}: {} of the medium's own rate ({} to {}), {} a second",
             row.kind,
             table::percent(share.median),
             table::percent(share.min),
             table::percent(share.max),
-            table::number(row.pool_per_s.median)
+            table::number(per_s.median)
         );
-        Some(Bar { value: share.median * 100.0, spread: Some((share.min * 100.0, share.max * 100.0)), tip })
+        Bar { value: share.median * 100.0, spread: Some((share.min * 100.0, share.max * 100.0)), tip }
+    };
+    let pair = |row: &Row| {
+        let summed = row.summed_ratio.zip(row.summed_per_s).map(|(share, per_s)| bar(row, share, per_s));
+        vec![summed, Some(bar(row, row.ratio, row.pool_per_s))]
     };
     Bars {
         title: "Requests through a pool, as a share of the medium's own".to_owned(),
@@ -217,8 +223,8 @@ pub fn bars(rows: &[Row]) -> Bars {
         }),
         unit: "% of the medium".to_owned(),
         groups: rows.iter().map(|row| row.kind.to_owned()).collect(),
-        series: vec!["pool".to_owned()],
-        bars: rows.iter().map(|row| vec![bar(row)]).collect(),
+        series: vec!["the medium, reads summed".to_owned(), "pool".to_owned()],
+        bars: rows.iter().map(pair).collect(),
         mark: Some((100.0, "the medium".to_owned())),
     }
 }
