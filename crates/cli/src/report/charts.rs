@@ -122,6 +122,16 @@ fn label_bar(canvas: &mut Canvas, x: f64, y: f64, room: f64, text: &str) {
     }
 }
 
+/// A label in one line, or in two where it is wider than that and has a space to break it at.
+fn lines_of(label: &str, width: f64) -> Vec<&str> {
+    // About 6.8 points a character at 12 px.
+    let fits = label.chars().count() as f64 * 6.8 <= width;
+    match label.rsplit_once(' ') {
+        Some((first, second)) if !fits => vec![first, second],
+        _ => vec![label],
+    }
+}
+
 impl Bars {
     /// The room at the right: for the mark's label, which stands beside the bars and not among them.
     fn right(&self) -> f64 {
@@ -153,7 +163,9 @@ impl Bars {
         for (g, (name, bars)) in self.groups.iter().zip(&self.bars).enumerate() {
             let left = LEFT + group * g as f64;
             let start = left + (group - self.series.len() as f64 * (bar + 2.0)) / 2.0;
-            canvas.text(left + group / 2.0, bottom + 20.0, Anchor::Middle, "label", name);
+            for (line, words) in lines_of(name, group).into_iter().enumerate() {
+                canvas.text(left + group / 2.0, bottom + 20.0 + 14.0 * line as f64, Anchor::Middle, "label", words);
+            }
             for (s, one) in bars.iter().enumerate() {
                 let Some(one) = one else { continue };
                 let x = start + s as f64 * (bar + 2.0);
@@ -405,6 +417,12 @@ mod tests {
         let last = drawn.lines().filter(|l| l.starts_with("<rect x=")).map(|l| place(l) + 13.0).fold(0.0, f64::max);
         let label = drawn.lines().find(|l| l.contains(">dram-only<")).map(place).unwrap();
         assert!(label > last, "{label} {last}");
+    }
+    #[test]
+    fn long_names_of_groups_take_two_lines() {
+        assert_eq!(lines_of("zipf 80%", 60.0), ["zipf 80%"]);
+        assert_eq!(lines_of("sequential 80%", 67.0), ["sequential", "80%"]);
+        assert_eq!(lines_of("hash-table", 10.0), ["hash-table"], "there is nowhere to break it");
     }
     #[test]
     fn no_curve_hides_another() {
