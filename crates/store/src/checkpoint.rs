@@ -19,6 +19,9 @@ use crate::state::{Seen, State};
 use crate::stream::Stream;
 
 const FIXED_BYTES: usize = 16;
+/// Pages whose tables begin to be loaded ahead of their turn: nobody has looked at most of them since the last checkpoint, and each has
+/// lines of its own in the map.
+const AHEAD: u32 = 8;
 
 /// Versions of a page, newest first, each with the checksums of what it holds.
 type Versions = Vec<(PageEntry, Vec<u32>)>;
@@ -93,7 +96,11 @@ impl CheckpointWriter {
                 self.cursor += 1;
             }
         } else {
-            while self.cursor < state.geometry().pages() && self.rest.is_none() {
+            let pages = state.geometry().pages();
+            while self.cursor < pages && self.rest.is_none() {
+                if self.cursor + AHEAD < pages {
+                    state.prefetch_page(self.cursor + AHEAD);
+                }
                 if state.append_history(self.cursor, PAYLOAD_BYTES, &mut self.entries, &mut payload) {
                     self.cursor += 1;
                     continue;

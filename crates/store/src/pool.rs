@@ -26,8 +26,8 @@ use crate::tokens::Tokens;
 use crate::view::Viewed;
 pub use objects::Object;
 
-/// Requests of the store's own in flight.
-const DEPTH: usize = 64;
+/// Requests of the store's own in flight: the copies of a reclaim for which programs wait, and room for the journal and a checkpoint.
+const DEPTH: usize = 128;
 /// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
 const IDLE_TURNS: u32 = 32;
 /// The kernel's word for what may only be read.

@@ -16,11 +16,36 @@ const DEPTH: usize = 16;
 /// The same when half of the room is gone with which reclaim begins: 16 are 100,000 a second on flash of 50 and 100 µs, and 60,000
 /// writes a second to a pool that is 80% full need more.
 const DEPTH_IN_NEED: usize = 48;
+/// The same when programs wait for what comes free: then nothing is gained by leaving them room. A copy over SLC NAND takes some 350 µs
+/// (25 to read, 200 to program, and the wait for planes), so that 48 are no more than 140,000 a second.
+const DEPTH_WHEN_SHORT: usize = 112;
 /// Flash pages whose tables begin to be loaded ahead of the look at them: some 10 ns each, and 100 for what no cache has.
 const AHEAD: usize = 10;
 /// Copies of an extent that are begun again, to another place, before it is given up for this time: by then it is the device that
 /// fails, and not a flash page.
 const REPEATED_MAX: u32 = 16;
+
+/// How much space is needed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    /// It is reclaimed ahead of need.
+    Ahead,
+    /// Half of the room is gone with which reclaim begins.
+    Soon,
+    /// Programs wait for it, or will when their open extents are full.
+    Now,
+}
+
+impl Need {
+    /// Flash pages that are copied at a time.
+    fn depth(self) -> usize {
+        match self {
+            Need::Ahead => DEPTH,
+            Need::Soon => DEPTH_IN_NEED,
+            Need::Now => DEPTH_WHEN_SHORT,
+        }
+    }
+}
 
 /// One extent on its way to be free.
 #[derive(Debug)]
@@ -123,8 +148,8 @@ impl Reclaim {
         true
     }
     /// The next subpage to copy, and its flash page: one that is still live. It stays the next until [`Reclaim::begun`].
-    pub fn next_copy(&mut self, state: &State, heat: &Heat, in_need: bool) -> Option<(u32, u32)> {
-        if self.copying >= if in_need { DEPTH_IN_NEED } else { DEPTH } {
+    pub fn next_copy(&mut self, state: &State, heat: &Heat, need: Need) -> Option<(u32, u32)> {
+        if self.copying >= need.depth() {
             return None;
         }
         while let Some((subpage, place)) = self.todo.front().copied() {

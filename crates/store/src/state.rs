@@ -362,7 +362,7 @@ impl State {
         None
     }
     /// The same for all of a page.
-    fn prefetch_page(&self, page: u32) {
+    pub fn prefetch_page(&self, page: u32) {
         self.table.prefetch(page);
         self.map().prefetch_page(page);
     }

@@ -7,7 +7,7 @@ use super::failing::is_of_the_page;
 use super::{Io, N, Outcome, Purpose, Store};
 use crate::extents::Writer;
 use crate::geometry::{METADATA_RESERVE, RECLAIM_AHEAD};
-use crate::reclaim::Reclaim;
+use crate::reclaim::{Need, Reclaim};
 use crate::state::Held;
 
 impl Store {
@@ -76,8 +76,12 @@ impl Store {
         let waiting =
             self.config.history_bytes != usize::MAX && self.journal.sealed.len() >= 2 * self.config.commit_after;
         self.commit_wanted |= waiting;
-        let in_need = self.extents.free() < low - ahead / 2;
-        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state, &self.heat, in_need) {
+        let need = match self.extents.free() {
+            free if free <= self.reserve() => Need::Now,
+            free if free < low - ahead / 2 => Need::Soon,
+            _ => Need::Ahead,
+        };
+        while !waiting && let Some((subpage, from)) = reclaim.next_copy(&self.state, &self.heat, need) {
             let degree = self.heat.degree(subpage);
             let Some(to) = self.extents.give(Writer::Reclaim, degree, reserve, self.state.wear()) else {
                 self.commit_wanted |= self.extents.emptied() > 0;
