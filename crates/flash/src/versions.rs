@@ -69,6 +69,16 @@ pub trait Versions: Send + Sync {
     fn roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// The tokens that are kept, ascending.
     fn tokens(&self) -> Vec<u64>;
+    /// A sync begins: what differs in DRAM will be written, and named. Each that begins ends, and one at a time is made.
+    fn sync_begins(&self) {}
+    /// It has ended, and made a token or not.
+    fn sync_ended(&self, _made: bool) {}
+    /// Whoever has the frames counts those that differ from the medium, because it asks before changes ([`Flash::asks`]).
+    ///
+    /// [`Flash::asks`]: crate::Flash::asks
+    fn counting_begins(&self) {}
+    /// So many frames were found to differ, or may come to without that anybody is asked.
+    fn counted(&self, _frames: u64) {}
 }
 
 #[cfg(test)]

@@ -71,6 +71,7 @@ impl Fulgurite {
             }
             Durability::Sync => {
                 pool.leave_for_sync(runtime.frames_max());
+                runtime.count_changes();
                 None
             }
             Durability::Cache => None,
@@ -97,10 +98,7 @@ impl Fulgurite {
             return Err(failed.into());
         }
         kept.pool.tick(now_ms());
-        kept.pool.sync_begins();
-        let synced = self.runtime.sync();
-        kept.pool.sync_ended(synced.is_ok());
-        Ok(synced?.token)
+        Ok(self.runtime.sync()?.token)
     }
 
     /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone. Handles of containers that are
@@ -214,10 +212,7 @@ fn sync_until(
         let is_due = || last.elapsed() >= every || uncommitted >= bytes.max(1) || pool.wants_sync();
         if stop || (failed.is_none_or(|at| at.elapsed() > AGAIN_AFTER) && is_due()) {
             pool.tick(now_ms());
-            pool.sync_begins();
-            let synced = runtime.sync();
-            pool.sync_ended(synced.is_ok());
-            match synced {
+            match runtime.sync() {
                 Ok(_) => {
                     failed = None;
                     pool.set_syncs_for_writers(Some(dram));

@@ -270,7 +270,7 @@ impl Drop for Fulgurite {
     fn drop(&mut self) {
         // The runtime syncs at its end, with what was left for that.
         if let Some(kept) = &self.pool {
-            kept.pool.sync_begins();
+            fulgurite_flash::Versions::sync_begins(&*kept.pool);
         }
     }
 }

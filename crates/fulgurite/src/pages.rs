@@ -44,7 +44,7 @@ impl Fulgurite {
     ///
     /// # Errors
     /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when one of them may not be
-    /// written; [`Error::NoPool`]. Nothing is deleted then.
+    /// written, or there is no room for what that changes before the next sync; [`Error::NoPool`]. Nothing is deleted then.
     pub fn delete(&self, region: Region) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;
         // What is under way goes first, so that nothing of it is written when the pages are gone.

@@ -1,7 +1,7 @@
 //! Goal: a program that only writes is not stopped by what others should do for it: a lazy pool syncs before space runs out, tokens grow
 //! old while it runs, and what a sync leaves to be done is done while everybody sleeps; and who has nothing to do does not wake up.
 //! Method: a lazy pool whose time to sync never comes, written over several times; the same under `Durability::Sync`, which must fail
-//! and go on after a sync, which must not; tokens with an age; a checkpoint that is due when a sync returns to a thread that then does
+//! and go on after a sync, which must not; a pool much larger than DRAM, which must take all that DRAM holds; tokens with an age; a checkpoint that is due when a sync returns to a thread that then does
 //! nothing. Wake-ups are counted.
 
 use std::path::Path;
@@ -33,6 +33,28 @@ fn write_all(memory: &Fulgurite, array: Array<u64>, round: u64) -> Result<(), Er
     Ok(())
 }
 
+#[test]
+fn a_pool_much_larger_than_dram_takes_as_many_changes_as_dram_holds() {
+    const FRAMES: u64 = 2500;
+    let directory = tempfile::tempdir().unwrap();
+    let medium = Medium::NewPool { path: directory.path().join("pool"), bytes: 256 << 20 };
+    let builder = Fulgurite::builder(medium).dram("16M").unwrap().durability(Durability::Sync);
+    let memory = builder.start().unwrap();
+    assert!(memory.runtime().frames() > FRAMES, "{}", memory.runtime().frames());
+    let array = memory.named("words").array(2 * FRAMES * WORDS, |_| 0u64).unwrap();
+    memory.sync().unwrap();
+    // What was never written, what was, and both.
+    for (round, pages) in
+        [0..FRAMES, 0..FRAMES, FRAMES..2 * FRAMES, 0..2 * FRAMES, 0..2 * FRAMES].into_iter().enumerate()
+    {
+        let told = memory.run({
+            let pages = pages.clone();
+            move |m| pages.clone().try_for_each(|page| array.set(m, page * WORDS, round as u64))
+        });
+        told.unwrap_or_else(|e| panic!("round {round}, pages {pages:?}: {e}"));
+        memory.sync().unwrap();
+    }
+}
 #[test]
 fn who_writes_more_than_there_is_room_for_waits_for_a_sync() {
     waits_for_a_sync(false);

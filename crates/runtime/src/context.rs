@@ -378,12 +378,13 @@ impl Context {
         at: Address,
         access: impl Fn(&mut Context, Address) -> Result<NonNull<u8>, AccessError>,
     ) -> Result<NonNull<u8>, AccessError> {
+        let for_sync = self.is_own_job();
         loop {
             self.enough_stack()?;
             let byte = access(self, at)?;
             let frame = self.frame_of(byte);
             let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE) as u32;
-            match self.with_worker(|worker| worker.unseal(subpage, frame)) {
+            match self.with_worker(|worker| worker.unseal(subpage, frame, for_sync)) {
                 Unsealed::Yes => {
                     // SAFETY: the access has just returned it, and nothing has switched since.
                     if unsafe { self.mark_dirty(byte) } {
@@ -522,13 +523,18 @@ impl Context {
         Ok(WriteSection { state: self.state.clone() })
     }
 
+    /// Whether this runs on the fiber that each worker keeps for the runtime's own jobs.
+    fn is_own_job(&self) -> bool {
+        self.state.index as usize == self.shared.config.fibers
+    }
+
     /// Waits until the gate is open. The runtime's own jobs do not: they run because it is closed.
     #[cold]
     fn pass_gate(&mut self) -> Result<(), AccessError> {
-        let index = self.state.index;
-        if index as usize == self.shared.config.fibers {
+        if self.is_own_job() {
             return Ok(());
         }
+        let index = self.state.index;
         let begun = self.shared.clock.now_ns();
         while self.shared.gates[self.state.worker as usize].closed.load(Ordering::Relaxed) {
             self.verdict()?;

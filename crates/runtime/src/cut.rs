@@ -71,6 +71,8 @@ impl Gate {
 pub(crate) struct Cut {
     /// From the halt until the token is named: what is written meanwhile must not reach flash.
     held_back: AtomicBool,
+    /// From the halt until the sync has ended, which makes room where there was none.
+    makes_room: AtomicBool,
     /// Writes that the token needs and that have not ended.
     left: AtomicU64,
     /// Whoever made the cut has given up: when nothing is left, what was held back may go.
@@ -92,8 +94,17 @@ impl Cut {
         *self.waits.lock() = Some(std::thread::current());
         self.abandoned.store(false, Ordering::Relaxed);
     }
+    /// Whether a sync is being written, after which there may be room for what there is none for now.
+    pub(crate) fn makes_room(&self) -> bool {
+        self.makes_room.load(Ordering::Acquire)
+    }
+    /// No sync is being written any more.
+    pub(crate) fn over(&self) {
+        self.makes_room.store(false, Ordering::Release);
+    }
     /// What is written from now on is not part of the token. While all workers are halted.
     pub(crate) fn hold_back(&self) {
+        self.makes_room.store(true, Ordering::Release);
         self.held_back.store(true, Ordering::Release);
     }
     /// The token is named, or there will be none.
@@ -441,8 +452,22 @@ impl Worker {
         (self.pump_order, self.pump_at) = (order, 0);
     }
 
-    /// Makes a sealed frame one that may be written to.
-    pub(crate) fn unseal(&mut self, subpage: u32, frame: u32) -> Unsealed {
+    /// How many frames differ from the medium, or may come to without that it is asked: because a job has pinned them, or because
+    /// they are on their way there.
+    pub(crate) fn count_changes(&mut self) -> u64 {
+        // From here on it is asked for all that do not.
+        let _ = self.mark_of_clean();
+        let differs = |&local: &u32| {
+            let marks = self.shared.frames.marks(self.first_frame + local);
+            self.held[local as usize].linked
+                && (has_changes(marks.dirty.load(Ordering::Relaxed)) || marks.pins.load(Ordering::Relaxed) > 0)
+        };
+        let count = (0..self.held.len() as u32).filter(differs).count();
+        (count + self.write_backs()) as u64
+    }
+
+    /// Makes a sealed frame one that may be written to; for a sync, if it is the runtime's own job that asks.
+    pub(crate) fn unseal(&mut self, subpage: u32, frame: u32, for_sync: bool) -> Unsealed {
         let shared = self.shared.clone();
         let dirty = &shared.frames.marks(frame).dirty;
         let seen = dirty.load(Ordering::Acquire);
@@ -453,13 +478,13 @@ impl Worker {
             return Unsealed::Never;
         }
         if seen == ASKS {
-            return match shared.flash.begin_change(shared.saving.load(Ordering::Relaxed)) {
+            return match shared.flash.begin_change(for_sync) {
                 Ok(()) => {
                     shared.frames.marks(frame).has_asked();
                     Unsealed::Yes
                 }
                 // The sync that is being written makes room.
-                Err(_) if shared.cut.holds_back() => Unsealed::Later,
+                Err(_) if shared.cut.makes_room() => Unsealed::Later,
                 Err(error) => Unsealed::Refused(error),
             };
         }

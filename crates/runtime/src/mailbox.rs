@@ -51,6 +51,8 @@ pub(crate) enum Message {
     Pump(Vec<u64>),
     /// Take a range of subpages out of DRAM, writing back what has changed or dropping it; tell what is still there.
     TakeOut { range: std::ops::Range<u32>, write_back: bool, reply: std::sync::mpsc::Sender<StillThere> },
+    /// Tell how many frames differ from the medium.
+    CountChanges(std::sync::mpsc::Sender<u64>),
     /// A job of the runtime itself, for the fiber that is kept for these.
     OwnJob(Box<dyn ErasedJob>),
     /// Look around: something has changed.

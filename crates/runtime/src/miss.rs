@@ -278,6 +278,11 @@ impl Worker {
         self.requests.iter().filter(writes).filter(|r| range.contains(&r.subpage)).count() as u64
     }
 
+    /// Evictions whose writes the medium has not completed.
+    pub(crate) fn write_backs(&self) -> usize {
+        self.requests.iter().filter(|r| r.since_ns != 0 && r.purpose == Purpose::WriteBack).count()
+    }
+
     /// Hands the batch to the medium.
     pub(crate) fn hand_over(&mut self) {
         if self.unflushed > 0 {

@@ -67,8 +67,6 @@ pub(crate) struct Shared {
     pub flash: Arc<dyn Flash>,
     /// The medium may say that subpages must not be read, or not be written.
     pub restricts: bool,
-    /// A sync has closed the gate, and what is saved with it is being written.
-    pub saving: AtomicBool,
     pub clock: Clock,
     pub config: Builder,
     pub stopping: AtomicBool,
@@ -145,7 +143,6 @@ impl Shared {
             routed: (0..workers).map(|_| CachePadded::new(JobQueue::new(config.admission))).collect(),
             flash: config.flash.clone(),
             restricts: config.flash.restricts(),
-            saving: AtomicBool::new(false),
             clock: Clock::get(),
             config: config.clone(),
             stopping: AtomicBool::new(false),

@@ -11,7 +11,6 @@ use crate::cut::{Halt, HaltReport, Halted};
 use crate::evict::StillThere;
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
-use crate::primitive::Ordering;
 use crate::{AccessError, Context, JobError, Runtime};
 
 /// State in DRAM that belongs to the data in flash: an allocator's free lists, the root of a tree.
@@ -171,17 +170,26 @@ impl Runtime {
     /// Inside a job.
     pub fn sync(&self) -> Result<Synced, SyncError> {
         crate::worker::assert_foreign("sync");
-        let shared = self.shared.clone();
+        let shared = &self.shared;
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
+        versions.sync_begins();
+        let synced = self.sync_in_turn(versions);
+        // While writers who are refused still wait.
+        self.count_changes();
+        shared.cut.over();
+        versions.sync_ended(synced.is_ok());
+        synced
+    }
+
+    /// The sync of whoever's turn it is.
+    fn sync_in_turn(&self, versions: &dyn Versions) -> Result<Synced, SyncError> {
+        let shared = &self.shared;
         self.wait_for_cut()?;
         let begun = Instant::now();
         let gate = self.close_gate()?;
         let drain = begun.elapsed();
-        shared.saving.store(true, Ordering::Relaxed);
-        let saved = self.each_part("saved", |part, context| part.save(context));
-        shared.saving.store(false, Ordering::Relaxed);
-        saved?;
+        self.each_part("saved", |part, context| part.save(context))?;
         shared.cut.begin();
         let mut reports = self.halt_all(Halted::Seal).1;
         drop(gate);
@@ -211,6 +219,26 @@ impl Runtime {
             halt: Duration::from_nanos(reports.iter().map(|r| r.stood_ns).max().unwrap_or(0)),
             took: begun.elapsed(),
         })
+    }
+
+    /// Tells a medium that asks before changes how many frames differ from it. Done with each sync; to be done once more by who makes it ask
+    /// while frames may differ already.
+    pub fn count_changes(&self) {
+        let shared = &self.shared;
+        let Some(versions) = shared.flash.versions().filter(|_| shared.flash.asks()) else { return };
+        versions.counting_begins();
+        let counts: Vec<_> = shared
+            .mailboxes
+            .iter()
+            .map(|mailbox| {
+                let (reply, count) = mpsc::channel();
+                mailbox.send(Message::CountChanges(reply));
+                count
+            })
+            .collect();
+        let differ: u64 = counts.into_iter().map(|count| count.recv().expect("workers outlive their runtime")).sum();
+        // Each worker may have been told that it may change a frame of another's, which had counted before it did.
+        versions.counted(differ + shared.mailboxes.len() as u64);
     }
 
     /// Makes the memory again what it was when a token was made; what was written since is gone, newer tokens too.

@@ -502,6 +502,9 @@ impl Worker {
                 Message::TakeOut { range, write_back, reply } => {
                     let _ = reply.send(self.take_out(&range, write_back));
                 }
+                Message::CountChanges(reply) => {
+                    let _ = reply.send(self.count_changes());
+                }
                 Message::Nudge => {}
                 Message::Cancelled => self.wake_cancelled(),
                 Message::WriteBack(reply) => self.write_back_requests.push(reply),

@@ -6,19 +6,25 @@
 //! the subpage is written, and has its place then.
 //!
 //! Nobody claims anything while there is room for all frames and a quarter more ([`Changes::asks`] says which it is, at the cost of a
-//! load). When that begins, all frames count as claimed. What a sync is to write is counted apart: when it has ended, it is forgotten,
-//! and with it what was counted too much. Claims are counted too low by what pinned frames change after they were written.
+//! load). When that begins, all frames count as claimed. What a sync is to write is counted apart: when it is named, it is forgotten.
 //!
-//! Invariant while somebody asks: claims are no more than the store has room for, those aside. Decides nothing by time and takes no
-//! lock but its own; who asks for room holds the store's.
+//! Counts go astray: a claim is taken for what turns out to be changed already, or is deleted; a pinned frame is changed once more after
+//! it was written. So whoever has the frames counts those that differ at the end of each sync ([`Changes::counted`]), and that is the
+//! count from then on. What is claimed meanwhile is added.
+//!
+//! Invariant while somebody asks: claims are no more than the store has room for, but for what a sync itself changes, which is granted
+//! in any case and has room kept for it. Decides nothing by time and takes no lock but its own; who asks for room holds the store's.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Claims are handed over in batches of so many at the most, so that few of those who change something wait for the store.
 const BATCH: u64 = 64;
-/// Places that a sync's own changes may claim, and nobody else, at the most: what it saves before it cuts.
+/// Places that only a sync's own changes may claim, what it saves before it cuts: so many at the least, and twice what the last one did.
 const KEPT_FOR_SYNC: u64 = 128;
+/// Who was refused is so often refused again before the store's room is looked at anew: that takes a walk over all extents, and writers
+/// that wait for a sync ask again and again.
+const REFUSALS: u32 = 64;
 
 /// See the top of the file.
 #[derive(Debug, Default)]
@@ -39,6 +45,12 @@ struct Ledger {
     in_cut: u64,
     /// Of the room, what only a sync may claim.
     kept: u64,
+    /// What the last sync has claimed, or the one that goes on.
+    saved: u64,
+    /// Claims since frames began to be counted, while they are.
+    since: Option<u64>,
+    /// Nothing has been claimed since somebody was refused, so often.
+    refusals: u32,
     /// Syncs that have begun and not ended.
     syncs: u32,
     /// Places that may be given before the store's room is looked at again.
@@ -47,8 +59,13 @@ struct Ledger {
 
 impl Ledger {
     fn begin_to_ask(&mut self) {
-        self.claimed = self.frames;
-        self.in_cut = if self.syncs > 0 { self.frames } else { 0 };
+        (self.claimed, self.in_cut) = (self.frames, 0);
+    }
+    fn add(&mut self, claims: u64) {
+        self.claimed += claims;
+        if let Some(since) = &mut self.since {
+            *since += claims;
+        }
     }
     /// Where there is so much room, nobody has to ask.
     fn enough(&self) -> u64 {
@@ -63,7 +80,7 @@ impl Changes {
     /// From now on so many frames may differ, none of which does yet; 0: nobody cares.
     pub fn watch(&self, frames: u64, room: u64) {
         let mut ledger = self.ledger();
-        *ledger = Ledger { frames, syncs: ledger.syncs, ..Ledger::default() };
+        *ledger = Ledger { frames, syncs: ledger.syncs, since: ledger.since, ..Ledger::default() };
         self.credit.store(0, Ordering::Relaxed);
         let asks = frames > 0 && room < ledger.enough();
         ledger.look_after = room.saturating_sub(ledger.enough());
@@ -79,26 +96,53 @@ impl Changes {
         taken.is_ok()
     }
     /// There was none, and the store has this much room. Returns whether the subpage may be changed.
-    pub fn claim(&self, room: u64, for_sync: bool) -> bool {
+    pub fn claim(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
-        // By half more than where it begins: who would ask and not ask by turns looks at all frames each time.
-        if ledger.frames == 0 || room >= ledger.enough() + ledger.enough() / 2 && ledger.syncs == 0 {
+        // By an eighth more than where it begins: who would ask and not ask by turns looks at all frames each time.
+        if ledger.frames == 0 || room >= ledger.enough() + ledger.enough() / 8 && ledger.syncs == 0 {
             ledger.look_after = room.saturating_sub(ledger.enough());
             self.credit.store(0, Ordering::Relaxed);
             self.asks.store(false, Ordering::Release);
             return true;
         }
         // Of a pool that has hardly any room after a sync, a quarter of that.
-        ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.min(room / 4));
-        let kept = if for_sync { 0 } else { ledger.kept };
-        let free = room.saturating_sub(ledger.claimed + ledger.in_cut + kept);
+        ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved).min(room / 4));
+        let free = room.saturating_sub(ledger.claimed + ledger.in_cut + ledger.kept);
         if free == 0 {
+            ledger.refusals = 1;
             return false;
         }
-        let batch = if for_sync { 1 } else { (free / 4).clamp(1, BATCH) };
-        ledger.claimed += batch;
+        let batch = (free / 4).clamp(1, BATCH);
+        ledger.add(batch);
         self.credit.fetch_add(batch - 1, Ordering::AcqRel);
         true
+    }
+    /// A sync saves something: it must be made, whatever was counted.
+    pub fn claim_for_sync(&self) {
+        let mut ledger = self.ledger();
+        ledger.saved += 1;
+        ledger.add(1);
+    }
+    /// Whether somebody was just refused, so that whoever asks next is, too.
+    pub fn has_refused(&self) -> bool {
+        let mut ledger = self.ledger();
+        if ledger.refusals > 0 {
+            ledger.refusals = (ledger.refusals + 1) % REFUSALS;
+        }
+        ledger.refusals > 0
+    }
+    /// Whether what differs has its room if so much of it is taken for something else.
+    pub fn leaves(&self, room: u64, taken: u64) -> bool {
+        let ledger = self.ledger();
+        ledger.claimed + ledger.in_cut + ledger.kept + taken <= room
+    }
+    /// So much was taken for something else, at the most. Returns whether to look at the store's room.
+    pub fn took(&self, room: u64) -> bool {
+        let mut ledger = self.ledger();
+        // It may have made some, too.
+        ledger.refusals = 0;
+        ledger.look_after = ledger.look_after.saturating_sub(room);
+        ledger.frames > 0 && !self.asks() && ledger.look_after == 0
     }
     /// So many subpages were given places. Returns whether to look at the store's room ([`Changes::look`]).
     pub fn placed(&self, count: u64) -> bool {
@@ -115,11 +159,19 @@ impl Changes {
         ledger.look_after = ledger.look_after.saturating_sub(count);
         ledger.look_after == 0
     }
+    /// A place that was given turned out to be none: what was to be there has none yet.
+    pub fn displaced(&self) {
+        let mut ledger = self.ledger();
+        if ledger.frames > 0 && self.asks() {
+            ledger.claimed += 1;
+        }
+    }
     /// The store has this much room: from now on somebody asks, or it is looked at again later.
     pub fn look(&self, room: u64) {
         let mut ledger = self.ledger();
         if room < ledger.enough() {
             ledger.begin_to_ask();
+            self.credit.store(0, Ordering::Relaxed);
             self.asks.store(true, Ordering::Release);
         } else {
             // An eighth at the least, as a look goes over all extents.
@@ -134,6 +186,27 @@ impl Changes {
         // What nobody has taken was claimed for nobody.
         let unused = self.credit.swap(0, Ordering::AcqRel);
         ledger.in_cut = ledger.in_cut.saturating_sub(unused);
+        ledger.saved = 0;
+    }
+    /// What it wrote has a name, and all of it its place.
+    pub fn named(&self) {
+        let mut ledger = self.ledger();
+        (ledger.in_cut, ledger.refusals) = (0, 0);
+    }
+    /// Somebody counts the frames that differ.
+    pub fn counting_begins(&self) {
+        let mut ledger = self.ledger();
+        let unused = self.credit.swap(0, Ordering::AcqRel);
+        ledger.claimed = ledger.claimed.saturating_sub(unused);
+        ledger.since = Some(0);
+    }
+    /// So many do; more may have come to since it was begun.
+    pub fn counted(&self, frames: u64) {
+        let mut ledger = self.ledger();
+        let since = ledger.since.take().unwrap_or(0);
+        if self.asks() {
+            (ledger.claimed, ledger.in_cut, ledger.refusals) = (frames + since, 0, 0);
+        }
     }
     /// It has ended, and made a token or not.
     pub fn sync_ended(&self, made: bool) {
@@ -143,12 +216,15 @@ impl Changes {
         if !made {
             ledger.claimed += left;
         }
-        (ledger.kept, ledger.look_after) = (0, 0);
+        (ledger.look_after, ledger.refusals) = (0, 0);
+        if made {
+            ledger.kept = 0;
+        }
     }
     /// Nothing differs any more.
     pub fn forgotten(&self) {
         let mut ledger = self.ledger();
-        *ledger = Ledger { frames: ledger.frames, syncs: ledger.syncs, ..Ledger::default() };
+        *ledger = Ledger { frames: ledger.frames, syncs: ledger.syncs, since: ledger.since, ..Ledger::default() };
         self.credit.store(0, Ordering::Relaxed);
     }
 }
@@ -159,7 +235,7 @@ mod tests {
 
     /// Claims until it is told; so many at the most.
     fn claims(changes: &Changes, room: u64, most: u64) -> u64 {
-        (0..most).take_while(|_| changes.take() || changes.claim(room, false)).count() as u64
+        (0..most).take_while(|_| changes.take() || changes.claim(room)).count() as u64
     }
 
     #[test]
@@ -174,7 +250,7 @@ mod tests {
         assert!(!changes.placed(300));
         assert_eq!(claims(&changes, 400, 2000), 0);
         // What the sync itself changes may be claimed.
-        assert!(changes.claim(400, true));
+        changes.claim_for_sync();
         changes.sync_begins();
         assert_eq!(claims(&changes, 400, 2000), 0);
         assert!(!changes.placed(273));
@@ -198,8 +274,49 @@ mod tests {
         // After the sync there is much again, and who asks is told that he need not.
         changes.sync_begins();
         changes.sync_ended(true);
-        assert!(changes.claim(4000, false));
+        assert!(changes.claim(4000));
         assert!(!changes.asks());
+    }
+    #[test]
+    fn what_begins_in_a_sync_is_set_right_at_its_end() {
+        let changes = Changes::default();
+        changes.watch(1000, 1600);
+        assert!(!changes.asks());
+        changes.sync_begins();
+        // Its first writes take what room there was too much.
+        assert!(changes.placed(100));
+        changes.look(1500);
+        assert!(changes.asks());
+        assert!(!changes.placed(800));
+        changes.named();
+        assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 200, "800 of 1,000 have their places");
+        changes.counting_begins();
+        assert!(!changes.claim(700) && changes.has_refused());
+        // Of those that asked only some have changed anything; one more asks meanwhile.
+        changes.claim_for_sync();
+        changes.counted(50);
+        changes.sync_ended(true);
+        assert!(!changes.has_refused());
+        assert_eq!(claims(&changes, 700, 2000), 700 - KEPT_FOR_SYNC - 51);
+    }
+    #[test]
+    fn who_was_refused_is_refused_for_some_time_and_what_failed_has_no_place() {
+        let changes = Changes::default();
+        changes.watch(1000, 300);
+        assert_eq!(claims(&changes, 300, 2000), 300 - 75);
+        assert!((2..REFUSALS).all(|_| changes.has_refused()) && !changes.has_refused());
+        assert!(!changes.placed(100));
+        assert!(!changes.leaves(200, 1) && changes.leaves(200, 0));
+        // A quarter of the room was kept; some of the writes fail.
+        assert_eq!(claims(&changes, 300, 2000), 100);
+        assert!(!changes.placed(100));
+        (0..40).for_each(|_| changes.displaced());
+        assert_eq!(claims(&changes, 300, 2000), 60);
+        // A sync's own are granted in any case, and more is kept for the next.
+        changes.sync_begins();
+        (0..100).for_each(|_| changes.claim_for_sync());
+        changes.sync_ended(true);
+        assert_eq!(claims(&changes, 1000, 2000), 1000 - 200 - 100);
     }
     #[test]
     fn a_sync_that_fails_leaves_its_claims_and_what_is_forgotten_has_none() {

@@ -96,9 +96,11 @@ impl Pool {
     /// Allocates pages, or changes what may be done with those that are. What they hold stays.
     ///
     /// # Errors
-    /// When there are no such pages, or that cannot be recorded; some of them may have been changed then.
+    /// When there are no such pages; [`crate::WriteError::NoSpace`] where that could take the room that a sync needs; when it cannot be
+    /// recorded: some of them may have been changed then.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
+        self.leaves_room(pages.end - pages.start)?;
         if !(permissions.read && permissions.write) {
             // Before anything changes, so that nobody passes who should ask.
             self.restricted.store(true, Ordering::Release);
@@ -112,8 +114,8 @@ impl Pool {
     /// Deletes pages: they read as zeros, and their data is dead as soon as no token sees it.
     ///
     /// # Errors
-    /// [`PoolError::NotPermitted`] when one of them may not be written, and none is deleted; when there are no such pages, or
-    /// that cannot be recorded.
+    /// [`PoolError::NotPermitted`] when one of them may not be written, [`crate::WriteError::NoSpace`] where what they hold, which the last
+    /// token needs, could take the room that a sync needs, and none is deleted; when there are no such pages, or that cannot be recorded.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
         for page in pages.clone() {
@@ -121,6 +123,7 @@ impl Pool {
                 return Err(PoolError::NotPermitted { page });
             }
         }
+        self.leaves_room(pages.end - pages.start)?;
         for page in pages {
             if self.permissions(page).is_some() {
                 self.set_status(page, Status::DELETED)?;

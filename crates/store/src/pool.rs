@@ -28,6 +28,9 @@ pub use objects::Object;
 
 /// Requests of the store's own in flight: the copies of a reclaim for which programs wait, and room for the journal and a checkpoint.
 const DEPTH: usize = 128;
+/// The same where the history's DRAM is bounded by less than so much: buffers for 128 take half a mebibyte.
+const DEPTH_SMALL: usize = 64;
+const SMALL: usize = 1 << 20;
 /// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
 const IDLE_TURNS: u32 = 32;
 /// The kernel's word for what may only be read.
@@ -253,7 +256,8 @@ impl Pool {
         if config.unchecked && (config.durability != Durability::Cache || read_only) {
             return Err(PoolError::MustCheck);
         }
-        let mut driver = Driver::that_checks(&*medium, DEPTH, !config.unchecked)?;
+        let depth = if config.history_bytes < SMALL { DEPTH_SMALL } else { DEPTH };
+        let mut driver = Driver::that_checks(&*medium, depth, !config.unchecked)?;
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
             for repair in superblock_repairs(&mut driver) {
@@ -420,16 +424,6 @@ impl Pool {
         let inner = self.lock();
         self.changes.watch(frames, inner.store.room_for_changes());
     }
-    /// A sync begins, and writes what differs. Each that begins must end.
-    pub fn sync_begins(&self) {
-        self.helpers.set_at_it(true);
-        self.changes.sync_begins();
-    }
-    /// A sync has ended; it has made a token, or not.
-    pub fn sync_ended(&self, made: bool) {
-        self.changes.sync_ended(made);
-        self.helpers.set_at_it(false);
-    }
     /// Whether a sync would bring places: writers wait for some, or there are hardly more than what a sync itself writes.
     #[must_use]
     pub fn wants_sync(&self) -> bool {
@@ -515,7 +509,23 @@ impl Pool {
     /// # Errors
     /// When it cannot be recorded.
     pub fn set_status(&self, page: u32, status: Status) -> Result<(), PoolError> {
-        Ok(self.lock_for_changes()?.store.set_status(page, status)?)
+        let mut inner = self.lock_for_changes()?;
+        inner.store.set_status(page, status)?;
+        // What the page held becomes an older version.
+        if self.changes.took(SUBPAGES_PER_PAGE.into()) {
+            self.changes.look(inner.store.room_for_changes());
+        }
+        Ok(())
+    }
+    /// Whether so many pages may get another status, each of which may make all that a page holds an older version.
+    pub(crate) fn leaves_room(&self, pages: u32) -> Result<(), PoolError> {
+        let inner = self.lock_to_look();
+        // A page more, for what whoever does it notes of it.
+        let needed = (u64::from(pages) + 1) * u64::from(SUBPAGES_PER_PAGE);
+        if self.changes.asks() && !self.changes.leaves(inner.store.room_for_changes(), needed) {
+            return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
+        }
+        Ok(())
     }
     /// Status of a page.
     #[must_use]
@@ -679,9 +689,13 @@ impl Versions for Pool {
         if self.durability == Durability::Cache {
             return Ok(0);
         }
-        let mut inner = self.lock_for_changes()?;
-        inner.failed()?;
-        Ok(inner.store.sync().map_err(PoolError::from)?)
+        let token = {
+            let mut inner = self.lock_for_changes()?;
+            inner.failed()?;
+            inner.store.sync().map_err(PoolError::from)?
+        };
+        self.changes.named();
+        Ok(token)
     }
     fn wait_durable(&self, token: u64) -> Result<(), VersionError> {
         Ok(self.until(|store| store.durable_token() >= token)?)
@@ -694,6 +708,20 @@ impl Versions for Pool {
     }
     fn tokens(&self) -> Vec<u64> {
         self.lock().store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
+    }
+    fn sync_begins(&self) {
+        self.helpers.set_at_it(true);
+        self.changes.sync_begins();
+    }
+    fn sync_ended(&self, made: bool) {
+        self.changes.sync_ended(made);
+        self.helpers.set_at_it(false);
+    }
+    fn counting_begins(&self) {
+        self.changes.counting_begins();
+    }
+    fn counted(&self, frames: u64) {
+        self.changes.counted(frames);
     }
 }
 
@@ -755,6 +783,8 @@ impl Layer for Pool {
     fn not_written(&self, flash_page: u32, error: FlashError) -> bool {
         let mut inner = self.lock();
         let again = inner.store.not_written(flash_page, error);
+        // What was to be there still differs, or is given a place once more.
+        self.changes.displaced();
         self.starved.store(false, Ordering::Relaxed);
         again
     }
@@ -797,12 +827,22 @@ impl Layer for Pool {
         self.changes.asks()
     }
     fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        if !self.changes.asks() || self.changes.take() {
+        if !self.changes.asks() {
             return Ok(());
+        }
+        if for_sync {
+            self.changes.claim_for_sync();
+            return Ok(());
+        }
+        if self.changes.take() {
+            return Ok(());
+        }
+        if self.changes.has_refused() {
+            return Err(FlashError::NoSpace);
         }
         let inner = self.lock_to_look();
         inner.failed()?;
-        if self.changes.claim(inner.store.room_for_changes(), for_sync) { Ok(()) } else { Err(FlashError::NoSpace) }
+        if self.changes.claim(inner.store.room_for_changes()) { Ok(()) } else { Err(FlashError::NoSpace) }
     }
     fn versions(&self) -> Option<&dyn Versions> {
         if self.lock().read_only { None } else { Some(self) }

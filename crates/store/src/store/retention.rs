@@ -141,9 +141,19 @@ impl Store {
         let lost = u64::from(self.extents.for_data()) * u64::from(geometry.worth() - 1);
         let unneeded = unneeded.saturating_sub(kept + lost + self.placed);
         let checksums = self.old_limit.saturating_sub(self.state.old_count()) as u64;
-        // As in `admit`.
-        let versions = u64::from(self.state.table().room() / (N + 1));
+        let versions = u64::from(self.room_for_versions());
         allowed.min(unneeded).min(checksums.saturating_sub(self.placed)).min(versions.saturating_sub(self.placed))
+    }
+    /// How many subpages can certainly be written as far as the table's entries go. A write makes an entry for its version, and another
+    /// for what it hides, which tokens need; reclaim may move what they need, so that each comes to have an entry of its own.
+    fn room_for_versions(&self) -> u32 {
+        let room = self.state.table().room();
+        if self.config.history_bytes == usize::MAX {
+            // As in `admit`.
+            return room / (N + 1);
+        }
+        let fall_apart = u32::try_from(self.state.old_count()).unwrap_or(u32::MAX);
+        room.saturating_sub(fall_apart).saturating_sub(4 * (N + 1)) / 2
     }
     /// Whether fewer than so many subpages can be written before space runs out, or DRAM for what tokens remember, and a sync would make
     /// room. Of a pool that is always as full as that, half of what it has beyond its data is asked for.
