@@ -187,6 +187,8 @@ Configurations:
                    aging
   fifo             fulgurite, first come first served
   flash-sync       guarded, waits for every miss
+  fixed-latency    fulgurite over flash of the NAND's latencies without its
+                   queues, buses and wear (with --flash nand: only)
   os-swap          plain memory, a swap file: best of 1, 8, 32 threads
   mmap             plain memory, a mapped file: best of 1, 8, 32 threads
 
@@ -585,7 +587,7 @@ pub struct StoreArgs {
     pub rounds: Option<u32>,
     /// What is timed is on `emulated`, `memory`, or the path of a file or block device, whose contents are lost [default:
     /// emulated; with --recovery and --sync a file in --scratch that is removed at the end].
-    #[arg(long, value_name = "emulated|memory|FILE", value_parser = values::flash, value_hint = ValueHint::FilePath)]
+    #[arg(long, value_name = "emulated|memory|FILE|nand:NAME|nand:FILE.toml", value_parser = values::flash, value_hint = ValueHint::FilePath)]
     pub flash: Option<FlashChoice>,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long, requires = "flash")]

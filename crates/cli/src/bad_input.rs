@@ -6,8 +6,43 @@
 #[error("{0}")]
 pub struct BadInput(pub String);
 
+/// What went wrong, from the outside to the cause: each of its errors once, although most of ours say their cause themselves.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for text in error.chain().map(ToString::to_string).filter(|text| !text.is_empty()) {
+        if told.is_empty() {
+            told = text;
+        } else if !told.contains(&text) {
+            told.push_str(": ");
+            told.push_str(&text);
+        }
+    }
+    told
+}
+
 /// Fails with [`BadInput`].
 macro_rules! bad_input {
     ($($message:tt)*) => { return Err($crate::bad_input::BadInput(format!($($message)*)).into()) };
 }
 pub(crate) use bad_input;
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot hear from the device: {source}")]
+    struct Deaf {
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let source = std::io::Error::other("nobody there");
+        let error = Err::<(), _>(Deaf { source }).context("tatp could not be opened").unwrap_err();
+        assert_eq!(told(&error), "tatp could not be opened: cannot hear from the device: nobody there");
+        assert_eq!(told(&anyhow::anyhow!("one")), "one");
+    }
+}

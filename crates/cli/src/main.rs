@@ -58,7 +58,7 @@ fn main() -> ExitCode {
             ExitCode::from(130)
         }
         Err(error) => {
-            eprintln!("fulgurite: {error:#}");
+            eprintln!("fulgurite: {}", bad_input::told(&error));
             ExitCode::from(if error.is::<BadInput>() { 2 } else { 1 })
         }
     }

@@ -292,6 +292,18 @@ fn workloads_run_on_a_device_in_another_process_which_may_have_the_frames() {
 
 /// An image comes back as it was, filled up to whole sectors; of a device without one, a sentence.
 #[test]
+fn of_a_large_nand_no_more_is_made_than_the_size_takes() {
+    let directory = tempfile::tempdir().unwrap();
+    // Of 128 GiB and more, all of which a device would come to write.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../nand/profiles/mlc.toml");
+    let mut served = Served::start(directory.path(), &["--size", "64M", "--data", "data.img", "--nand", file]);
+    served.signal(rustix::process::Signal::INT);
+    assert!(served.child.wait().unwrap().success());
+    let bytes = std::fs::metadata(directory.path().join("data.img")).unwrap().len();
+    assert!((80 << 20..512 << 20).contains(&bytes), "{bytes}");
+}
+
+#[test]
 fn an_image_is_read_from_the_boot_region() {
     let directory = tempfile::tempdir().unwrap();
     let mut image: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();
@@ -367,8 +379,22 @@ fn wear_survives(directory: &Path, words: &[&str]) {
         assert_eq!(output.status.code(), Some(2), "{told}");
         assert!(told.contains("data.img.nand") && told.contains(part), "{told}");
     }
-    // As it was: the device goes on, and has worn no less at the end.
+    // As it was. Nobody serves the data without their NAND by mistake, with that file beside it or without.
+    let refused = |part: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+            .args(["device", "serve", "--socket", "dev.sock", "--data", "data.img"])
+            .current_dir(directory)
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{told}");
+        assert!(told.contains(part) && told.contains("--force"), "{told}");
+    };
+    std::fs::remove_file(&file).unwrap();
+    refused("is a pool");
     std::fs::write(&file, &state).unwrap();
+    refused("data.img.nand");
+    // The device goes on, and has worn no less at the end.
     let mut served = Served::start(directory, words);
     served.signal(rustix::process::Signal::INT);
     assert!(served.child.wait().unwrap().success());

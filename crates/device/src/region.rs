@@ -8,11 +8,14 @@
 //!              0x100  doorbell: the device sleeps                                 written by both, rarely
 //! 0x1000     for each queue pair, each part on 128-byte lines of its own:
 //!              the host sleeps (one word)                                         written by both, rarely
-//!              submission queue: depth x 32 bytes                                 written by the host
-//!              completion queue: depth x 16 bytes                                 written by the device
+//!              submission queue: n entries of 32 bytes                            written by the host
+//!              completion queue: n entries of 16 bytes                            written by the device
 //! then       boot region: an image that the device was given                 written once, by the device
 //! then       data buffer: for each queue pair so many sectors of 4 KiB            written by whoever a command says
 //! ```
+//!
+//! n is the depth, rounded up to a power of two, and 16 at the least; `ring` says how an entry is known to be new, `entry` what is in
+//! it. All numbers are little-endian words of 64 bits.
 //!
 //! 128 bytes and not 64: the processor fetches lines in pairs, and a line that one side only reads must not move because of its
 //! neighbour.

@@ -21,8 +21,12 @@ pub enum FlashError {
     /// The medium did not answer in time (whoever keeps the time says so; media do not).
     #[error("the flash did not answer in time; check the device, then reopen")]
     TimedOut,
-    /// A flush failed earlier. The kernel reports that once, so that nothing after it can be trusted to be durable.
-    #[error("an earlier flush failed, so nothing more is written; reopen, and recover from what is durable")]
+    /// A flush failed earlier. The kernel reports that once, so that nothing after it can be trusted to be durable. Or a device in another
+    /// process died, and with it writes that no flush had covered.
+    #[error(
+        "an earlier flush failed, or the device died with writes that no flush had covered; nothing more is written: reopen, and \
+         recover from what is durable"
+    )]
     Poisoned,
     /// There is no space for new versions, and none will come without a sync.
     #[error("the pool has no space left; sync, drop tokens, or make it larger")]

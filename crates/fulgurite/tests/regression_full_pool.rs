@@ -44,6 +44,17 @@ impl Durable for Saves {
     }
 }
 
+/// Writes all of it. With syncs in between, as it may be more than there is room for.
+fn fill(runtime: &Runtime, data: u32, what: &str) {
+    for first in (0..data).step_by(64) {
+        let write = move |m: &mut Context| (first..data.min(first + 64)).try_for_each(|n| m.store(word(n), 1));
+        if runtime.run(write).is_err() {
+            let _ = runtime.sync();
+            runtime.run(write).unwrap_or_else(|e| panic!("{what}: {e} after a sync"));
+        }
+    }
+}
+
 fn only_writers_are_told(extent_pages: u32, data: u32, dram: u64, workers: usize) {
     let what = format!("extents of {extent_pages}, {data} subpages of data, {dram} bytes of DRAM, {workers} workers");
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(8192).unwrap());
@@ -55,14 +66,7 @@ fn only_writers_are_told(extent_pages: u32, data: u32, dram: u64, workers: usize
     let runtime = builder.existing(u64::from(data) * 4096).build().unwrap();
     runtime.keep(Saves::new(SAVED));
     pool.leave_for_sync(runtime.frames());
-    // With syncs in between, as it may be more than there is room for.
-    for first in (0..data).step_by(64) {
-        let write = move |m: &mut Context| (first..data.min(first + 64)).try_for_each(|n| m.store(word(n), 1));
-        if runtime.run(write).is_err() {
-            let _ = runtime.sync();
-            runtime.run(write).unwrap_or_else(|e| panic!("{what}: {e} after a sync"));
-        }
-    }
+    fill(&runtime, data, &what);
     let mut last = runtime.sync().unwrap().token;
     for round in 2..5 {
         let begin = |job: u32, writes: bool| {
@@ -175,6 +179,7 @@ fn two_threads_sync_beside_writers_that_take_all_they_get() {
     let runtime = builder.existing(u64::from(DATA) * 4096).build().unwrap();
     runtime.keep(Saves::new(SAVES));
     pool.leave_for_sync(runtime.frames());
+    fill(&runtime, DATA, "two threads");
     let stop = Arc::new(AtomicBool::new(false));
     let job = |job: u32, writes: bool| {
         let (options, stop) = (JobOptions::new().name("job").worker(job as usize % 2), stop.clone());

@@ -100,6 +100,9 @@ impl Blocks {
     pub fn limit(&self, block: Block) -> u32 {
         self.of(block).limit
     }
+    pub fn wrong_bits(&self, block: Block) -> f32 {
+        self.of(block).wrong_bits
+    }
     pub fn is_bad(&self, block: Block) -> bool {
         self.of(block).health != Health::Good
     }
@@ -120,11 +123,10 @@ impl Blocks {
     }
     /// It was erased so often before this model was made, and has failed or not.
     pub fn assume_worn(&mut self, block: Block, erases: u32, failed: bool) {
-        let ecc = self.ecc;
+        let (ecc, rated) = (self.ecc, self.rated);
         let state = &mut self.states[block.0 as usize];
         state.erases = erases;
-        // Beyond its limit it is worn, and not more.
-        state.wrong_bits = wrong_bits(&ecc, erases.min(state.limit), state.limit);
+        state.wrong_bits = wrong_bits(&ecc, erases, rated);
         if failed && state.health == Health::Good {
             state.health = Health::GrownBad;
         }

@@ -204,6 +204,11 @@ impl Nand {
     pub fn erases(&self, block: Block) -> u32 {
         self.blocks.erases(block)
     }
+    /// How many bits of a codeword in a block are wrong when it is read, on average. A real device does not know that.
+    #[must_use]
+    pub fn wrong_bits(&self, block: Block) -> f32 {
+        self.blocks.wrong_bits(block)
+    }
     /// After how many erases a block fails. A real device does not know that.
     #[must_use]
     pub fn limit(&self, block: Block) -> u32 {

@@ -17,7 +17,8 @@ fn profile(blocks_per_plane: u32) -> Profile {
         page_bytes: 4096,
     })
     .unwrap();
-    (profile.wear.endurance, profile.wear.failure) = (8, 8);
+    // Blocks of which some have failed, and others are beyond what the medium is rated for.
+    (profile.wear.endurance, profile.wear.failure) = (4, 8);
     profile.wear.factory_bad = 0.0;
     profile
 }
@@ -62,7 +63,11 @@ fn a_device_that_is_opened_again_is_as_worn_as_it_was() {
     assert!(blocks().any(|block| a.is_bad(block)) && blocks().any(|block| a.erases(block) > 5));
     for block in blocks() {
         assert_eq!((a.erases(block), a.is_bad(block)), (b.erases(block), b.is_bad(block)), "{block:?}");
+        // An erase that failed left what it had found.
+        let close = if a.is_bad(block) { a.wrong_bits(block) } else { 0.0 };
+        assert!((a.wrong_bits(block) - b.wrong_bits(block)).abs() <= close, "{block:?}");
     }
+    assert!(blocks().any(|block| !b.is_bad(block) && b.erases(block) > 4 && b.wrong_bits(block) > 40.0));
     // It goes on: what it writes it programs where that is allowed, and wears further.
     let before: u64 = blocks().map(|block| u64::from(second.nand().erases(block))).sum();
     wear(&mut second, 2);
@@ -77,9 +82,18 @@ fn what_is_no_state_of_this_device_is_refused() {
     wear(&mut worn, 6);
     let state = worn.state();
     assert_eq!(fil(13).restore(&state), Err(StateError::Geometry));
+    let other = |change: fn(&mut Profile)| {
+        let mut profile = profile(12);
+        change(&mut profile);
+        Fil::new(profile, FilConfig { spare_blocks: 3, seed: 4, ..FilConfig::default() }).unwrap().restore(&state)
+    };
+    assert_eq!(other(|_| ()), Ok(()));
+    assert_eq!(other(|profile| profile.wear.failure = 9), Err(StateError::Geometry));
+    assert_eq!(other(|profile| profile.wear.spread += 0.01), Err(StateError::Geometry));
+    assert_eq!(other(|profile| profile.wear.endurance = 5), Err(StateError::Geometry));
     let mut newer = state.clone();
-    newer[8] = 2;
-    assert_eq!(fil(12).restore(&newer), Err(StateError::Version { found: 2 }));
+    newer[8] = 3;
+    assert_eq!(fil(12).restore(&newer), Err(StateError::Version { found: 3 }));
     for length in 0..state.len() {
         assert!(fil(12).restore(&state[..length]).is_err(), "{length} bytes");
     }

@@ -198,6 +198,30 @@ pub fn fitted(spec: &NandSpec, pages: u32, extent_pages: Option<u32>) -> Result<
     }
 }
 
+/// As much of a device as has room for so many flash pages, where it has more than twice as much: as many planes, with fewer blocks.
+///
+/// # Errors
+/// When it has too little room.
+pub fn part_of(profile: Profile, pages: u32) -> Result<(Profile, FilConfig)> {
+    let (whole, config) = divided(profile, pages, None)?;
+    let has = Fil::new(whole, config)?.flash_pages();
+    if has / 2 <= pages {
+        return Ok((whole, config));
+    }
+    let mut parts = whole.geometry.parts();
+    let most = parts.blocks_per_plane;
+    // What the model keeps for itself is not in proportion.
+    parts.blocks_per_plane = (u64::from(most) * u64::from(pages) / u64::from(has)).max(1) as u32;
+    while parts.blocks_per_plane < most {
+        let geometry = NandGeometry::new(parts)?;
+        if let Ok(fitted) = divided(Profile { geometry, ..whole }, pages, None) {
+            return Ok(fitted);
+        }
+        parts.blocks_per_plane += parts.blocks_per_plane.div_ceil(32);
+    }
+    Ok((whole, config))
+}
+
 /// The same of a device of a given size.
 fn divided(profile: Profile, pages: u32, extent_pages: Option<u32>) -> Result<(Profile, FilConfig)> {
     let needed = u64::from(pages) * SUBPAGE_BYTES as u64;

@@ -125,7 +125,8 @@ pub struct ServeArgs {
     /// The Unix socket that programs attach to. It must not exist, or be what a dead server left.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
-    /// What the flash is: a NAND model by name or from a TOML file, or none (plain memory, or the file alone).
+    /// What the flash is: a NAND model by name or from a TOML file, or none (plain memory, or the file alone). Of a file's NAND no more
+    /// blocks of a plane are made than --size takes, where it has more than twice as many.
     #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
     pub nand: Below,
     /// Bytes of the device [default: those of --data, where that exists].
@@ -134,6 +135,9 @@ pub struct ServeArgs {
     /// The file or block device that keeps the data; a file that does not exist is made [default: nothing is kept].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub data: Option<PathBuf>,
+    /// Serves --data as it is although a pool or a device over NAND lies in it: what is written destroys that.
+    #[arg(long)]
+    pub force: bool,
     /// An image for the boot region, up to 64M: programs read it by plain loads, also before the device is up.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub boot: Option<PathBuf>,

@@ -24,7 +24,7 @@ use crate::child::protocol::{NandSpec, Scaling};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::pool::create::random_id;
-use crate::pool::open::open_error;
+use crate::pool::open::{self, open_error};
 use crate::progress;
 use crate::values::{self, NandChoice};
 
@@ -97,11 +97,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Judges it. Nothing is created.
+    /// Judges it. Nothing is created. With `force` the file of a store may be served as plain data.
     ///
     /// # Errors
     /// `BadInput`.
-    pub fn of(below: &Below, size: Option<u64>, data: Option<&Path>, machine: &Machine) -> Result<Plan> {
+    pub fn of(below: &Below, size: Option<u64>, data: Option<&Path>, force: bool, machine: &Machine) -> Result<Plan> {
         let profile = match below {
             Below::Nothing => None,
             Below::Nand(nand) => Some((nand, checks::nand_profile(nand)?)),
@@ -122,11 +122,14 @@ impl Plan {
         let (bytes, data) = match (data, size) {
             (None, None) => bad_input!("a device without --data needs --size; write for example --size 8G"),
             (None, Some(size)) => {
-                checks::memory(size, size, machine)?;
+                memory(size, machine)?;
                 (size, None)
             }
             (Some(path), size) => {
                 let (bytes, mode) = file(path, size)?;
+                if matches!(mode, FileMode::Existing { .. }) && !force {
+                    is_no_store(path)?;
+                }
                 (bytes, Some((path.to_owned(), mode)))
             }
         };
@@ -154,7 +157,11 @@ impl Plan {
             bad_input!("--size {} is more than a device over NAND can have; choose less than 12T", format_bytes(bytes))
         };
         let spec = NandSpec { storage: PathBuf::new(), profile, scaling };
-        let fitted = child::nand::fitted(&spec, pages, None);
+        // What is not scaled is a device as it is; no more of it is made than the size takes.
+        let fitted = match spec.scaling.planes {
+            Some(_) => child::nand::fitted(&spec, pages, None),
+            None => Profile::parse(&spec.profile).map_err(Into::into).and_then(|p| child::nand::part_of(p, pages)),
+        };
         let (profile, config) = match fitted {
             Ok(fitted) => fitted,
             Err(error) => bad_input!("--nand {nand}: {error}"),
@@ -164,7 +171,7 @@ impl Plan {
         let flash_bytes = u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64;
         let data = match data {
             None => {
-                checks::memory(flash_bytes, bytes, machine)?;
+                memory(flash_bytes, machine)?;
                 None
             }
             Some(path) => {
@@ -290,6 +297,43 @@ fn geometry(bytes: u64, fil: &Fil) -> Result<Geometry> {
         Ok(geometry) => Ok(geometry),
         Err(error) => bad_input!("--size {} over this NAND: {error}", format_bytes(bytes)),
     }
+}
+
+/// The machine's memory holds what a device without a file comes to write: all of its flash.
+fn memory(flash_bytes: u64, machine: &Machine) -> Result<()> {
+    // A tenth is left for everybody else.
+    if flash_bytes > machine.available_bytes / 10 * 9 {
+        bad_input!(
+            "the device's flash takes {} of memory, and {} is available; choose less --size, or keep it in a file (--data)",
+            format_bytes(flash_bytes),
+            format_bytes(machine.available_bytes)
+        );
+    }
+    Ok(())
+}
+
+/// An existing file that is to be served as plain data is not what a store lies in, whose structure every write would destroy.
+fn is_no_store(path: &Path) -> Result<()> {
+    let shown = path.display();
+    let state = wear::path_of(path);
+    if std::fs::symlink_metadata(&state).is_ok() {
+        bad_input!(
+            "--data {shown} is of a device over NAND ({} is beside it); serve it with its --nand and --size, or add --force: what is \
+             written then destroys what that device holds",
+            state.display()
+        );
+    }
+    let file = match fulgurite_flash::claim(path) {
+        Ok(file) => file,
+        Err(e) => bad_input!("--data {e}"),
+    };
+    let (_, head) = open::head(&file, path)?;
+    if open::pool_in(&head).is_some_and(|pool| !pool.is_ok_and(open::of_a_benchmark)) {
+        bad_input!(
+            "--data {shown} is a pool; name another path, or add --force: what is written then destroys that pool"
+        );
+    }
+    Ok(())
 }
 
 /// The file of a device: how many bytes of it, and whether it is to be made.

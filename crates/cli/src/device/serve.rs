@@ -5,6 +5,7 @@
 //! while, and the firmware started over it: from then on there is a device, and NBD. It runs until it is interrupted; then the sockets go
 //! first, and the medium last, flushed.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,7 @@ use super::boot;
 use super::medium::{self, Plan};
 use super::wear;
 use crate::bad_input::BadInput;
+use crate::checks;
 use crate::child::nand::NandCounts;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
@@ -35,14 +37,14 @@ const LOOK: Duration = Duration::from_millis(100);
 pub fn run(args: &ServeArgs) -> Result<()> {
     let machine = Machine::describe();
     // Nothing is created before all of this holds.
-    let plan = Plan::of(&args.nand, args.size, args.data.as_deref(), &machine)?;
+    let plan = Plan::of(&args.nand, args.size, args.data.as_deref(), args.force, &machine)?;
     let write_cache = args.write_cache.map_or(Ok(0), |bytes| plan.write_cache(bytes))?;
     let boot = args.boot.as_deref().map_or(Ok(BootImage::default()), boot::image)?;
     let core = medium::core(args.core)?;
     free_for_a_socket("--socket", &NbdAddress::Unix(args.socket.clone()))?;
     if let Some(address) = &args.nbd {
         free_for_a_socket("--nbd", address)?;
-        if *address == NbdAddress::Unix(args.socket.clone()) {
+        if matches!(address, NbdAddress::Unix(nbd) if place(nbd) == place(&args.socket)) {
             return Err(BadInput("--socket and --nbd name the same path; name two".to_owned()).into());
         }
     }
@@ -94,6 +96,12 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     drop(server);
     end(&device, nbd, &*medium, nand.as_deref())?;
     keep()
+}
+
+/// A path by the directory that it is in, however that is written.
+fn place(path: &Path) -> PathBuf {
+    let parent = checks::parent_of(path);
+    parent.canonicalize().unwrap_or(parent).join(path.file_name().unwrap_or_default())
 }
 
 /// Whether a server could listen there; in words, if not.

@@ -81,7 +81,7 @@ impl SocketLink {
     pub fn boot(path: &Path) -> Result<Region, SocketError> {
         let (link, mut message) = (SocketLink::of(path), Message::default());
         message.words[0] = BOOT;
-        let (_, region) = link.ask(link.socket(ANSWER)?.as_fd(), &message, None)?;
+        let (_, region) = link.ask(link.socket(ANSWER)?.as_fd(), &message, None, ANSWER)?;
         link.region(region)
     }
     fn of(path: &Path) -> SocketLink {
@@ -135,7 +135,10 @@ impl SocketLink {
             sockopt::set_socket_timeout(&socket, way, Some(patience)).map_err(error("set up"))?;
         }
         let address = SocketAddrUnix::new(&self.path).map_err(error("connect to"))?;
-        rustix::net::connect(&socket, &address).map_err(error("connect to"))?;
+        rustix::net::connect(&socket, &address).map_err(|source| match source {
+            rustix::io::Errno::AGAIN => SocketError::TimedOut { path: self.path.clone(), after: patience },
+            source => error("connect to")(source),
+        })?;
         let found = foreign(socket.as_fd()).map_err(|source| SocketError::Socket {
             what: "ask who listens at",
             path: self.path.clone(),
@@ -152,8 +155,14 @@ impl SocketLink {
         socket: BorrowedFd<'_>,
         message: &Message,
         descriptor: Option<BorrowedFd<'_>>,
+        patience: Duration,
     ) -> Result<(Message, Option<OwnedFd>), SocketError> {
-        let error = |what| move |source: io::Error| SocketError::Socket { what, path: self.path.clone(), source };
+        let error = |what| {
+            move |source: io::Error| match source.kind() {
+                io::ErrorKind::WouldBlock => SocketError::TimedOut { path: self.path.clone(), after: patience },
+                _ => SocketError::Socket { what, path: self.path.clone(), source },
+            }
+        };
         match send(socket, message, descriptor) {
             // Who turns a connection away says why, and may be gone before it is asked.
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
@@ -183,7 +192,7 @@ impl SocketLink {
     fn info(&self, patience: Duration) -> Result<Message, SocketError> {
         let mut message = Message::default();
         message.words[0] = INFO;
-        Ok(self.ask(self.socket(patience)?.as_fd(), &message, None)?.0)
+        Ok(self.ask(self.socket(patience)?.as_fd(), &message, None, patience)?.0)
     }
     fn life_of(&self, instance: u64) -> Arc<Life> {
         let mut lives = self.lives.lock().unwrap_or_else(PoisonError::into_inner);
@@ -218,7 +227,7 @@ impl SocketLink {
         message.words[2] = want.depth as u64;
         message.words[3] = want.buffer_sectors.into();
         message.words[4] = frames.is_some().into();
-        let (answer, region) = self.ask(socket.as_fd(), &message, frames)?;
+        let (answer, region) = self.ask(socket.as_fd(), &message, frames, ANSWER)?;
         let region = Arc::new(self.region(region)?);
         let life = self.life_of(region.capability().instance);
         let shares_frames = frames.is_some() && answer.words[4] != 0;

@@ -16,6 +16,18 @@
 //!                                 <── the socket is closed ───────         end of the device
 //! ```
 //!
+//! A message is "FULGSOK1", 20 little-endian words of 64 bits, and text up to 1,024 bytes in all:
+//!
+//! ```text
+//! word 0      1 info, 2 open, 3 boot; an answer has its question's (0: turned away unheard)
+//! word 1      of an answer: 0 done, 1 refused (the text says why), 2 the device is starting
+//! word 2..    open: depth, sectors of the data buffer, 1 if a memfd with the frames comes along; the answer says in word 4
+//!             whether they are used, and brings the region as a memfd
+//!             answer to info: sectors, bytes of DRAM, then counts since the start: reads, writes, flushes, errors, CPU time in ns,
+//!             late completions, their lateness in ns in all and at the most, write requests, read requests; features. Text: what
+//!             the device is
+//! ```
+//!
 //! One connection for each queue pair: so the kernel tells each side when the other has died, and a pair goes with its program. Both bells
 //! are bytes on it and not eventfds: an eventfd that two processes have can be drained by either, or be made to block whoever writes to
 //! it, and a device must not wait for a program. A byte that does not fit is dropped; whoever is to be woken has others to read.
@@ -28,6 +40,7 @@ mod server;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
@@ -75,6 +88,14 @@ pub enum SocketError {
         path: PathBuf,
         /// The kernel's word.
         source: io::Error,
+    },
+    /// What listens says nothing.
+    #[error("the device at {} has not answered for {} s; is it stopped, or very busy? Let it go on, or start it anew", path.display(), after.as_secs())]
+    TimedOut {
+        /// The path.
+        path: PathBuf,
+        /// How long was waited.
+        after: Duration,
     },
     /// Another device listens there.
     #[error("{} is in use by another device; stop that one, or choose another path", path.display())]

@@ -20,7 +20,7 @@ use super::Fil;
 use crate::geometry::{Block, Plane};
 
 const MAGIC: [u8; 8] = *b"FULGNAND";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const FAILED: u32 = 1 << 31;
 
 /// Why a state is not one of this device.
@@ -89,6 +89,8 @@ impl Fil {
             (self.config.seed >> 32) as u32,
             (wear.factory_bad * 1e9) as u32,
             wear.endurance,
+            wear.failure,
+            (wear.spread * 1e9) as u32,
         ]
     }
     /// What outlives this model, as bytes.

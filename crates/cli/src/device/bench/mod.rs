@@ -55,7 +55,7 @@ fn over_nand(args: &BenchArgs, bytes: u64, machine: &Machine) -> Result<Option<P
     }
     Ok(match &args.nand {
         Some(Below::Nothing) => None,
-        Some(below) => Some(Plan::of(below, Some(bytes), None, machine)?),
+        Some(below) => Some(Plan::of(below, Some(bytes), None, false, machine)?),
         None => {
             let scaling = Scaling { planes: Some(PAPERS_PLANES), pages_per_block: Some(PAPERS_PAGES_PER_BLOCK) };
             Some(Plan::scaled("the paper's", PAPERS_NAND, scaling, bytes, machine)?)
