@@ -443,8 +443,17 @@ impl Pool {
             return Err(PoolError::MustCheck);
         }
         let token = self.lock_for_changes()?.store.sync()?;
-        self.until(|store| store.durable_token() >= token)?;
+        self.durable(token)?;
         Ok(token)
+    }
+    /// Waits until a token that was named is durable.
+    ///
+    /// # Errors
+    /// When somebody rolls back behind it meanwhile; when the flash fails.
+    fn durable(&self, token: u64) -> Result<(), PoolError> {
+        self.until(|store| store.durable_token() >= token || store.is_gone(token))?;
+        let is_there = self.lock().store.durable_token() >= token;
+        if is_there { Ok(()) } else { Err(self.no_token(token)) }
     }
     /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Whoever holds subpages in
     /// frames must forget them first.
@@ -698,7 +707,7 @@ impl Versions for Pool {
         Ok(token)
     }
     fn wait_durable(&self, token: u64) -> Result<(), VersionError> {
-        Ok(self.until(|store| store.durable_token() >= token)?)
+        Ok(self.durable(token)?)
     }
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
         Ok(Pool::can_roll_back(self, token)?)
@@ -853,6 +862,7 @@ impl Layer for Pool {
             return Ok(true);
         }
         inner.failed()?;
-        Ok(false)
+        // Rolled back over: what it covered is not to be kept any more.
+        Ok(inner.store.is_gone(flush))
     }
 }

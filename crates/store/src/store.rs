@@ -555,7 +555,8 @@ impl Store {
             }
     }
 
-    /// Subpages were written: (subpage, place, CRC32C of the content). From now on they are the current content.
+    /// Subpages were written: (subpage, place, CRC32C of the content). From now on they are the current content; of two writes of the same
+    /// one, which were under way at the same time, either is.
     ///
     /// # Errors
     /// When they cannot be recorded; their older content stays.
@@ -564,6 +565,16 @@ impl Store {
         self.check()?;
         writes.iter().for_each(|(subpage, ..)| self.state.prefetch_for_write(*subpage));
         writes.sort_unstable_by_key(|w| w.0);
+        let mut different = 0;
+        for i in 0..writes.len() {
+            if different > 0 && writes[different - 1].0 == writes[i].0 {
+                self.extents.settled(writes[different - 1].1, None);
+                different -= 1;
+            }
+            writes[different] = writes[i];
+            different += 1;
+        }
+        let writes = &writes[..different];
         let mut result = Ok(());
         for same_page in writes.chunk_by(|a, b| a.0 / N == b.0 / N) {
             let page = same_page[0].0 / N;

@@ -272,6 +272,11 @@ impl Store {
     pub fn durable_token(&self) -> u64 {
         self.durable_token
     }
+    /// Whether a token was named, and a roll back has gone behind it since: it will never be durable, and nobody asks for what it named.
+    #[must_use]
+    pub fn is_gone(&self, token: u64) -> bool {
+        token < self.state.epoch() && self.state.tokens().newest().is_none_or(|newest| newest < token)
+    }
     /// Forgets all tokens: what is overwritten is dead at once, and a crash leaves an empty pool.
     ///
     /// # Errors
