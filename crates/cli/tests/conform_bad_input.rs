@@ -207,7 +207,7 @@ fn devices() {
     serve(&["--size=0"], &["--size", "zero"]);
     serve(&["--size=6000"], &["no multiple of 4096"]);
     serve(&["--size=16T"], &["more than a device can have"]);
-    serve(&["--size=9T"], &["memory at once"]);
+    serve(&["--size=9T"], &["takes 9.0 TiB of memory", "--data"]);
     serve(&["--size=1M", "--core=100000"], &["--core 100000", "choose one of"]);
     serve(&["--size=1M", "--queues=0"], &["--queues"]);
     serve(&["--size=1M", "--write-cache=6000"], &["--write-cache 6000", "multiple of 4096", "up to 1.0 MiB"]);

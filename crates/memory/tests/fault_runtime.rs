@@ -72,6 +72,27 @@ fn frames_given_back_and_taken_again_hold_what_flash_holds() {
     });
 }
 
+#[test]
+fn a_budget_that_shrinks_takes_no_frame_from_who_waits_for_one() {
+    const ALL: u64 = 8192;
+    within(120, "shrinking", || {
+        let flash = Arc::new(MemoryFlash::new(ALL as u32).unwrap());
+        // So that the next victims are now these frames, now those: all that are free at first go with a smaller budget.
+        for before in (7000..15_000).step_by(531) {
+            let builder = Runtime::builder(flash.clone()).dram(24 << 20).existing(ALL << 12);
+            // Victims go in the order in which they came.
+            let builder = builder.prefetch("off".parse().unwrap()).replacement("lru".parse().unwrap());
+            let runtime = builder.build().unwrap();
+            let read = |from: u64, count: u64| {
+                runtime.run(move |m| (from..from + count).try_for_each(|i| m.load(word(i % ALL, 0)).map(|_: u64| ())))
+            };
+            read(0, before).unwrap();
+            runtime.set_dram(8 << 20).unwrap();
+            assert_eq!(read(before, ALL), Ok(()), "after {before} loads");
+        }
+    });
+}
+
 /// Flash whose first write fails, and where its bytes lie.
 fn first_write_fails() -> (Arc<FaultyFlash<MemoryFlash>>, Arc<Arena>) {
     let memory = MemoryFlash::new(64).unwrap();

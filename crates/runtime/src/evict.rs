@@ -138,10 +138,15 @@ impl Worker {
             self.evict(short);
         }
         if !self.frame_waiters.is_empty() {
-            if self.free.is_empty() {
+            while self.free.is_empty() {
                 // What is being written already is on its way to somebody.
                 let coming = self.writing.saturating_sub(self.late);
+                let beyond = self.beyond;
                 self.evict(self.frame_waiters.len().saturating_sub(coming));
+                // A victim beyond the limit makes nobody a frame: on, to one that does.
+                if self.beyond == beyond {
+                    break;
+                }
             }
             let now = self.shared.clock.now_ns();
             self.wake_frame_waiters(now);
