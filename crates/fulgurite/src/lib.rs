@@ -90,6 +90,7 @@ mod reader;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use fulgurite_device::SocketError;
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
 pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES};
 pub use fulgurite_memory::{
@@ -121,6 +122,9 @@ pub enum Error {
     /// The medium cannot be opened.
     #[error(transparent)]
     Open(#[from] fulgurite_flash::OpenError),
+    /// There is no device at a socket, or it cannot be used.
+    #[error(transparent)]
+    Device(#[from] SocketError),
     /// The runtime cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -232,7 +236,7 @@ impl Builder {
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
-    /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
+    /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Device`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
     /// cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
         let opened = self.medium.open(medium::Keep {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig};
+use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SocketLink};
 use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -16,6 +16,9 @@ use crate::{Durability, Error};
 const EXTENT_PAGES: u32 = 512;
 const EXTENT_PAGES_MIN: u32 = 8;
 const EXTENTS: u32 = 128;
+
+/// How long a device of another process may be away, or leave a request without an answer, before requests fail.
+const DEVICE_AWAY: Duration = Duration::from_secs(30);
 
 /// Where the data lies.
 #[derive(Clone, Debug)]
@@ -50,6 +53,16 @@ pub enum Medium {
     Emulated {
         /// How large.
         bytes: u64,
+    },
+    /// A device of another process (`fulgurite device serve`), which this program has for itself as long as it runs. Its contents are
+    /// overwritten, and it keeps nothing. While the device is away, for half a minute at the most, requests wait, and what it had not
+    /// flushed is written again when it is back.
+    Device {
+        /// The socket that it listens at.
+        socket: PathBuf,
+        /// Hands this program's frames over, so that nothing is copied. Whoever asks for that trusts the device's process with them as it
+        /// trusts its own, and a request has no time-out then.
+        share_frames: bool,
     },
     /// Plain memory, for tests.
     Memory {
@@ -97,6 +110,12 @@ impl Medium {
             Medium::File { path } => flat(Arc::new(FileFlash::open(&FileConfig::existing(path))?), true),
             Medium::Emulated { bytes } => {
                 flat(Arc::new(EmulatedFlash::new(EmulatedConfig::new(subpages(*bytes)))?), false)
+            }
+            Medium::Device { socket, share_frames } => {
+                let link = SocketLink::connect(socket, *share_frames)?.alone();
+                let host = HostConfig { timeout: Some(DEVICE_AWAY), reattach: DEVICE_AWAY, ..HostConfig::default() };
+                let flash = Arc::new(DeviceFlash::over(Arc::new(link), host));
+                Ok(Opened { flash, pool: None, is_file: false })
             }
             Medium::Memory { bytes } => flat(Arc::new(MemoryFlash::new(subpages(*bytes))?), false),
             Medium::NewPool { path, bytes } => {

@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use fulgurite_flash::{DeviceCounters, OpenError};
 use fulgurite_sys::{Arena, Notifier, socket_place};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{BOOT, INFO, Message, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
+use super::{BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
 use crate::device::Life;
 use crate::firmware::Wake;
 use crate::host::{Hold, Link, Linked, Want};
@@ -24,6 +25,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 const ANSWER_SOON: Duration = Duration::from_secs(1);
 /// How often one that starts is asked again.
 const LOOK: Duration = Duration::from_millis(10);
+/// How long a program that has the device for itself may take to be gone after its end.
+const LEAVING: Duration = Duration::from_secs(2);
 
 /// A device that listens at a path.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub struct SocketLink {
     features: Features,
     /// Hands frames over, where they are sealed memory and the device takes them.
     share_frames: bool,
+    /// This program's number where it wants the device for itself; else 0.
+    program: u64,
     /// By instance: all queue pairs of one device live and die together.
     lives: Mutex<Lives>,
 }
@@ -73,6 +78,13 @@ impl SocketLink {
         (link.description, link.dram_bytes, link.features) = (info.text, info.words[3], Features(info.words[14]));
         Ok(link)
     }
+    /// Wants the device for this program alone: its queues are opened when no other program has one, and as long as there are any,
+    /// others open none. For programs that keep something in it that two cannot change at once, as names are.
+    #[must_use]
+    pub fn alone(self) -> SocketLink {
+        // Any number that no other program comes to.
+        SocketLink { program: RandomState::new().build_hasher().finish() | 1, ..self }
+    }
     /// Reads the boot region of the device at a path: a region without a queue pair's memory, also while the device starts
     /// ([`Region::read_boot`], [`Region::status`]). No driver is needed, and none is left behind.
     ///
@@ -92,6 +104,7 @@ impl SocketLink {
             dram_bytes: 0,
             features: Features::default(),
             share_frames: false,
+            program: 0,
             lives: Mutex::default(),
         }
     }
@@ -184,6 +197,9 @@ impl SocketLink {
         if answer.words[1] == STARTING {
             return Err(SocketError::Starting { path: self.path.clone() });
         }
+        if answer.words[1] == OCCUPIED {
+            return Err(SocketError::Occupied { path: self.path.clone() });
+        }
         if answer.words[1] != 0 {
             return Err(SocketError::Refused { path: self.path.clone(), text: answer.text });
         }
@@ -227,6 +243,7 @@ impl SocketLink {
         message.words[2] = want.depth as u64;
         message.words[3] = want.buffer_sectors.into();
         message.words[4] = frames.is_some().into();
+        message.words[5] = self.program;
         let (answer, region) = self.ask(socket.as_fd(), &message, frames, ANSWER)?;
         let region = Arc::new(self.region(region)?);
         let life = self.life_of(region.capability().instance);
@@ -244,8 +261,16 @@ impl SocketLink {
 
 impl Link for SocketLink {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
-        self.open_pair(want)
-            .map_err(|error| OpenError::System { what: "attach to the device", source: io::Error::other(error) })
+        let begun = Instant::now();
+        let opened = loop {
+            match self.open_pair(want) {
+                Err(SocketError::Occupied { .. }) if self.program != 0 && begun.elapsed() < LEAVING => {
+                    std::thread::sleep(LOOK);
+                }
+                opened => break opened,
+            }
+        };
+        opened.map_err(|error| OpenError::System { what: "attach to the device", source: io::Error::other(error) })
     }
     fn describe(&self) -> String {
         format!("{} at {}", self.description, self.path.display())

@@ -20,9 +20,10 @@
 //!
 //! ```text
 //! word 0      1 info, 2 open, 3 boot; an answer has its question's (0: turned away unheard)
-//! word 1      of an answer: 0 done, 1 refused (the text says why), 2 the device is starting
+//! word 1      of an answer: 0 done, 1 refused (the text says why), 2 the device is starting, 3 another program is in the way
 //! word 2..    open: depth, sectors of the data buffer, 1 if a memfd with the frames comes along; the answer says in word 4
-//!             whether they are used, and brings the region as a memfd
+//!             whether they are used, and brings the region as a memfd. Word 5: a number of the program's own if it wants the device
+//!             for itself, or 0; no pair is opened beside one of another number
 //!             answer to info: sectors, bytes of DRAM, then counts since the start: reads, writes, flushes, errors, CPU time in ns,
 //!             late completions, their lateness in ns in all and at the most, write requests, read requests; features. Text: what
 //!             the device is
@@ -60,6 +61,7 @@ const BOOT: u64 = 3;
 /// Second word of an answer, where it is not 0.
 const REFUSED: u64 = 1;
 const STARTING: u64 = 2;
+const OCCUPIED: u64 = 3;
 /// Words of a message; text follows them.
 const WORDS: usize = 20;
 /// Bytes of a message at the most.
@@ -132,6 +134,12 @@ pub enum SocketError {
     /// There is no device yet.
     #[error("the device at {} is starting; its store may be recovering, try again", path.display())]
     Starting {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is, or has to be, another program's alone.
+    #[error("the device at {} is in use by another program, and one of the two needs it for itself; end that one first", path.display())]
+    Occupied {
         /// The path.
         path: PathBuf,
     },

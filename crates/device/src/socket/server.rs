@@ -17,7 +17,7 @@ use std::time::Duration;
 use fulgurite_sys::{Arena, PlaceError, SocketPlace};
 use rustix::net::{Shutdown, SocketFlags, SocketType, sockopt};
 
-use super::{BOOT, INFO, Message, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
+use super::{BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
 use crate::boot::BootImage;
 use crate::device::{Attachment, Device};
 use crate::region::{Capability, DeviceStatus, Features, Region};
@@ -50,6 +50,35 @@ struct Shared {
     config: ServerConfig,
     stop: AtomicBool,
     sessions: Mutex<Vec<Session>>,
+    /// For each queue pair that is open, its program's number, or 0 where it wants to share the device.
+    programs: Mutex<Vec<u64>>,
+}
+
+/// A queue pair's place among those that may be open side by side.
+struct Place<'s> {
+    programs: &'s Mutex<Vec<u64>>,
+    program: u64,
+}
+
+impl Place<'_> {
+    /// None where one of the two, it or one that is open, wants to be alone.
+    fn of(programs: &Mutex<Vec<u64>>, program: u64) -> Option<Place<'_>> {
+        let mut open = programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if open.iter().any(|&other| other != program) {
+            return None;
+        }
+        open.push(program);
+        Some(Place { programs, program })
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut open = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = open.iter().position(|&program| program == self.program) {
+            open.swap_remove(at);
+        }
+    }
 }
 
 struct Session {
@@ -106,8 +135,9 @@ impl Listening {
         let listening = SocketPlace::listen(path, SocketType::SEQPACKET);
         let (listener, place) = listening.map_err(|error| of_place(path, error))?;
         let listener = Arc::new(listener);
-        let (device, stop, sessions) = (OnceLock::new(), AtomicBool::new(false), Mutex::default());
-        let shared = Arc::new(Shared { device, boot, config, stop, sessions });
+        let (sessions, programs) = (Mutex::default(), Mutex::default());
+        let (device, stop) = (OnceLock::new(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { device, boot, config, stop, sessions, programs });
         let (of_thread, accepting) = (shared.clone(), listener.clone());
         let thread = std::thread::Builder::new()
             .name("device-accept".into())
@@ -220,24 +250,43 @@ fn serve(shared: &Shared, socket: BorrowedFd<'_>) {
             inform(device, &mut answer);
             let _ = send(socket, &answer, None);
         }
-        (OPEN, Some(device)) => match open(shared, device, socket, &question, descriptor) {
-            Ok((region, attachment, shares)) => {
-                answer.words[4] = shares.into();
-                if send(socket, &answer, region.arena().file()).is_ok() && timeout(LOOK) {
-                    ring_on(socket, &attachment);
-                }
-                attachment.close();
-                while !attachment.has_let_go() {
-                    std::thread::sleep(Duration::from_micros(100));
-                }
-            }
-            Err(text) => {
-                (answer.words[1], answer.text) = (REFUSED, text);
-                let _ = send(socket, &answer, None);
-            }
-        },
+        (OPEN, Some(device)) => serve_pair(shared, device, socket, &question, descriptor, answer),
         _ => {
             (answer.words[1], answer.text) = (REFUSED, "there is no such question".to_owned());
+            let _ = send(socket, &answer, None);
+        }
+    }
+}
+
+/// A queue pair, from its opening until the device has let go of it.
+fn serve_pair(
+    shared: &Shared,
+    device: &Device,
+    socket: BorrowedFd<'_>,
+    question: &Message,
+    descriptor: Option<OwnedFd>,
+    mut answer: Message,
+) {
+    let Some(_place) = Place::of(&shared.programs, question.words[5]) else {
+        (answer.words[1], answer.text) = (OCCUPIED, "another program is in the way".to_owned());
+        let _ = send(socket, &answer, None);
+        return;
+    };
+    match open(shared, device, socket, question, descriptor) {
+        Ok((region, attachment, shares)) => {
+            answer.words[4] = shares.into();
+            if send(socket, &answer, region.arena().file()).is_ok()
+                && sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(LOOK)).is_ok()
+            {
+                ring_on(socket, &attachment);
+            }
+            attachment.close();
+            while !attachment.has_let_go() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        Err(text) => {
+            (answer.words[1], answer.text) = (REFUSED, text);
             let _ = send(socket, &answer, None);
         }
     }
