@@ -395,7 +395,7 @@ fn help_has_examples_and_ends_well() {
         }
     }
     // The program, demo, bench and its six, pool and its twelve, device and its three, cleanup, completions, man.
-    assert_eq!(seen, 29);
+    assert_eq!(seen, 30);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
     assert!(run(directory.path(), &["man", "."]).status.success());

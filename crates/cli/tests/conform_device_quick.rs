@@ -304,6 +304,32 @@ fn of_a_large_nand_no_more_is_made_than_the_size_takes() {
 }
 
 #[test]
+fn a_served_device_says_how_it_stands() {
+    let directory = tempfile::tempdir().unwrap();
+    let info = |more: &[&str]| {
+        let words = [&["device", "info", "--socket", "dev.sock"], more].concat();
+        Command::new(env!("CARGO_BIN_EXE_fulgurite")).args(words).current_dir(directory.path()).output().unwrap()
+    };
+    let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told(&info(&[])).contains("cannot connect to dev.sock"));
+    let _served = Served::start(directory.path(), &["--size", "4M", "--data", "data.img"]);
+    let looked = || -> serde_json::Value {
+        let output = info(&["--json"]);
+        assert!(output.status.success(), "{}", told(&output));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let before = looked();
+    assert_eq!((&before["bytes"], &before["sectors_written"]), (&(4 << 20).into(), &0.into()));
+    let link = Arc::new(SocketLink::connect(&directory.path().join("dev.sock"), false).unwrap());
+    let flash = DeviceFlash::over(link, HostConfig::default());
+    flash.commands(1, 4).unwrap().write(0, &[7; 3 * SUBPAGE_BYTES]).unwrap();
+    assert_eq!(looked()["sectors_written"], 3);
+    let output = info(&[]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("size       4.0 MiB") && text.contains("written    3 sectors"), "{text}");
+}
+
+#[test]
 fn an_image_is_read_from_the_boot_region() {
     let directory = tempfile::tempdir().unwrap();
     let mut image: Vec<u8> = (0..5000u32).map(|i| (i % 251) as u8).collect();

@@ -8,7 +8,7 @@ use fulgurite_nbd::NbdAddress;
 
 use super::medium::Below;
 use crate::args::OutputArgs;
-use crate::values;
+use crate::values::{self, Output};
 
 /// What to do with a device.
 #[derive(Debug, Subcommand)]
@@ -16,6 +16,9 @@ pub enum DeviceCommand {
     /// Serve a device: other programs attach to its socket, and reach it by loads and stores from then on.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
+    /// Show a device that is served: what it is, how large, what it has done.
+    #[command(after_help = INFO_EXAMPLES)]
+    Info(InfoArgs),
     /// Write the boot region of a served device to standard output, also while the device starts.
     #[command(after_help = BOOT_EXAMPLES)]
     Boot(BootArgs),
@@ -33,6 +36,24 @@ pub struct BootArgs {
     /// The Unix socket that the device listens at.
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub socket: PathBuf,
+}
+
+/// `device info`.
+#[derive(Debug, Args)]
+pub struct InfoArgs {
+    /// The Unix socket that the device listens at.
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
+    pub socket: PathBuf,
+    /// Write one JSON object instead; without FILE or with `-` to standard output.
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 0..=1,
+        default_missing_value = "-",
+        value_parser = values::output,
+        value_hint = ValueHint::FilePath
+    )]
+    pub json: Option<Output>,
 }
 
 /// The process beside `device bench`.
@@ -53,6 +74,7 @@ pub struct BesideArgs {
 pub const EXAMPLES: &str = "\
 Examples:
   fulgurite device serve --socket /run/user/1000/flash.sock --size 8G
+  fulgurite device info --socket /run/user/1000/flash.sock
   fulgurite device bench --quick
   fulgurite device bench --json device.json --plot device.svg";
 
@@ -60,6 +82,11 @@ const BOOT_EXAMPLES: &str = "\
 Examples:
   fulgurite device serve --socket flash.sock --size 8G --boot loader.img
   fulgurite device boot --socket flash.sock > loader.img";
+
+const INFO_EXAMPLES: &str = "\
+Examples:
+  fulgurite device info --socket flash.sock
+  fulgurite device info --socket flash.sock --json | jq .write_requests";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:

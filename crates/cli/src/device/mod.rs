@@ -1,12 +1,13 @@
 //! `fulgurite device`: the storage device of the DRAM interface, served to other programs, and its evaluation.
 //!
 //! [`args`] is its command line, [`medium`] what lies behind its firmware, [`serve`] the process that other programs attach to, [`boot`] its boot
-//! region, [`bench`] the paper's figures live. The device itself is `fulgurite-device`, its block export `fulgurite-nbd`; nothing here decides anything
+//! region, [`info`] how it stands, [`bench`] the paper's figures live. The device itself is `fulgurite-device`, its block export `fulgurite-nbd`; nothing here decides anything
 //! about either.
 
 pub mod args;
 mod bench;
 mod boot;
+mod info;
 mod medium;
 mod serve;
 mod wear;
@@ -19,6 +20,7 @@ use args::DeviceCommand;
 pub fn run(command: &DeviceCommand) -> Result<()> {
     match command {
         DeviceCommand::Serve(args) => serve::run(args),
+        DeviceCommand::Info(args) => info::run(args),
         DeviceCommand::Boot(args) => boot::run(args),
         DeviceCommand::Bench(args) => bench::run(args),
         DeviceCommand::Beside(args) => bench::process::run(args),

@@ -11,7 +11,7 @@ use super::open::{Opened, name_of, to_look_at};
 use crate::bad_input::bad_input;
 use crate::report::table::{table, thousands};
 use crate::values::Output;
-use crate::{checks, pages, report};
+use crate::{checks, report};
 
 /// A token.
 #[derive(Debug, Serialize)]
@@ -228,16 +228,6 @@ fn text(info: &Info) -> String {
     lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
 }
 
-/// Writes JSON where it was asked for, else text.
-fn write(json: Option<&Output>, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
-    let as_json = || serde_json::to_string_pretty(value).map(|json| json + "\n");
-    match json {
-        Some(Output::Stdout) => pages::write_stdout(as_json()?.as_bytes()),
-        Some(Output::File(path)) => report::write_file(path, as_json()?.as_bytes()),
-        None => pages::write_stdout(text().as_bytes()),
-    }
-}
-
 fn look(args: &LookArgs) -> Result<Opened> {
     if let Some(Output::File(path)) = &args.json {
         checks::writable("--json", path)?;
@@ -265,13 +255,13 @@ pub fn info(args: &InfoArgs) -> Result<()> {
         report::write_file(path, maps::draw(&opened).as_bytes())?;
     }
     let info = gather(&opened, args.endurance);
-    write(args.look.json.as_ref(), &info, || text(&info))
+    report::write_as(args.look.json.as_ref(), &info, || text(&info))
 }
 
 /// `pool tokens`.
 pub fn tokens(args: &LookArgs) -> Result<()> {
     let tokens = tokens_of(&look(args)?);
-    write(args.json.as_ref(), &serde_json::json!({ "tokens": tokens }), || {
+    report::write_as(args.json.as_ref(), &serde_json::json!({ "tokens": tokens }), || {
         if tokens.is_empty() {
             return "there are no tokens: nothing was synced yet\n".to_owned();
         }

@@ -56,7 +56,10 @@ pub fn print(args: &OutputArgs, text: &str) -> Result<()> {
 
 /// Writes the JSON that was asked for.
 pub fn write_json<T: Serialize>(args: &OutputArgs, value: &T) -> Result<()> {
-    let Some(output) = &args.json else { return Ok(()) };
+    args.json.as_ref().map_or(Ok(()), |output| write_to(output, value))
+}
+
+fn write_to(output: &Output, value: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string_pretty(value)?;
     text.push('\n');
     match output {
@@ -70,6 +73,14 @@ pub fn write_plot(args: &OutputArgs, draw: impl FnOnce() -> String) -> Result<()
     match &args.plot {
         Some(path) => write_file(path, draw().as_bytes()),
         None => Ok(()),
+    }
+}
+
+/// Writes JSON where it was asked for, else text.
+pub fn write_as(json: Option<&Output>, value: &impl Serialize, text: impl FnOnce() -> String) -> Result<()> {
+    match json {
+        Some(output) => write_to(output, value),
+        None => crate::pages::write_stdout(text().as_bytes()),
     }
 }
 

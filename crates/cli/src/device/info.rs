@@ -1,0 +1,108 @@
+//! How a served device stands: asked over its socket, without a driver.
+
+use std::time::Duration;
+
+use anyhow::{Error, Result};
+use fulgurite_device::{Features, Link, SocketError, SocketLink};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use serde::Serialize;
+
+use super::args::InfoArgs;
+use crate::bad_input::BadInput;
+use crate::report::table;
+use crate::values::Output;
+use crate::{checks, report};
+
+/// One device.
+#[derive(Serialize)]
+struct Info {
+    description: String,
+    bytes: u64,
+    /// Of the device's process.
+    dram_bytes: u64,
+    features: Vec<&'static str>,
+    /// Of its medium: what a store does for itself.
+    sectors_read: u64,
+    sectors_written: u64,
+    read_requests: u64,
+    write_requests: u64,
+    flushes: u64,
+    errors: u64,
+    cpu_ns: u64,
+    late: u64,
+    lateness_ns_total: u64,
+    lateness_ns_max: u64,
+}
+
+/// What a device can do, in words.
+const FEATURES: [(Features, &str); 6] = [
+    (Features::PAGES, "pages that are allocated, deleted and restricted"),
+    (Features::TOKENS, "states with names"),
+    (Features::KEEPS_WRITES, "what is written survives the end of its process"),
+    (Features::CACHED_WRITES, "writes complete in a volatile buffer"),
+    (Features::FORGETS, "nothing survives the end of its process"),
+    (Features::MOVES_BY_CPU, "frames of programs may be its data buffer"),
+];
+
+/// A count, in groups of three digits.
+fn thousands(count: u64) -> String {
+    table::thousands(i64::try_from(count).unwrap_or(i64::MAX))
+}
+
+fn text(info: &Info) -> String {
+    let mut lines = vec![
+        ("device", info.description.clone()),
+        ("size", format_bytes(info.bytes)),
+        ("DRAM", format!("{} of its own process", format_bytes(info.dram_bytes))),
+    ];
+    lines.extend(info.features.iter().map(|&feature| ("notes", feature.to_owned())));
+    let requests = |of: u64, in_requests: u64| match in_requests {
+        0 => format!("{} sectors of its medium", thousands(of)),
+        _ => format!("{} sectors of its medium, by {} requests", thousands(of), thousands(in_requests)),
+    };
+    lines.push(("read", requests(info.sectors_read, info.read_requests)));
+    lines.push(("written", requests(info.sectors_written, info.write_requests)));
+    lines.push(("flushes", thousands(info.flushes)));
+    lines.push(("errors", thousands(info.errors)));
+    lines.push(("CPU", format!("{:.1?}", Duration::from_nanos(info.cpu_ns))));
+    if info.late > 0 {
+        let longest = Duration::from_nanos(info.lateness_ns_max);
+        lines.push(("late", format!("{} completions, {longest:.1?} at the most", thousands(info.late))));
+    }
+    let mut before = "";
+    let line = |(name, value): (&'static str, String)| {
+        let shown = if name == before { "" } else { name };
+        before = name;
+        format!("{shown:<11}{value}\n")
+    };
+    lines.into_iter().map(line).collect()
+}
+
+/// `device info`.
+pub fn run(args: &InfoArgs) -> Result<()> {
+    if let Some(Output::File(path)) = &args.json {
+        checks::writable("--json", path)?;
+    }
+    let link = SocketLink::connect(&args.socket, false).map_err(|error| match error {
+        SocketError::NotASocket { .. } => Error::new(BadInput(format!("--socket: {error}"))),
+        error => Error::new(error),
+    })?;
+    let (counters, features) = (link.counters(), link.features());
+    let info = Info {
+        description: link.describe(),
+        bytes: u64::from(link.sectors()) * SUBPAGE_BYTES as u64,
+        dram_bytes: link.device_dram_bytes(),
+        features: FEATURES.iter().filter(|(feature, _)| features.has(*feature)).map(|(_, words)| *words).collect(),
+        sectors_read: counters.reads,
+        sectors_written: counters.writes,
+        read_requests: counters.read_requests,
+        write_requests: counters.write_requests,
+        flushes: counters.flushes,
+        errors: counters.errors,
+        cpu_ns: counters.device_cpu_ns,
+        late: counters.late,
+        lateness_ns_total: counters.lateness_ns_total,
+        lateness_ns_max: counters.lateness_ns_max,
+    };
+    report::write_as(args.json.as_ref(), &info, || text(&info))
+}
