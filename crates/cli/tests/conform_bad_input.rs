@@ -394,7 +394,7 @@ fn help_has_examples_and_ends_well() {
             groups.push(group.iter().cloned().chain([name]).collect::<Vec<String>>());
         }
     }
-    // The program, demo, bench and its six, pool and its twelve, device and its three, cleanup, completions, man.
+    // The program, demo, bench and its six, pool and its twelve, device and its four, cleanup, completions, man.
     assert_eq!(seen, 30);
     let output = run(directory.path(), &["completions", "bash"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("fulgurite"));
