@@ -200,8 +200,16 @@ fn two_threads_sync_beside_writers_that_take_all_they_get() {
         job.unwrap()
     };
     let jobs: Vec<_> = (0..16).flat_map(|n| [job(n, true), job(n, false)]).collect();
+    // How often a sync began while there was little room.
+    let asked = AtomicU64::new(0);
     let failed: Vec<_> = std::thread::scope(|scope| {
-        let sync = || (0..20).filter_map(|_| runtime.sync().err()).collect::<Vec<_>>();
+        let sync = || {
+            let next = |_| {
+                asked.fetch_add(pool.asks().into(), Ordering::Relaxed);
+                runtime.sync().err()
+            };
+            (0..20).filter_map(next).collect::<Vec<_>>()
+        };
         let threads = [scope.spawn(sync), scope.spawn(sync)];
         threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
     });
@@ -209,6 +217,7 @@ fn two_threads_sync_beside_writers_that_take_all_they_get() {
     let changed: u64 =
         jobs.into_iter().map(|job| job.wait().unwrap().unwrap_or_else(|e| panic!("a job was told {e}"))).sum();
     assert!(failed.is_empty(), "{} of 40 syncs were told: {}", failed.len(), failed[0]);
-    assert!(pool.asks() && changed > 0, "{changed}");
+    let asked = asked.into_inner();
+    assert!(asked > 0 && changed > 0, "{changed} changes, {asked} syncs while there was little room");
     assert!(pool.audit().is_empty(), "{:?}", pool.audit());
 }
