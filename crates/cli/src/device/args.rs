@@ -86,7 +86,7 @@ Examples:
 const INFO_EXAMPLES: &str = "\
 Examples:
   fulgurite device info --socket flash.sock
-  fulgurite device info --socket flash.sock --json | jq .write_requests";
+  fulgurite device info --socket flash.sock --json info.json";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
