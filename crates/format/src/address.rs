@@ -171,6 +171,11 @@ mod tests {
         assert_eq!(a.subpage().address().add(4095), a);
     }
     #[test]
+    fn indices_are_numbers() {
+        assert_eq!((SubpageIndex(7).index(), SubpageIndex(0).index()), (7, 0));
+        assert_eq!((FrameIndex(7).index(), FrameIndex(0).index()), (7, 0));
+    }
+    #[test]
     fn null_is_local() {
         assert!(Address::NULL.is_null());
         assert_eq!(Address::NULL.controller(), 0);

@@ -384,11 +384,19 @@ mod tests {
         for bad in [&[(1, 2), (3, 1)][..], &[(1, 3), (3, 1)], &[(3, 1), (1, 1)], &[(5, 0)], &[(0, 1)], &[(18, 2)]] {
             assert!(!space(bad).is_sound(), "{bad:?}");
         }
-        let mut bad = entry().encode();
-        bad[NAME_AT] = 0xFF;
-        let sum = crc32c(&bad[4..]);
-        bad[..4].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(RootEntry::decode(&bad), Err(NotDirectory::Malformed));
+        // A name that is no text, or none; a type without a name.
+        let no_text = |bytes: &mut [u8; ROOT_ENTRY_BYTES]| bytes[NAME_AT] = 0xFF;
+        let none = |bytes: &mut [u8; ROOT_ENTRY_BYTES]| {
+            bytes[5] = 0;
+            bytes[NAME_AT..NAME_AT + ROOT_NAME_MAX].fill(0);
+        };
+        for spoil in [no_text, none] {
+            let mut bad = entry().encode();
+            spoil(&mut bad);
+            let sum = crc32c(&bad[4..]);
+            bad[..4].copy_from_slice(&sum.to_le_bytes());
+            assert_eq!(RootEntry::decode(&bad), Err(NotDirectory::Malformed));
+        }
     }
     #[test]
     fn taking_and_giving_back_agrees_with_a_bitmap() {

@@ -276,6 +276,22 @@ mod tests {
     }
 
     #[test]
+    fn status_bits_are_those_drawn() {
+        let drawn = [
+            Status::ALLOCATED,
+            Status::READ,
+            Status::WRITE,
+            Status::PERMANENT,
+            Status::PACKED,
+            Status::DELETED,
+            Status::MAPPED,
+            Status::OBJECTS,
+        ];
+        for (bit, status) in drawn.into_iter().enumerate() {
+            assert_eq!(status.bits(), 1 << bit);
+        }
+    }
+    #[test]
     fn a_whole_page_of_the_paper() {
         let valid = place_positional(FlashPage(0), 0xFF, EIGHT_KIB, |_| true).unwrap();
         assert_eq!(positional(0, valid).to_string(), "11111111 00000000 00000000 00000000");

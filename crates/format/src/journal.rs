@@ -398,5 +398,13 @@ mod tests {
         history.encode(&mut bytes);
         assert_eq!(bytes.len(), History::FIXED_BYTES + History::version_bytes(2) + History::version_bytes(0));
         assert_eq!(History::decode(&mut Reader(&bytes), 16), Ok(history));
+        // Of an object, where it lies is beside its checksum.
+        let status = Status::PACKED.with(Status::OBJECTS);
+        let objects = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b101, 3, status);
+        let words = (0..2 * WORDS_OF_AN_OBJECT).collect();
+        let history = History { page: 5, versions: vec![(objects, words), (entry(0b1), vec![7])] };
+        bytes.clear();
+        history.encode(&mut bytes);
+        assert_eq!(History::decode(&mut Reader(&bytes), 16), Ok(history));
     }
 }

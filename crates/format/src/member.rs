@@ -134,6 +134,12 @@ mod tests {
             assert_eq!(Member::decode(&bytes[..cut]), Err(Malformed), "{cut} bytes");
         }
         assert!(!member(2000).encode(&mut Vec::new()), "paths that do not fit");
+        assert!(member(20).encode(&mut vec![0; PAYLOAD_BYTES]), "behind something else");
+        // As many flash pages as there may be: 257 x 16711935 are 2^32 - 1.
+        let largest = Member { extent_pages: 257, bands: vec![Band { rows: 16_711_935, members: 1 }], ..member(1) };
+        bytes.clear();
+        assert!(largest.encode(&mut bytes));
+        assert_eq!(Member::decode(&bytes), Ok(largest));
     }
     #[test]
     fn what_cannot_be_is_refused() {
@@ -145,6 +151,8 @@ mod tests {
             Member { bands: vec![Band { rows: 1, members: 0 }], ..member(1) },
             Member { bands: vec![Band { rows: 1, members: 1 }; BANDS_MAX + 1], ..member(1) },
             Member { members: Vec::new(), ..member(1) },
+            Member { bands: vec![Band { rows: u32::MAX / 8 - 100, members: 0b111 }], ..member(1) },
+            Member { extent_pages: 257, bands: vec![Band { rows: 16_711_936, members: 1 }], ..member(1) },
         ] {
             let mut bytes = Vec::new();
             assert!(wrong.encode(&mut bytes));

@@ -240,6 +240,14 @@ pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    #[test]
+    fn a_freed_object_lies_nowhere_and_an_empty_one_somewhere() {
+        let objects = ObjectsWritten::new(9, Status::ALLOCATED);
+        let place = |length, offset| objects.place(&ObjectWritten { subpage: 1, length, offset, checksum: 0 });
+        assert_eq!(place(0, 0), ObjectPlace::FREED);
+        assert_eq!(place(0, 16), ObjectPlace { flash_page: 9, offset: 16, length: 0 });
+        assert_eq!(place(5, 0), ObjectPlace { flash_page: 9, offset: 0, length: 5 });
+    }
     fn offsets() -> impl Strategy<Value = u16> {
         any::<u8>().prop_map(|units| u16::from(units) * 16)
     }

@@ -146,6 +146,11 @@ mod tests {
         }
     }
     #[test]
+    fn times_up_to_a_year() {
+        assert_eq!(parse_duration("31622400s"), Ok(Duration::from_secs(366 * 86_400)));
+        assert!(matches!(parse_duration("31622401s"), Err(ParseUnitError::TooLarge(_))));
+    }
+    #[test]
     fn times_people_read() {
         for (ns, text) in [
             (0, "0 ns"),

@@ -248,6 +248,17 @@ mod tests {
         assert_eq!(Superblock::decode(&bytes[..31]), Err(Malformed));
     }
     #[test]
+    fn owners_come_back() {
+        let owners = [Owner { subpage: 0x0403_0201, checksum: 0x0807_0605 }, Owner::NONE];
+        let mut bytes = Vec::new();
+        owners.iter().for_each(|owner| owner.encode(&mut bytes));
+        assert_eq!(bytes, [1, 2, 3, 4, 5, 6, 7, 8, 255, 255, 255, 255, 0, 0, 0, 0]);
+        let mut read = Vec::new();
+        assert_eq!(Owner::decode_all(&bytes, &mut read), Ok(()));
+        assert_eq!(read, owners);
+        assert_eq!(Owner::decode_all(&bytes[..15], &mut read), Err(Malformed));
+    }
+    #[test]
     fn anchors_come_back() {
         let token = |epoch| KeptToken { epoch, pinned: epoch % 2 == 1 };
         let anchor = Anchor {
