@@ -1,7 +1,7 @@
 //! Goal: a device in a process of its own can be killed at any moment: what was acknowledged is there, or its loss is said; nothing is
 //! torn; the host replays what was under way, and goes on with the device that returns. A device that is stopped is a time-out.
 //! Method: this program starts itself as a device over a file, over memory that outlives it, with the host's frames in its hands, or over
-//! the journaled store on a file, and kills it with SIGKILL at random moments while queues and commands of two threads write, read, flush
+//! the journaled store on a file or on NAND whose cells are a file and whose wear is kept beside it, and kills it with SIGKILL at random moments while queues and commands of two threads write, read, flush
 //! and compare with maps. Seeds are printed.
 
 #[path = "../../flash/tests/common/mod.rs"]
@@ -18,7 +18,8 @@ use common::*;
 use fulgurite_device::{
     Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Server, ServerConfig, SocketLink,
 };
-use fulgurite_flash::{FileConfig, FileFlash, Flash, FlashError, MemoryFlash, Op, OpenError};
+use fulgurite_flash::{FileConfig, FileFlash, Flash, FlashError, MemoryFlash, NandFlash, Op, OpenError};
+use fulgurite_nand::{Fil, FilConfig, Parts, Profile};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::Arena;
 
@@ -34,6 +35,37 @@ enum Over {
     /// A file's pages in memory, which only the processor moves: the device has the host's frames.
     Memory,
     Store,
+    /// The store over NAND, whose cells are in the file.
+    Nand,
+}
+
+impl Over {
+    fn has_store(self) -> bool {
+        matches!(self, Over::Store | Over::Nand)
+    }
+}
+
+/// 4 planes of 80 blocks of 8 pages, in times that a test can wait for.
+fn nand() -> (Profile, FilConfig) {
+    let mut profile = Profile::built_in("slc").unwrap();
+    let parts = Parts {
+        channels: 2,
+        packages_per_channel: 1,
+        dies_per_package: 1,
+        planes_per_die: 2,
+        blocks_per_plane: 80,
+        pages_per_block: 8,
+        page_bytes: 4096,
+    };
+    profile.geometry = fulgurite_nand::Geometry::new(parts).unwrap();
+    profile.wear.factory_bad = 0.0;
+    (profile.timing.read_ns, profile.timing.program_ns, profile.timing.erase_ns) = (10_000, 20_000, 50_000);
+    (profile, FilConfig { log_blocks: 4, spare_blocks: 2, hold_ns: 2_000, ..FilConfig::default() })
+}
+
+/// Where the wear of the NAND in this file is kept.
+fn wear(data: &str) -> PathBuf {
+    PathBuf::from(format!("{data}.nand"))
 }
 
 /// Not a test: what this program does as a device. It ends by being killed, or with whoever started it.
@@ -44,7 +76,8 @@ fn be_the_device() {
     let data = std::env::var(DATA).unwrap();
     let over = std::env::var(OVER).unwrap();
     let is = |what: Over| over == format!("{what:?}");
-    let firmware = FirmwareConfig { keeps_writes: !is(Over::Store), ..FirmwareConfig::default() };
+    let firmware = FirmwareConfig { keeps_writes: !is(Over::Store) && !is(Over::Nand), ..FirmwareConfig::default() };
+    let mut worn = None;
     let config = DeviceConfig { firmware, spin: Duration::from_micros(50), ..DeviceConfig::default() };
     let device = if is(Over::Memory) {
         let file = std::fs::File::options().read(true).write(true).open(data).unwrap();
@@ -52,25 +85,44 @@ fn be_the_device() {
         let firmware = FirmwareConfig { moves_by_cpu: true, ..config.firmware };
         Device::start(Arc::new(medium), DeviceConfig { firmware, ..config }).unwrap()
     } else {
-        let data = FileConfig::existing(data);
+        let config_of_file = FileConfig::existing(&data);
         // The kernel may hold the lock of the one that was killed until its ring is taken down.
         let begun = Instant::now();
         let medium = loop {
-            match FileFlash::open(&data) {
+            match FileFlash::open(&config_of_file) {
                 Err(OpenError::InUse { .. }) if begun.elapsed() < Duration::from_secs(10) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 opened => break Arc::new(opened.unwrap()),
             }
         };
-        if is(Over::Store) {
+        let store = |medium: Arc<dyn Flash>| {
             let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
-            Device::start_store(pool.into_flash(), config).unwrap()
+            Device::start_store(pool.into_flash(), config.clone()).unwrap()
+        };
+        if is(Over::Store) {
+            store(medium)
+        } else if is(Over::Nand) {
+            let (profile, config) = nand();
+            let state = std::fs::read(wear(&data)).ok();
+            let nand = Arc::new(NandFlash::reopened_with(medium, profile, config, state.as_deref()).unwrap());
+            worn = Some((nand.clone(), wear(&data)));
+            store(nand)
         } else {
             Device::start(medium, config).unwrap()
         }
     };
     let _server = Server::start(Arc::new(device), Path::new(&socket), ServerConfig::default()).unwrap();
+    if let Some((nand, path)) = worn {
+        std::thread::spawn(move || {
+            let new = path.with_extension("new");
+            loop {
+                std::fs::write(&new, nand.state()).unwrap();
+                std::fs::rename(&new, &path).unwrap();
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+    }
     // The end of the input is the end of the parent.
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
@@ -87,10 +139,19 @@ impl Process {
     fn start(directory: &Path, over: Over) -> Process {
         let (socket, data) = (directory.join("socket"), directory.join("data"));
         if !data.exists() {
-            let bytes = u64::from(SECTORS) * 4096;
-            let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(&data, bytes)).unwrap());
-            if over == Over::Store {
-                let geometry = Geometry::new(SECTORS, 32, Some(512)).unwrap();
+            let (profile, config) = nand();
+            let fil = Fil::new(profile.clone(), config).unwrap();
+            let (pages, extent_pages) = match over {
+                Over::Nand => (fil.flash_pages(), fil.extent_pages()),
+                _ => (SECTORS, 32),
+            };
+            let create = FileConfig::create(&data, u64::from(pages) * 4096);
+            let mut medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&create).unwrap());
+            if over == Over::Nand {
+                medium = Arc::new(NandFlash::new(medium, profile, config).unwrap());
+            }
+            if over.has_store() {
+                let geometry = Geometry::new(pages, extent_pages, Some(512)).unwrap();
                 Pool::format(&medium, geometry, fulgurite_format::PoolId([3; 16]), 0).unwrap();
             }
         }
@@ -240,22 +301,17 @@ fn second_thread(
             let sector = SECOND + random.below(u64::from(SECTORS - SECOND)) as u32;
             let stamp = random.next();
             fill(&frames, 0, stamp);
-            // By one of them, and read by the other.
-            let opened = match commands.take() {
-                None => flash.commands(2, 8).ok(),
-                some => some,
-            };
-            let by_command = opened.and_then(|mut commands: fulgurite_device::Commands| {
-                let mut bytes = [0; 4096];
-                frames.read(0, &mut bytes);
-                let done = commands.write(sector, &bytes).and_then(|()| match random.below(4) {
-                    0 => commands.flush(),
-                    _ => Ok(()),
-                });
-                // They end with the device, and say so; nothing else goes wrong.
-                assert!(matches!(done, Ok(()) | Err(FlashError::Closed)), "{done:?}");
-                done.ok().map(|()| commands)
+            // By one of them, and read by the other. Whoever opens commands waits for a device that is away.
+            let mut opened = commands.take().unwrap_or_else(|| flash.commands(2, 8).unwrap());
+            let mut bytes = [0; 4096];
+            frames.read(0, &mut bytes);
+            let done = opened.write(sector, &bytes).and_then(|()| match random.below(4) {
+                0 => opened.flush(),
+                _ => Ok(()),
             });
+            // They end with the device, and say so; nothing else goes wrong.
+            assert!(matches!(done, Ok(()) | Err(FlashError::Closed)), "{done:?}");
+            let by_command = done.ok().map(|()| opened);
             match by_command {
                 Some(kept) => {
                     commands = Some(kept);
@@ -281,14 +337,30 @@ fn second_thread(
     })
 }
 
-/// The store's state after a kill is that of the last flush; the host has copies of what was written since, and goes on. No error is seen,
-/// and no read is older than what was acknowledged, of any queue, by any of them. So few copies may be kept that the host flushes itself.
 #[test]
 fn a_device_on_the_store_is_killed_and_its_host_goes_on_without_an_error() {
+    its_host_goes_on_without_an_error(Over::Store);
+}
+#[test]
+fn a_device_on_nand_is_killed_and_its_host_goes_on_without_an_error() {
+    its_host_goes_on_without_an_error(Over::Nand);
+}
+#[test]
+fn a_device_on_the_store_is_killed_and_every_acknowledged_flush_is_there() {
+    every_acknowledged_flush_is_there(Over::Store);
+}
+#[test]
+fn a_device_on_nand_is_killed_and_every_acknowledged_flush_is_there() {
+    every_acknowledged_flush_is_there(Over::Nand);
+}
+
+/// The store's state after a kill is that of the last flush; the host has copies of what was written since, and goes on. No error is seen,
+/// and no read is older than what was acknowledged, of any queue, by any of them. So few copies may be kept that the host flushes itself.
+fn its_host_goes_on_without_an_error(over: Over) {
     let seed = seed();
     println!("seed {seed}");
     let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), Over::Store);
+    let process = Process::start(directory.path(), over);
     let flash = process.flash_with(host(64 * 4096));
     let frames = arena(64);
     let mut queues = [Driver::new(&flash, &frames, 8), Driver::new(&flash, &frames, 8)];
@@ -310,28 +382,23 @@ fn a_device_on_the_store_is_killed_and_its_host_goes_on_without_an_error() {
         assert!(queues[which].finish_all().values().all(|r| r.is_ok()));
         // Commands of several sectors end with the device; what they have acknowledged does not.
         if random.below(4) == 0 {
-            let opened = match commands.take() {
-                None => flash.commands(2, 8).ok(),
-                some => some,
-            };
-            if let Some(mut opened) = opened {
-                let stamp = random.next() | 1;
-                fill(&frames, 0, stamp);
-                let mut bytes = [0; 4096];
-                frames.read(0, &mut bytes);
-                match opened.write(first, &bytes) {
-                    Ok(()) => {
-                        written.insert(first, stamp);
-                        commands = Some(opened);
-                    }
-                    Err(error) => {
-                        assert_eq!(error, FlashError::Closed);
-                        // It may be there or not, and is not written again by itself.
-                        let again = random.next() | 1;
-                        fill(&frames, 0, again);
-                        queues[which].one(Op::Write, first, 0).unwrap();
-                        written.insert(first, again);
-                    }
+            let mut opened = commands.take().unwrap_or_else(|| flash.commands(2, 8).unwrap());
+            let stamp = random.next() | 1;
+            fill(&frames, 0, stamp);
+            let mut bytes = [0; 4096];
+            frames.read(0, &mut bytes);
+            match opened.write(first, &bytes) {
+                Ok(()) => {
+                    written.insert(first, stamp);
+                    commands = Some(opened);
+                }
+                Err(error) => {
+                    assert_eq!(error, FlashError::Closed);
+                    // It may be there or not, and is not written again by itself.
+                    let again = random.next() | 1;
+                    fill(&frames, 0, again);
+                    queues[which].one(Op::Write, first, 0).unwrap();
+                    written.insert(first, again);
                 }
             }
         }
@@ -358,12 +425,11 @@ fn a_device_on_the_store_is_killed_and_its_host_goes_on_without_an_error() {
 
 /// Without copies: a host that had flushed all goes on; one that had not is told, and finds what it had flushed when it opens anew. A flush
 /// of one queue is one of what others had completed.
-#[test]
-fn a_device_on_the_store_is_killed_and_every_acknowledged_flush_is_there() {
+fn every_acknowledged_flush_is_there(over: Over) {
     let seed = seed();
     println!("seed {seed}");
     let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), Over::Store);
+    let process = Process::start(directory.path(), over);
     let mut flash = process.flash_with(host(0));
     let frames = arena(4);
     let mut queues = [Driver::new(&flash, &frames, 4), Driver::new(&flash, &frames, 4)];
@@ -405,13 +471,9 @@ fn a_device_on_the_store_is_killed_and_every_acknowledged_flush_is_there() {
             poisoned += 1;
             replayed += flash.host_counters().replayed;
             drop(queues);
-            // It may be killed between the two.
-            (flash, queues) = loop {
-                let flash = DeviceFlash::over(reconnect(directory.path()), host(0));
-                if let (Ok(one), Ok(two)) = (Driver::open(&flash, &frames, 4), Driver::open(&flash, &frames, 4)) {
-                    break (flash, [one, two]);
-                }
-            };
+            // It may be killed between the two, and is waited for.
+            flash = DeviceFlash::over(reconnect(directory.path()), host(0));
+            queues = [Driver::new(&flash, &frames, 4), Driver::new(&flash, &frames, 4)];
             // Each sector is as it was flushed, or as it was written since: never anything else, never older.
             for sector in 0..504 {
                 if queues[0].one(Op::Read, sector, 0).is_err() {

@@ -1,5 +1,6 @@
 //! Goal: a host whose device has died and that something answers for which says nothing stays usable: polls come back while it is being
-//! attached to again, requests end with a typed error when the host's patience is over, and go on when a device does answer.
+//! attached to again, requests end with a typed error when the host's patience is over, and go on when a device does answer. Who opens
+//! a queue while there is no device waits for as long.
 //! Method: a device over a socket is stopped, and a socket that accepts and never answers takes its place. Everything runs in one thread,
 //! so that a poll that waited for an answer would be seen: nobody else could take its connection.
 
@@ -138,4 +139,58 @@ fn who_is_never_answered_is_told_when_its_patience_is_over() {
     // Nobody waits for the thread that is still asking.
     drop(host);
     assert!(mute.is_asked());
+}
+
+/// A path that is not there, one where nobody listens, and one whose device says that it starts: all of them are waited for, and no other
+/// mistake is.
+#[test]
+fn who_opens_while_the_device_is_away_waits_for_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let medium = Arc::new(MemoryFlash::new(SUBPAGES).unwrap());
+    let server = serve(&medium, &path);
+    let over = |reattach| {
+        let link = Arc::new(SocketLink::connect(&path, false).unwrap());
+        DeviceFlash::over(link, HostConfig { copies: true, reattach, ..HostConfig::default() })
+    };
+    let (patient, hasty) = (over(LONG), over(Duration::ZERO));
+    drop(server);
+    let frames = arena(4);
+    let queue = |flash: &DeviceFlash| Driver::open(flash, &frames, 4);
+    let kind = |error| match error {
+        OpenError::System { source, .. } => source.kind(),
+        other => panic!("{other}"),
+    };
+    assert!(!path.exists());
+    assert_eq!(kind(queue(&hasty).err().unwrap()), std::io::ErrorKind::NotConnected);
+    assert_eq!(kind(hasty.commands(2, 2).err().unwrap()), std::io::ErrorKind::NotConnected);
+    // Which no waiting changes.
+    assert!(matches!(Driver::open(&patient, &frames, 0), Err(OpenError::Depth { depth: 0 })));
+    std::thread::scope(|scope| {
+        let queues = scope.spawn(|| queue(&patient));
+        let commands = scope.spawn(|| patient.commands(2, 2));
+        let all_wait = |at: &str| {
+            std::thread::sleep(Duration::from_millis(30));
+            assert!(!queues.is_finished() && !commands.is_finished(), "{at}");
+        };
+        all_wait("nothing is there");
+        let flags = SocketFlags::CLOEXEC;
+        let deaf = rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+        rustix::net::bind(&deaf, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        all_wait("nobody listens");
+        std::fs::remove_file(&path).unwrap();
+        let listening = Listening::at(&path, BootImage::default(), ServerConfig::default()).unwrap();
+        all_wait("it starts");
+        let device = Device::start(medium.clone(), DeviceConfig::default()).unwrap();
+        let _server = listening.serve(Arc::new(device));
+        let (mut queue, mut commands) = (queues.join().unwrap().unwrap(), commands.join().unwrap().unwrap());
+        fill(&frames, 0, 5);
+        queue.one(Op::Write, 3, 0).unwrap();
+        let mut bytes = [0; 4096];
+        commands.read(3, &mut bytes).unwrap();
+        frames.write(4096, &bytes);
+        assert_eq!(stamp_of(&frames, 1), Some(5));
+        // What the device refuses is told, however patient the host is.
+        assert_ne!(kind(patient.commands(2, u32::MAX).err().unwrap()), std::io::ErrorKind::NotConnected);
+    });
 }

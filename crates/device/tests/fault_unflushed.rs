@@ -416,3 +416,41 @@ fn what_nobody_had_looked_at_is_not_acknowledged_after_the_death() {
     assert_eq!(read(&mut queue, &frames, 7), Some(71));
     assert_eq!(flash.host_counters().replayed, 1);
 }
+
+/// A state that the device named which died is no state of the one that returns, though that may give its number away again; what was
+/// durable is there, and one can go back to it.
+#[test]
+fn a_state_is_only_waited_for_on_the_device_that_named_it() {
+    let link = buffered();
+    let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
+    let frames = arena(4);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    let versions = flash.versions().unwrap();
+    write(&mut queue, &frames, 5, 50);
+    let kept = versions.name_state().unwrap();
+    versions.wait_durable(kept).unwrap();
+    flash.commands(1, 1).unwrap().pin(kept, true).unwrap();
+    write(&mut queue, &frames, 5, 51);
+    let lost = [versions.name_state().unwrap(), versions.name_state().unwrap()];
+    link.dies();
+    link.returns();
+    for _ in 0..2 {
+        assert!(matches!(versions.wait_durable(lost[0]), Err(VersionError::Flash(FlashError::Closed))));
+    }
+    // It was durable before, and is so now.
+    versions.wait_durable(kept).unwrap();
+    assert_eq!(versions.tokens().first(), Some(&kept));
+    let named = versions.name_state().unwrap();
+    assert!(named > lost[1], "{named}, {lost:?}");
+    assert!(matches!(versions.wait_durable(lost[1]), Err(VersionError::Flash(FlashError::Closed))));
+    versions.wait_durable(named).unwrap();
+    link.dies();
+    link.returns();
+    // Nothing of it was asked for meanwhile: whoever may ask twice does.
+    versions.can_roll_back(kept).unwrap();
+    assert!(versions.name_state().unwrap() > named);
+    assert_eq!(read(&mut queue, &frames, 5), Some(51));
+    versions.roll_back(kept).unwrap();
+    assert_eq!(read(&mut queue, &frames, 5), Some(50));
+    assert_eq!(versions.tokens(), [kept]);
+}

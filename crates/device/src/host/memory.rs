@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
+use fulgurite_flash::{FlashError, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
 use super::shared::Shared;
@@ -120,39 +120,82 @@ impl Commands {
 }
 
 /// The states of a device that have names, for a runtime over it.
+///
+/// A device that has died may give the number of a state that it named, and did not keep, to another one. So a state is waited for only on
+/// the device that named it, and each name of its successor is a number that none of its own was.
 pub(super) struct Remote {
     link: Arc<dyn Link>,
     shared: Arc<Shared>,
     config: HostConfig,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
     /// Opened when it is first used, and anew after it has failed.
-    commands: Mutex<Option<Commands>>,
+    commands: Option<Commands>,
+    /// The device that named the newest state, 0: none has.
+    instance: u64,
+    /// That state.
+    newest: u64,
+    /// The newest state that a device named which has died since.
+    of_the_dead: u64,
+    /// The newest state that was seen to be durable; older ones are then.
+    durable: u64,
+}
+
+impl Open {
+    /// What is known of a device that is met, before anything is asked of it.
+    fn meets(&mut self, instance: u64) {
+        if self.instance != instance {
+            (self.instance, self.of_the_dead) = (instance, self.newest);
+        }
+    }
 }
 
 impl Remote {
     pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
-        Remote { link, shared, config, commands: Mutex::new(None) }
+        Remote { link, shared, config, open: Mutex::default() }
     }
-    fn commands(&self) -> MutexGuard<'_, Option<Commands>> {
-        self.commands.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn with<T>(&self, work: impl FnOnce(&mut Commands) -> Result<T, VersionError>) -> Result<T, VersionError> {
-        let mut commands = self.commands();
-        let open = || -> Result<Commands, OpenError> {
-            Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER)
-        };
-        let opened = match &mut *commands {
+    /// Something that is done once, or not at all.
+    fn once<T>(
+        &self,
+        open: &mut Open,
+        work: impl FnOnce(&mut Commands) -> Result<T, VersionError>,
+    ) -> Result<T, VersionError> {
+        let commands = match &mut open.commands {
             Some(opened) => opened,
-            None => commands.insert(open().map_err(|_| FlashError::Closed)?),
+            None => {
+                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER);
+                let opened = opened.map_err(|_| FlashError::Closed)?;
+                open.meets(opened.instance());
+                open.commands.insert(opened)
+            }
         };
-        let result = work(opened);
+        let result = work(commands);
         if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
-            *commands = None;
+            open.commands = None;
         }
         result
     }
+    /// Something that may be done twice: once more on the device that has returned, where the one that was asked has died.
+    fn again<T>(
+        &self,
+        open: &mut Open,
+        mut work: impl FnMut(&mut Commands) -> Result<T, VersionError>,
+    ) -> Result<T, VersionError> {
+        let was_open = open.commands.is_some();
+        match self.once(open, &mut work) {
+            Err(VersionError::Flash(FlashError::Closed)) if was_open => self.once(open, work),
+            result => result,
+        }
+    }
     /// As [`Commands::trim`].
     pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
-        let trimmed = self.with(|commands| Ok(commands.trim(first, count)?));
+        let trimmed = self.again(&mut self.lock(), |commands| Ok(commands.trim(first, count)?));
         trimmed.map_err(|error| match error {
             VersionError::Flash(error) => error,
             _ => FlashError::Closed,
@@ -162,22 +205,43 @@ impl Remote {
 
 impl Versions for Remote {
     fn name_state(&self) -> Result<u64, VersionError> {
-        self.with(|commands| commands.version(Opcode::Name, 0))
+        let mut open = self.lock();
+        loop {
+            let token = self.again(&mut open, |commands| commands.version(Opcode::Name, 0))?;
+            // There are no more such numbers than states were named since the last one that was kept.
+            if token == 0 || token > open.of_the_dead {
+                open.newest = open.newest.max(token);
+                return Ok(token);
+            }
+        }
     }
     fn wait_durable(&self, token: u64) -> Result<(), VersionError> {
         if token == 0 {
             // What a store that keeps nothing says; to the device it would mean a new one.
             return Ok(());
         }
-        self.with(|commands| commands.version(Opcode::Sync, token).map(|_| ()))
+        let mut open = self.lock();
+        if token <= open.durable {
+            return Ok(());
+        }
+        // First it is known which device this is.
+        self.once(&mut open, |_| Ok(()))?;
+        if token <= open.of_the_dead {
+            return Err(FlashError::Closed.into());
+        }
+        self.once(&mut open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
+        open.durable = token;
+        Ok(())
     }
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
-        self.with(|commands| commands.version(Opcode::MayRollBack, token).map(|_| ()))
+        self.again(&mut self.lock(), |commands| commands.version(Opcode::MayRollBack, token).map(|_| ()))
     }
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
-        self.with(|commands| commands.version(Opcode::RollBack, token).map(|_| ()))
+        let mut open = self.lock();
+        open.durable = open.durable.min(token);
+        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))
     }
     fn tokens(&self) -> Vec<u64> {
-        self.with(|commands| Ok(commands.tokens()?)).unwrap_or_default()
+        self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()
     }
 }

@@ -18,9 +18,10 @@ mod queue;
 mod shared;
 mod transfer;
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, Versions};
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
@@ -36,6 +37,9 @@ use shared::Shared;
 pub use buddy::Buddy;
 pub use transfer::{Commands, Done};
 
+/// How often it is asked whether a device that is away has returned, by who opens a queue.
+const AWAY_LOOK: Duration = Duration::from_millis(2);
+
 /// How the driver behaves.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
@@ -45,7 +49,8 @@ pub struct HostConfig {
     /// the device may yet touch the frame. None waits for ever. A write that has timed out may yet be done: until the device has answered it,
     /// its sector holds the one or the other, and further writes of it wait in the same queue, but in no other one.
     pub timeout: Option<Duration>,
-    /// How long to try to attach again to a device that has died, before requests end with [`fulgurite_flash::FlashError::Closed`].
+    /// How long to try to attach again to a device that has died, before requests end with [`fulgurite_flash::FlashError::Closed`]; and how
+    /// long who opens a queue waits for a device that is away.
     pub reattach: Duration,
     /// Bytes of copies that are kept of writes which have completed and that no flush covers, so that they can be written once more to a
     /// device that dies and returns; 0 keeps none, and such a death is told by [`fulgurite_flash::FlashError::Poisoned`]. Where as much is
@@ -132,7 +137,7 @@ pub trait Link: Send + Sync {
     /// Opens a queue pair.
     ///
     /// # Errors
-    /// When the device is not there, or has no room.
+    /// When the device is not there, which is an [`OpenError::System`] of the kind [`ErrorKind::NotConnected`], or has no room.
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError>;
     /// One line about the device.
     fn describe(&self) -> String;
@@ -166,7 +171,7 @@ impl Link for Device {
         let buffer = if frames.is_some() { 0 } else { want.buffer_sectors };
         // Nobody boots from a device of its own process.
         let capability = Capability { boot_sectors: 0, ..self.backend().capability(1, want.depth, buffer) };
-        let refused = |error| OpenError::System { what: "make a region", source: std::io::Error::other(error) };
+        let refused = |error| OpenError::System { what: "make a region", source: io::Error::other(error) };
         let region = Arc::new(Region::create(capability, false).map_err(refused)?);
         let shares_frames = frames.is_some();
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
@@ -197,6 +202,30 @@ impl Link for Device {
     fn dram_bytes(&self) -> usize {
         self.flash().dram_bytes()
     }
+}
+
+/// Opens something of a device; while that is away, again and again for as long as a host waits for one that has died.
+fn patiently<T>(config: &HostConfig, mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(OpenError::System { source, .. })
+                if source.kind() == ErrorKind::NotConnected && begun.elapsed() < config.reattach =>
+            {
+                std::thread::sleep(AWAY_LOOK);
+            }
+            opened => return opened,
+        }
+    }
+}
+
+/// A device that was there, and died before it could be used.
+fn died_again() -> OpenError {
+    let source = io::Error::new(
+        ErrorKind::NotConnected,
+        "it died again before all was written that it had lost; try once more, or wait longer for it",
+    );
+    OpenError::System { what: "attach to the device", source }
 }
 
 /// What a driver has seen of its device.

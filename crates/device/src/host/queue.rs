@@ -16,7 +16,7 @@ use fulgurite_sys::{Arena, Clock, Notifier, arch};
 
 use super::attach::{Attached, Attempt};
 use super::shared::{Covers, Met, Shared, keeps};
-use super::{HostConfig, Link, Linked, Want};
+use super::{HostConfig, Link, Linked, Want, died_again, patiently};
 use crate::bell::Bell;
 use crate::entry::{
     COMPLETION_WORDS, Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,
@@ -173,22 +173,17 @@ impl DeviceQueue {
         depth: usize,
         wake: Arc<Notifier>,
     ) -> Result<DeviceQueue, OpenError> {
-        let pair = opening.link(&frames, depth, &wake)?;
-        let capability = *pair.linked.region.capability();
-        let keeps = keeps(&*opening.link, &opening.config, capability.features);
-        if keeps {
-            opening.shared.keeps_for(&opening.config, frames.len() / SUBPAGE_BYTES);
-        }
-        let dead = match opening.shared.meets(&opening.link, &opening.config, &pair.linked, &AtomicBool::new(false)) {
-            Met::Whole => None,
-            Met::Lost => Some(FlashError::Poisoned),
-            Met::Again => {
-                return Err(OpenError::System {
-                    what: "write once more what the device lost when it died",
-                    source: std::io::ErrorKind::ConnectionReset.into(),
-                });
+        let (pair, met) = patiently(&opening.config, || {
+            let pair = opening.link(&frames, depth, &wake)?;
+            if keeps(&*opening.link, &opening.config, pair.linked.region.capability().features) {
+                opening.shared.keeps_for(&opening.config, frames.len() / SUBPAGE_BYTES);
             }
-        };
+            match opening.shared.meets(&opening.link, &opening.config, &pair.linked, &AtomicBool::new(false)) {
+                Met::Again => Err(died_again()),
+                met => Ok((pair, met)),
+            }
+        })?;
+        let capability = *pair.linked.region.capability();
         let idle = Slot {
             tag: 0,
             since_ns: 0,
@@ -218,9 +213,9 @@ impl DeviceQueue {
             broken: None,
             attempt: None,
             fruitless: 0,
-            keeps,
+            keeps: keeps(&*opening.link, &opening.config, capability.features),
             flushing: false,
-            dead,
+            dead: (met == Met::Lost).then_some(FlashError::Poisoned),
             spins: opening.link.has_own_core(),
             spin_ns: SPIN_MAX_NS,
             pair,

@@ -18,7 +18,7 @@ use fulgurite_sys::{Clock, Notifier, arch};
 use super::buddy::Buddy;
 use super::queue::Pair;
 use super::shared::{Covers, Met, Shared, keeps};
-use super::{HostConfig, Link, Want};
+use super::{HostConfig, Link, Want, died_again, patiently};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
 use crate::identity::Identity;
 
@@ -93,16 +93,21 @@ impl Commands {
         depth: usize,
         buffer_sectors: u32,
     ) -> Result<Commands, OpenError> {
-        let mut commands = Commands::link(link.clone(), shared, config, depth, buffer_sectors)?;
-        let refused = |what: &'static str| {
-            Err(OpenError::System { what: "attach to the device", source: std::io::Error::other(what) })
-        };
-        commands.keeps = keeps(&*link, &commands.config, commands.pair.linked.region.capability().features);
-        match commands.shared.meets(&link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
-            Met::Whole => Ok(commands),
-            Met::Again => refused("it died again before all was written that it had lost; try once more"),
-            Met::Lost => refused("what was written and not flushed is gone with the device that died; open it anew"),
-        }
+        patiently(&config, || {
+            let (shared, config) = (shared.clone(), config.clone());
+            let mut commands = Commands::link(link.clone(), shared, config, depth, buffer_sectors)?;
+            commands.keeps = keeps(&*link, &commands.config, commands.pair.linked.region.capability().features);
+            match commands.shared.meets(&link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
+                Met::Whole => Ok(commands),
+                Met::Again => Err(died_again()),
+                Met::Lost => Err(OpenError::System {
+                    what: "attach to the device",
+                    source: std::io::Error::other(
+                        "what was written and not flushed is gone with the device that died; open it anew",
+                    ),
+                }),
+            }
+        })
     }
     /// For what was acknowledged by a device that has died, and is written to the next one.
     pub(super) fn for_replay(

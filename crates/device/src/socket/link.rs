@@ -186,8 +186,9 @@ impl SocketLink {
             Err(e) if e.kind() == io::ErrorKind::ConnectionReset => receive(socket),
             answer => answer,
         };
-        let answer = answer.map_err(error("hear from the device at"))?;
-        let (bytes, descriptor) = answer.ok_or_else(|| self.protocol("it hung up"))?;
+        let hung_up = || io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up");
+        let (bytes, descriptor) =
+            answer.and_then(|answer| answer.ok_or_else(hung_up)).map_err(error("hear from the device at"))?;
         let answer = Message::of(&bytes).ok_or_else(|| self.protocol("another message"))?;
         // Who turns a connection away has not heard its question.
         let unheard = answer.words[0] == 0 && answer.words[1] == REFUSED;
@@ -270,7 +271,10 @@ impl Link for SocketLink {
                 opened => break opened,
             }
         };
-        opened.map_err(|error| OpenError::System { what: "attach to the device", source: io::Error::other(error) })
+        opened.map_err(|error| {
+            let kind = if error.is_away() { io::ErrorKind::NotConnected } else { io::ErrorKind::Other };
+            OpenError::System { what: "attach to the device", source: io::Error::new(kind, error) }
+        })
     }
     fn describe(&self) -> String {
         format!("{} at {}", self.description, self.path.display())

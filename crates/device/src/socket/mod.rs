@@ -153,6 +153,20 @@ pub enum SocketError {
     },
 }
 
+impl SocketError {
+    /// Whether nothing is there that answers, but may be soon: a device that was killed returns at its path.
+    fn is_away(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionRefused, ConnectionReset, NotFound, UnexpectedEof};
+        match self {
+            SocketError::Starting { .. } => true,
+            SocketError::Socket { source, .. } => {
+                matches!(source.kind(), BrokenPipe | ConnectionRefused | ConnectionReset | NotFound | UnexpectedEof)
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A message: words, and a text.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Message {
