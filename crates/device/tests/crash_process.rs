@@ -140,7 +140,7 @@ impl Process {
         let (socket, data) = (directory.join("socket"), directory.join("data"));
         if !data.exists() {
             let (profile, config) = nand();
-            let fil = Fil::new(profile.clone(), config).unwrap();
+            let fil = Fil::new(profile, config).unwrap();
             let (pages, extent_pages) = match over {
                 Over::Nand => (fil.flash_pages(), fil.extent_pages()),
                 _ => (SECTORS, 32),
