@@ -278,6 +278,10 @@ impl Pool {
                 return Err(WriteError::NoSpace { uncommitted: 0 }.into());
             }
         }
+        if !read_only && store.is_scattered() {
+            store.begin_checkpoint();
+            driver.settle(&mut store)?;
+        }
         let Survey { restricted, temporary: dropped } = store.drop_temporary()?;
         let pool = Pool {
             medium,

@@ -63,6 +63,9 @@ pub enum Durability {
     Sync,
 }
 
+/// Extents of the journal that are no matter, however little they hold.
+const SPARSE_JOURNAL: u64 = 4;
+
 /// How a store behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -544,15 +547,17 @@ impl Store {
             || self.commit_wanted
             || self.checkpoint.is_some()
             || match &self.reclaim {
-                Some(reclaim) => {
-                    // Since it looked last, extents may have come free.
-                    reclaim.is_moving() || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents()
-                }
+                // Since it looked last, extents may have come free.
+                Some(reclaim) => reclaim.is_moving() || self.has_room_for_copies(),
                 None => match self.objects.as_ref().and_then(|objects| objects.reclaim_moves()) {
-                    Some(moves) => moves || self.extents.free() > METADATA_RESERVE + self.checkpoint_extents(),
+                    Some(moves) => moves || self.has_room_for_copies(),
                     None => self.start_reclaim(),
                 },
             }
+    }
+    /// Whether reclaim may take an extent for what it moves.
+    fn has_room_for_copies(&self) -> bool {
+        self.extents.free() > METADATA_RESERVE + self.checkpoint_extents()
     }
 
     /// Subpages were written: (subpage, place, CRC32C of the content). From now on they are the current content; of two writes of the same
@@ -656,6 +661,15 @@ impl Store {
     pub fn begin_checkpoint(&mut self) {
         self.start_checkpoint();
     }
+    /// Whether metadata takes more extents than it should when a pool is opened, and a checkpoint, for which there is room, would give
+    /// them back. Each life of a pool goes on in an extent of the journal of its own, however little it has written: where crashes follow
+    /// each other faster than checkpoints, all extents would come to hold a page of the journal each.
+    pub(crate) fn is_scattered(&self) -> bool {
+        let extents = self.journal.extents.len() as u64;
+        let pages = self.journal.stream.position().sequence - self.journal.since;
+        let sparse = extents > SPARSE_JOURNAL && 2 * pages < extents * u64::from(self.geometry().extent_pages);
+        (sparse || self.is_scarce()) && self.has_room_for_checkpoint()
+    }
     /// Begins to reclaim an extent, though nobody needs space, if that gains any and there is room for what is live in it.
     /// Returns whether it does.
     pub fn begin_reclaim(&mut self) -> bool {
@@ -669,7 +683,7 @@ impl Store {
                 && !self.commit_wanted
                 && !self.witness_wanted
                 && self.checkpoint.is_none()
-                && self.reclaim.is_none()
+                && self.reclaim.as_ref().is_none_or(|reclaim| !reclaim.is_moving() && !self.has_room_for_copies())
                 && self.objects.as_ref().is_none_or(|objects| objects.is_quiet())
                 && self.outbox.is_empty()
                 && self.in_flight.is_empty())

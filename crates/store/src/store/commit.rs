@@ -141,7 +141,7 @@ impl Store {
             self.seal();
         }
         // The anchor says where the journal goes on, so that damage to its first page hides nothing.
-        if self.extents.free() < 2 {
+        if self.extents.free() < 1 + u32::from(self.journal.stream.wants_extent()) {
             return;
         }
         self.name_next_extent();
@@ -169,12 +169,18 @@ impl Store {
             let _ = self.record(Record::Bad { place: FlashPage(place.into()) });
         }
     }
+    /// Whether space is scarce, and it is the journal's that comes back.
+    pub(super) fn is_scarce(&self) -> bool {
+        self.extents.free() <= self.reserve() && self.journal.extents.len() > 3
+    }
+    /// Whether there is room for a checkpoint, and for the extent in which the journal goes on.
+    pub(super) fn has_room_for_checkpoint(&self) -> bool {
+        self.extents.free() >= self.checkpoint_extents() + u32::from(self.journal.stream.wants_extent())
+    }
     pub(super) fn advance_checkpoint(&mut self) {
         let pages = self.journal.stream.position().sequence - self.journal.since;
         let long = pages >= self.config.checkpoint_after.max(2 * self.last_checkpoint.1);
-        // Where space is scarce, it is the journal's that comes back.
-        let scarce = self.extents.free() <= self.reserve() && self.journal.extents.len() > 3;
-        if self.checkpoint.is_none() && (long || scarce) && self.extents.free() > self.checkpoint_extents() {
+        if self.checkpoint.is_none() && (long || self.is_scarce()) && self.has_room_for_checkpoint() {
             self.start_checkpoint();
         }
         self.repeat_checkpoint();
