@@ -20,6 +20,7 @@ use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock};
 
 use crate::cached::CachedFlash;
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
+use crate::hosts::{Hosts, Place, Refusal, Who};
 use crate::region::{DeviceStatus, Region};
 
 /// How often the device publishes its CPU time and its heartbeat: reading the former is a system call.
@@ -111,6 +112,7 @@ pub struct Device {
     medium: Medium,
     /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that.
     instance: u64,
+    hosts: Arc<Hosts>,
     run: Mutex<(Arc<Run>, Option<JoinHandle<()>>)>,
     /// CPU time of runs that have ended.
     past_cpu_ns: AtomicU64,
@@ -207,7 +209,8 @@ impl Device {
         let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&medium.flash).cast::<()>().addr() as u64);
         let run = Device::begin(&medium, &config, instance)?;
         let single_core = Device::shares_core(&config);
-        Ok(Device { config, single_core, medium, instance, run: Mutex::new(run), past_cpu_ns: AtomicU64::new(0) })
+        let (run, hosts, past_cpu_ns) = (Mutex::new(run), Arc::default(), AtomicU64::new(0));
+        Ok(Device { config, single_core, medium, instance, hosts, run, past_cpu_ns })
     }
     fn begin(
         medium: &Medium,
@@ -304,6 +307,14 @@ impl Device {
         let new = Device::begin(&self.medium, &self.config, self.instance)?;
         *self.run() = new;
         Ok(())
+    }
+    /// A place for a queue pair that a host is to get, if it may be beside those that there are.
+    pub(crate) fn admit(&self, who: Who) -> Result<Place, Refusal> {
+        self.hosts.admit(who)
+    }
+    /// Queue pairs that hosts have.
+    pub(crate) fn pairs(&self) -> usize {
+        self.hosts.open()
     }
     /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
     ///

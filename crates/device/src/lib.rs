@@ -45,6 +45,7 @@ mod device;
 mod entry;
 mod firmware;
 mod host;
+mod hosts;
 mod identity;
 mod planted;
 mod region;
@@ -68,6 +69,7 @@ pub use entry::{
 };
 pub use firmware::{Backend, Closing, Firmware, FirmwareConfig, FirmwareCounters, Port, Wake};
 pub use host::{Buddy, Commands, DeviceFlash, Done, Hold, HostConfig, HostCounters, Link, Linked, Want};
+pub use hosts::Who;
 pub use identity::Identity;
 #[doc(hidden)]
 pub use planted::{Planted, PlantedReplay};

@@ -4,7 +4,7 @@
 //! byte 0     special registers
 //!              0x000  magic, version, sectors, queue pairs, depth, buffer sectors, boot sectors, features, instance,
 //!                     largest command, CRC32C of these                            written once, by the device
-//!              0x080  status, heartbeat                                           written by the device
+//!              0x080  status, heartbeat, other hosts                              written by the device
 //!              0x100  doorbell: the device sleeps                                 written by both, rarely
 //! 0x1000     for each queue pair, each part on 128-byte lines of its own:
 //!              the host sleeps (one word)                                         written by both, rarely
@@ -382,6 +382,15 @@ impl Region {
     pub fn beats(&self) -> u64 {
         self.window(STATUS, 2).word(1).load(Ordering::Relaxed)
     }
+    /// Says that other hosts have queue pairs of this device, or had since it started.
+    pub fn has_got_others(&self) {
+        self.window(STATUS, 3).word(2).store(1, Ordering::Release);
+    }
+    /// Whether they have, or had; also to be asked of a device that has died.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        self.window(STATUS, 3).word(2).load(Ordering::Acquire) != 0
+    }
     /// Fills a sector of the boot region.
     ///
     /// # Panics
@@ -435,6 +444,9 @@ mod tests {
         assert_eq!(host.status(), DeviceStatus::Starting);
         device.set_status(DeviceStatus::Ready);
         device.beat(3);
+        assert_eq!((host.status(), host.beats(), host.has_others()), (DeviceStatus::Ready, 3, false));
+        device.has_got_others();
+        assert!(host.has_others());
         assert_eq!((host.status(), host.beats()), (DeviceStatus::Ready, 3));
     }
     #[test]

@@ -103,8 +103,11 @@ fn commands(seed: u64) {
     let (layered, pool) = store();
     let device = Arc::new(Device::start_store(layered, DeviceConfig::default()).unwrap());
     let wake = Arc::new(Notifier::new().unwrap());
-    let linked =
-        Link::open(&*device, &Want { depth: DEPTH, buffer_sectors: BUFFER, frames: None, wake: &wake }).unwrap();
+    let linked = Link::open(
+        &*device,
+        &Want { depth: DEPTH, buffer_sectors: BUFFER, frames: None, wake: &wake, who: Who::default() },
+    )
+    .unwrap();
     let (mut submissions, mut completions) = linked.region.host_ends(linked.pair);
     let (mut random, mut under_way) = (Random(seed), HashMap::new());
     let (mut token, mut succeeded) = (0, 0);

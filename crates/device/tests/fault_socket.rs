@@ -49,6 +49,8 @@ fn who_is_turned_away_is_told_why() {
     let device = Device::start(Arc::new(MemoryFlash::new(16).unwrap()), DeviceConfig::default()).unwrap();
     let config = ServerConfig { connections_max: 0, ..ServerConfig::default() };
     let _server = Server::start(Arc::new(device), &path, config).unwrap();
+    // Who says nothing has no queue pair, and there is room for a few of them.
+    let _silent: Vec<_> = (0..16).map(|_| raw(&path)).collect();
     for _ in 0..100 {
         let told = SocketLink::connect(&path, false).unwrap_err();
         assert!(told.to_string().contains("no room"), "{told}");
@@ -265,7 +267,7 @@ fn the_boot_region_is_read_by_plain_loads_before_there_is_a_device() {
     read(&region);
     // What a queue pair is in has it, too.
     let (frames, wake) = (arena(1), Arc::new(Notifier::new().unwrap()));
-    let want = Want { depth: 1, buffer_sectors: 1, frames: Some(&frames), wake: &wake };
+    let want = Want { depth: 1, buffer_sectors: 1, frames: Some(&frames), wake: &wake, who: Who::default() };
     read(&link.open(&want).unwrap().region);
 }
 

@@ -289,6 +289,8 @@ fn every_queue_finds_what_any_has_written_after_every_death() {
     fill(&frames, 3, 110);
     frames.read(2 * SECTOR_BYTES, &mut bytes);
     commands.write(10, &bytes).unwrap();
+    // One of the host's pairs is open at each death: else nobody could say whether others have written meanwhile.
+    let mut others = Vec::new();
     for death in 1..4u64 {
         link.dies();
         link.returns();
@@ -296,6 +298,7 @@ fn every_queue_finds_what_any_has_written_after_every_death() {
         for (sector, stamp) in [(9, 90), (10, 100), (11, 110)] {
             assert_eq!(read(&mut other, &frames, sector), Some(stamp), "death {death}");
         }
+        others.push(other);
         assert_eq!(flash.host_counters().restored, 3 * death);
     }
     // A flush makes them the device's own.
@@ -453,4 +456,17 @@ fn a_state_is_only_waited_for_on_the_device_that_named_it() {
     versions.roll_back(kept).unwrap();
     assert_eq!(read(&mut queue, &frames, 5), Some(50));
     assert_eq!(versions.tokens(), [kept]);
+}
+
+/// Whose queue pairs were all closed when the device died cannot know whether others have written since, and is told.
+#[test]
+fn copies_of_a_host_that_had_no_queue_pair_are_not_written() {
+    let link = buffered();
+    let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
+    let frames = arena(2);
+    write(&mut Driver::new(&flash, &frames, 2), &frames, 5, 50);
+    link.dies();
+    link.returns();
+    let mut queue = Driver::new(&flash, &frames, 2);
+    assert_eq!(queue.one(Op::Read, 5, 1), Err(FlashError::Poisoned));
 }

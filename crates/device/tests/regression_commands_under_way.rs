@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use fulgurite_device::{DeviceConfig, DeviceFlash, HostConfig, Opcode, SECTOR_BYTES};
-use fulgurite_flash::MemoryFlash;
+use fulgurite_flash::{FlashError, MemoryFlash};
 
 const SECTORS: u32 = 64;
 const DEPTH: usize = 6;
@@ -47,5 +47,28 @@ fn ends_of_others_are_kept_for_them() {
     for _ in all {
         let id = commands.wait().unwrap().id;
         commands.release(id);
+    }
+}
+
+/// Where the caller's own commands have every id, or the buffer, those are waited for, and it is told once all of them have ended.
+#[test]
+fn who_has_everything_is_waited_for_and_then_told() {
+    let medium = Arc::new(MemoryFlash::new(SECTORS).unwrap());
+    let flash = DeviceFlash::start(medium, DeviceConfig::default(), HostConfig::default()).unwrap();
+    // All ids; then all of the buffer.
+    for (depth, buffer, begun) in [(4, 16, 4), (8, 8, 4)] {
+        let mut commands = flash.commands(depth, buffer).unwrap();
+        let ids: Vec<u16> = (0..begun).map(|_| commands.begin(Opcode::Read, 0, 2, None).unwrap()).collect();
+        let mut data = vec![0; 4 * SECTOR_BYTES];
+        assert_eq!(commands.read(8, &mut data), Err(FlashError::Io(16)), "depth {depth}");
+        // A flush needs an id and no buffer.
+        assert_eq!(commands.flush().is_ok(), depth > begun, "depth {depth}");
+        for _ in &ids {
+            let id = commands.poll().expect("it has ended").id;
+            assert!(ids.contains(&id));
+            commands.release(id);
+        }
+        commands.read(8, &mut data).unwrap();
+        commands.flush().unwrap();
     }
 }

@@ -30,6 +30,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::device::{Attachment, Device, DeviceConfig, Life};
 use crate::firmware::Wake;
+use crate::hosts::{Place, Refusal, Who};
 use crate::planted::PlantedReplay;
 use crate::region::{Capability, Features, Region};
 use shared::Shared;
@@ -83,6 +84,8 @@ pub struct Want<'w> {
     pub frames: Option<&'w Arc<Arena>>,
     /// What the device notifies when the host sleeps.
     pub wake: &'w Arc<Notifier>,
+    /// Who wants it. The program's number is the way's to know.
+    pub who: Who,
 }
 
 /// A queue pair that was opened.
@@ -123,12 +126,20 @@ pub trait Hold: Send {
     }
 }
 
-impl Hold for Attachment {
+/// A queue pair of a device in this process.
+struct Here {
+    attachment: Attachment,
+    /// Until the pair is closed.
+    place: Option<Place>,
+}
+
+impl Hold for Here {
     fn close(&mut self) {
-        Attachment::close(self);
+        self.attachment.close();
+        self.place = None;
     }
     fn has_let_go(&self) -> bool {
-        Attachment::has_let_go(self)
+        self.attachment.has_let_go()
     }
 }
 
@@ -137,7 +148,8 @@ pub trait Link: Send + Sync {
     /// Opens a queue pair.
     ///
     /// # Errors
-    /// When the device is not there, which is an [`OpenError::System`] of the kind [`ErrorKind::NotConnected`], or has no room.
+    /// When the device is not there, which is an [`OpenError::System`] of the kind [`ErrorKind::NotConnected`], or has no room; of the kind
+    /// [`ErrorKind::ResourceBusy`] when it is to restore something and other hosts have been there since the device started.
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError>;
     /// One line about the device.
     fn describe(&self) -> String;
@@ -159,6 +171,10 @@ pub trait Link: Send + Sync {
     fn may_forget(&self) -> bool {
         true
     }
+    /// Whether no other program is let in beside this one.
+    fn is_alone(&self) -> bool {
+        false
+    }
     /// DRAM of the device in this process.
     fn dram_bytes(&self) -> usize {
         0
@@ -171,13 +187,23 @@ impl Link for Device {
         let buffer = if frames.is_some() { 0 } else { want.buffer_sectors };
         // Nobody boots from a device of its own process.
         let capability = Capability { boot_sectors: 0, ..self.backend().capability(1, want.depth, buffer) };
+        let place = self.admit(want.who).map_err(|refusal| {
+            let kind = match refusal {
+                Refusal::Occupied => ErrorKind::Other,
+                Refusal::Restoring => ErrorKind::NotConnected,
+                Refusal::Shared => ErrorKind::ResourceBusy,
+            };
+            OpenError::System { what: "attach to the device", source: io::Error::new(kind, refusal) }
+        })?;
         let refused = |error| OpenError::System { what: "make a region", source: io::Error::other(error) };
         let region = Arc::new(Region::create(capability, false).map_err(refused)?);
+        place.is_in(&region);
         let shares_frames = frames.is_some();
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes, hold: Box::new(attachment) })
+        let hold = Box::new(Here { attachment, place: Some(place) });
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes, hold })
     }
     fn has_own_core(&self) -> bool {
         Device::has_own_core(self)

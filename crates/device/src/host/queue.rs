@@ -28,8 +28,10 @@ use crate::ring::{Consumer, Producer};
 const LOOK: u32 = 128;
 /// How often it is asked whether the device is there: where that is a system call, it is to cost nothing.
 const CHECK_NS: u64 = 1_000_000;
-/// How long after a failed try to attach again the next one comes.
+/// How long after a failed try to attach again the next one comes, at least.
 const TRY_AGAIN_NS: u64 = 1_000_000;
+/// The same where it has failed for long.
+const TRY_AGAIN_MAX_NS: u64 = 50_000_000;
 /// How long a device may take at least to let go of a queue pair that has broken the protocol, before its requests are given up.
 const LET_GO_NS: u64 = 10_000_000_000;
 /// How long a device may take at least to answer when it is attached to again, whatever the host's patience is.
@@ -86,6 +88,7 @@ pub(super) struct Pair {
     /// The first sector of the data buffer in the region; none where frames are shared.
     pub(super) buffer: Option<u32>,
     pub(super) keeps_writes: bool,
+    shared: Arc<Shared>,
 }
 
 /// On lines of its own: the memory beside it may be the device's.
@@ -130,7 +133,7 @@ pub(super) struct DeviceQueue {
 }
 
 impl Pair {
-    pub(super) fn of(linked: Linked) -> Pair {
+    pub(super) fn of(linked: Linked, shared: Arc<Shared>) -> Pair {
         let (submissions, completions) = linked.region.host_ends(linked.pair);
         Pair {
             submissions,
@@ -140,13 +143,25 @@ impl Pair {
             buffer: (!linked.shares_frames).then(|| linked.region.buffer_first(linked.pair)),
             keeps_writes: linked.region.capability().features.has(Features::KEEPS_WRITES),
             linked,
+            shared,
+        }
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        // What one that died has said stays: it is asked for when the next one is met.
+        self.linked.hold.check();
+        if !self.linked.life.has_ended() {
+            self.shared.leaves(&self.linked.region);
         }
     }
 }
 
 impl Opening {
     pub(super) fn link(&self, frames: &Arc<Arena>, depth: usize, wake: &Arc<Notifier>) -> Result<Pair, OpenError> {
-        let want = Want { depth, buffer_sectors: depth as u32, frames: (!self.config.copies).then_some(frames), wake };
+        let frames = (!self.config.copies).then_some(frames);
+        let want = Want { depth, buffer_sectors: depth as u32, frames, wake, who: self.shared.who(false) };
         let linked = self.link.open(&want)?;
         let capability = linked.region.capability();
         let refused = |what: &'static str| OpenError::System {
@@ -162,7 +177,7 @@ impl Opening {
         if capability.sectors != self.link.sectors() {
             return Err(refused("it has another size than before"));
         }
-        Ok(Pair::of(linked))
+        Ok(Pair::of(linked, self.shared.clone()))
     }
 }
 
@@ -467,7 +482,9 @@ impl DeviceQueue {
         let (pair, met) = match attached {
             Ok((pair, met @ (Met::Whole | Met::Lost))) => (pair, met),
             _ if now.saturating_sub(since) < patience => {
-                self.broken = Some((since, now + TRY_AGAIN_NS));
+                // A thread and a connection each time: seldom, where it has been away for long.
+                let pause = (now.saturating_sub(since) / 8).clamp(TRY_AGAIN_NS, TRY_AGAIN_MAX_NS);
+                self.broken = Some((since, now + pause));
                 return;
             }
             _ => return self.fail_all(FlashError::Closed),

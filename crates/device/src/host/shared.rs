@@ -8,19 +8,22 @@
 //! copy is added while they are on their way; a write that
 //! completed on a device which is not the current one any more is not acknowledged, but sent once more.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use fulgurite_flash::FlashError;
+use fulgurite_flash::{FlashError, OpenError};
 
 use super::kept::Kept;
 use super::transfer::Commands;
 use super::{HostConfig, Link, Linked};
 use crate::device::Life;
 use crate::entry::{Opcode, SECTOR_BYTES};
+use crate::hosts::Who;
 use crate::planted::PlantedReplay;
-use crate::region::Features;
+use crate::region::{Features, Region};
 
 /// Commands in flight while copies are written once more.
 const REPLAY_DEPTH: usize = 16;
@@ -56,17 +59,37 @@ struct Known {
     /// Times that this came to nothing.
     in_vain: u64,
     kept: Kept,
+    /// Those that were opened on that device, and not closed before it died.
+    regions: Vec<Arc<Region>>,
 }
 
 impl Known {
+    /// All copies are on this device.
+    fn are_on(&mut self, instance: u64) {
+        if self.instance != instance {
+            self.regions.clear();
+        }
+        self.instance = instance;
+    }
     fn is_current(&self, instance: u64) -> bool {
         self.instance == instance && !self.replaying
+    }
+}
+
+/// A number that no other host has, of this program or another.
+#[derive(Debug)]
+struct HostId(u64);
+
+impl Default for HostId {
+    fn default() -> Self {
+        HostId(RandomState::new().build_hasher().finish() | 1)
     }
 }
 
 /// What all queues of one host share.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
+    id: HostId,
     /// Writes without a copy have completed since the last flush was submitted.
     unflushed: AtomicBool,
     /// Flushes in flight that are to make such writes durable.
@@ -103,6 +126,14 @@ pub(super) fn keeps(link: &dyn Link, config: &HostConfig, features: Features) ->
 impl Shared {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Who opens a queue pair, and whether to write once more what was acknowledged.
+    pub(super) fn who(&self, restores: bool) -> Who {
+        Who { host: self.id.0, program: 0, restores }
+    }
+    /// A queue pair was closed while its device was there.
+    pub(super) fn leaves(&self, region: &Arc<Region>) {
+        self.known().regions.retain(|open| !Arc::ptr_eq(open, region));
     }
     /// A queue is opened over so many frames: of no more sectors need there be copies at a time than there are frames.
     pub(super) fn keeps_for(&self, config: &HostConfig, frames: usize) {
@@ -227,18 +258,28 @@ impl Shared {
             // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
             let unflushed = || self.unflushed.load(Ordering::SeqCst);
             let at_risk = unflushed() || self.covering.load(Ordering::SeqCst) > 0 || unflushed();
+            // What others have written there since is newer; where no queue pair was open when it died, nobody knows.
+            let by_others = known.regions.is_empty() || known.regions.iter().any(|region| region.has_others());
+            let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.has_others();
             let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
-            if empty || at_risk && !features.has(Features::KEEPS_WRITES) {
+            if empty || overtaken || at_risk && !features.has(Features::KEEPS_WRITES) {
                 self.lost.store(true, Ordering::Release);
             }
             let planted = matches!(config.planted, Some(PlantedReplay::Nothing | PlantedReplay::After));
             if !self.lost.load(Ordering::Acquire) && known.kept.len() > 0 && !planted {
                 known.replaying = true;
                 drop(known);
-                return if self.replay_alone(link, config, instance, stop) { self.met() } else { Met::Again };
+                if !self.replay_alone(link, config, instance, stop) {
+                    return Met::Again;
+                }
+                known = self.known();
+                if known.instance != instance {
+                    return Met::Again;
+                }
             }
         }
-        known.instance = instance;
+        known.are_on(instance);
+        known.regions.push(linked.region.clone());
         drop(known);
         self.met()
     }
@@ -263,7 +304,7 @@ impl Shared {
                 let mut known = self.shared.known();
                 known.replaying = false;
                 match self.arrived {
-                    Some(instance) => known.instance = instance,
+                    Some(instance) => known.are_on(instance),
                     None => known.in_vain += 1,
                 }
                 self.shared.replayed_all.notify_all();
@@ -292,8 +333,12 @@ impl Shared {
         let begun = Instant::now();
         let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
         let config = HostConfig { timeout, ..config.clone() };
-        let mut commands =
-            Commands::for_replay(link.clone(), self.clone(), config, REPLAY_DEPTH).map_err(|_| FlashError::Closed)?;
+        let opened = Commands::for_replay(link.clone(), self.clone(), config, REPLAY_DEPTH);
+        let mut commands = opened.map_err(|error| match error {
+            // Others were there first, and what they have written is newer.
+            OpenError::System { source, .. } if source.kind() == ErrorKind::ResourceBusy => FlashError::Poisoned,
+            _ => FlashError::Closed,
+        })?;
         if commands.instance() != instance {
             // It has died again.
             return Err(FlashError::Closed);

@@ -20,6 +20,7 @@ use super::queue::Pair;
 use super::shared::{Covers, Met, Shared, keeps};
 use super::{HostConfig, Link, Want, died_again, patiently};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
+use crate::hosts::Who;
 use crate::identity::Identity;
 
 /// A command that has completed.
@@ -82,6 +83,8 @@ impl std::fmt::Debug for Commands {
     }
 }
 
+/// What is asked for would wait for its caller to release commands that have ended.
+const EBUSY: i32 = 16;
 /// How long an empty look at the completion queue is repeated before the caller sleeps: what waking costs, about.
 const SPIN_NS: u64 = 50_000;
 
@@ -95,7 +98,8 @@ impl Commands {
     ) -> Result<Commands, OpenError> {
         patiently(&config, || {
             let (shared, config) = (shared.clone(), config.clone());
-            let mut commands = Commands::link(link.clone(), shared, config, depth, buffer_sectors)?;
+            let who = shared.who(false);
+            let mut commands = Commands::link(link.clone(), shared, config, who, depth, buffer_sectors)?;
             commands.keeps = keeps(&*link, &commands.config, commands.pair.linked.region.capability().features);
             match commands.shared.meets(&link, &commands.config, &commands.pair.linked, &AtomicBool::new(false)) {
                 Met::Whole => Ok(commands),
@@ -116,7 +120,8 @@ impl Commands {
         config: HostConfig,
         depth: usize,
     ) -> Result<Commands, OpenError> {
-        let mut commands = Commands::link(link, shared, config, depth, depth as u32)?;
+        let who = shared.who(true);
+        let mut commands = Commands::link(link, shared, config, who, depth, depth as u32)?;
         commands.replays = true;
         Ok(commands)
     }
@@ -124,12 +129,14 @@ impl Commands {
         link: Arc<dyn Link>,
         shared: Arc<Shared>,
         config: HostConfig,
+        who: Who,
         depth: usize,
         buffer_sectors: u32,
     ) -> Result<Commands, OpenError> {
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let wake = Arc::new(wake);
-        let linked = link.open(&Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake })?;
+        let want = Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake, who };
+        let linked = link.open(&want)?;
         let capability = *linked.region.capability();
         let refused = |what: &'static str| {
             Err(OpenError::System { what: "attach to the device", source: std::io::Error::other(what) })
@@ -142,7 +149,7 @@ impl Commands {
         }
         let buddy = Buddy::new(buffer_sectors.max(1));
         Ok(Commands {
-            pair: Pair::of(linked),
+            pair: Pair::of(linked, shared.clone()),
             slots: vec![Slot { state: State::Free, buffer: 0, count: 0, written: None }; depth].into(),
             free: (0..depth as u16).rev().collect(),
             ended: VecDeque::new(),
@@ -323,12 +330,33 @@ impl Commands {
         }
     }
     fn wait_for_ring(&mut self) -> Result<Done, FlashError> {
+        loop {
+            if let Some(done) = self.wait_for_ring_or_room(usize::MAX)? {
+                return Ok(done);
+            }
+        }
+    }
+    /// Ids or buffer are wanted, and others have them: waits for the end of one of those.
+    fn wait_for_room(&mut self) -> Result<(), FlashError> {
+        if !self.slots.iter().any(|slot| matches!(slot.state, State::Running | State::Abandoned)) {
+            // The caller has all of them, and has not released them.
+            return Err(FlashError::Io(EBUSY));
+        }
+        let done = self.wait_for_ring_or_room(self.free.len())?;
+        self.ended.extend(done);
+        Ok(())
+    }
+    /// The end of a command of somebody's, or none when more than so many ids are free, because one ended that nobody waits for.
+    fn wait_for_ring_or_room(&mut self, free: usize) -> Result<Option<Done>, FlashError> {
         let begun = self.clock.now_ns();
         let timeout = self.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
         let mut polls = 0u32;
         loop {
             if let Some(done) = self.poll_ring() {
-                return Ok(done);
+                return Ok(Some(done));
+            }
+            if self.free.len() > free {
+                return Ok(None);
             }
             polls = polls.wrapping_add(1);
             arch::relax();
@@ -337,7 +365,7 @@ impl Commands {
             }
             if self.broken || self.pair.linked.life.has_ended() {
                 // What it completed before it ended was seen by then.
-                return self.poll_ring().ok_or(FlashError::Closed);
+                return self.poll_ring().map(Some).ok_or(FlashError::Closed);
             }
             let waited = self.clock.now_ns() - begun;
             if polls.is_multiple_of(1 << 16) || waited > SPIN_NS {
@@ -367,7 +395,8 @@ impl Commands {
     /// Reads sectors from `sector` on into all of `into`, a multiple of 4096 bytes. Commands that were begun before stay under way.
     ///
     /// # Errors
-    /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple. `into` is undefined then.
+    /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple; `EBUSY` when all ids, or all
+    /// of the buffer, belong to commands that have ended and that their caller has yet to release. `into` is undefined then.
     pub fn read(&mut self, sector: u32, into: &mut [u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, into.len())?;
         self.split(sectors, |host, first, count| host.begin(Opcode::Read, (sector + first).into(), count, None), {
@@ -381,7 +410,7 @@ impl Commands {
     /// under way.
     ///
     /// # Errors
-    /// What the device says; [`FlashError::OutOfRange`] when there are no such sectors, or the length is no multiple. Any of the sectors may
+    /// As [`Commands::read`]. Any of the sectors may
     /// have been written then.
     pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, from.len())?;
@@ -448,7 +477,15 @@ impl Commands {
         argument: u64,
         into: &mut [u8],
     ) -> Result<Done, FlashError> {
-        let id = self.begin_with(opcode, sector, count, None, argument).ok_or(FlashError::Closed)?;
+        if count > self.buddy.largest() {
+            return Err(FlashError::OutOfRange);
+        }
+        let id = loop {
+            match self.begin_with(opcode, sector, count, None, argument) {
+                Some(id) => break id,
+                None => self.wait_for_room()?,
+            }
+        };
         let ended = self.wait_for(id)?;
         if ended.status == Status::SUCCESS {
             self.copy_out(id, into);
@@ -465,7 +502,12 @@ impl Commands {
         count: u32,
         argument: u64,
     ) -> Result<Done, FlashError> {
-        let id = self.free.pop().ok_or(FlashError::Closed)?;
+        let id = loop {
+            match self.free.pop() {
+                Some(id) => break id,
+                None => self.wait_for_room()?,
+            }
+        };
         self.slots[usize::from(id)] = Slot { state: State::Running, buffer: 0, count: 0, written: None };
         self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer: 0, argument });
         self.end_of(id)
@@ -538,8 +580,12 @@ impl Commands {
                 (begun, under_way) = (begun + count, under_way + 1);
             }
             if under_way == 0 {
-                // Nothing under way and nothing can be begun: what was abandoned has the buffer.
-                return if begun == sectors { Ok(()) } else { Err(FlashError::TimedOut) };
+                if begun == sectors {
+                    return Ok(());
+                }
+                // Others have the ids, or the buffer.
+                self.wait_for_room()?;
+                continue;
             }
             let done = self.wait_for_ring()?;
             let Some(first) = firsts[usize::from(done.id)].take() else {

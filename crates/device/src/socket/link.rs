@@ -13,7 +13,9 @@ use fulgurite_flash::{DeviceCounters, OpenError};
 use fulgurite_sys::{Arena, Notifier, socket_place};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
-use super::{BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
+use super::{
+    BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, SHARED, STARTING, SocketBell, SocketError, foreign, receive, send,
+};
 use crate::device::Life;
 use crate::firmware::Wake;
 use crate::host::{Hold, Link, Linked, Want};
@@ -25,6 +27,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 const ANSWER_SOON: Duration = Duration::from_secs(1);
 /// How often one that starts is asked again.
 const LOOK: Duration = Duration::from_millis(10);
+/// Messages that are taken from a device at a time.
+const DRAIN_MAX: usize = 64;
 /// How long a program that has the device for itself may take to be gone after its end.
 const LEAVING: Duration = Duration::from_secs(2);
 
@@ -40,6 +44,8 @@ pub struct SocketLink {
     share_frames: bool,
     /// This program's number where it wants the device for itself; else 0.
     program: u64,
+    /// What it has counted, when it was asked last.
+    newest: Mutex<DeviceCounters>,
     /// By instance: all queue pairs of one device live and die together.
     lives: Mutex<Lives>,
 }
@@ -74,6 +80,7 @@ impl SocketLink {
             }
         };
         let sectors = u32::try_from(info.words[2]).ok().filter(|&sectors| sectors > 0);
+        link.newest = Mutex::new(counters_of(&info));
         link.sectors = sectors.ok_or_else(|| link.protocol("it has no sectors"))?;
         (link.description, link.dram_bytes, link.features) = (info.text, info.words[3], Features(info.words[14]));
         Ok(link)
@@ -105,6 +112,7 @@ impl SocketLink {
             features: Features::default(),
             share_frames: false,
             program: 0,
+            newest: Mutex::default(),
             lives: Mutex::default(),
         }
     }
@@ -201,6 +209,9 @@ impl SocketLink {
         if answer.words[1] == OCCUPIED {
             return Err(SocketError::Occupied { path: self.path.clone() });
         }
+        if answer.words[1] == SHARED {
+            return Err(SocketError::Shared { path: self.path.clone() });
+        }
         if answer.words[1] != 0 {
             return Err(SocketError::Refused { path: self.path.clone(), text: answer.text });
         }
@@ -244,7 +255,8 @@ impl SocketLink {
         message.words[2] = want.depth as u64;
         message.words[3] = want.buffer_sectors.into();
         message.words[4] = frames.is_some().into();
-        message.words[5] = self.program;
+        (message.words[5], message.words[6]) = (self.program, want.who.host);
+        message.words[7] = want.who.restores.into();
         let (answer, region) = self.ask(socket.as_fd(), &message, frames, ANSWER)?;
         let region = Arc::new(self.region(region)?);
         let life = self.life_of(region.capability().instance);
@@ -272,7 +284,11 @@ impl Link for SocketLink {
             }
         };
         opened.map_err(|error| {
-            let kind = if error.is_away() { io::ErrorKind::NotConnected } else { io::ErrorKind::Other };
+            let kind = match &error {
+                SocketError::Shared { .. } => io::ErrorKind::ResourceBusy,
+                error if error.is_away() => io::ErrorKind::NotConnected,
+                _ => io::ErrorKind::Other,
+            };
             OpenError::System { what: "attach to the device", source: io::Error::new(kind, error) }
         })
     }
@@ -285,20 +301,31 @@ impl Link for SocketLink {
     fn features(&self) -> Features {
         self.features
     }
+    fn is_alone(&self) -> bool {
+        self.program != 0
+    }
     fn takes_frames(&self) -> bool {
         self.share_frames && self.features.has(Features::MOVES_BY_CPU)
     }
     fn counters(&self) -> DeviceCounters {
-        let Ok(info) = self.info(ANSWER_SOON) else { return DeviceCounters::default() };
-        let mut counters = DeviceCounters::default();
-        let [_, _, _, _, reads, writes, flushes, errors, cpu, late, total, max, write_requests, read_requests, ..] =
-            info.words;
-        (counters.reads, counters.writes, counters.flushes, counters.errors) = (reads, writes, flushes, errors);
-        (counters.device_cpu_ns, counters.late) = (cpu, late);
-        (counters.lateness_ns_total, counters.lateness_ns_max) = (total, max);
-        (counters.write_requests, counters.read_requests) = (write_requests, read_requests);
-        counters
+        let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
+        // One that is away, or has no time: as it was.
+        if let Ok(info) = self.info(ANSWER_SOON) {
+            *newest = counters_of(&info);
+        }
+        *newest
     }
+}
+
+fn counters_of(info: &Message) -> DeviceCounters {
+    let mut counters = DeviceCounters::default();
+    let [_, _, _, _, reads, writes, flushes, errors, cpu, late, total, max, write_requests, read_requests, ..] =
+        info.words;
+    (counters.reads, counters.writes, counters.flushes, counters.errors) = (reads, writes, flushes, errors);
+    (counters.device_cpu_ns, counters.late) = (cpu, late);
+    (counters.lateness_ns_total, counters.lateness_ns_max) = (total, max);
+    (counters.write_requests, counters.read_requests) = (write_requests, read_requests);
+    counters
 }
 
 /// A connection with its queue pair.
@@ -311,7 +338,8 @@ struct SocketHold {
 impl SocketHold {
     /// Takes the bytes that have come. Returns whether the connection has ended.
     fn drain(&self) -> bool {
-        loop {
+        // No more than may come meanwhile: a device that never ceases to send holds up nobody.
+        for _ in 0..DRAIN_MAX {
             match rustix::net::recv(&self.socket, &mut [0; 16][..], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => return true,
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -319,6 +347,7 @@ impl SocketHold {
                 Err(_) => return true,
             }
         }
+        false
     }
 }
 

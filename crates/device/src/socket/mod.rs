@@ -20,10 +20,12 @@
 //!
 //! ```text
 //! word 0      1 info, 2 open, 3 boot; an answer has its question's (0: turned away unheard)
-//! word 1      of an answer: 0 done, 1 refused (the text says why), 2 the device is starting, 3 another program is in the way
+//! word 1      of an answer: 0 done, 1 refused (the text says why), 2 the device is starting, 3 another program is in the way,
+//!             4 others have been there since the start
 //! word 2..    open: depth, sectors of the data buffer, 1 if a memfd with the frames comes along; the answer says in word 4
 //!             whether they are used, and brings the region as a memfd. Word 5: a number of the program's own if it wants the device
-//!             for itself, or 0; no pair is opened beside one of another number
+//!             for itself, or 0; no pair is opened beside one of another number. Word 6: the host's number. Word 7: 1 if it is to write
+//!             once more what was lost, which only the first host since the start may, alone while it does
 //!             answer to info: sectors, bytes of DRAM, then counts since the start: reads, writes, flushes, errors, CPU time in ns,
 //!             late completions, their lateness in ns in all and at the most, write requests, read requests; features. Text: what
 //!             the device is
@@ -62,6 +64,7 @@ const BOOT: u64 = 3;
 const REFUSED: u64 = 1;
 const STARTING: u64 = 2;
 const OCCUPIED: u64 = 3;
+const SHARED: u64 = 4;
 /// Words of a message; text follows them.
 const WORDS: usize = 20;
 /// Bytes of a message at the most.
@@ -140,6 +143,12 @@ pub enum SocketError {
     /// It is, or has to be, another program's alone.
     #[error("the device at {} is in use by another program, and one of the two needs it for itself; end that one first", path.display())]
     Occupied {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Others have been there first.
+    #[error("other programs have used the device at {} since it started; what was written before is older than theirs may be", path.display())]
+    Shared {
         /// The path.
         path: PathBuf,
     },

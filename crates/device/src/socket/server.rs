@@ -17,9 +17,12 @@ use std::time::Duration;
 use fulgurite_sys::{Arena, PlaceError, SocketPlace};
 use rustix::net::{Shutdown, SocketFlags, SocketType, sockopt};
 
-use super::{BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, STARTING, SocketBell, SocketError, foreign, receive, send};
+use super::{
+    BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, SHARED, STARTING, SocketBell, SocketError, foreign, receive, send,
+};
 use crate::boot::BootImage;
 use crate::device::{Attachment, Device};
+use crate::hosts::{Refusal, Who};
 use crate::region::{Capability, DeviceStatus, Features, Region};
 
 /// How a server behaves.
@@ -39,6 +42,8 @@ impl Default for ServerConfig {
 
 /// How long a program may take to say what it wants.
 const QUESTION: Duration = Duration::from_secs(5);
+/// Connections beside those that may have a queue pair: who asks how the device stands finds one.
+const UNHEARD_MAX: usize = 16;
 /// How often a connection looks whether its device is still there.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -50,35 +55,6 @@ struct Shared {
     config: ServerConfig,
     stop: AtomicBool,
     sessions: Mutex<Vec<Session>>,
-    /// For each queue pair that is open, its program's number, or 0 where it wants to share the device.
-    programs: Mutex<Vec<u64>>,
-}
-
-/// A queue pair's place among those that may be open side by side.
-struct Place<'s> {
-    programs: &'s Mutex<Vec<u64>>,
-    program: u64,
-}
-
-impl Place<'_> {
-    /// None where one of the two, it or one that is open, wants to be alone.
-    fn of(programs: &Mutex<Vec<u64>>, program: u64) -> Option<Place<'_>> {
-        let mut open = programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if open.iter().any(|&other| other != program) {
-            return None;
-        }
-        open.push(program);
-        Some(Place { programs, program })
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        let mut open = self.programs.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = open.iter().position(|&program| program == self.program) {
-            open.swap_remove(at);
-        }
-    }
 }
 
 struct Session {
@@ -135,9 +111,8 @@ impl Listening {
         let listening = SocketPlace::listen(path, SocketType::SEQPACKET);
         let (listener, place) = listening.map_err(|error| of_place(path, error))?;
         let listener = Arc::new(listener);
-        let (sessions, programs) = (Mutex::default(), Mutex::default());
-        let (device, stop) = (OnceLock::new(), AtomicBool::new(false));
-        let shared = Arc::new(Shared { device, boot, config, stop, sessions, programs });
+        let (sessions, device, stop) = (Mutex::default(), OnceLock::new(), AtomicBool::new(false));
+        let shared = Arc::new(Shared { device, boot, config, stop, sessions });
         let (of_thread, accepting) = (shared.clone(), listener.clone());
         let thread = std::thread::Builder::new()
             .name("device-accept".into())
@@ -208,10 +183,12 @@ fn accept(shared: &Arc<Shared>, listener: BorrowedFd<'_>) {
         let socket = Arc::new(socket);
         let mut sessions = shared.sessions();
         sessions.retain(|session| !session.thread.is_finished());
-        if sessions.len() >= shared.config.connections_max || foreign(socket.as_fd()).ok() != Some(None) {
+        let foreign = foreign(socket.as_fd()).ok() != Some(None);
+        if foreign || sessions.len() >= shared.config.connections_max + UNHEARD_MAX {
             let mut message = Message::default();
             message.words[1] = REFUSED;
-            message.text = "it has no room for more, or is another user's".to_owned();
+            let why = if foreign { "it is another user's" } else { "it has no room for more" };
+            message.text = why.to_owned();
             let _ = send(socket.as_fd(), &message, None);
             continue;
         }
@@ -267,13 +244,28 @@ fn serve_pair(
     descriptor: Option<OwnedFd>,
     mut answer: Message,
 ) {
-    let Some(_place) = Place::of(&shared.programs, question.words[5]) else {
-        (answer.words[1], answer.text) = (OCCUPIED, "another program is in the way".to_owned());
+    if device.pairs() >= shared.config.connections_max {
+        (answer.words[1], answer.text) = (REFUSED, "it has no room for more".to_owned());
         let _ = send(socket, &answer, None);
         return;
+    }
+    let [program, host, restores] = [5, 6, 7].map(|word| question.words[word]);
+    let place = match device.admit(Who { host, program, restores: restores != 0 }) {
+        Ok(place) => place,
+        Err(refusal) => {
+            answer.words[1] = match refusal {
+                Refusal::Occupied => OCCUPIED,
+                Refusal::Restoring => STARTING,
+                Refusal::Shared => SHARED,
+            };
+            answer.text = refusal.to_string();
+            let _ = send(socket, &answer, None);
+            return;
+        }
     };
     match open(shared, device, socket, question, descriptor) {
         Ok((region, attachment, shares)) => {
+            place.is_in(&region);
             answer.words[4] = shares.into();
             if send(socket, &answer, region.arena().file()).is_ok()
                 && sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(LOOK)).is_ok()

@@ -1,0 +1,196 @@
+//! Who has a device: which hosts have queue pairs of it, who may be beside whom, and whether anybody else has been there since it started.
+//!
+//! A host is one driver, with all its queue pairs. One whose device has died and returned may write once more what it had acknowledged only
+//! while nobody else can have written to the device: what another host has flushed is newer, and its order beside those copies is known to
+//! nobody. So each region says whether other hosts have, or had, queue pairs since the start, which its host reads even after the device
+//! has died; and who writes once more is alone until it has ended.
+//!
+//! Invariant: another host is let in only after all regions that are open say so.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crate::region::Region;
+
+/// A host that wants a queue pair.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Who {
+    /// A number that no other host has.
+    pub host: u64,
+    /// Its program's number, where that wants the device for itself; else 0.
+    pub program: u64,
+    /// It is to write once more what a device that has died had acknowledged.
+    pub restores: bool,
+}
+
+/// Why it gets none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// It, or one that is there, wants the device for itself.
+    #[error("another program is in the way, and one of the two needs the device for itself; end that one first")]
+    Occupied,
+    /// Another host writes once more what it had lost.
+    #[error("another program is writing to it once more what it lost when it died; ask again")]
+    Restoring,
+    /// It would write once more, and others have been there since the start.
+    #[error("other programs have used it since it started; what was written before is older than theirs may be")]
+    Shared,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: u64,
+    who: Who,
+    region: Weak<Region>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    open: Vec<Open>,
+    next: u64,
+    /// The first host since the start, and whether another one has come since.
+    first: Option<u64>,
+    several: bool,
+    /// Who writes once more.
+    restoring: Option<u64>,
+}
+
+/// The hosts of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts(Mutex<Known>);
+
+/// A queue pair's place among those that are open. Dropping it gives it up.
+#[derive(Debug)]
+pub(crate) struct Place {
+    hosts: Arc<Hosts>,
+    id: u64,
+}
+
+impl Hosts {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Queue pairs that are open.
+    pub fn open(&self) -> usize {
+        self.known().open.len()
+    }
+    /// A place for a queue pair, if it may be beside those that there are.
+    pub fn admit(self: &Arc<Self>, who: Who) -> Result<Place, Refusal> {
+        let mut known = self.known();
+        if known.open.iter().any(|open| open.who.program != who.program) {
+            return Err(Refusal::Occupied);
+        }
+        if known.restoring.is_some_and(|host| host != who.host) {
+            return Err(Refusal::Restoring);
+        }
+        let is_other = known.first.is_some_and(|first| first != who.host);
+        if who.restores && (known.several || is_other) {
+            return Err(Refusal::Shared);
+        }
+        known.first.get_or_insert(who.host);
+        if is_other && !known.several {
+            known.several = true;
+            known.open.iter().filter_map(|open| open.region.upgrade()).for_each(|region| region.has_got_others());
+        }
+        if who.restores {
+            known.restoring = Some(who.host);
+        }
+        let id = known.next;
+        known.next += 1;
+        known.open.push(Open { id, who, region: Weak::new() });
+        Ok(Place { hosts: self.clone(), id })
+    }
+}
+
+impl Place {
+    /// Says which region it is, before that is handed to its host.
+    pub fn is_in(&self, region: &Arc<Region>) {
+        let mut known = self.hosts.known();
+        if known.several {
+            region.has_got_others();
+        }
+        if let Some(open) = known.open.iter_mut().find(|open| open.id == self.id) {
+            open.region = Arc::downgrade(region);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut known = self.hosts.known();
+        let Some(at) = known.open.iter().position(|open| open.id == self.id) else { return };
+        if known.open.swap_remove(at).who.restores {
+            known.restoring = None;
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::region::{Capability, Features};
+
+    fn region() -> Arc<Region> {
+        let capability = Capability {
+            sectors: 1,
+            pairs: 1,
+            depth: 1,
+            buffer_sectors: 1,
+            boot_sectors: 0,
+            features: Features::default(),
+            instance: 1,
+            command_sectors: 1,
+        };
+        Arc::new(Region::create(capability, false).unwrap())
+    }
+    fn host(host: u64) -> Who {
+        Who { host, ..Who::default() }
+    }
+
+    #[test]
+    fn every_region_says_that_others_have_come() {
+        let hosts = Arc::<Hosts>::default();
+        let (first, second) = (hosts.admit(host(1)).unwrap(), hosts.admit(host(1)).unwrap());
+        let regions = [region(), region()];
+        first.is_in(&regions[0]);
+        second.is_in(&regions[1]);
+        assert!(regions.iter().all(|region| !region.has_others()));
+        // It is said before the other one has a region, and stays when that has gone.
+        let other = hosts.admit(host(2)).unwrap();
+        assert!(regions.iter().all(|region| region.has_others()));
+        drop((first, second, other));
+        assert_eq!(hosts.open(), 0);
+        let (late, place) = (region(), hosts.admit(host(1)).unwrap());
+        place.is_in(&late);
+        assert!(late.has_others());
+    }
+    #[test]
+    fn who_wants_a_device_for_itself_is_beside_nobody() {
+        let hosts = Arc::<Hosts>::default();
+        let alone = |host, program| hosts.admit(Who { host, program, restores: false });
+        let shared = hosts.admit(host(1)).unwrap();
+        assert_eq!(alone(2, 9).unwrap_err(), Refusal::Occupied);
+        drop(shared);
+        let pairs = [alone(2, 9).unwrap(), alone(2, 9).unwrap()];
+        assert_eq!(alone(3, 8).unwrap_err(), Refusal::Occupied);
+        assert_eq!(hosts.admit(host(1)).unwrap_err(), Refusal::Occupied);
+        drop(pairs);
+        alone(3, 8).unwrap();
+    }
+    #[test]
+    fn who_writes_once_more_is_alone_and_comes_first() {
+        let hosts = Arc::<Hosts>::default();
+        let restores = |host| hosts.admit(Who { host, restores: true, ..Who::default() });
+        let own = hosts.admit(host(1)).unwrap();
+        let place = restores(1).unwrap();
+        // Its own queues may be opened meanwhile, those of others not.
+        drop(hosts.admit(host(1)).unwrap());
+        assert_eq!(hosts.admit(host(2)).unwrap_err(), Refusal::Restoring);
+        drop(place);
+        let other = hosts.admit(host(2)).unwrap();
+        assert_eq!(restores(1).unwrap_err(), Refusal::Shared);
+        assert_eq!(restores(2).unwrap_err(), Refusal::Shared);
+        drop((own, other));
+        // What was written by one that has gone is there.
+        assert_eq!(restores(1).unwrap_err(), Refusal::Shared);
+    }
+}
