@@ -33,6 +33,13 @@ fn a_host_that_never_flushes_is_never_told_that_there_is_no_space() {
         let mut queue = Driver::new(&flash, &frames, 8);
         let mut commands = flash.commands(2, 8).unwrap();
         let (mut random, mut written) = (Random(seed), BTreeMap::new());
+        // All of it belongs to the state of a flush, which stays until there is another one.
+        for sector in 0..sectors {
+            fill(&frames, 0, u64::from(sector) + 1);
+            queue.one(Op::Write, sector, 0).unwrap();
+            written.insert(sector, u64::from(sector) + 1);
+        }
+        queue.one(Op::Flush, 0, 0).unwrap();
         for round in 0..1000 {
             for frame in 0..8 {
                 let (sector, stamp) = (random.below(sectors.into()) as u32 / 8 * 8 + frame, random.next());

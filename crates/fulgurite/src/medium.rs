@@ -181,6 +181,6 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Er
 /// A device of this process, on a core if one is named.
 fn device(core: Option<usize>) -> DeviceConfig {
     // The one host there is asks before each access.
-    let firmware = FirmwareConfig { heeds_permissions: false, ..FirmwareConfig::default() };
+    let firmware = FirmwareConfig { heeds_permissions: false, flushes_itself: false, ..FirmwareConfig::default() };
     DeviceConfig { core, firmware, ..DeviceConfig::default() }
 }

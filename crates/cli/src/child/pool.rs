@@ -43,7 +43,7 @@ pub fn flat_on_device(medium: Arc<dyn Flash>, core: Option<usize>) -> Result<Arc
 
 fn device(core: Option<usize>) -> DeviceConfig {
     // The one host there is asks before each access.
-    let firmware = FirmwareConfig { heeds_permissions: false, ..FirmwareConfig::default() };
+    let firmware = FirmwareConfig { heeds_permissions: false, flushes_itself: false, ..FirmwareConfig::default() };
     DeviceConfig { core, firmware, ..DeviceConfig::default() }
 }
 

@@ -19,7 +19,7 @@ mod port;
 
 use std::sync::Arc;
 
-use fulgurite_flash::{Flash, OpenError};
+use fulgurite_flash::{Flash, Layer, OpenError};
 use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Notifier};
 
@@ -56,6 +56,9 @@ pub struct FirmwareConfig {
     /// Refuses requests that the permissions of pages forbid. Where the only host is a runtime of the same process, which asks before each
     /// access, that need not be done twice; and what was written while it might be can still be written back.
     pub heeds_permissions: bool,
+    /// A store makes durable what nobody has flushed, before that takes all of its space: what the last flush has named is kept until there
+    /// is another one. Not where a runtime of the same process names its states by itself.
+    pub flushes_itself: bool,
 }
 
 impl Default for FirmwareConfig {
@@ -70,6 +73,7 @@ impl Default for FirmwareConfig {
             write_cache: 0,
             moves_by_cpu: false,
             heeds_permissions: true,
+            flushes_itself: true,
         }
     }
 }
@@ -193,7 +197,13 @@ pub struct Firmware {
     ports: Vec<Option<Port>>,
     /// Behind the ports, so that it is dropped after them: it waits for its jobs.
     memory: Option<Memory>,
+    /// The store, where it is flushed without being asked, and the flush of that kind that is under way.
+    flushed: Option<(Arc<Pool>, Option<u64>)>,
+    turns: u32,
 }
+
+/// In one of so many turns it is looked whether the store must be flushed: writes that wait for that wait for milliseconds in any case.
+const LOOK: u32 = 256;
 
 impl Firmware {
     /// Without queue pairs. `wake` is notified when a memory operation has ended.
@@ -202,7 +212,12 @@ impl Firmware {
     /// When the kernel refuses a thread for memory operations.
     pub fn new(backend: Arc<Backend>, wake: &Arc<Notifier>) -> Result<Firmware, OpenError> {
         let memory = backend.pool.as_ref().map(|pool| Memory::start(pool.clone(), wake.clone())).transpose()?;
-        Ok(Firmware { backend, ports: Vec::new(), memory })
+        let flushed = backend.pool.clone().filter(|_| backend.config.flushes_itself).map(|pool| {
+            // Nothing that is to be written is held in DRAM, so that a sync needs no room for data.
+            pool.set_syncs_for_writers(Some(0));
+            (pool, None)
+        });
+        Ok(Firmware { backend, ports: Vec::new(), memory, flushed, turns: 0 })
     }
     /// What is shared.
     #[must_use]
@@ -243,7 +258,20 @@ impl Firmware {
         for port in self.ports.iter_mut().flatten() {
             done += port.turn(&self.backend, self.memory.as_ref());
         }
+        self.turns = self.turns.wrapping_add(1);
+        if self.turns.is_multiple_of(LOOK) {
+            self.flush_for_space();
+        }
         done
+    }
+    /// Begins a flush where writes wait for the space that it gives back; one at a time.
+    fn flush_for_space(&mut self) {
+        let Some((pool, under_way)) = &mut self.flushed else { return };
+        if under_way.is_some_and(|flush| matches!(pool.is_flushed(flush), Ok(false))) {
+            return;
+        }
+        // One that cannot be begun is told to whoever writes.
+        *under_way = if pool.wants_sync() { pool.begin_flush().ok() } else { None };
     }
     /// Whether the medium has requests of any queue pair.
     #[must_use]
