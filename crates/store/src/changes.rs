@@ -277,6 +277,17 @@ mod tests {
         assert!(changes.claim(4000));
         assert!(!changes.asks());
     }
+    /// Who forgets what is in DRAM in the middle of a sync does not forget that sync: while it goes on everybody asks.
+    #[test]
+    fn a_sync_that_goes_on_is_not_forgotten() {
+        let changes = Changes::default();
+        changes.watch(1000, 700);
+        changes.sync_begins();
+        changes.forgotten();
+        assert!(changes.claim(100_000) && changes.asks());
+        changes.sync_ended(true);
+        assert!(changes.claim(100_000) && !changes.asks());
+    }
     #[test]
     fn what_begins_in_a_sync_is_set_right_at_its_end() {
         let changes = Changes::default();

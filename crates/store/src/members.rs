@@ -685,6 +685,7 @@ mod tests {
             let again = found(&made, &order).unwrap();
             assert_eq!((again.generation, &again.list), (made.generation, &made.list));
             assert_eq!(again.paths().collect::<Vec<_>>(), made.paths().collect::<Vec<_>>());
+            assert!(again.damaged().is_empty());
             made.begin_changes().unwrap();
         }
         assert!(matches!(found(&made, &[0, 1]), Err(MemberError::Missing { position: 2, .. })));

@@ -557,3 +557,63 @@ fn what_may_be_done_with_pages_is_part_of_the_state() {
         }
     }
 }
+
+/// A copy of the superblock that is damaged is written again by who opens the pool for changes; who only looks changes nothing.
+#[test]
+fn a_damaged_superblock_is_mended_by_who_may_write_and_by_nobody_else() {
+    let medium = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    let below: Arc<dyn Flash> = medium.clone();
+    Pool::format(&below, geometry(), POOL, 0).unwrap();
+    let bytes = || {
+        let mut all = vec![0; geometry().flash_pages() as usize * SUBPAGE_BYTES];
+        medium.storage().read(0, &mut all);
+        all
+    };
+    let whole = bytes();
+    let copies: Vec<usize> = (0..geometry().extent_pages as usize)
+        .filter(|page| whole[page * SUBPAGE_BYTES..][..SUBPAGE_BYTES].iter().any(|byte| *byte != 0))
+        .collect();
+    assert_eq!(copies.len(), 2, "two superblocks in the first extent");
+    for copy in copies {
+        medium.storage().write(copy * SUBPAGE_BYTES + 100, &[0xA5; 8]);
+        let damaged = bytes();
+        drop(Pool::inspect(below.clone(), config(Durability::Sync), None).unwrap());
+        assert!(bytes() == damaged, "looking has changed something");
+        drop(Pool::open(below.clone(), config(Durability::Sync)).unwrap());
+        assert!(bytes()[copy * SUBPAGE_BYTES..][..SUBPAGE_BYTES] == whole[copy * SUBPAGE_BYTES..][..SUBPAGE_BYTES]);
+    }
+}
+
+/// A sync is wanted while writers wait for the space that it gives back, and not before or after.
+#[test]
+fn a_sync_is_wanted_by_writers_that_find_no_place() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(1024).unwrap());
+    let most = Geometry::new(1024, 16, None).unwrap().subpages;
+    Pool::format(&medium, Geometry::new(1024, 16, Some(most)).unwrap(), POOL, 0).unwrap();
+    let flash = Pool::open(medium, config(Durability::Sync)).unwrap().0.into_flash();
+    let pool = flash.layer().clone();
+    pool.set_syncs_for_writers(Some(0));
+    let frames = Arc::new(Arena::anonymous(SUBPAGE_BYTES, Backed::BasePages).unwrap());
+    let mut queue = flash.open_queue(frames, 1, Arc::new(Notifier::new().unwrap())).unwrap();
+    let mut ended = Vec::new();
+    let mut wanted = 0;
+    for round in 0..3 {
+        for subpage in 0..most {
+            let request = Request { tag: 0, op: Op::Write, subpage: SubpageIndex(subpage), frame: FrameIndex(0) };
+            queue.submit(request).unwrap();
+            queue.flush().unwrap();
+            while queue.poll(&mut ended) == 0 {
+                if pool.wants_sync() {
+                    wanted += 1;
+                    let token = pool.name_state().unwrap();
+                    pool.wait_durable(token).unwrap();
+                }
+            }
+            assert_eq!(ended.pop().unwrap().result, Ok(()), "round {round}, subpage {subpage}");
+        }
+        assert!(!pool.wants_sync());
+        assert_eq!(wanted > 0, round > 0, "all of it fits once, and is kept by its token then");
+        let token = pool.name_state().unwrap();
+        pool.wait_durable(token).unwrap();
+    }
+}

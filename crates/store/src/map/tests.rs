@@ -22,6 +22,21 @@ fn at(subpage: u32, place: u32) -> Located {
     Located { place, checksum: place.wrapping_mul(0x9E37_79B1) ^ subpage }
 }
 
+/// The same run of places again, with another content of one of them.
+#[test]
+fn a_run_at_the_same_places_is_not_the_same_content() {
+    let mut writer = MapWriter::new(1);
+    let mut places = writer.page(0);
+    (0..N).for_each(|s| places.set(s, Some(at(s, 100 + s))));
+    writer.set_page(0, &places);
+    for s in [0, 7, N - 1] {
+        let changed = Located { checksum: 1, ..at(s, 100 + s) };
+        places.set(s, Some(changed));
+        writer.set_page(0, &places);
+        assert_eq!((writer.get(s), writer.page(0) == places), (Some(changed), true));
+    }
+}
+
 /// Changes a page in one of the ways that programs, reclaim and roll backs do, and the array with it.
 fn change(writer: &mut MapWriter, plain: &mut [Option<Located>], random: &mut Random) {
     let page = random.below(plain.len() as u32 / N);
