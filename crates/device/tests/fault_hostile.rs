@@ -548,3 +548,44 @@ fn a_newer_write_is_not_overtaken_by_a_late_one() {
     queue.poll(&mut found);
     assert_eq!((found[1].tag, found[1].result, queue.in_flight()), (2, Ok(()), 0));
 }
+
+/// What is damaged in the data buffer on its way is an error, and is not written.
+#[test]
+fn a_write_that_was_damaged_on_its_way_is_told() {
+    for checks_writes in [false, true] {
+        let device = played();
+        let config = HostConfig { copies: true, checks_writes, ..HostConfig::default() };
+        let flash = DeviceFlash::over(device.clone(), config);
+        let frames = arena(2);
+        let mut queue = flash.open_queue(frames.clone(), 2, Arc::new(Notifier::new().unwrap())).unwrap();
+        let region = device.opened.lock().unwrap()[0].clone();
+        let medium = Arc::new(MemoryFlash::new(100).unwrap());
+        let backend = Arc::new(Backend::new(medium.clone(), FirmwareConfig::default(), 1));
+        let wake = Arc::new(Notifier::new().unwrap());
+        let mut firmware = Firmware::new(backend.clone(), &wake).unwrap();
+        firmware.add(backend.open_port(&region, 0, None, &wake, wake.clone()).unwrap());
+        for (round, damaged) in [(1, false), (2, true), (3, false)] {
+            fill(&frames, 1, round);
+            queue.submit(request(round, Op::Write, 7, 1)).unwrap();
+            queue.flush().unwrap();
+            if damaged {
+                // Wherever it lies in the buffer.
+                let buffer = region.buffer_first(0) as usize * SECTOR_BYTES;
+                for sector in 0..2 {
+                    region.arena().write(buffer + sector * SECTOR_BYTES + 9, &[0xA5]);
+                }
+            }
+            let mut found = Vec::new();
+            while queue.poll(&mut found) == 0 {
+                firmware.turn();
+            }
+            let expected = if damaged && checks_writes { Err(FlashError::Corrupt) } else { Ok(()) };
+            assert_eq!(found[0].result, expected, "round {round}");
+            if round == 2 && checks_writes {
+                let mut word = [0; 8];
+                medium.storage().read(7 * SECTOR_BYTES, &mut word);
+                assert_eq!(word, 1u64.to_le_bytes(), "what was there before is there");
+            }
+        }
+    }
+}

@@ -113,7 +113,12 @@ impl Medium {
             }
             Medium::Device { socket, share_frames } => {
                 let link = SocketLink::connect(socket, *share_frames)?.alone();
-                let host = HostConfig { timeout: Some(DEVICE_AWAY), reattach: DEVICE_AWAY, ..HostConfig::default() };
+                let host = HostConfig {
+                    timeout: Some(DEVICE_AWAY),
+                    reattach: DEVICE_AWAY,
+                    checks_writes: true,
+                    ..HostConfig::default()
+                };
                 let flash = Arc::new(DeviceFlash::over(Arc::new(link), host));
                 Ok(Opened { flash, pool: None, is_file: false })
             }

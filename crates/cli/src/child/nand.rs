@@ -277,7 +277,12 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 /// When nobody listens there, it has too little room, or a write fails.
 pub fn attached(socket: &Path, frames: bool, image: &Path, region_bytes: u64) -> Result<Arc<DeviceFlash>> {
     let link = SocketLink::connect(socket, frames)?;
-    let config = HostConfig { timeout: Some(DEVICE_TIMEOUT), reattach: DEVICE_TIMEOUT, ..HostConfig::default() };
+    let config = HostConfig {
+        timeout: Some(DEVICE_TIMEOUT),
+        reattach: DEVICE_TIMEOUT,
+        checks_writes: true,
+        ..HostConfig::default()
+    };
     let device = DeviceFlash::over(Arc::new(link), config);
     let subpages = u32::try_from(region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
     if device.subpages() < subpages {

@@ -30,6 +30,7 @@ use crate::entry::DEPTH_MAX;
 use crate::region::{Capability, Features, Region};
 
 pub use counters::FirmwareCounters;
+pub(crate) use port::checksum_of;
 pub use port::{Closing, Port, Wake};
 
 /// How a firmware behaves.

@@ -20,7 +20,9 @@ use super::{HostConfig, Link, Linked, Want, died_again, patiently};
 use crate::bell::Bell;
 use crate::entry::{
     COMPLETION_WORDS, Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,
+    VERIFY_CHECKSUM,
 };
+use crate::firmware::checksum_of;
 use crate::region::Features;
 use crate::ring::{Consumer, Producer};
 
@@ -251,6 +253,7 @@ impl DeviceQueue {
             Op::Write => (Opcode::Write, 1),
             Op::Flush => (Opcode::Flush, 0),
         };
+        let (mut flags, mut argument) = (if op == Op::Flush { 0 } else { self.flags }, 0);
         let buffer = match self.pair.buffer {
             None => frame,
             Some(first) => {
@@ -263,12 +266,17 @@ impl DeviceQueue {
                         at,
                         SECTOR_BYTES,
                     );
+                    if self.opening.config.checks_writes {
+                        flags |= VERIFY_CHECKSUM;
+                        let read =
+                            |_, bytes: &mut [u8; SECTOR_BYTES]| self.frames.read(frame as usize * SUBPAGE_BYTES, bytes);
+                        argument = checksum_of(1, read).into();
+                    }
                 }
                 id.into()
             }
         };
-        let flags = if op == Op::Flush { 0 } else { self.flags };
-        let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument: 0 };
+        let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument };
         self.pair.submissions.push(command.pack());
     }
     fn ring(&self) {
