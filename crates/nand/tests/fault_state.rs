@@ -3,7 +3,9 @@
 //! Method: a small device is written until blocks have failed and been replaced; its state goes to a new model, which is asked for its own;
 //! every byte of a state is changed, and every length tried, also with a checksum that is right.
 
-use fulgurite_nand::{Fil, FilConfig, FlashDone, FlashOp, FlashRequest, Geometry, Parts, Profile, StateError};
+use fulgurite_nand::{
+    Fil, FilConfig, FlashDone, FlashOp, FlashRequest, FlashStatus, Geometry, Parts, Profile, StateError,
+};
 
 fn profile(blocks_per_plane: u32) -> Profile {
     let mut profile = Profile::built_in("mlc").unwrap();
@@ -92,8 +94,8 @@ fn what_is_no_state_of_this_device_is_refused() {
     assert_eq!(other(|profile| profile.wear.spread += 0.01), Err(StateError::Geometry));
     assert_eq!(other(|profile| profile.wear.endurance = 5), Err(StateError::Geometry));
     let mut newer = state.clone();
-    newer[8] = 3;
-    assert_eq!(fil(12).restore(&newer), Err(StateError::Version { found: 3 }));
+    newer[8] = 4;
+    assert_eq!(fil(12).restore(&newer), Err(StateError::Version { found: 4 }));
     for length in 0..state.len() {
         assert!(fil(12).restore(&state[..length]).is_err(), "{length} bytes");
     }
@@ -112,5 +114,51 @@ fn what_is_no_state_of_this_device_is_refused() {
             odd.check();
             wear(&mut odd, 1);
         }
+    }
+}
+
+/// Blocks of the log that have failed stay replaced: no restart takes further spare blocks, and what was written where they are now is
+/// programmed in order.
+#[test]
+fn restarts_take_no_spare_blocks() {
+    let new = || {
+        let mut profile = profile(12);
+        (profile.wear.endurance, profile.wear.failure) = (40, 80);
+        Fil::new(profile, FilConfig { spare_blocks: 3, seed: 4, ..FilConfig::default() }).unwrap()
+    };
+    // The first extent is rewritten in place, by way of the log.
+    let rewrite = |fil: &mut Fil| {
+        let mut done: Vec<FlashDone> = Vec::new();
+        for flash_page in 0..8 {
+            let request = FlashRequest { tag: 0, op: FlashOp::Write, flash_page, reclaim: false };
+            let now = fil.nand().now_ns();
+            fil.submit(now, request).unwrap();
+            while let Some(next) = fil.next_event_ns() {
+                fil.advance(next, &mut done);
+            }
+        }
+        assert!(done.iter().all(|done| done.status == FlashStatus::Ok), "{done:?}");
+    };
+    let mut fil = new();
+    while fil.counters().replaced_blocks < 4 {
+        rewrite(&mut fil);
+    }
+    let spares = fil.spare_blocks();
+    let erases = |fil: &Fil| -> u32 {
+        let blocks = (0..fil.nand().geometry().blocks()).map(fulgurite_nand::Block);
+        blocks.map(|block| fil.nand().erases(block)).sum()
+    };
+    for restart in 0..5 {
+        let state = fil.state();
+        let before = erases(&fil);
+        fil = new();
+        fil.restore(&state).unwrap();
+        (0..fil.extents()).for_each(|extent| fil.assume_written(extent, fil.extent_pages()).unwrap());
+        assert!(fil.state() == state, "restart {restart}");
+        (0..2).for_each(|_| rewrite(&mut fil));
+        fil.check();
+        let counters = fil.nand().counters();
+        assert_eq!((fil.spare_blocks(), counters.violations), (spares, 0), "restart {restart}");
+        assert!(erases(&fil) > before);
     }
 }

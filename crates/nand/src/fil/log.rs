@@ -180,6 +180,25 @@ impl Log {
         let plane = self.geometry.plane_of(block).0 as usize * self.per_plane;
         self.blocks[plane..plane + self.per_plane].iter().any(|b| b.block == block)
     }
+    /// Its blocks, plane by plane.
+    pub fn blocks_by_plane(&self) -> Vec<Block> {
+        self.blocks.iter().map(|at| at.block).collect()
+    }
+    /// The same as words.
+    pub fn save_blocks(&self, words: &mut Vec<u32>) {
+        words.extend(self.blocks.iter().map(|at| at.block.0));
+    }
+    /// The inverse, of a log in which nothing is; `take` judges a block of a plane.
+    pub fn restore_blocks(
+        &mut self,
+        mut next: impl FnMut() -> Result<u32, StateError>,
+        mut take: impl FnMut(u32, u32) -> Result<Block, StateError>,
+    ) -> Result<(), StateError> {
+        for (index, at) in self.blocks.iter_mut().enumerate() {
+            at.block = take(next()?, (index / self.per_plane) as u32)?;
+        }
+        Ok(())
+    }
     /// How far it has come, as words.
     pub fn save(&self, words: &mut Vec<u32>) {
         words.extend(self.active.iter().map(|at| *at as u32));

@@ -4,6 +4,7 @@
 //! ```text
 //!   8  magic "FULGNAND"          4  version             4  CRC32C of all that follows
 //!   4  length of the key, key: geometry and division, as words of 4 bytes; another key is another device
+//!   4  for each block of the log, plane by plane: the block that is there (not in version 2)
 //!   8  for each block: erases; pages programmed (of the log's; else 0), 1 << 31 where it has failed
 //!   4  for each place of an extent in a plane: the block that is there
 //!   4  for each plane: count of its spare blocks, then these
@@ -20,7 +21,9 @@ use super::Fil;
 use crate::geometry::{Block, Plane};
 
 const MAGIC: [u8; 8] = *b"FULGNAND";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
+/// Without the blocks of the log, which are taken for those of a new device then.
+const WITHOUT_LOG: u32 = 2;
 const FAILED: u32 = 1 << 31;
 
 /// Why a state is not one of this device.
@@ -100,6 +103,7 @@ impl Fil {
         let key = self.key();
         let mut words = vec![key.len() as u32];
         words.extend(key);
+        self.log.save_blocks(&mut words);
         for block in (0..g.blocks()).map(Block) {
             let failed = self.nand.is_bad(block) && !self.nand.is_factory_bad(block);
             let next = if self.log.has(block) { self.nand.next_page(block) } else { 0 };
@@ -122,7 +126,7 @@ impl Fil {
         }
         let mut head = Words(rest);
         let (found, expected) = (head.next()?, head.next()?);
-        if found != VERSION {
+        if !matches!(found, VERSION | WITHOUT_LOG) {
             return Err(StateError::Version { found });
         }
         let got = crc32c(head.0);
@@ -140,6 +144,17 @@ impl Fil {
             }
         }
         let g = self.nand.geometry();
+        // Each block has one place: an extent's, a spare one's, the log's, or it was bad from the beginning or has failed.
+        let factory_bad: Vec<bool> = (0..g.blocks()).map(|block| self.nand.is_factory_bad(Block(block))).collect();
+        let mut taken = factory_bad;
+        let mut take = |block: u32, plane: u32| {
+            let there = block < g.blocks() && g.plane_of(Block(block)) == Plane(plane);
+            let good = there && !std::mem::replace(&mut taken[block as usize], true);
+            if good { Ok(Block(block)) } else { Err(StateError::Nonsense("the place of a block")) }
+        };
+        let of_version_2 = (found == WITHOUT_LOG).then(|| self.log.blocks_by_plane());
+        let mut of_version_2 = of_version_2.into_iter().flatten().map(|block| block.0);
+        self.log.restore_blocks(|| of_version_2.next().map_or_else(|| words.next(), Ok), &mut take)?;
         for block in (0..g.blocks()).map(Block) {
             let (erases, next) = (words.next()?, words.next()?);
             if next & !FAILED > g.pages_per_block() {
@@ -150,15 +165,6 @@ impl Fil {
                 self.nand.assume_programmed(block, next & !FAILED);
             }
         }
-        // Each block has one place: an extent's, a spare one's, the log's, or it was bad from the beginning or has failed.
-        let mut taken: Vec<bool> = (0..g.blocks()).map(|block| self.log.has(Block(block))).collect();
-        let nand = &self.nand;
-        let mut take = |block: u32, plane: u32| {
-            let there = block < g.blocks() && g.plane_of(Block(block)) == Plane(plane);
-            let good =
-                there && !nand.is_factory_bad(Block(block)) && !std::mem::replace(&mut taken[block as usize], true);
-            if good { Ok(Block(block)) } else { Err(StateError::Nonsense("the place of a block")) }
-        };
         self.layout.restore(|| words.next(), &mut take)?;
         self.log.restore(|| words.next())?;
         if words.0.is_empty() { Ok(()) } else { Err(StateError::Nonsense("its length")) }
