@@ -210,6 +210,18 @@ fn devices() {
     serve(&["--size=9T"], &["takes 9.0 TiB of memory", "--data"]);
     serve(&["--size=1M", "--core=100000"], &["--core 100000", "choose one of"]);
     serve(&["--size=1M", "--queues=0"], &["--queues"]);
+    serve(&["--size=1M", "--wear=worn"], &["--wear", "add --nand"]);
+    serve(&["--size=8M", "--nand=slc", "--wear=worn"], &["--wear", "add --data"]);
+    let worn = |wear, parts: &[&str]| serve(&["--size=8M", "--nand=slc", "--data=data", wear], parts);
+    worn("--wear=nowhere/worn", &["--wear", "nowhere does not exist"]);
+    worn("--wear=.", &["--wear", "a file of its own"]);
+    worn("--wear=data", &["--wear", "a file of its own"]);
+    let devices = std::fs::read_dir("/dev").into_iter().flatten().flatten();
+    let mut blocks = devices.filter(|entry| entry.file_type().is_ok_and(|found| found.is_block_device()));
+    if let Some(block) = blocks.next() {
+        let data = format!("--data={}", block.path().display());
+        serve(&["--size=8M", "--nand=slc", &data], &["is a block device", "add --wear FILE"]);
+    }
     serve(&["--size=1M", "--write-cache=6000"], &["--write-cache 6000", "multiple of 4096", "up to 1.0 MiB"]);
     serve(&["--size=1M", "--write-cache=2M"], &["--write-cache", "up to 1.0 MiB"]);
     serve(&["--size=4G", "--write-cache=1G"], &["--write-cache", "up to 64.0 MiB"]);
@@ -228,7 +240,8 @@ fn devices() {
     std::fs::write(at("keys.toml"), "[geometry]\nchanels = 8\n").unwrap();
     serve(&["--size=1M", "--nand=./keys.toml"], &["./keys.toml", "chanels"]);
     serve(&["--nand=slc"], &["needs --size"]);
-    std::fs::File::create(at("other")).unwrap().set_len(1 << 30).unwrap();
+    std::fs::write(at("other"), "something else").unwrap();
+    std::fs::File::options().write(true).open(at("other")).unwrap().set_len(1 << 30).unwrap();
     serve(&["--nand=slc", "--size=4M", "--data=./other"], &["--data", "holds no device over NAND"]);
     serve(&["--nand=slc", "--size=4G", "--data=./other"], &["--data ./other has", "make it larger"]);
     // Places for sockets.

@@ -522,3 +522,46 @@ fn not_flushed(words: &[&str]) {
         }
     }
 }
+
+/// A file in which nothing is yet becomes a device over NAND, as one that does not exist does: whoever made it may have been killed before
+/// there was a store. What holds something else is refused. The wear may be kept elsewhere.
+#[test]
+fn a_blank_file_becomes_a_device_over_nand() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let run = |data: &str, more: &[&str]| {
+        let words = [&["--size", "4M", "--nand", "slc", "--data", data], more].concat();
+        let mut served = Served::start(directory.path(), &words);
+        served.signal(rustix::process::Signal::INT);
+        assert!(served.child.wait().unwrap().success(), "{data}");
+    };
+    run("new.img", &[]);
+    let bytes = std::fs::metadata(at("new.img")).unwrap().len();
+    let blank = |name: &str| {
+        let file = std::fs::File::options().read(true).write(true).create_new(true).open(at(name)).unwrap();
+        file.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
+        file.set_len(bytes).unwrap();
+        file
+    };
+    blank("blank.img");
+    // What a store has there before its superblock.
+    std::os::unix::fs::FileExt::write_at(&blank("half.img"), &[0xA5; 4096], 3 << 12).unwrap();
+    for data in ["blank.img", "half.img"] {
+        run(data, &[]);
+        assert!(at(&format!("{data}.nand")).exists());
+        run(data, &[]);
+    }
+    blank("apart.img");
+    run("apart.img", &["--wear", "apart.worn"]);
+    assert!(at("apart.worn").exists() && !at("apart.img.nand").exists());
+    run("apart.img", &["--wear", "apart.worn"]);
+    std::os::unix::fs::FileExt::write_at(&blank("other.img"), b"something", 0).unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(["device", "serve", "--socket", "dev.sock", "--size", "4M", "--nand", "slc", "--data", "other.img"])
+        .current_dir(directory.path())
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("holds no device over NAND"), "{told}");
+}

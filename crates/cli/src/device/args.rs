@@ -100,6 +100,9 @@ Examples:
   # an image that programs can read before the store has recovered
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data flash.img --boot loader.img
+  # on a block device, whose wear is kept in a file
+  fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
+    --data /dev/vdb --wear vdb.nand
   # also as a block device, for fio, qemu and nbdcopy
   fulgurite device serve --socket flash.sock --size 8G --nbd nbd.sock
   fulgurite device serve --socket flash.sock --size 8G --nbd localhost:10809
@@ -162,6 +165,9 @@ pub struct ServeArgs {
     /// The file or block device that keeps the data; a file that does not exist is made [default: nothing is kept].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub data: Option<PathBuf>,
+    /// The file that keeps how worn the NAND is, and which of its blocks have failed [default: FILE.nand beside --data].
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub wear: Option<PathBuf>,
     /// Serves --data as it is although a pool or a device over NAND lies in it: what is written destroys that.
     #[arg(long)]
     pub force: bool,

@@ -4,6 +4,7 @@
 //! was faster.
 
 use std::ops::ControlFlow;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -94,14 +95,36 @@ pub struct Plan {
     bytes: u64,
     data: Option<(PathBuf, FileMode)>,
     nand: Option<(Profile, FilConfig)>,
+    /// The file of the NAND's wear, where the data are kept.
+    wear: Option<PathBuf>,
+}
+
+/// Where a device's data are kept, and how worn its NAND is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Kept<'p> {
+    /// The data; none: nowhere.
+    pub data: Option<&'p Path>,
+    /// The wear; none: beside the data.
+    pub wear: Option<&'p Path>,
+    /// Also where a pool or another device lies in the data.
+    pub force: bool,
+}
+
+/// What is in the file of a device over NAND.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Holds {
+    /// There is none yet, or nothing in it: a device is made there.
+    Nothing,
+    /// A device, as it seems.
+    Device,
 }
 
 impl Plan {
-    /// Judges it. Nothing is created. With `force` the file of a store may be served as plain data.
+    /// Judges it. Nothing is created.
     ///
     /// # Errors
     /// `BadInput`.
-    pub fn of(below: &Below, size: Option<u64>, data: Option<&Path>, force: bool, machine: &Machine) -> Result<Plan> {
+    pub fn of(below: &Below, size: Option<u64>, kept: Kept<'_>, machine: &Machine) -> Result<Plan> {
         let profile = match below {
             Below::Nothing => None,
             Below::Nand(nand) => Some((nand, checks::nand_profile(nand)?)),
@@ -117,9 +140,12 @@ impl Plan {
         if let Some((nand, profile)) = profile {
             let planes = matches!(nand, NandChoice::BuiltIn(_)).then_some(PLANES);
             let scaling = Scaling { planes, pages_per_block: None };
-            return Plan::of_nand(nand, profile, scaling, size, data, machine);
+            return Plan::of_nand(nand, profile, scaling, size, kept, machine);
         }
-        let (bytes, data) = match (data, size) {
+        if kept.wear.is_some() {
+            bad_input!("--wear is of NAND, and there is none; add --nand, for example --nand mlc, or leave it out");
+        }
+        let (bytes, data) = match (kept.data, size) {
             (None, None) => bad_input!("a device without --data needs --size; write for example --size 8G"),
             (None, Some(size)) => {
                 memory(size, machine)?;
@@ -127,20 +153,20 @@ impl Plan {
             }
             (Some(path), size) => {
                 let (bytes, mode) = file(path, size)?;
-                if matches!(mode, FileMode::Existing { .. }) && !force {
+                if matches!(mode, FileMode::Existing { .. }) && !kept.force {
                     is_no_store(path)?;
                 }
                 (bytes, Some((path.to_owned(), mode)))
             }
         };
-        Ok(Plan { bytes, data, nand: None })
+        Ok(Plan { bytes, data, nand: None, wear: None })
     }
     /// The same of a store over NAND, kept nowhere: its geometry is scaled to the size.
     ///
     /// # Errors
     /// `BadInput`.
     pub fn scaled(name: &str, profile: &str, scaling: Scaling, bytes: u64, machine: &Machine) -> Result<Plan> {
-        Plan::of_nand(&name, profile.to_owned(), scaling, Some(bytes), None, machine)
+        Plan::of_nand(&name, profile.to_owned(), scaling, Some(bytes), Kept::default(), machine)
     }
     /// The same, where its geometry decides what `data` must be.
     fn of_nand(
@@ -148,7 +174,7 @@ impl Plan {
         profile: String,
         scaling: Scaling,
         size: Option<u64>,
-        data: Option<&Path>,
+        kept: Kept<'_>,
         machine: &Machine,
     ) -> Result<Plan> {
         let Some(bytes) = size else { bad_input!("a device over NAND needs --size; write for example --size 8G") };
@@ -169,7 +195,8 @@ impl Plan {
         let fil = Fil::new(profile, config)?;
         geometry(bytes, &fil)?;
         let flash_bytes = u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64;
-        let data = match data {
+        let wear = worn(kept)?;
+        let data = match kept.data {
             None => {
                 memory(flash_bytes, machine)?;
                 None
@@ -180,7 +207,7 @@ impl Plan {
                 Some((path.to_owned(), mode))
             }
         };
-        Ok(Plan { bytes, data, nand: Some((profile, config)) })
+        Ok(Plan { bytes, data, nand: Some((profile, config)), wear })
     }
     /// Judges a write buffer of so many bytes for it; returns its sectors.
     ///
@@ -206,9 +233,9 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-    /// The file that the data are in, where they are over NAND, whose wear is kept beside it.
+    /// The file that keeps the wear, where there is NAND and its data are kept.
     pub fn worn(&self) -> Option<&Path> {
-        self.data.as_ref().filter(|_| self.nand.is_some()).map(|(path, _)| path.as_path())
+        self.wear.as_deref()
     }
     /// Whether a write that completed survives this process. A store's state is that of the last flush, on whatever medium.
     pub fn keeps_writes(&self) -> bool {
@@ -231,14 +258,14 @@ impl Plan {
         let Some((profile, config)) = self.nand else { return Ok(Medium::Flat(self.flat(self.bytes, interrupt)?)) };
         let fil = Fil::new(profile, config)?;
         let geometry = geometry(self.bytes, &fil)?;
+        let holds = self.holds()?;
         let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64, interrupt)?;
-        let old = matches!(&self.data, Some((_, FileMode::Existing { .. })));
+        let old = holds == Holds::Device;
         let nand = if old {
-            let state = self.data.as_ref().map_or(Ok(None), |(path, _)| wear::read(path))?;
-            if let Some(state) = &state
+            let state = self.wear.as_ref().map_or(Ok(None), |path| wear::read(path))?;
+            if let (Some(path), Some(state)) = (&self.wear, &state)
                 && let Err(error) = Fil::new(profile, config)?.restore(state)
             {
-                let path = self.data.as_ref().map(|(path, _)| wear::path_of(path)).unwrap_or_default();
                 bad_input!(
                     "the NAND's state in {} cannot be used: {error}; or remove that file, and its wear begins anew",
                     path.display()
@@ -275,6 +302,21 @@ impl Plan {
         }
         Ok(Medium::Store(Box::new(store.into_flash()), nand))
     }
+    /// What is in its file. One that was made and not yet written, as by a program that was killed meanwhile, has nothing where a store begins,
+    /// and there is no file of its wear: that is written as soon as there is a store.
+    fn holds(&self) -> Result<Holds> {
+        let Some((path, FileMode::Existing { .. })) = &self.data else { return Ok(Holds::Nothing) };
+        if self.wear.as_ref().is_some_and(|wear| std::fs::symlink_metadata(wear).is_ok()) {
+            return Ok(Holds::Device);
+        }
+        let file = match fulgurite_flash::claim(path) {
+            Ok(file) => file,
+            Err(e) => bad_input!("--data {e}"),
+        };
+        let (_, head) = open::head(&file, path)?;
+        let begins = &head[..2 * SUBPAGE_BYTES];
+        Ok(if begins.iter().all(|byte| *byte == 0) { Holds::Nothing } else { Holds::Device })
+    }
     fn flat(&self, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
         let Some((path, mode)) = &self.data else {
             return Ok(Arc::new(MemoryFlash::new((bytes / SUBPAGE_BYTES as u64) as u32)?));
@@ -296,6 +338,34 @@ fn geometry(bytes: u64, fil: &Fil) -> Result<Geometry> {
     match Geometry::new(fil.flash_pages(), fil.extent_pages(), Some(subpages)) {
         Ok(geometry) => Ok(geometry),
         Err(error) => bad_input!("--size {} over this NAND: {error}", format_bytes(bytes)),
+    }
+}
+
+/// The file of the wear of NAND whose data are kept.
+fn worn(kept: Kept<'_>) -> Result<Option<PathBuf>> {
+    let Some(data) = kept.data else {
+        if kept.wear.is_some() {
+            bad_input!("--wear is of NAND that is kept; add --data FILE, or leave it out");
+        }
+        return Ok(None);
+    };
+    let is_device = std::fs::metadata(data).is_ok_and(|found| found.file_type().is_block_device());
+    match kept.wear {
+        None if is_device => bad_input!(
+            "--data {} is a block device, beside which no file is kept; add --wear FILE, for how worn the NAND is",
+            data.display()
+        ),
+        None => Ok(Some(wear::path_of(data))),
+        Some(wear) => {
+            let parent = checks::parent_of(wear);
+            if !parent.is_dir() {
+                bad_input!("--wear {}: the directory {} does not exist", wear.display(), parent.display());
+            }
+            if std::fs::symlink_metadata(wear).is_ok_and(|found| !found.is_file()) || wear == data {
+                bad_input!("--wear {} must be a file of its own; choose another path", wear.display());
+            }
+            Ok(Some(wear.to_owned()))
+        }
     }
 }
 

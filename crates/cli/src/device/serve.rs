@@ -21,7 +21,7 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 
 use super::args::ServeArgs;
 use super::boot;
-use super::medium::{self, Plan};
+use super::medium::{self, Kept, Plan};
 use super::wear;
 use crate::bad_input::BadInput;
 use crate::checks;
@@ -37,7 +37,8 @@ const LOOK: Duration = Duration::from_millis(100);
 pub fn run(args: &ServeArgs) -> Result<()> {
     let machine = Machine::describe();
     // Nothing is created before all of this holds.
-    let plan = Plan::of(&args.nand, args.size, args.data.as_deref(), args.force, &machine)?;
+    let kept = Kept { data: args.data.as_deref(), wear: args.wear.as_deref(), force: args.force };
+    let plan = Plan::of(&args.nand, args.size, kept, &machine)?;
     let write_cache = args.write_cache.map_or(Ok(0), |bytes| plan.write_cache(bytes))?;
     let boot = args.boot.as_deref().map_or(Ok(BootImage::default()), boot::image)?;
     let core = medium::core(args.core)?;
@@ -81,13 +82,15 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     }
     pages::write_stdout(lines.as_bytes())?;
     let worn = plan.worn().zip(nand.as_deref());
-    let keep = || worn.map_or(Ok(()), |(data, nand)| wear::write(data, &nand.state()));
+    let keep = || worn.map_or(Ok(()), |(path, nand)| wear::write(path, &nand.state()));
     keep()?;
-    let mut kept = Instant::now();
+    let (mut kept, mut keeper) = (Instant::now(), wear::Keeper::default());
     while !interrupt.asked() {
         std::thread::sleep(LOOK);
         if kept.elapsed() >= wear::EVERY {
-            keep()?;
+            if let Some(words) = keeper.tried(keep()) {
+                eprintln!("{words}");
+            }
             kept = Instant::now();
         }
         ensure!(!device.has_ended(), "the firmware has ended");

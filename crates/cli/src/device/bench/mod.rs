@@ -22,7 +22,7 @@ use fulgurite_format::format_bytes;
 use fulgurite_sys::affinity;
 
 use super::args::{BenchArgs, Figure};
-use super::medium::{self, Below, Plan};
+use super::medium::{self, Below, Kept, Plan};
 use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::protocol::Scaling;
@@ -55,7 +55,7 @@ fn over_nand(args: &BenchArgs, bytes: u64, machine: &Machine) -> Result<Option<P
     }
     Ok(match &args.nand {
         Some(Below::Nothing) => None,
-        Some(below) => Some(Plan::of(below, Some(bytes), None, false, machine)?),
+        Some(below) => Some(Plan::of(below, Some(bytes), Kept::default(), machine)?),
         None => {
             let scaling = Scaling { planes: Some(PAPERS_PLANES), pages_per_block: Some(PAPERS_PAGES_PER_BLOCK) };
             Some(Plan::scaled("the paper's", PAPERS_NAND, scaling, bytes, machine)?)
