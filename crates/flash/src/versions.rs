@@ -69,6 +69,11 @@ pub trait Versions: Send + Sync {
     fn roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// The tokens that are kept, ascending.
     fn tokens(&self) -> Vec<u64>;
+    /// Subpages that were changed since the newest token, as far as the medium was told, in DRAM or written: what only a sync makes room
+    /// for. None when it does not say.
+    fn uncommitted(&self) -> Option<u64> {
+        None
+    }
     /// A sync begins: what differs in DRAM will be written, and named. Each that begins ends, and one at a time is made.
     fn sync_begins(&self) {}
     /// It has ended, and made a token or not.

@@ -5,9 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use fulgurite_flash::FlashError;
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_runtime::{Runtime, SyncError};
+use fulgurite_runtime::{Runtime, SyncError, Synced};
 use fulgurite_store::Pool;
 
 use crate::named::Registry;
@@ -15,6 +14,9 @@ use crate::{Directory, Error, Fulgurite, Reader};
 
 /// How often the thread that syncs looks at how much is uncommitted, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// For what differs in DRAM, the marks of all frames are looked at: for so long as that took, times this, not again.
+const COUNT_PAUSE: u32 = 100;
 
 /// After a sync that found no space, the next one waits so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -32,7 +34,9 @@ pub enum Durability {
     Lazy {
         /// The time between two syncs; without the time that a sync itself takes.
         every: Duration,
-        /// Bytes written back to the pool after which it syncs earlier. What lies dirty in DRAM does not count.
+        /// Bytes changed after which it syncs earlier: what was written back to the pool since the last sync, and what differs from it in
+        /// DRAM, whole subpages. That is looked at every 20 ms, and less often where there is so much DRAM that looking would take more than
+        /// a hundredth of a core. Subpages that a job has pinned do not count until they are written.
         bytes: u64,
     },
     /// The last state whose [`Fulgurite::sync`] returned. Only the program knows when its state is worth a name, so nothing else syncs: who
@@ -88,8 +92,18 @@ impl Fulgurite {
     /// is one by itself. From any thread that is not a worker.
     ///
     /// # Errors
-    /// [`Error::NoPool`], [`Error::OnlyCache`]; [`Error::Sync`] when the medium fails: the pool takes no more changes then.
+    /// [`Error::NoPool`], [`Error::OnlyCache`]; [`Error::Sync`] when the medium fails, and the pool takes no more changes then; or when there
+    /// is no space ([`SyncError::NoSpace`]), a write section does not end, or state in DRAM cannot be saved, and it can be tried again.
     pub fn sync(&self) -> Result<u64, Error> {
+        Ok(self.sync_report()?.token)
+    }
+
+    /// The same, and says what it took: beside the token how long no write section could begin ([`Synced::gate`]), how much of that
+    /// was spent on waiting for those that were open ([`Synced::drain`]), and how many subpages were written.
+    ///
+    /// # Errors
+    /// As [`Fulgurite::sync`].
+    pub fn sync_report(&self) -> Result<Synced, Error> {
         let kept = self.kept("sync")?;
         if kept.durability == Durability::Cache {
             return Err(Error::OnlyCache);
@@ -98,7 +112,7 @@ impl Fulgurite {
             return Err(failed.into());
         }
         kept.pool.tick(now_ms());
-        Ok(self.runtime.sync()?.token)
+        Ok(self.runtime.sync()?)
     }
 
     /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone. Handles of containers that are
@@ -178,7 +192,7 @@ impl Syncer {
     }
 }
 
-/// When to sync: so long after the last one, or when so many bytes were written; and how many subpages a sync writes at the most.
+/// When to sync: so long after the last one, or when so many bytes were changed; and how many subpages a sync writes at the most.
 #[derive(Clone, Copy)]
 struct Limits {
     every: Duration,
@@ -188,8 +202,7 @@ struct Limits {
 
 /// Whether a later sync may succeed.
 fn is_passing(error: &SyncError) -> bool {
-    let no_space = SyncError::from(FlashError::NoSpace);
-    matches!(error, SyncError::SectionOpen { .. }) || *error == no_space
+    matches!(error, SyncError::SectionOpen { .. } | SyncError::NoSpace { .. })
 }
 
 /// The time, for tokens that are kept by age: milliseconds since 1970. A clock before that is not one.
@@ -206,10 +219,18 @@ fn sync_until(
     let look = every.min(LOOK_EVERY);
     let mut last = Instant::now();
     let mut failed: Option<Instant> = None;
+    let mut count_from = last;
     loop {
         let stop = stopped.recv_timeout(look) != Err(RecvTimeoutError::Timeout);
-        let uncommitted = pool.uncommitted().saturating_mul(SUBPAGE_BYTES as u64);
-        let is_due = || last.elapsed() >= every || uncommitted >= bytes.max(1) || pool.wants_sync();
+        let mut changed = pool.uncommitted().saturating_mul(SUBPAGE_BYTES as u64);
+        // Only where what differs in DRAM could be what is missing.
+        let may_be_enough = changed.saturating_add(dram.saturating_mul(SUBPAGE_BYTES as u64)) >= bytes;
+        let begun = Instant::now();
+        if changed < bytes && may_be_enough && begun >= count_from {
+            changed = changed.saturating_add(runtime.changed_frames() * SUBPAGE_BYTES as u64);
+            count_from = begun + begun.elapsed() * COUNT_PAUSE;
+        }
+        let is_due = || last.elapsed() >= every || changed >= bytes.max(1) || pool.wants_sync();
         if stop || (failed.is_none_or(|at| at.elapsed() > AGAIN_AFTER) && is_due()) {
             pool.tick(now_ms());
             match runtime.sync() {

@@ -92,7 +92,7 @@ use std::time::Duration;
 
 pub use fulgurite_device::SocketError;
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES};
+pub use fulgurite_format::{Address, Controller, PAGE_BYTES, Plain, SUBPAGE_BYTES};
 pub use fulgurite_memory::{
     AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, Container, Directory, Exclusive,
     FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot, MasstreeShape,
@@ -160,6 +160,14 @@ pub enum Error {
         /// What was asked for.
         what: &'static str,
     },
+    /// There is no such controller.
+    #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF stand for the one at hand)", list(.there))]
+    NoController {
+        /// What was asked for.
+        controller: Controller,
+        /// Those that there are.
+        there: &'static [Controller],
+    },
     /// The durability that was chosen keeps nothing.
     #[error("with Durability::Cache no state outlives the process, and so none is named; choose Lazy or Sync")]
     OnlyCache,
@@ -174,6 +182,10 @@ pub enum Error {
     Thread(std::io::Error),
 }
 
+fn list(controllers: &[Controller]) -> String {
+    controllers.iter().map(Controller::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// Sets a [`Fulgurite`] up.
 #[must_use = "call `start`"]
 pub struct Builder {
@@ -182,6 +194,7 @@ pub struct Builder {
     durability: Durability,
     keep_tokens: usize,
     keep_age: Option<Duration>,
+    keep_space: u64,
     on_device: Option<Option<usize>>,
     adjust: Vec<Adjust>,
 }
@@ -224,6 +237,17 @@ impl Builder {
         self.keep_age = Some(age);
         self
     }
+    /// Space that tokens leave to new data, as people write it (`"2G"`): when less of the pool than this holds nothing that is needed, the
+    /// oldest tokens are dropped, at a sync or by whoever writes, but for the newest and those that are pinned. What reclaim, journal and
+    /// checkpoints need for themselves is part of the space that is counted. No bound unless said otherwise, which is 0: tokens
+    /// then stay however full the pool is, and who writes is told that there is no space.
+    ///
+    /// # Errors
+    /// When it is no size.
+    pub fn keep_space(mut self, size: &str) -> Result<Self, Error> {
+        self.keep_space = fulgurite_format::parse_bytes(size)?;
+        Ok(self)
+    }
     /// Puts a device of this process before the medium: a thread that keeps its core busy while there are requests, and for a
     /// millisecond after the last. Workers speak to it through queues in their own memory, and nothing is copied between the two. They
     /// pay for no system call, and over a pool, whose store runs in the device, for neither the log nor checksums nor reclaim. Programs on
@@ -243,6 +267,7 @@ impl Builder {
             durability: self.durability,
             tokens: self.keep_tokens,
             age: self.keep_age,
+            space: self.keep_space,
             dram_bytes: self.dram_bytes,
             on_device: self.on_device,
         })?;
@@ -289,6 +314,7 @@ impl Fulgurite {
             durability,
             keep_tokens: 1,
             keep_age: None,
+            keep_space: 0,
             on_device: None,
             adjust: Vec::new(),
         }

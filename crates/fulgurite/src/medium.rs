@@ -77,6 +77,8 @@ pub(crate) struct Keep {
     pub durability: Durability,
     pub tokens: usize,
     pub age: Option<Duration>,
+    /// Bytes that older tokens leave free.
+    pub space: u64,
     /// Of everything.
     pub dram_bytes: u64,
     /// A device of this process is before the medium, on a core if one is named; a pool's store runs in it.
@@ -172,6 +174,7 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Er
     };
     config.keep_tokens = keep.tokens.max(1);
     config.keep_age = keep.age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    config.keep_bytes = keep.space;
     // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the oldest go first.
     config.history_bytes = usize::try_from(keep.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use fulgurite_format::{Address, PAGE_BYTES};
+use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, Directory, Region, RootError};
 use fulgurite_runtime::Context;
 use fulgurite_store::{Permissions, Pool};
@@ -21,6 +21,22 @@ pub(crate) fn pages_of(region: Region) -> Range<u32> {
 }
 
 impl Fulgurite {
+    /// The controllers of this memory's pages: there is one, whatever files or devices the pool spans, and addresses carry its number.
+    pub const CONTROLLERS: &[Controller] = &[Controller::FIRST];
+
+    /// As [`Fulgurite::alloc`], on a controller: what lies on the same one is changed in one order for all who look (NVMM). There is one in
+    /// a process. It has two names besides its number, 0 and 0xFFFFF, which NVMM has for the one at hand ([`Controller::is_local`]);
+    /// the addresses carry its number whichever it was asked by, as address 0 is null.
+    ///
+    /// # Errors
+    /// [`Error::NoController`], which says which there are, with nothing allocated; those of [`Fulgurite::alloc`].
+    pub fn alloc_on(&self, controller: Controller, pages: u32, permissions: Permissions) -> Result<Region, Error> {
+        if !controller.is_local() && !Self::CONTROLLERS.contains(&controller) {
+            return Err(Error::NoController { controller, there: Self::CONTROLLERS });
+        }
+        self.alloc(pages, permissions)
+    }
+
     /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written. Temporary ones go when this
     /// process ends, however it ends, and their addresses are free then.
     ///
@@ -57,7 +73,9 @@ impl Fulgurite {
         Ok(held.take_out(region.base, region.bytes, false)?)
     }
 
-    /// Changes what may be done with pages, and how long they stay, as part of the state: it rolls back with the data.
+    /// Changes what may be done with pages, and how long they stay, as part of the state: it rolls back with the data. Refused are pages
+    /// that were not handed out, and those of roots, which others rely on; not pages that may not be written, as whoever was handed
+    /// them may give the permission again.
     ///
     /// # Errors
     /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when it cannot be recorded;

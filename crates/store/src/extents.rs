@@ -83,12 +83,26 @@ const LEVEL_EVERY: u64 = 32;
 /// How the next extent to reclaim is chosen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Victims {
+    /// The one with parts of the longest chains, as NVMM proposes for its pages ("Page Table Organization for NAND Main Memory"): counted
+    /// is how often each page was written since reclaim moved part of it, and of an extent the sum of that over what is dead in it.
+    LongestChains,
     /// The one with the fewest live flash pages.
     Greedy,
     /// The most benefit for its cost: (dead / live) x age. (The log-structured file system of Rosenblum and Ousterhout, 1992, counts
     /// the reading of the whole segment as well; here only what is live is read and written.)
     #[default]
     CostBenefit,
+}
+
+/// What an extent holds, to those who choose one.
+#[derive(Clone, Copy, Debug)]
+pub struct Content {
+    /// Live flash pages.
+    pub live: u32,
+    /// What is compared with what it was when the extent was given up last.
+    pub compared: u32,
+    /// How long the chains are that it has parts of, where that is counted.
+    pub chains: u64,
 }
 
 /// An extent that is being written.
@@ -311,7 +325,8 @@ impl Extents {
         self.limit
     }
     /// An extent of some to be reclaimed: the one with the fewest live flash pages, if that is at most so many and it was not given up
-    /// before; where no bound is named, whatever it is. `live` as for [`Extents::victim`].
+    /// before; where no bound is named, whatever it is. `live` says how many flash pages of an extent are live, and what is compared with
+    /// what it was then.
     pub fn victim_among(
         &mut self,
         range: std::ops::Range<u32>,
@@ -445,32 +460,34 @@ impl Extents {
     }
 
     /// The next extent to reclaim; none when to empty any of the closed ones gains too little. Where there is room, one that is to be used
-    /// no more comes first, however full it is. `live` says how many flash pages of an extent are live, and what is compared with what it
-    /// was when the extent was given up last.
+    /// no more comes first, however full it is.
     pub fn victim(
         &mut self,
         policy: Victims,
         room: bool,
         wear: &Wear,
-        live: impl Fn(u32) -> (u32, u32),
+        content: impl Fn(u32) -> Content,
     ) -> Option<u32> {
         let room = room && !wear.places().is_empty();
         let most = self.geometry.data_pages() - self.geometry.worth();
         let condemned = |extent: u32| room && wear.is_retired(extent);
         let pages = self.geometry.data_pages();
-        let benefit = |extent: u32, live: u32| match policy {
-            Victims::Greedy => u64::from(pages - live),
+        let dead = |live: u32| u64::from(pages - live);
+        let benefit = |extent: u32, Content { live, chains, .. }: Content| match policy {
+            // Where nothing is known of chains yet, as many as are dead.
+            Victims::LongestChains => (chains, dead(live)),
+            Victims::Greedy => (dead(live), 0),
             Victims::CostBenefit => {
                 let age = self.given - self.filled_at[extent as usize] + 1;
                 // In 1/1024, so that integers do: 65,536 flash pages at the most.
-                u64::from((pages - live) * 1024 / (live + 1)).saturating_mul(age)
+                (u64::from((pages - live) * 1024 / (live + 1)).saturating_mul(age), 0)
             }
         };
         let judged = (FIRST_EXTENT..self.geometry.extents).filter_map(|e| {
-            let (live, compared) = if self.use_of(e) == Use::Closed { live(e) } else { return None };
+            let content = if self.use_of(e) == Use::Closed { content(e) } else { return None };
             let condemned = condemned(e);
-            let worth = live <= most || condemned;
-            (worth && !self.is_stuck(e, compared)).then(|| ((condemned, benefit(e, live)), e))
+            let worth = content.live <= most || condemned;
+            (worth && !self.is_stuck(e, content.compared)).then(|| ((condemned, benefit(e, content)), e))
         });
         // Of equals the last.
         let (_, closed) = judged.max_by_key(|(judged, _)| *judged)?;

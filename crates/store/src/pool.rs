@@ -722,6 +722,9 @@ impl Versions for Pool {
     fn tokens(&self) -> Vec<u64> {
         self.lock().store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
     }
+    fn uncommitted(&self) -> Option<u64> {
+        Some(self.lock_to_look().store.uncommitted() + self.changes.claimed())
+    }
     fn sync_begins(&self) {
         self.helpers.set_at_it(true);
         self.changes.sync_begins();

@@ -17,9 +17,10 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use fulgurite_format::{Checksums, EntryIndex, FlashPage, History, PageEntry, Record, Status, full_time};
 
+use crate::chains::Chains;
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map, MapWriter, Places};
-use crate::objects::Objects;
+use crate::objects::{Objects, PAGE_WEIGHT, weight};
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
@@ -173,6 +174,8 @@ pub struct State {
     emptied: Vec<u32>,
     /// What has failed and how often extents were filled.
     wear: Wear,
+    /// Where reclaim goes by them.
+    chains: Option<Chains>,
     /// Versions of the page that is being changed.
     versions: Vec<Version>,
     entries: Vec<PageEntry>,
@@ -209,6 +212,7 @@ impl State {
             objects: Objects::new(geometry),
             emptied: Vec::new(),
             wear: Wear::new(geometry),
+            chains: None,
             versions: Vec::new(),
             entries: Vec::new(),
             planted: None,
@@ -217,6 +221,21 @@ impl State {
     /// Sets what an anchor says.
     pub fn set_epoch(&mut self, epoch: u64, tokens: Tokens) {
         (self.epoch, self.tokens) = (epoch, tokens);
+    }
+
+    /// Counts from now on how long chains would be as NVMM keeps them.
+    pub fn count_chains(&mut self) {
+        self.chains = Some(Chains::new(self.geometry.pages(), self.geometry.extents));
+    }
+    /// How long the chains are that an extent has parts of; 0 where that is not counted.
+    pub fn chains_of(&self, extent: u32) -> u64 {
+        self.chains.as_ref().map_or(0, |chains| chains.of(extent))
+    }
+    /// An extent is written from its beginning.
+    pub fn extent_begun(&mut self, extent: u32) {
+        if let Some(chains) = &mut self.chains {
+            chains.begun(extent);
+        }
     }
 
     /// Sets how many entries new versions may bring the page table to.
@@ -289,7 +308,10 @@ impl State {
         self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max() + self.objects.bytes_max()
     }
     fn fixed_bytes(&self) -> usize {
-        self.history.0.capacity() * 8 + self.live.capacity() * 4 + self.wear.bytes()
+        self.history.0.capacity() * 8
+            + self.live.capacity() * 4
+            + self.wear.bytes()
+            + self.chains.as_ref().map_or(0, Chains::bytes)
     }
     /// Checksums of what only tokens still see.
     pub fn old_count(&self) -> usize {
@@ -452,6 +474,28 @@ impl State {
         }
     }
 
+    /// The same where a version is not needed any more.
+    fn supersede(&mut self, page: u32, place: u32) {
+        if let Some(chains) = &mut self.chains {
+            let (at, its) = match self.objects.get(place) {
+                Some(object) => (object.flash_page, weight(object.length.into())),
+                None => (place, PAGE_WEIGHT),
+            };
+            chains.superseded(page, self.geometry.extent_of(at), its);
+        }
+        self.lose(place);
+    }
+    fn note_version(&mut self, page: u32) {
+        if let Some(chains) = &mut self.chains {
+            chains.added(page);
+        }
+    }
+    fn note_moved(&mut self, page: u32) {
+        if let Some(chains) = &mut self.chains {
+            chains.consolidated(page);
+        }
+    }
+
     /// Changes the state by a record. Pages in `seen` have it already.
     ///
     /// # Errors
@@ -507,6 +551,7 @@ impl State {
         if self.table.room() < N + 1 {
             return Err(TableFull);
         }
+        self.note_version(page);
         let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.epoch as u32, status);
         if self.rewrite(page, entry, sums) {
             return Ok(());
@@ -567,7 +612,7 @@ impl State {
             self.map.set_page(page, &places);
         }
         // Behind all gains, so that no extent seems empty in between.
-        before[..replaced].iter().for_each(|place| self.lose(*place));
+        before[..replaced].iter().for_each(|place| self.supersede(page, *place));
         let (valid, status) = (head.valid() | subpages, status_of(entry).with(Status::MAPPED));
         self.table.set_head(page, PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, self.epoch as u32, status));
         true
@@ -593,6 +638,7 @@ impl State {
     }
 
     fn relocate(&mut self, page: u32, moved: u32, from: FlashPage, to: FlashPage) -> Result<(), TableFull> {
+        self.note_moved(page);
         let one = Held { subpage: moved.trailing_zeros().min(N - 1), place: from.0 as u32 };
         if moved == 1 << one.subpage && self.move_mapped(page, one, to.0 as u32) {
             return Ok(());
@@ -658,7 +704,7 @@ impl State {
                     if !self.old.is_empty() {
                         self.old.remove(&h.place);
                     }
-                    self.lose(h.place);
+                    self.supersede(page, h.place);
                 }
             }
             if version.deletes() {
@@ -792,7 +838,7 @@ impl State {
         for version in versions.drain(..stays) {
             for h in version.held() {
                 self.old.remove(&h.place);
-                self.lose(h.place);
+                self.supersede(page, h.place);
             }
         }
         let result =

@@ -389,6 +389,9 @@ impl Store {
         let (config, old_limit) = retention::bounded(config, state.geometry());
         let mut state = state;
         state.set_table_limit(config.table_limit);
+        if config.victims == Victims::LongestChains {
+            state.count_chains();
+        }
         let state_geometry = state.geometry();
         Store {
             pool,

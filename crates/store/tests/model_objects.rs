@@ -26,7 +26,7 @@ fn seeds(count: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
 fn configs(seed: u64) -> (Geometry, StoreConfig, u32) {
     let mut config = quick_checkpoints();
     config.keep_tokens = 1 + (seed % 3) as usize;
-    config.victims = if seed.is_multiple_of(2) { Victims::Greedy } else { Victims::CostBenefit };
+    config.victims = [Victims::Greedy, Victims::CostBenefit, Victims::LongestChains][seed as usize / 3 % 3];
     let subpages = 16 * (4 + (seed % 9) as u32 * 2);
     // One in four has so many extents that hot and cold are kept apart.
     let extents = if seed % 4 == 3 { 130 } else { 48 + (seed % 5) as u32 * 4 };

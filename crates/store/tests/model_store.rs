@@ -23,7 +23,7 @@ fn seeds(count: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
 fn configs(seed: u64) -> (Geometry, StoreConfig) {
     let mut config = quick_checkpoints();
     config.keep_tokens = 1 + (seed % 3) as usize;
-    config.victims = if seed.is_multiple_of(2) { Victims::Greedy } else { Victims::CostBenefit };
+    config.victims = [Victims::Greedy, Victims::CostBenefit, Victims::LongestChains][seed as usize / 3 % 3];
     config.durability = if seed % 7 == 6 { Durability::Cache } else { Durability::Sync };
     (tiny(16 * (2 + (seed % 9) as u32)), config)
 }
