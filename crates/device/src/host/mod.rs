@@ -140,17 +140,26 @@ pub trait Hold: Send {
 /// A queue pair of a device in this process.
 struct Here {
     attachment: Attachment,
-    /// Until the pair is closed.
-    place: Option<Place>,
+    /// Until the device has let go of the pair.
+    _place: Place,
 }
 
 impl Hold for Here {
     fn close(&mut self) {
         self.attachment.close();
-        self.place = None;
     }
     fn has_let_go(&self) -> bool {
         self.attachment.has_let_go()
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.attachment.close();
+        // Until then something of it may be written, and whoever comes next must find that.
+        while !self.attachment.has_let_go() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 }
 
@@ -186,6 +195,10 @@ pub trait Link: Send + Sync {
     fn is_alone(&self) -> bool {
         false
     }
+    /// Whether this program names the states of the device's store, and nobody else does: its driver never flushes by itself.
+    fn names_states(&self) -> bool {
+        false
+    }
     /// DRAM of the device in this process.
     fn dram_bytes(&self) -> usize {
         0
@@ -200,9 +213,9 @@ impl Link for Device {
         let capability = Capability { boot_sectors: 0, ..self.backend().capability(1, want.depth, buffer) };
         let place = self.admit(want.who).map_err(|refusal| {
             let kind = match refusal {
-                Refusal::Occupied => ErrorKind::Other,
-                Refusal::Restoring => ErrorKind::NotConnected,
+                Refusal::Restoring | Refusal::TakingBack => ErrorKind::NotConnected,
                 Refusal::Shared => ErrorKind::ResourceBusy,
+                _ => ErrorKind::Other,
             };
             OpenError::System { what: "attach to the device", source: io::Error::new(kind, refusal) }
         })?;
@@ -213,7 +226,7 @@ impl Link for Device {
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
-        let hold = Box::new(Here { attachment, place: Some(place) });
+        let hold = Box::new(Here { attachment, _place: place });
         Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes, hold })
     }
     fn has_own_core(&self) -> bool {

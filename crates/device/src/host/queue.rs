@@ -127,6 +127,8 @@ pub(super) struct DeviceQueue {
     keeps: bool,
     /// A flush of the queue's own is under way.
     flushing: bool,
+    /// Only its program names states: it never flushes by itself.
+    names_states: bool,
     /// Nothing more will come of the device.
     dead: Option<FlashError>,
     /// The device is on another core: to spin for it may pay.
@@ -232,6 +234,7 @@ impl DeviceQueue {
             fruitless: 0,
             keeps: keeps(&*opening.link, &opening.config, capability.features),
             flushing: false,
+            names_states: opening.link.names_states(),
             dead: (met == Met::Lost).then_some(FlashError::Poisoned),
             spins: opening.link.has_own_core(),
             spin_ns: SPIN_MAX_NS,
@@ -651,13 +654,17 @@ impl Queue for DeviceQueue {
                 continue;
             }
             if slot.op == Op::Write && self.keeps && !slot.promised && !slot.unkept {
-                if !self.opening.shared.promise() {
+                if self.opening.shared.promise() {
+                    slot.promised = true;
+                } else if self.names_states {
+                    // A flush would name a state: it goes without a copy.
+                    slot.unkept = true;
+                } else {
                     self.batch[waiting] = id;
                     waiting += 1;
                     full = true;
                     continue;
                 }
-                slot.promised = true;
             }
             if slot.op == Op::Flush {
                 slot.covers = Some(self.opening.shared.begins_flush(slot.covers));

@@ -129,7 +129,7 @@ impl Shared {
     }
     /// Who opens a queue pair, and whether to write once more what was acknowledged.
     pub(super) fn who(&self, restores: bool) -> Who {
-        Who { host: self.id.0, program: 0, restores }
+        Who { host: self.id.0, restores, ..Who::default() }
     }
     /// A queue pair was closed while its device was there.
     pub(super) fn leaves(&self, region: &Arc<Region>) {
