@@ -44,7 +44,9 @@ pub(crate) enum Refusal {
     #[error("it goes back to the last state that was named; ask again")]
     TakingBack,
     /// That could not be done.
-    #[error("what a program left that had named no state of it could not be taken back ({0}); end the device, and start it again")]
+    #[error(
+        "what a program left that had named no state of it could not be taken back ({0}); end the device, and start it again"
+    )]
     NotTakenBack(String),
     /// It would name states where there are none.
     #[error("it keeps no states; serve a store (`device serve --nand`, or `--store`)")]

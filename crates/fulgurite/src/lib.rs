@@ -86,6 +86,7 @@ mod medium;
 mod named;
 mod pages;
 mod reader;
+mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,8 +156,14 @@ pub enum Error {
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// The medium keeps nothing.
-    #[error("{what} needs a pool; start with Medium::NewPool or Medium::Pool")]
+    #[error("{what} needs a pool; start with Medium::NewPool, Medium::Pool or Medium::DevicePool")]
     NoPool {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// Over the store of a device this is not there.
+    #[error("{what}: not over the store of a device (Medium::DevicePool); use a pool of this process, or do without")]
+    OverDevice {
         /// What was asked for.
         what: &'static str,
     },
@@ -212,7 +219,7 @@ impl Builder {
         self
     }
     /// How many of the newest tokens a pool keeps, beside those that are pinned; 1, the least, unless said otherwise. The data of
-    /// each takes space as long as it is kept.
+    /// each takes space as long as it is kept. A device decides that itself (`fulgurite device serve --keep-tokens`).
     pub fn keep_tokens(mut self, count: usize) -> Self {
         self.keep_tokens = count;
         self
@@ -251,11 +258,11 @@ impl Builder {
             // A file's requests cost a system call a batch, and its completions are worth sleeping for.
             builder = builder.submit_batch(4).spin(Duration::from_micros(20));
         }
-        if opened.pool.is_some() {
+        if opened.store.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
         let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
-        Fulgurite::over(Arc::new(runtime), opened.pool, self.durability, self.dram_bytes)
+        Fulgurite::over(Arc::new(runtime), opened.store, self.durability, self.dram_bytes)
     }
 }
 
@@ -274,7 +281,7 @@ impl Drop for Fulgurite {
     fn drop(&mut self) {
         // The runtime syncs at its end, with what was left for that.
         if let Some(kept) = &self.pool {
-            fulgurite_flash::Versions::sync_begins(&*kept.pool);
+            kept.pool.last_sync_begins();
         }
     }
 }

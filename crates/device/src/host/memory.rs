@@ -3,9 +3,10 @@
 //! Over a device the host runs no store of its own: these commands are all that it knows of versions.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fulgurite_flash::{FlashError, VersionError, Versions};
+use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
 use super::shared::Shared;
@@ -131,7 +132,7 @@ pub(super) struct Remote {
 }
 
 #[derive(Default)]
-struct Open {
+pub(super) struct Open {
     /// Opened when it is first used, and anew after it has failed.
     commands: Option<Commands>,
     /// The device that named the newest state, 0: none has.
@@ -144,21 +145,26 @@ struct Open {
     durable: u64,
 }
 
-impl Open {
-    /// What is known of a device that is met, before anything is asked of it.
-    fn meets(&mut self, instance: u64) {
-        if self.instance != instance {
-            (self.instance, self.of_the_dead) = (instance, self.newest);
-        }
-    }
-}
-
 impl Remote {
     pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
         Remote { link, shared, config, open: Mutex::default() }
     }
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The queue pair for memory operations, which is opened if it is not, and stays open.
+    pub(super) fn commands<'o>(&self, open: &'o mut Open) -> Result<&'o mut Commands, OpenError> {
+        match &mut open.commands {
+            Some(opened) => Ok(opened),
+            none => {
+                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER)?;
+                let instance = opened.instance();
+                if open.instance != instance {
+                    (open.instance, open.of_the_dead) = (instance, open.newest);
+                }
+                Ok(none.insert(opened))
+            }
+        }
     }
     /// Something that is done once, or not at all.
     fn once<T>(
@@ -166,23 +172,14 @@ impl Remote {
         open: &mut Open,
         work: impl FnOnce(&mut Commands) -> Result<T, VersionError>,
     ) -> Result<T, VersionError> {
-        let commands = match &mut open.commands {
-            Some(opened) => opened,
-            None => {
-                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER);
-                let opened = opened.map_err(|_| FlashError::Closed)?;
-                open.meets(opened.instance());
-                open.commands.insert(opened)
-            }
-        };
-        let result = work(commands);
+        let result = work(self.commands(open).map_err(|_| FlashError::Closed)?);
         if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
             open.commands = None;
         }
         result
     }
     /// Something that may be done twice: once more on the device that has returned, where the one that was asked has died.
-    fn again<T>(
+    pub(super) fn again<T>(
         &self,
         open: &mut Open,
         mut work: impl FnMut(&mut Commands) -> Result<T, VersionError>,
@@ -207,7 +204,9 @@ impl Versions for Remote {
     fn name_state(&self) -> Result<u64, VersionError> {
         let mut open = self.lock();
         loop {
+            let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
             let token = self.again(&mut open, |commands| commands.version(Opcode::Name, 0))?;
+            self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
             // There are no more such numbers than states were named since the last one that was kept.
             if token == 0 || token > open.of_the_dead {
                 open.newest = open.newest.max(token);

@@ -14,6 +14,7 @@ mod attach;
 mod buddy;
 mod kept;
 mod memory;
+mod pages;
 mod queue;
 mod shared;
 mod transfer;

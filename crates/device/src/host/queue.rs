@@ -344,6 +344,9 @@ impl DeviceQueue {
     /// keeps no writes.
     #[inline]
     fn has_written(&mut self, id: u16, status: Status) -> bool {
+        if self.names_states {
+            self.opening.shared.unnamed.fetch_add(1, Ordering::Relaxed);
+        }
         if self.pair.keeps_writes {
             // It was promised a place when it was sent to a device that did not keep writes.
             self.breaks_promise(id.into());

@@ -101,6 +101,8 @@ pub(crate) struct Shared {
     replayed_all: Condvar,
     /// Some of what was acknowledged is gone.
     lost: AtomicBool,
+    /// Sectors written since the last state was named, by a program that names the states.
+    pub(super) unnamed: AtomicU64,
     /// Requests that took longer than they may.
     pub(crate) timed_out: AtomicU64,
     /// Entries of the device that broke the protocol.

@@ -417,7 +417,8 @@ impl Commands {
     /// have been written then.
     pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, from.len())?;
-        let (room, limit) = if self.keeps && !self.names_states { self.shared.room() } else { (usize::MAX, usize::MAX) };
+        let (room, limit) =
+            if self.keeps && !self.names_states { self.shared.room() } else { (usize::MAX, usize::MAX) };
         if room < sectors as usize && room < limit {
             self.flush_own()?;
         }
