@@ -71,6 +71,8 @@ struct Slot {
     frame: u32,
     op: Op,
     used: Use,
+    /// The device has an entry with this id, and has not ended it.
+    sent: bool,
     /// What a flush covers that was sent under this id.
     covers: Option<Covers>,
     /// A place is promised for the copy of this write; there is none, and it is sent without.
@@ -208,6 +210,7 @@ impl DeviceQueue {
             frame: 0,
             op: Op::Flush,
             used: Use::Free,
+            sent: false,
             covers: None,
             promised: false,
             unkept: false,
@@ -276,6 +279,7 @@ impl DeviceQueue {
                 id.into()
             }
         };
+        self.slots[usize::from(id)].sent = true;
         let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument };
         self.pair.submissions.push(command.pack());
     }
@@ -291,13 +295,17 @@ impl DeviceQueue {
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else { return self.is_broken() };
             let Ended { id, status, result } = Ended::unpack(words);
-            let Some(&slot) = self.slots.get(usize::from(id)).filter(|slot| slot.used != Use::Free) else {
+            // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
+            let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
+            let Some(slot) = slot else {
                 self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
                 if id == NO_ID {
                     return self.is_broken();
                 }
                 continue;
             };
+            slot.sent = false;
+            let slot = *slot;
             if slot.flushing {
                 again |= self.own_flush_ended(id, status);
                 if slot.used == Use::Request {
@@ -413,7 +421,7 @@ impl DeviceQueue {
         self.flushing = true;
         let covers = self.opening.shared.begins_flush(None);
         let slot = &mut self.slots[usize::from(id)];
-        (slot.flushing, slot.covers) = (true, Some(covers));
+        (slot.flushing, slot.sent, slot.covers) = (true, true, Some(covers));
         self.opening.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
         let command =
             Command { id, opcode: Opcode::Flush as u8, flags: 0, sector: 0, count: 0, buffer: 0, argument: 0 };
@@ -511,7 +519,7 @@ impl DeviceQueue {
         self.flushing = false;
         for id in 0..self.slots.len() as u16 {
             let slot = &mut self.slots[usize::from(id)];
-            slot.since_ns = 0;
+            (slot.since_ns, slot.sent) = (0, false);
             if std::mem::take(&mut slot.flushing) {
                 let covers = slot.covers.take();
                 self.has_flushed(covers, Status::ABORTED);
@@ -622,6 +630,7 @@ impl Queue for DeviceQueue {
             frame: if request.op == Op::Flush { 0 } else { request.frame.0 },
             op: request.op,
             used: Use::Request,
+            sent: false,
             covers: None,
             promised: false,
             unkept: false,
