@@ -2,8 +2,9 @@
 //!
 //! A host is one driver, with all its queue pairs. One whose device has died and returned may write once more what it had acknowledged only
 //! while nobody else can have written to the device: what another host has flushed is newer, and its order beside those copies is known to
-//! nobody. So each region says whether other hosts have, or had, queue pairs since the start, which its host reads even after the device
-//! has died; and who writes once more is alone until it has ended.
+//! nobody. So each region says whether other hosts have had queue pairs beside it, or beside those of its host that were open with it, which
+//! its host reads even after the device has died; and who writes once more is the first since the start, and alone until it has ended. Who
+//! had gone before a host came does not concern its copies, which are newer; that there was one is another word of the region.
 //!
 //! Invariant: another host is let in only after all regions that are open say so.
 
@@ -41,6 +42,8 @@ struct Open {
     id: u64,
     who: Who,
     region: Weak<Region>,
+    /// Another host has had a place beside it, or beside one of the same host that was open with it.
+    others: bool,
 }
 
 #[derive(Debug, Default)]
@@ -87,16 +90,21 @@ impl Hosts {
             return Err(Refusal::Shared);
         }
         known.first.get_or_insert(who.host);
-        if is_other && !known.several {
-            known.several = true;
-            known.open.iter().filter_map(|open| open.region.upgrade()).for_each(|region| region.has_got_others());
+        known.several |= is_other;
+        let mut others = false;
+        for open in &mut known.open {
+            if open.who.host != who.host {
+                (others, open.others) = (true, true);
+                open.region.upgrade().inspect(|region| region.has_got_others());
+            }
+            others |= open.others;
         }
         if who.restores {
             known.restoring = Some(who.host);
         }
         let id = known.next;
         known.next += 1;
-        known.open.push(Open { id, who, region: Weak::new() });
+        known.open.push(Open { id, who, region: Weak::new(), others });
         Ok(Place { hosts: self.clone(), id })
     }
 }
@@ -106,10 +114,13 @@ impl Place {
     pub fn is_in(&self, region: &Arc<Region>) {
         let mut known = self.hosts.known();
         if known.several {
-            region.has_got_others();
+            region.has_predecessors();
         }
         if let Some(open) = known.open.iter_mut().find(|open| open.id == self.id) {
             open.region = Arc::downgrade(region);
+            if open.others {
+                region.has_got_others();
+            }
         }
     }
 }
@@ -158,10 +169,36 @@ mod tests {
         let other = hosts.admit(host(2)).unwrap();
         assert!(regions.iter().all(|region| region.has_others()));
         drop((first, second, other));
+        assert!(regions.iter().all(|region| region.has_others()));
         assert_eq!(hosts.open(), 0);
-        let (late, place) = (region(), hosts.admit(host(1)).unwrap());
-        place.is_in(&late);
-        assert!(late.has_others());
+    }
+    #[test]
+    fn a_region_says_nothing_of_who_had_gone_before_its_host_came() {
+        let hosts = Arc::<Hosts>::default();
+        let opens = |of| {
+            let (place, region) = (hosts.admit(host(of)).unwrap(), region());
+            place.is_in(&region);
+            (place, region)
+        };
+        let others = |of: &(Place, Arc<Region>)| (of.1.has_others(), of.1.had_predecessors());
+        let gone = opens(1);
+        assert_eq!(others(&gone), (false, false));
+        drop(gone);
+        let first = opens(2);
+        assert_eq!(others(&first), (false, true));
+        // One comes and goes: what this host has written may be older than what that one has, also where its next queue pair writes it
+        // once more.
+        drop(opens(3));
+        let second = opens(2);
+        drop(first);
+        let third = opens(2);
+        drop(second);
+        assert_eq!([others(&third), others(&opens(2))], [(true, true); 2]);
+        // A place that is taken before the other one comes, and has its region afterwards.
+        drop(third);
+        let (early, other, late) = (hosts.admit(host(2)).unwrap(), opens(1), region());
+        early.is_in(&late);
+        assert!(late.has_others() && other.1.has_others());
     }
     #[test]
     fn who_wants_a_device_for_itself_is_beside_nobody() {

@@ -92,6 +92,7 @@ pub(super) struct Pair {
     /// The first sector of the data buffer in the region; none where frames are shared.
     pub(super) buffer: Option<u32>,
     pub(super) keeps_writes: bool,
+    closed: bool,
     shared: Arc<Shared>,
 }
 
@@ -146,19 +147,28 @@ impl Pair {
             bell: linked.region.host_bell(linked.pair),
             buffer: (!linked.shares_frames).then(|| linked.region.buffer_first(linked.pair)),
             keeps_writes: linked.region.capability().features.has(Features::KEEPS_WRITES),
+            closed: false,
             linked,
             shared,
         }
     }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
+    /// Takes nothing more from it. Others may come once the device has heard of it, so it is said before.
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
         // What one that died has said stays: it is asked for when the next one is met.
         self.linked.hold.check();
         if !self.linked.life.has_ended() {
             self.shared.leaves(&self.linked.region);
         }
+        self.linked.hold.close();
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -432,7 +442,7 @@ impl DeviceQueue {
         if self.broken.is_none() {
             let now = self.clock.now_ns();
             self.broken = Some((now, now));
-            self.pair.linked.hold.close();
+            self.pair.close();
         }
     }
 
@@ -759,7 +769,7 @@ impl Drop for DeviceQueue {
                 self.has_flushed(self.slots[id].covers, Status::ABORTED);
             }
         }
-        self.pair.linked.hold.close();
+        self.pair.close();
         while self.pair.buffer.is_none() && !self.pair.linked.hold.has_let_go() {
             std::thread::sleep(Duration::from_micros(50));
         }
