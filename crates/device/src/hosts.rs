@@ -2,8 +2,9 @@
 //!
 //! A host is one driver, with all its queue pairs. One whose device has died and returned may write once more what it had acknowledged only
 //! while nobody else can have written to the device: what another host has flushed is newer, and its order beside those copies is known to
-//! nobody. So each region says whether other hosts have, or had, queue pairs since the start, which its host reads even after the device
-//! has died; and who writes once more is alone until it has ended.
+//! nobody. So each region says whether other hosts have had queue pairs beside it, or beside those of its host that were open with it, which
+//! its host reads even after the device has died; and who writes once more is the first since the start, and alone until it has ended. Who
+//! had gone before a host came does not concern its copies, which are newer; that there was one is another word of the region.
 //!
 //! A program that names the states of a store has it for a session ([`Session`]), which begins with its first queue pair and ends when its last one
 //! has gone; nobody is let in while what it left is taken back.
@@ -76,6 +77,8 @@ struct Open {
     id: u64,
     who: Who,
     region: Weak<Region>,
+    /// Another host has had a place beside it, or beside one of the same host that was open with it.
+    others: bool,
 }
 
 #[derive(Debug, Default)]
@@ -148,16 +151,21 @@ impl Hosts {
         }
         known.touched |= !who.names_states;
         known.first.get_or_insert(who.host);
-        if is_other && !known.several {
-            known.several = true;
-            known.open.iter().filter_map(|open| open.region.upgrade()).for_each(|region| region.has_got_others());
+        known.several |= is_other;
+        let mut others = false;
+        for open in &mut known.open {
+            if open.who.host != who.host {
+                (others, open.others) = (true, true);
+                open.region.upgrade().inspect(|region| region.has_got_others());
+            }
+            others |= open.others;
         }
         if who.restores {
             known.restoring = Some(who.host);
         }
         let id = known.next;
         known.next += 1;
-        known.open.push(Open { id, who, region: Weak::new() });
+        known.open.push(Open { id, who, region: Weak::new(), others });
         Ok(Place { hosts: self.clone(), id })
     }
     /// Begins a session. Nobody has been let in since the store was looked at.
@@ -200,10 +208,13 @@ impl Place {
     pub fn is_in(&self, region: &Arc<Region>) {
         let mut known = self.hosts.known();
         if known.several {
-            region.has_got_others();
+            region.has_predecessors();
         }
         if let Some(open) = known.open.iter_mut().find(|open| open.id == self.id) {
             open.region = Arc::downgrade(region);
+            if open.others {
+                region.has_got_others();
+            }
         }
     }
 }
@@ -258,10 +269,36 @@ mod tests {
         let other = hosts.admit(host(2)).unwrap();
         assert!(regions.iter().all(|region| region.has_others()));
         drop((first, second, other));
+        assert!(regions.iter().all(|region| region.has_others()));
         assert_eq!(hosts.open(), 0);
-        let (late, place) = (region(), hosts.admit(host(1)).unwrap());
-        place.is_in(&late);
-        assert!(late.has_others());
+    }
+    #[test]
+    fn a_region_says_nothing_of_who_had_gone_before_its_host_came() {
+        let hosts = Arc::<Hosts>::default();
+        let opens = |of| {
+            let (place, region) = (hosts.admit(host(of)).unwrap(), region());
+            place.is_in(&region);
+            (place, region)
+        };
+        let others = |of: &(Place, Arc<Region>)| (of.1.has_others(), of.1.had_predecessors());
+        let gone = opens(1);
+        assert_eq!(others(&gone), (false, false));
+        drop(gone);
+        let first = opens(2);
+        assert_eq!(others(&first), (false, true));
+        // One comes and goes: what this host has written may be older than what that one has, also where its next queue pair writes it
+        // once more.
+        drop(opens(3));
+        let second = opens(2);
+        drop(first);
+        let third = opens(2);
+        drop(second);
+        assert_eq!([others(&third), others(&opens(2))], [(true, true); 2]);
+        // A place that is taken before the other one comes, and has its region afterwards.
+        drop(third);
+        let (early, other, late) = (hosts.admit(host(2)).unwrap(), opens(1), region());
+        early.is_in(&late);
+        assert!(late.has_others() && other.1.has_others());
     }
     #[test]
     fn who_wants_a_device_for_itself_is_beside_nobody() {
@@ -275,6 +312,31 @@ mod tests {
         assert_eq!(hosts.admit(host(1)).unwrap_err(), Refusal::Occupied);
         drop(pairs);
         alone(3, 8).unwrap();
+    }
+    #[test]
+    fn a_session_is_had_alone_and_nobody_comes_while_it_changes() {
+        let names = |hosts: &Arc<Hosts>, host, program| {
+            hosts.admit(Who { host, program, names_states: true, ..Who::default() })
+        };
+        assert_eq!(names(&Arc::default(), 1, 9).unwrap_err(), Refusal::NoStates);
+        let hosts = Hosts::of(Some(Arc::new(Session::over_memory())));
+        assert_eq!(names(&hosts, 1, 0).unwrap_err(), Refusal::NotAlone);
+        let beside = hosts.admit(host(1)).unwrap();
+        assert_eq!(names(&hosts, 2, 9).unwrap_err(), Refusal::Occupied);
+        drop(beside);
+        assert!(hosts.were_there());
+        let pairs = [names(&hosts, 2, 9).unwrap(), names(&hosts, 2, 9).unwrap()];
+        assert!(!hosts.were_there());
+        // Also a queue pair of the same program that does not know of it.
+        let plain = |program| hosts.admit(Who { host: 2, program, ..Who::default() });
+        assert_eq!([plain(9).unwrap_err(), plain(0).unwrap_err()], [Refusal::Occupied, Refusal::Occupied]);
+        drop(pairs);
+        hosts.known().stage = Stage::Changes;
+        assert_eq!([plain(0).unwrap_err(), names(&hosts, 3, 7).unwrap_err()], [Refusal::TakingBack, Refusal::TakingBack]);
+        hosts.known().stage = Stage::Failed("no".to_owned());
+        assert_eq!(plain(0).unwrap_err(), Refusal::NotTakenBack("no".to_owned()));
+        hosts.known().stage = Stage::None;
+        plain(0).unwrap();
     }
     #[test]
     fn who_writes_once_more_is_alone_and_comes_first() {

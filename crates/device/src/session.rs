@@ -103,13 +103,19 @@ mod tests {
 
     use super::*;
 
+    impl Session {
+        pub(crate) fn over_memory() -> Session {
+            let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(1024).unwrap());
+            Pool::format(&medium, Geometry::new(1024, 32, None).unwrap(), PoolId([5; 16]), 0).unwrap();
+            let pool = Arc::new(Pool::open(medium, StoreConfig::default()).unwrap().0);
+            Session::new(pool, Arc::new(AtomicU64::new(7)), true)
+        }
+    }
+
     #[test]
     fn what_others_have_written_is_named_and_what_was_not_named_is_taken_back() {
-        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(1024).unwrap());
-        Pool::format(&medium, Geometry::new(1024, 32, None).unwrap(), PoolId([5; 16]), 0).unwrap();
-        let pool = Arc::new(Pool::open(medium, StoreConfig::default()).unwrap().0);
-        let instance = Arc::new(AtomicU64::new(7));
-        let session = Session::new(pool.clone(), instance.clone(), true);
+        let session = Session::over_memory();
+        let (pool, instance) = (session.pool.clone(), session.instance.clone());
         let allocated = |page| pool.permissions(page).is_some();
         let allocate = |page| pool.set_permissions(page..page + 1, fulgurite_store::Permissions::DEFAULT).unwrap();
         allocate(1);

@@ -2,6 +2,7 @@
 //!
 //! Over a device the host runs no store of its own: these commands are all that it knows of versions.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
-use super::shared::Shared;
+use super::shared::{Covers, Shared};
 use super::transfer::Commands;
 use super::{HostConfig, Link};
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
@@ -17,6 +18,8 @@ use crate::firmware::memory::argument_of;
 
 /// Sectors of data buffer for what is not data: 4096 tokens fit.
 const BUFFER: u32 = 8;
+/// States that may be named and not waited for: what older ones cover is as if they had not been named, until one of these is durable.
+const NAMED_MAX: usize = 64;
 
 impl Commands {
     fn of_pages(&mut self, opcode: Opcode, pages: Range<u32>, argument: u64) -> Result<(), FlashError> {
@@ -143,6 +146,8 @@ pub(super) struct Open {
     of_the_dead: u64,
     /// The newest state that was seen to be durable; older ones are then.
     durable: u64,
+    /// States that were named and not waited for yet, and what had been written by then: it is on the device when they are durable.
+    named: VecDeque<(u64, Covers)>,
 }
 
 impl Remote {
@@ -172,7 +177,8 @@ impl Remote {
         open: &mut Open,
         work: impl FnOnce(&mut Commands) -> Result<T, VersionError>,
     ) -> Result<T, VersionError> {
-        let result = work(self.commands(open).map_err(|_| FlashError::Closed)?);
+        let gone = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
+        let result = work(self.commands(open).map_err(gone)?);
         if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
             open.commands = None;
         }
@@ -190,6 +196,16 @@ impl Remote {
             result => result,
         }
     }
+    fn wait_for(&self, open: &mut Open, token: u64) -> Result<(), VersionError> {
+        // First it is known which device this is.
+        self.once(open, |_| Ok(()))?;
+        if token <= open.of_the_dead {
+            return Err(FlashError::Closed.into());
+        }
+        self.once(open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
+        open.durable = token;
+        Ok(())
+    }
     /// As [`Commands::trim`].
     pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
         let trimmed = self.again(&mut self.lock(), |commands| Ok(commands.trim(first, count)?));
@@ -203,13 +219,25 @@ impl Remote {
 impl Versions for Remote {
     fn name_state(&self) -> Result<u64, VersionError> {
         let mut open = self.lock();
+        // What has completed by now is in the state, whichever device names it.
+        let covers = self.shared.begins_flush(None);
         loop {
             let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
-            let token = self.again(&mut open, |commands| commands.version(Opcode::Name, 0))?;
+            let named = self.again(&mut open, |commands| commands.version(Opcode::Name, 0));
+            let token = named.inspect_err(|_| self.shared.ended_flush(covers, false))?;
+            if token == 0 {
+                // What a store says that keeps nothing: nobody will wait for it.
+                self.shared.ended_flush(covers, false);
+                return Ok(0);
+            }
             self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
             // There are no more such numbers than states were named since the last one that was kept.
-            if token == 0 || token > open.of_the_dead {
+            if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
+                open.named.push_back((token, covers));
+                if open.named.len() > NAMED_MAX {
+                    open.named.pop_front().inspect(|(_, covers)| self.shared.ended_flush(*covers, false));
+                }
                 return Ok(token);
             }
         }
@@ -220,17 +248,15 @@ impl Versions for Remote {
             return Ok(());
         }
         let mut open = self.lock();
-        if token <= open.durable {
-            return Ok(());
-        }
-        // First it is known which device this is.
-        self.once(&mut open, |_| Ok(()))?;
-        if token <= open.of_the_dead {
-            return Err(FlashError::Closed.into());
-        }
-        self.once(&mut open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
-        open.durable = token;
-        Ok(())
+        let waited = if token <= open.durable { Ok(()) } else { self.wait_for(&mut open, token) };
+        // What an older state covers, a newer one does.
+        open.named.retain(|&(named, covers)| {
+            if named <= token {
+                self.shared.ended_flush(covers, waited.is_ok());
+            }
+            named > token
+        });
+        waited
     }
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
         self.again(&mut self.lock(), |commands| commands.version(Opcode::MayRollBack, token).map(|_| ()))

@@ -71,6 +71,8 @@ struct Slot {
     frame: u32,
     op: Op,
     used: Use,
+    /// The device has an entry with this id, and has not ended it.
+    sent: bool,
     /// What a flush covers that was sent under this id.
     covers: Option<Covers>,
     /// A place is promised for the copy of this write; there is none, and it is sent without.
@@ -90,6 +92,7 @@ pub(super) struct Pair {
     /// The first sector of the data buffer in the region; none where frames are shared.
     pub(super) buffer: Option<u32>,
     pub(super) keeps_writes: bool,
+    closed: bool,
     shared: Arc<Shared>,
 }
 
@@ -146,19 +149,28 @@ impl Pair {
             bell: linked.region.host_bell(linked.pair),
             buffer: (!linked.shares_frames).then(|| linked.region.buffer_first(linked.pair)),
             keeps_writes: linked.region.capability().features.has(Features::KEEPS_WRITES),
+            closed: false,
             linked,
             shared,
         }
     }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
+    /// Takes nothing more from it. Others may come once the device has heard of it, so it is said before.
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
         // What one that died has said stays: it is asked for when the next one is met.
         self.linked.hold.check();
         if !self.linked.life.has_ended() {
             self.shared.leaves(&self.linked.region);
         }
+        self.linked.hold.close();
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -210,6 +222,7 @@ impl DeviceQueue {
             frame: 0,
             op: Op::Flush,
             used: Use::Free,
+            sent: false,
             covers: None,
             promised: false,
             unkept: false,
@@ -279,6 +292,7 @@ impl DeviceQueue {
                 id.into()
             }
         };
+        self.slots[usize::from(id)].sent = true;
         let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument };
         self.pair.submissions.push(command.pack());
     }
@@ -294,13 +308,17 @@ impl DeviceQueue {
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else { return self.is_broken() };
             let Ended { id, status, result } = Ended::unpack(words);
-            let Some(&slot) = self.slots.get(usize::from(id)).filter(|slot| slot.used != Use::Free) else {
+            // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
+            let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
+            let Some(slot) = slot else {
                 self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
                 if id == NO_ID {
                     return self.is_broken();
                 }
                 continue;
             };
+            slot.sent = false;
+            let slot = *slot;
             if slot.flushing {
                 again |= self.own_flush_ended(id, status);
                 if slot.used == Use::Request {
@@ -419,7 +437,7 @@ impl DeviceQueue {
         self.flushing = true;
         let covers = self.opening.shared.begins_flush(None);
         let slot = &mut self.slots[usize::from(id)];
-        (slot.flushing, slot.covers) = (true, Some(covers));
+        (slot.flushing, slot.sent, slot.covers) = (true, true, Some(covers));
         self.opening.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
         let command =
             Command { id, opcode: Opcode::Flush as u8, flags: 0, sector: 0, count: 0, buffer: 0, argument: 0 };
@@ -430,7 +448,7 @@ impl DeviceQueue {
         if self.broken.is_none() {
             let now = self.clock.now_ns();
             self.broken = Some((now, now));
-            self.pair.linked.hold.close();
+            self.pair.close();
         }
     }
 
@@ -517,7 +535,7 @@ impl DeviceQueue {
         self.flushing = false;
         for id in 0..self.slots.len() as u16 {
             let slot = &mut self.slots[usize::from(id)];
-            slot.since_ns = 0;
+            (slot.since_ns, slot.sent) = (0, false);
             if std::mem::take(&mut slot.flushing) {
                 let covers = slot.covers.take();
                 self.has_flushed(covers, Status::ABORTED);
@@ -628,6 +646,7 @@ impl Queue for DeviceQueue {
             frame: if request.op == Op::Flush { 0 } else { request.frame.0 },
             op: request.op,
             used: Use::Request,
+            sent: false,
             covers: None,
             promised: false,
             unkept: false,
@@ -760,7 +779,7 @@ impl Drop for DeviceQueue {
                 self.has_flushed(self.slots[id].covers, Status::ABORTED);
             }
         }
-        self.pair.linked.hold.close();
+        self.pair.close();
         while self.pair.buffer.is_none() && !self.pair.linked.hold.has_let_go() {
             std::thread::sleep(Duration::from_micros(50));
         }

@@ -61,6 +61,8 @@ struct Known {
     kept: Kept,
     /// Those that were opened on that device, and not closed before it died.
     regions: Vec<Arc<Region>>,
+    /// Copies below this mark were there while none was open, and others may have come and gone; 0: none were.
+    unwatched: u64,
 }
 
 impl Known {
@@ -133,9 +135,14 @@ impl Shared {
     pub(super) fn who(&self, restores: bool) -> Who {
         Who { host: self.id.0, restores, ..Who::default() }
     }
-    /// A queue pair was closed while its device was there.
+    /// A queue pair is about to be closed while its device is there.
     pub(super) fn leaves(&self, region: &Arc<Region>) {
-        self.known().regions.retain(|open| !Arc::ptr_eq(open, region));
+        let mut known = self.known();
+        let before = known.regions.len();
+        known.regions.retain(|open| !Arc::ptr_eq(open, region));
+        if known.regions.is_empty() && before > 0 && known.kept.len() > 0 {
+            known.unwatched = known.kept.mark();
+        }
     }
     /// A queue is opened over so many frames: of no more sectors need there be copies at a time than there are frames.
     pub(super) fn keeps_for(&self, config: &HostConfig, frames: usize) {
@@ -234,7 +241,11 @@ impl Shared {
             self.covering.fetch_sub(1, Ordering::SeqCst);
         }
         if well {
-            self.known().kept.flushed(covers.mark);
+            let mut known = self.known();
+            known.kept.flushed(covers.mark);
+            if covers.mark >= known.unwatched {
+                known.unwatched = 0;
+            }
         }
     }
     /// A queue pair of a device was opened, and nothing was sent there yet. Where it is another one than before, what was acknowledged
@@ -260,9 +271,10 @@ impl Shared {
             // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
             let unflushed = || self.unflushed.load(Ordering::SeqCst);
             let at_risk = unflushed() || self.covering.load(Ordering::SeqCst) > 0 || unflushed();
-            // What others have written there since is newer; where no queue pair was open when it died, nobody knows.
-            let by_others = known.regions.is_empty() || known.regions.iter().any(|region| region.has_others());
-            let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.has_others();
+            // What others have written there since is newer; where no queue pair was open, when it died or before, nobody knows.
+            let unknown = known.regions.is_empty() || known.unwatched > 0;
+            let by_others = unknown || known.regions.iter().any(|region| region.has_others());
+            let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.had_predecessors();
             let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
             if empty || overtaken || at_risk && !features.has(Features::KEEPS_WRITES) {
                 self.lost.store(true, Ordering::Release);
@@ -284,6 +296,10 @@ impl Shared {
         known.regions.push(linked.region.clone());
         drop(known);
         self.met()
+    }
+    /// Whether something of what was acknowledged is gone.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
     fn met(&self) -> Met {
         if self.lost.load(Ordering::Acquire) { Met::Lost } else { Met::Whole }

@@ -614,7 +614,7 @@ impl Commands {
 impl Drop for Commands {
     fn drop(&mut self) {
         // The data buffer is the region's, which the device keeps mapped as long as it touches it.
-        self.pair.linked.hold.close();
+        self.pair.close();
     }
 }
 
