@@ -332,7 +332,10 @@ mod tests {
         assert_eq!([plain(9).unwrap_err(), plain(0).unwrap_err()], [Refusal::Occupied, Refusal::Occupied]);
         drop(pairs);
         hosts.known().stage = Stage::Changes;
-        assert_eq!([plain(0).unwrap_err(), names(&hosts, 3, 7).unwrap_err()], [Refusal::TakingBack, Refusal::TakingBack]);
+        assert_eq!(
+            [plain(0).unwrap_err(), names(&hosts, 3, 7).unwrap_err()],
+            [Refusal::TakingBack, Refusal::TakingBack]
+        );
         hosts.known().stage = Stage::Failed("no".to_owned());
         assert_eq!(plain(0).unwrap_err(), Refusal::NotTakenBack("no".to_owned()));
         hosts.known().stage = Stage::None;

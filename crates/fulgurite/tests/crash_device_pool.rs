@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use fulgurite::{Durability, Error, Fulgurite, Medium};
+use fulgurite::{Durability, Error, Fulgurite, Medium, Memory};
 use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::PoolId;
@@ -165,20 +165,25 @@ impl Program {
     fn next(&self, word: &str) -> Option<u64> {
         loop {
             match self.said.recv_timeout(FOREVER) {
-                Ok(line) => match line.strip_prefix(word) {
-                    Some(number) => return Some(number.trim().parse().unwrap()),
-                    None => {}
-                },
+                Ok(line) => {
+                    if let Some(number) = line.strip_prefix(word) {
+                        return Some(number.trim().parse().unwrap());
+                    }
+                }
                 Err(RecvTimeoutError::Disconnected) => return None,
                 Err(RecvTimeoutError::Timeout) => panic!("the program has said nothing for {FOREVER:?}"),
             }
         }
     }
-    fn kill(mut self) -> Receiver<String> {
+    /// Kills it; returns the newest round of which it had said that it is synced.
+    fn kill(&mut self, synced: u64) -> u64 {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        let (_, nothing) = channel();
-        std::mem::replace(&mut self.said, nothing)
+        let mut synced = synced;
+        while let Some(newer) = self.next("synced ") {
+            synced = newer;
+        }
+        synced
     }
 }
 
@@ -234,18 +239,18 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
         if kills_device {
             device.kill();
         }
-        let said = kills_program.then(|| program.kill());
+        if kills_program {
+            synced = program.kill(synced);
+        }
         if kills_device {
             device = DeviceProcess(start("be_the_device", directory, seed));
         }
-        let Some(said) = said else {
-            // It notices nothing, and two more rounds are none that were under way.
-            program = program_goes_on(program, &mut synced);
+        if !kills_program {
+            // It notices nothing; of two more rounds one was not under way.
+            for _ in 0..2 {
+                synced = program.next("synced ").expect("it goes on over the device that has returned");
+            }
             continue;
-        };
-        // What it had said before it was killed.
-        while let Ok(line) = said.recv_timeout(FOREVER) {
-            synced = line.strip_prefix("synced ").map_or(synced, |round| round.parse().unwrap());
         }
         program = Program::start(directory, seed);
         let found = program.next("found ").expect("it finds a whole state");
@@ -253,11 +258,4 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
         synced = found;
     }
     assert!(synced > 0 || kills < 3, "no round was ever synced");
-}
-
-fn program_goes_on(program: Program, synced: &mut u64) -> Program {
-    for _ in 0..2 {
-        *synced = program.next("synced ").expect("it goes on over the device that has returned");
-    }
-    program
 }
