@@ -71,7 +71,7 @@ pub enum Medium {
     /// What [`crate::Fulgurite::sync`] has named survives a kill of this program, of the device, and of both. What it has not is gone when this
     /// program ends in whatever way: the device goes back to the newest token before it lets anybody else in. When the device alone dies,
     /// requests wait for half a minute at the most; what was written since the last sync is written again when it is back, for up to 8 MiB of
-    /// it, or as much as there are frames. Where more was written, or pages were deleted since, every request ends with
+    /// it, or a quarter of the DRAM budget, which pays for these copies. Where more was written, or pages were deleted since, every request ends with
     /// `Poisoned` instead, and the program is to be started again, at its last sync.
     ///
     /// Not as over a pool of this process: how many tokens are kept, and how long, is the device's affair, and so `keep_tokens` and `keep_age` are
@@ -122,6 +122,9 @@ fn host_of_another() -> HostConfig {
     HostConfig { timeout: Some(DEVICE_AWAY), reattach: DEVICE_AWAY, checks_writes: true, ..HostConfig::default() }
 }
 
+/// The part of the DRAM budget that holds copies of what was written to a device's store and not named yet, at the most.
+const COPIES_SHARE: u64 = 4;
+
 /// The part of the DRAM budget that may hold what tokens remember.
 const HISTORY_SHARE: u64 = 16;
 
@@ -158,7 +161,10 @@ impl Medium {
             Medium::DevicePool { socket, share_frames } => {
                 keep.is_left_to_a_device()?;
                 let link = SocketLink::connect(socket, *share_frames)?.names_states()?;
-                let flash = Arc::new(DeviceFlash::over(Arc::new(link), host_of_another()));
+                let copies = usize::try_from(keep.dram_bytes / COPIES_SHARE).unwrap_or(usize::MAX);
+                let host = host_of_another();
+                let host = HostConfig { unflushed_bytes: host.unflushed_bytes.min(copies), ..host };
+                let flash = Arc::new(DeviceFlash::over(Arc::new(link), host));
                 // Before there are any queues, and for as long as this lives.
                 flash.begin()?;
                 Ok(Opened { flash: flash.clone(), store: Some(Store::There(flash)), is_file: false })

@@ -264,7 +264,12 @@ impl Versions for Remote {
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
         open.durable = open.durable.min(token);
-        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))
+        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))?;
+        // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
+        let covers = self.shared.begins_flush(None);
+        open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
+        self.shared.unnamed.store(0, Ordering::Relaxed);
+        Ok(())
     }
     fn tokens(&self) -> Vec<u64> {
         self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()

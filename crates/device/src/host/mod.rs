@@ -56,7 +56,8 @@ pub struct HostConfig {
     pub reattach: Duration,
     /// Bytes of copies that are kept of writes which have completed and that no flush covers, so that they can be written once more to a
     /// device that dies and returns; 0 keeps none, and such a death is told by [`fulgurite_flash::FlashError::Poisoned`]. Where as much is
-    /// kept, the driver flushes by itself before it sends further writes. Never more than the frames of the queues, but at least
+    /// kept, the driver flushes by itself before it sends further writes; or has no copies of them, where only its program names states
+    /// ([`crate::SocketLink::names_states`]). Never more than the frames of the queues, but in that case, and at least
     /// as much as their writes in flight take, or some have no copy. Copies are kept only of a device of another process that says neither
     /// that writes survive it nor that nothing does. They cost a copy of 4 KiB for each write, also where frames are the data buffer.
     ///
@@ -411,7 +412,8 @@ impl Flash for DeviceFlash {
         // At the most one sector of data buffer for each command in flight, and no more commands than frames.
         let buffer = if self.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 };
         let kept = if shared::keeps(&*self.link, &self.config, self.link.features()) {
-            self.config.unflushed_bytes.min(frames as usize * SUBPAGE_BYTES)
+            let frames = if self.link.names_states() { usize::MAX } else { frames as usize * SUBPAGE_BYTES };
+            self.config.unflushed_bytes.min(frames)
         } else {
             0
         };

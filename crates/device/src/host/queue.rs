@@ -207,7 +207,9 @@ impl DeviceQueue {
         let (pair, met) = patiently(&opening.config, || {
             let pair = opening.link(&frames, depth, &wake)?;
             if keeps(&*opening.link, &opening.config, pair.linked.region.capability().features) {
-                opening.shared.keeps_for(&opening.config, frames.len() / SUBPAGE_BYTES);
+                // Between two states that its program names, more is written than there are frames.
+                let frames = if opening.link.names_states() { usize::MAX } else { frames.len() / SUBPAGE_BYTES };
+                opening.shared.keeps_for(&opening.config, frames);
             }
             match opening.shared.meets(&opening.link, &opening.config, &pair.linked, &AtomicBool::new(false)) {
                 Met::Again => Err(died_again()),
