@@ -419,6 +419,10 @@ impl Flash for DeviceFlash {
         };
         buffer + kept
     }
+    fn patience(&self) -> Duration {
+        // Whichever ends a request: a device that is there and says nothing, or one that has died.
+        self.config.timeout.unwrap_or_default().max(self.config.reattach)
+    }
     fn wants_shared_frames(&self) -> bool {
         !self.config.copies && self.link.takes_frames()
     }
