@@ -240,3 +240,33 @@ fn a_program_whose_session_ended_behind_its_back_writes_once_more() {
     assert_eq!(read(&mut queue, &frames, 1), Some(11));
     assert_eq!(flash.host_counters().restored, 1);
 }
+
+/// It sleeps while the device dies, belongs to another program, and dies again.
+#[test]
+fn a_program_does_not_write_its_copies_over_the_states_of_another_one() {
+    let (_directory, socket) = directory();
+    let medium = formatted();
+    let frames = arena(64);
+    for others_name in [false, true] {
+        let mut server = serve(&medium, &socket);
+        let flash = session(&socket, 64);
+        let mut queue = Driver::new(&flash, &frames, 2);
+        write(&mut queue, &frames, 1, 11);
+        drop(server);
+        server = serve(&medium, &socket);
+        {
+            let other = session(&socket, 64);
+            let mut its_queue = Driver::new(&other, &frames, 2);
+            write(&mut its_queue, &frames, 1, 21);
+            if others_name {
+                let versions = other.versions().unwrap();
+                versions.wait_durable(versions.name_state().unwrap()).unwrap();
+            }
+        }
+        drop(server);
+        let _server = serve(&medium, &socket);
+        let found = queue.one(Op::Read, 1, 1).map(|()| stamp_of(&frames, 1));
+        // What the other one has not named was never there.
+        assert_eq!(found, if others_name { Err(FlashError::Poisoned) } else { Ok(Some(11)) });
+    }
+}

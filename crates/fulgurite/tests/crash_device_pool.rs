@@ -219,7 +219,7 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
     let directory = tempfile::tempdir().unwrap();
     let directory = directory.path();
     {
-        let create = FileConfig::create(&directory.join("data"), u64::from(PAGES) * 4096);
+        let create = FileConfig::create(directory.join("data"), u64::from(PAGES) * 4096);
         let medium: std::sync::Arc<dyn Flash> = std::sync::Arc::new(FileFlash::open(&create).unwrap());
         Pool::format(&medium, Geometry::new(PAGES, 64, None).unwrap(), PoolId([3; 16]), 0).unwrap();
     }

@@ -204,6 +204,7 @@ impl Remote {
         }
         self.once(open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
         open.durable = token;
+        self.shared.is_durable(token);
         Ok(())
     }
     /// As [`Commands::trim`].
@@ -234,6 +235,7 @@ impl Versions for Remote {
             // There are no more such numbers than states were named since the last one that was kept.
             if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
+                self.shared.has_named(token);
                 open.named.push_back((token, covers));
                 if open.named.len() > NAMED_MAX {
                     open.named.pop_front().inspect(|(_, covers)| self.shared.ended_flush(*covers, false));
@@ -264,7 +266,9 @@ impl Versions for Remote {
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
         open.durable = open.durable.min(token);
+        self.shared.goes_back(token, false);
         self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))?;
+        self.shared.goes_back(token, true);
         // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
         let covers = self.shared.begins_flush(None);
         open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));

@@ -113,6 +113,8 @@ pub struct Linked {
     pub life: Arc<Life>,
     /// The frames are the data buffer.
     pub shares_frames: bool,
+    /// The newest state there that has a name, in a session of the program that names them; else 0.
+    pub newest_token: u64,
     /// DRAM that the device's side of it takes in this process.
     pub device_bytes: usize,
     /// Closes it.
@@ -229,7 +231,7 @@ impl Link for Device {
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
         let hold = Box::new(Here { attachment, _place: place });
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes, hold })
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, newest_token: 0, device_bytes, hold })
     }
     fn has_own_core(&self) -> bool {
         Device::has_own_core(self)

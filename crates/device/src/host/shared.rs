@@ -63,6 +63,10 @@ struct Known {
     regions: Vec<Arc<Region>>,
     /// Copies below this mark were there while none was open, and others may have come and gone; 0: none were.
     unwatched: u64,
+    /// Of a program that names the states: the newest one that it has seen to be durable, and the newest that it has named. A device that returns
+    /// with another one has been somebody else's.
+    durable: u64,
+    named: u64,
 }
 
 impl Known {
@@ -275,6 +279,8 @@ impl Shared {
             let unknown = known.regions.is_empty() || known.unwatched > 0;
             let by_others = unknown || known.regions.iter().any(|region| region.has_others());
             let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.had_predecessors();
+            let foreign = link.names_states() && !(known.durable..=known.named).contains(&linked.newest_token);
+            let overtaken = overtaken || foreign;
             let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
             if empty || overtaken || at_risk && !features.has(Features::KEEPS_WRITES) {
                 self.lost.store(true, Ordering::Release);
@@ -292,10 +298,31 @@ impl Shared {
                 }
             }
         }
+        if before == 0 {
+            (known.durable, known.named) = (linked.newest_token, linked.newest_token);
+        }
         known.are_on(instance);
         known.regions.push(linked.region.clone());
         drop(known);
         self.met()
+    }
+    /// A state was named.
+    pub(super) fn has_named(&self, token: u64) {
+        let mut known = self.known();
+        known.named = known.named.max(token);
+    }
+    /// A state is durable that was named.
+    pub(super) fn is_durable(&self, token: u64) {
+        let mut known = self.known();
+        known.durable = known.durable.max(token);
+    }
+    /// The state goes back to that of a token, and has gone there.
+    pub(super) fn goes_back(&self, token: u64, is_there: bool) {
+        let mut known = self.known();
+        known.durable = known.durable.min(token);
+        if is_there {
+            (known.durable, known.named) = (token, token);
+        }
     }
     /// Whether something of what was acknowledged is gone.
     pub(super) fn has_lost(&self) -> bool {

@@ -287,7 +287,8 @@ impl SocketLink {
         })?;
         let doorbell: Arc<dyn Wake> = Arc::new(SocketBell(doorbell));
         let hold = Box::new(SocketHold { socket, life: life.clone(), closed: false });
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes: 0, hold })
+        let newest_token = answer.words[8];
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, newest_token, device_bytes: 0, hold })
     }
 }
 
