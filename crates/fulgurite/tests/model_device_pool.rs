@@ -149,7 +149,9 @@ fn run(seed: u64, share_frames: bool, durability: Durability) {
                     memory.roll_back(*token).unwrap();
                     states.retain(|(kept, _)| kept <= token);
                     model.clone_from(then);
-                    assert_eq!(memory.tokens().unwrap().last(), Some(token));
+                    // A thread that syncs by itself may have named another one by now.
+                    let newest = memory.tokens().unwrap().last().copied();
+                    assert!(newest == Some(*token) || durability != Durability::Sync && newest > Some(*token));
                 }
             }
             3 => {
