@@ -98,6 +98,11 @@ impl Opcode {
         Opcode::Name,
         Opcode::MayRollBack,
     ];
+    /// Whether it changes what sectors hold by something that is no write: what was written after it is undone where it is done late.
+    #[must_use]
+    pub fn changes_without_data(self) -> bool {
+        matches!(self, Opcode::Trim | Opcode::Delete | Opcode::RollBack)
+    }
     /// The one with this code.
     #[inline]
     #[must_use]

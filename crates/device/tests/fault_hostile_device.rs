@@ -13,9 +13,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use common::{Random, arena, fill, request, stamp_of};
+use common::{Driver, Random, arena, fill, request, stamp_of};
 use fulgurite_device::*;
 use fulgurite_flash::*;
+use fulgurite_format::SubpageIndex;
 use fulgurite_sys::Notifier;
 use fuzz::fuzz;
 use hand::played::*;
@@ -331,5 +332,79 @@ fn an_end_of_what_was_never_sent_is_not_believed() {
             assert_eq!((queue.poll(&mut found), queue.in_flight()), (3, 0));
         }
         drop(queue);
+    }
+}
+
+/// A device that does memory operations: the way to it, a queue, and the pair that they go by.
+fn with_memory(timeout: Duration) -> (Arc<Played>, DeviceFlash, Driver, Commands) {
+    let device = played_with(Features::KEEPS_WRITES.with(Features::PAGES, true).with(Features::TOKENS, true));
+    let config = HostConfig { copies: true, timeout: Some(timeout), ..HostConfig::default() };
+    let flash = DeviceFlash::over(device.clone(), config);
+    let queue = Driver::new(&flash, &arena(4), 2);
+    let commands = flash.commands(2, 8).unwrap();
+    (device, flash, queue, commands)
+}
+
+/// How long a memory operation takes is the store's affair: as long as the heart beats, it is waited for.
+#[test]
+fn a_memory_operation_takes_as_long_as_the_device_lives() {
+    let (device, _flash, _queue, mut commands) = with_memory(Duration::from_millis(400));
+    let region = device.opened.lock().unwrap()[1].clone();
+    let (mut submissions, mut completions) = region.device_ends(0);
+    let plays = std::thread::spawn(move || {
+        let mut sectors = Vec::new();
+        for _ in 0..2 {
+            let command = loop {
+                if let Some(entry) = submissions.pop() {
+                    break Command::unpack(entry.unwrap());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            };
+            for beat in 1..500 {
+                region.beat(beat);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            completions.push(Ended { id: command.id, status: Status::SUCCESS, result: 7 }.pack());
+            sectors.push(command.opcode);
+        }
+        sectors
+    });
+    assert_eq!(commands.trim(0, 16), Ok(()));
+    assert_eq!(commands.sync(), Ok(7));
+    assert_eq!(plays.join().unwrap(), [Opcode::Trim as u8, Opcode::Sync as u8]);
+}
+
+/// One that has stopped in the middle of it may go on at any time: nothing is read or written any more that it may then undo.
+#[test]
+fn a_device_that_stops_in_a_roll_back_is_lost() {
+    type Begin = fn(&DeviceFlash) -> Result<(), VersionError>;
+    let roll_back: Begin = |flash| flash.versions().unwrap().roll_back(3);
+    let trim: Begin = |flash| Ok(flash.trim(SubpageIndex(0), 16)?);
+    let delete: Begin = |flash| Ok(flash.commands(1, 1).unwrap().delete(0..1)?);
+    let sync: Begin = |flash| flash.versions().unwrap().wait_durable(3);
+    for (what, begin, changes) in
+        [("roll back", roll_back, true), ("trim", trim, true), ("delete", delete, true), ("sync", sync, false)]
+    {
+        let (device, flash, mut queue, _) = with_memory(Duration::from_millis(50));
+        let region = device.opened.lock().unwrap()[0].clone();
+        let (mut submissions, mut completions) = region.device_ends(0);
+        // Under way meanwhile.
+        queue.submit(Op::Read, 5, 1);
+        queue.queue.flush().unwrap();
+        assert_eq!(begin(&flash), Err(FlashError::TimedOut.into()), "{what}");
+        // The device goes on.
+        answer(&region, &mut submissions, &mut completions);
+        let expected = if changes { Err(FlashError::Poisoned) } else { Ok(()) };
+        let ended = queue.finish_all();
+        if changes {
+            assert!(ended.values().all(|result| *result == expected), "{what}: {ended:?}");
+        }
+        let mut found = Vec::new();
+        queue.submit(Op::Write, 6, 1);
+        queue.queue.flush().unwrap();
+        answer(&region, &mut submissions, &mut completions);
+        while queue.queue.poll(&mut found) == 0 {}
+        assert_eq!(found[0].result, expected, "{what}");
+        assert_eq!(flash.commands(1, 1).is_err(), changes, "{what}");
     }
 }

@@ -49,7 +49,9 @@ pub struct HostConfig {
     pub copies: bool,
     /// How long a request may take before it ends with [`fulgurite_flash::FlashError::TimedOut`]; only where data are copied, for else
     /// the device may yet touch the frame. None waits for ever. A write that has timed out may yet be done: until the device has answered it,
-    /// its sector holds the one or the other, and further writes of it wait in the same queue, but in no other one.
+    /// its sector holds the one or the other, and further writes of it wait in the same queue, but in no other one. Memory operations take as
+    /// long as the device's heartbeat grows; they time out when it has stood still for so long. After one that changes data, which it could
+    /// yet do at any time, all further requests of this host end with [`fulgurite_flash::FlashError::Poisoned`].
     pub timeout: Option<Duration>,
     /// How long to try to attach again to a device that has died, before requests end with [`fulgurite_flash::FlashError::Closed`]; and how
     /// long who opens a queue waits for a device that is away.

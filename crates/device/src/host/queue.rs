@@ -307,6 +307,12 @@ impl DeviceQueue {
     #[inline]
     fn take(&mut self, completions: &mut Vec<Completion>) {
         let mut again = false;
+        if self.opening.shared.is_lost() {
+            self.loses();
+            if self.broken.is_some() {
+                return;
+            }
+        }
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else { return self.is_broken() };
             let Ended { id, status, result } = Ended::unpack(words);
@@ -454,9 +460,22 @@ impl DeviceQueue {
         }
     }
 
+    /// What was acknowledged is gone, or changes: nothing more is told of it. A device that has frames has to let go of them first.
+    #[cold]
+    fn loses(&mut self) {
+        match self.dead {
+            Some(_) => {}
+            None if self.pair.buffer.is_some() => self.fail_all(FlashError::Poisoned),
+            None => self.is_broken(),
+        }
+    }
+
     /// What is seldom: the device has died, an entry was damaged, a request has taken too long.
     #[cold]
     fn look(&mut self) {
+        if self.opening.shared.is_lost() {
+            self.loses();
+        }
         let now = self.clock.now_ns();
         if now >= self.check_ns {
             self.check_ns = now + CHECK_NS;

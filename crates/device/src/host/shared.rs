@@ -105,7 +105,7 @@ pub(crate) struct Shared {
     known: Mutex<Known>,
     /// No copies are on their way any more.
     replayed_all: Condvar,
-    /// Some of what was acknowledged is gone.
+    /// Some of what was acknowledged is gone, or may go at any time.
     lost: AtomicBool,
     /// Sectors written since the last state was named, by a program that names the states.
     pub(super) unnamed: AtomicU64,
@@ -283,10 +283,10 @@ impl Shared {
             let overtaken = overtaken || foreign;
             let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
             if empty || overtaken || at_risk && !features.has(Features::KEEPS_WRITES) {
-                self.lost.store(true, Ordering::Release);
+                self.loses();
             }
             let planted = matches!(config.planted, Some(PlantedReplay::Nothing | PlantedReplay::After));
-            if !self.lost.load(Ordering::Acquire) && known.kept.len() > 0 && !planted {
+            if !self.is_lost() && known.kept.len() > 0 && !planted {
                 known.replaying = true;
                 drop(known);
                 if !self.replay_alone(link, config, instance, stop) {
@@ -329,7 +329,17 @@ impl Shared {
         self.lost.load(Ordering::Acquire)
     }
     fn met(&self) -> Met {
-        if self.lost.load(Ordering::Acquire) { Met::Lost } else { Met::Whole }
+        if self.is_lost() { Met::Lost } else { Met::Whole }
+    }
+    /// What lies on the device may change under its host from now on.
+    #[cold]
+    pub(super) fn loses(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+    /// Whether some of what was acknowledged is gone, or may go.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
     /// The same as [`Shared::replay`], by whoever has said that copies are on their way; then they are not any more, also where this panics.
     /// Returns whether all that can be is on this device now.
@@ -360,7 +370,7 @@ impl Shared {
             Ok(()) => {}
             Err(FlashError::Closed | FlashError::TimedOut) => return false,
             // The device does not take what it took before.
-            Err(_) => self.lost.store(true, Ordering::Release),
+            Err(_) => self.loses(),
         }
         copies.arrived = Some(instance);
         true

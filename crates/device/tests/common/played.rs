@@ -12,6 +12,7 @@ pub struct Played {
     pub opened: Mutex<Vec<Arc<Region>>>,
     pub sectors: u32,
     pub open: AtomicU64,
+    pub features: Features,
 }
 
 pub struct Held;
@@ -31,7 +32,7 @@ impl Link for Played {
             depth: want.depth as u32,
             buffer_sectors: want.buffer_sectors,
             boot_sectors: 0,
-            features: Features::KEEPS_WRITES,
+            features: self.features,
             instance: 1,
             command_sectors: 8,
         };
@@ -56,13 +57,18 @@ impl Link for Played {
         self.sectors
     }
     fn features(&self) -> Features {
-        Features::default()
+        self.features
     }
     fn counters(&self) -> DeviceCounters {
         DeviceCounters::default()
     }
 }
 
+/// One that keeps what was written, and has no pages.
 pub fn played() -> Arc<Played> {
-    Arc::new(Played { opened: Mutex::default(), sectors: 100, open: AtomicU64::new(0) })
+    played_with(Features::KEEPS_WRITES)
+}
+
+pub fn played_with(features: Features) -> Arc<Played> {
+    Arc::new(Played { opened: Mutex::default(), sectors: 100, open: AtomicU64::new(0), features })
 }
