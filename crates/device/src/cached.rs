@@ -202,6 +202,9 @@ impl Flash for CachedFlash {
     fn dram_bytes(&self) -> usize {
         self.inner.dram_bytes() + self.shared.buffer.len() + self.shared.state().queue.bytes()
     }
+    fn patience(&self) -> Duration {
+        self.inner.patience()
+    }
     fn wants_shared_frames(&self) -> bool {
         self.inner.wants_shared_frames()
     }

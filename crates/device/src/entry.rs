@@ -98,6 +98,11 @@ impl Opcode {
         Opcode::Name,
         Opcode::MayRollBack,
     ];
+    /// Whether it changes what sectors hold by something that is no write: what was written after it is undone where it is done late.
+    #[must_use]
+    pub fn changes_without_data(self) -> bool {
+        matches!(self, Opcode::Trim | Opcode::Delete | Opcode::RollBack)
+    }
     /// The one with this code.
     #[inline]
     #[must_use]
@@ -245,6 +250,8 @@ impl Status {
     pub const ALLOCATED: Status = Status(0x708);
     /// The medium may only be read, or keeps nothing that could be named.
     pub const READ_ONLY: Status = Status(0x709);
+    /// A flush, which would name a state, in the session of a program that names the states itself ([`Opcode::Name`]).
+    pub const IN_SESSION: Status = Status(0x70A);
     /// Something failed that has no code.
     pub const INTERNAL: Status = Status(0x006);
     const ERRNO: u16 = 0x600;
@@ -293,7 +300,7 @@ impl Status {
             Status::ACCESS_DENIED => FlashError::Io(EACCES),
             Status::ALLOCATED => FlashError::Io(EEXIST),
             Status::READ_ONLY => FlashError::Io(EROFS),
-            Status::INVALID_OPCODE => FlashError::Io(EOPNOTSUPP),
+            Status::INVALID_OPCODE | Status::IN_SESSION => FlashError::Io(EOPNOTSUPP),
             Status::INTERNAL => FlashError::Io(EIO),
             Status(code) if code & 0x700 == Status::ERRNO => FlashError::Io(i32::from(code & 0xFF)),
             Status(_) => FlashError::Io(EPROTO),
@@ -323,6 +330,7 @@ impl Status {
             Status::TIMED_OUT => "timed out",
             Status::ALLOCATED => "the page is allocated already",
             Status::READ_ONLY => "it may only be read",
+            Status::IN_SESSION => "a flush, while a program names the states",
             Status::INTERNAL => "internal error",
             Status(code) if code & 0x700 == Status::ERRNO => "the medium's error",
             Status(_) => "unknown status",

@@ -4,7 +4,7 @@
 //! byte 0     special registers
 //!              0x000  magic, version, sectors, queue pairs, depth, buffer sectors, boot sectors, features, instance,
 //!                     largest command, CRC32C of these                            written once, by the device
-//!              0x080  status, heartbeat, other hosts                              written by the device
+//!              0x080  status, heartbeat, other hosts, hosts before                written by the device
 //!              0x100  doorbell: the device sleeps                                 written by both, rarely
 //! 0x1000     for each queue pair, each part on 128-byte lines of its own:
 //!              the host sleeps (one word)                                         written by both, rarely
@@ -36,7 +36,7 @@ use crate::window::{Ordering, Window};
 
 /// "FULGDEV1".
 const MAGIC: u64 = u64::from_le_bytes(*b"FULGDEV1");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 const LINE: usize = 128;
 const REGISTER_WORDS: usize = 10;
 const STATUS: usize = 0x80;
@@ -64,6 +64,8 @@ impl Features {
     pub const CACHED_WRITES: Features = Features(16);
     /// Nothing survives the end of the device's process, flushed or not: its medium is memory.
     pub const FORGETS: Features = Features(32);
+    /// One program may have it for a session in which nobody else names states, and what it has not named is taken back when it goes.
+    pub const SESSIONS: Features = Features(64);
 
     /// Whether all of these are there.
     #[must_use]
@@ -382,14 +384,23 @@ impl Region {
     pub fn beats(&self) -> u64 {
         self.window(STATUS, 2).word(1).load(Ordering::Relaxed)
     }
-    /// Says that other hosts have queue pairs of this device, or had since it started.
+    /// Says that other hosts have queue pairs of this device beside those of this one's host, or have had.
     pub fn has_got_others(&self) {
         self.window(STATUS, 3).word(2).store(1, Ordering::Release);
     }
-    /// Whether they have, or had; also to be asked of a device that has died.
+    /// Whether they have, or have had; also to be asked of a device that has died.
     #[must_use]
     pub fn has_others(&self) -> bool {
         self.window(STATUS, 3).word(2).load(Ordering::Acquire) != 0
+    }
+    /// Says, before it is handed over, that other hosts have had queue pairs of this device since it started.
+    pub fn has_predecessors(&self) {
+        self.window(STATUS, 4).word(3).store(1, Ordering::Release);
+    }
+    /// Whether they had.
+    #[must_use]
+    pub fn had_predecessors(&self) -> bool {
+        self.window(STATUS, 4).word(3).load(Ordering::Acquire) != 0
     }
     /// Fills a sector of the boot region.
     ///
@@ -446,7 +457,9 @@ mod tests {
         device.beat(3);
         assert_eq!((host.status(), host.beats(), host.has_others()), (DeviceStatus::Ready, 3, false));
         device.has_got_others();
-        assert!(host.has_others());
+        assert!(host.has_others() && !host.had_predecessors());
+        device.has_predecessors();
+        assert!(host.had_predecessors());
         assert_eq!((host.status(), host.beats()), (DeviceStatus::Ready, 3));
     }
     #[test]

@@ -309,6 +309,46 @@ fn every_queue_finds_what_any_has_written_after_every_death() {
     assert_eq!(flash.host_counters().restored, 9);
 }
 
+/// To name a state and wait for it is a flush, for the copies as well: those of before are let go of, those of after are not.
+#[test]
+fn a_state_that_is_durable_covers_what_was_written_before_it_was_named() {
+    let link = buffered();
+    // Eight copies at the most.
+    let flash = DeviceFlash::over(link.clone(), patient(true, 8 * SECTOR_BYTES));
+    let frames = arena(16);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    let versions = flash.versions().unwrap();
+    let mut stamp = 0;
+    for round in 0..6 {
+        for sector in 0..4 {
+            stamp += 1;
+            write(&mut queue, &frames, round * 4 + sector, stamp);
+        }
+        let named = versions.name_state().unwrap();
+        if round % 2 == 1 {
+            // Covered by no name yet.
+            write(&mut queue, &frames, 100, u64::from(round));
+        }
+        versions.wait_durable(named).unwrap();
+    }
+    assert_eq!(flash.host_counters().own_flushes, 0, "what was named and waited for is still kept");
+    link.dies();
+    link.returns();
+    assert_eq!(read(&mut queue, &frames, 100), Some(5));
+    assert_eq!(flash.host_counters().restored, 1);
+    assert_eq!(read(&mut queue, &frames, 23), Some(24));
+    // A name that nobody waited for, and one that has died with its device, cover nothing.
+    write(&mut queue, &frames, 7, 70);
+    let named = versions.name_state().unwrap();
+    link.dies();
+    link.returns();
+    assert_eq!([read(&mut queue, &frames, 7), read(&mut queue, &frames, 100)], [Some(70), Some(5)]);
+    assert!(matches!(versions.wait_durable(named), Err(VersionError::Flash(FlashError::Closed))));
+    link.dies();
+    link.returns();
+    assert_eq!([read(&mut queue, &frames, 7), read(&mut queue, &frames, 100)], [Some(70), Some(5)]);
+}
+
 /// What no copy can bring back is told: a device that forgets all with its process, flushed or not.
 #[test]
 fn a_device_whose_medium_is_gone_is_told() {

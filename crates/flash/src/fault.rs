@@ -163,6 +163,9 @@ impl<F: Flash> Flash for FaultyFlash<F> {
     fn gathers(&self) -> usize {
         self.inner.gathers()
     }
+    fn patience(&self) -> Duration {
+        self.inner.patience()
+    }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }

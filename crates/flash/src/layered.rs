@@ -217,6 +217,9 @@ impl<L: Layer> Flash for Layered<L> {
     fn dram_bytes(&self) -> usize {
         self.layer.dram_bytes()
     }
+    fn patience(&self) -> Duration {
+        self.layer.medium().patience()
+    }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.layer.medium().staging_bytes(frames)
     }

@@ -176,6 +176,11 @@ pub trait Flash: FrameContract + Send + Sync {
     fn wants_shared_frames(&self) -> bool {
         false
     }
+    /// How long a request may wait in the medium although nothing is wrong with it: a device of another process that is away is waited
+    /// for. Whoever gives up requests that are not answered adds this to the time that they may take.
+    fn patience(&self) -> Duration {
+        Duration::ZERO
+    }
     /// How many neighbouring subpages of a batch it makes one request of, at the most: where that is more than one, writes cost less
     /// the more of them are handed over together.
     fn gathers(&self) -> usize {

@@ -271,6 +271,9 @@ impl Flash for NandFlash {
         let count = frame_count(&frames);
         Ok(self.over(self.inner.open_queue_for_any_thread(frames, depth, wake)?, count, depth))
     }
+    fn patience(&self) -> Duration {
+        self.inner.patience()
+    }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }

@@ -195,6 +195,9 @@ impl Flash for StripedFlash {
     fn gathers(&self) -> usize {
         self.members.iter().map(|flash| flash.gathers()).max().unwrap_or(1)
     }
+    fn patience(&self) -> Duration {
+        self.members.iter().map(|flash| flash.patience()).max().unwrap_or_default()
+    }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.members.iter().map(|flash| flash.staging_bytes(frames)).sum()
     }

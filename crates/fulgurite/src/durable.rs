@@ -3,13 +3,13 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_runtime::{Runtime, SyncError, Synced};
-use fulgurite_store::Pool;
 
 use crate::named::Registry;
+use crate::store::Store;
 use crate::{Directory, Error, Fulgurite, Reader};
 
 /// How often the thread that syncs looks at how much is uncommitted, at most.
@@ -49,7 +49,7 @@ pub enum Durability {
 
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
-    pub pool: Arc<Pool>,
+    pub pool: Store,
     pub named: Arc<Registry>,
     durability: Durability,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Kept {
 impl Fulgurite {
     pub(crate) fn over(
         runtime: Arc<Runtime>,
-        pool: Option<Arc<Pool>>,
+        pool: Option<Store>,
         durability: Durability,
         dram_bytes: u64,
     ) -> Result<Fulgurite, Error> {
@@ -74,8 +74,9 @@ impl Fulgurite {
                 Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes, dram_bytes)?)
             }
             Durability::Sync => {
-                pool.leave_for_sync(runtime.frames_max());
-                runtime.count_changes();
+                if pool.leave_for_sync(runtime.frames_max()) {
+                    runtime.count_changes();
+                }
                 None
             }
             Durability::Cache => None,
@@ -111,8 +112,11 @@ impl Fulgurite {
         if let Some(failed) = self.syncer.as_ref().and_then(Syncer::failed) {
             return Err(failed.into());
         }
-        kept.pool.tick(now_ms());
-        Ok(self.runtime.sync()?)
+        kept.pool.tick();
+        match self.runtime.sync() {
+            Err(error) if kept.pool.may_sync_again(&error) => Ok(self.runtime.sync()?),
+            synced => Ok(synced?),
+        }
     }
 
     /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone. Handles of containers that are
@@ -131,10 +135,9 @@ impl Fulgurite {
     /// The tokens that are kept, oldest first.
     ///
     /// # Errors
-    /// [`Error::NoPool`].
+    /// [`Error::NoPool`]; [`Error::Pool`] when a device that has them does not say.
     pub fn tokens(&self) -> Result<Vec<u64>, Error> {
-        let tokens = self.kept("tokens")?.pool.tokens();
-        Ok(tokens.as_slice().iter().map(|token| token.epoch).collect())
+        Ok(self.kept("tokens")?.pool.tokens()?)
     }
 
     /// Keeps a token whatever comes, or no more.
@@ -148,7 +151,8 @@ impl Fulgurite {
     /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own.
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Build`] when the budget is too small.
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Build`] when the budget is too small;
+    /// [`Error::OverDevice`].
     pub fn open_token(&self, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
         let kept = self.kept("open_token")?;
         Reader::open(kept.pool.view(token)?, dram_bytes)
@@ -165,12 +169,13 @@ pub(crate) struct Syncer {
 impl Syncer {
     fn start(
         runtime: Arc<Runtime>,
-        pool: Arc<Pool>,
+        pool: Store,
         every: Duration,
         bytes: u64,
         dram_bytes: u64,
     ) -> Result<Syncer, Error> {
         // At the most all of the DRAM is dirty, and is written by a sync.
+        let bytes = bytes.min(pool.unnamed_bytes_max());
         let limits = Limits { every, bytes, dram: dram_bytes / SUBPAGE_BYTES as u64 };
         pool.set_syncs_for_writers(Some(limits.dram));
         let (stop, stopped) = channel();
@@ -205,15 +210,10 @@ fn is_passing(error: &SyncError) -> bool {
     matches!(error, SyncError::SectionOpen { .. } | SyncError::NoSpace { .. })
 }
 
-/// The time, for tokens that are kept by age: milliseconds since 1970. A clock before that is not one.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
-}
-
 fn sync_until(
     stopped: &Receiver<()>,
     runtime: &Runtime,
-    pool: &Pool,
+    pool: &Store,
     Limits { every, bytes, dram }: Limits,
 ) -> Result<(), SyncError> {
     let look = every.min(LOOK_EVERY);
@@ -222,7 +222,7 @@ fn sync_until(
     let mut count_from = last;
     loop {
         let stop = stopped.recv_timeout(look) != Err(RecvTimeoutError::Timeout);
-        let mut changed = pool.uncommitted().saturating_mul(SUBPAGE_BYTES as u64);
+        let mut changed = pool.unnamed_bytes();
         // Only where what differs in DRAM could be what is missing.
         let may_be_enough = changed.saturating_add(dram.saturating_mul(SUBPAGE_BYTES as u64)) >= bytes;
         let begun = Instant::now();
@@ -232,8 +232,11 @@ fn sync_until(
         }
         let is_due = || last.elapsed() >= every || changed >= bytes.max(1) || pool.wants_sync();
         if stop || (failed.is_none_or(|at| at.elapsed() > AGAIN_AFTER) && is_due()) {
-            pool.tick(now_ms());
-            match runtime.sync() {
+            pool.tick();
+            // A device that has died and returned took the first try with it.
+            let synced = runtime.sync();
+            let synced = if synced.as_ref().is_err_and(|e| pool.may_sync_again(e)) { runtime.sync() } else { synced };
+            match synced {
                 Ok(_) => {
                     failed = None;
                     pool.set_syncs_for_writers(Some(dram));

@@ -86,6 +86,7 @@ mod medium;
 mod named;
 mod pages;
 mod reader;
+mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -155,7 +156,7 @@ pub enum Error {
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// The medium keeps nothing.
-    #[error("{what} needs a pool; start with Medium::NewPool or Medium::Pool")]
+    #[error("{what} needs a pool; start with Medium::NewPool, Medium::Pool or Medium::DevicePool")]
     NoPool {
         /// What was asked for.
         what: &'static str,
@@ -167,6 +168,12 @@ pub enum Error {
         controller: Controller,
         /// Those that there are.
         there: &'static [Controller],
+    },
+    /// Over the store of a device this is not there.
+    #[error("{what}: not over the store of a device (Medium::DevicePool); use a pool of this process, or do without")]
+    OverDevice {
+        /// What was asked for.
+        what: &'static str,
     },
     /// The durability that was chosen keeps nothing.
     #[error("with Durability::Cache no state outlives the process, and so none is named; choose Lazy or Sync")]
@@ -225,7 +232,7 @@ impl Builder {
         self
     }
     /// How many of the newest tokens a pool keeps, beside those that are pinned; 1, the least, unless said otherwise. The data of
-    /// each takes space as long as it is kept.
+    /// each takes space as long as it is kept. A device decides that itself (`fulgurite device serve --keep-tokens`).
     pub fn keep_tokens(mut self, count: usize) -> Self {
         self.keep_tokens = count;
         self
@@ -276,11 +283,11 @@ impl Builder {
             // A file's requests cost a system call a batch, and its completions are worth sleeping for.
             builder = builder.submit_batch(4).spin(Duration::from_micros(20));
         }
-        if opened.pool.is_some() {
+        if opened.store.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
         let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
-        Fulgurite::over(Arc::new(runtime), opened.pool, self.durability, self.dram_bytes)
+        Fulgurite::over(Arc::new(runtime), opened.store, self.durability, self.dram_bytes)
     }
 }
 
@@ -299,7 +306,7 @@ impl Drop for Fulgurite {
     fn drop(&mut self) {
         // The runtime syncs at its end, with what was left for that.
         if let Some(kept) = &self.pool {
-            fulgurite_flash::Versions::sync_begins(&*kept.pool);
+            kept.pool.last_sync_begins();
         }
     }
 }

@@ -6,9 +6,10 @@ use std::ops::Range;
 use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, Directory, Region, RootError};
 use fulgurite_runtime::Context;
-use fulgurite_store::{Permissions, Pool};
+use fulgurite_store::Permissions;
 
 use crate::named::Registry;
+use crate::store::Store;
 use crate::{Error, Fulgurite};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -41,7 +42,8 @@ impl Fulgurite {
     /// process ends, however it ends, and their addresses are free then.
     ///
     /// # Errors
-    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`].
+    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`]; [`Error::OverDevice`] where
+    /// they are not to be permanent, readable and writable.
     pub fn alloc(&self, pages: u32, permissions: Permissions) -> Result<Region, Error> {
         let _held = self.runtime.hold_state()?;
         self.on_pages("alloc", move |m, pool, directory| {
@@ -49,7 +51,7 @@ impl Fulgurite {
             if let Err(error) = pool.set_permissions(pages_of(region), permissions) {
                 // What cannot be given back is lost, and nothing else.
                 let _ = directory.give_back(m, region);
-                return Err(error.into());
+                return Err(error);
             }
             Ok(region)
         })
@@ -79,13 +81,13 @@ impl Fulgurite {
     ///
     /// # Errors
     /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when it cannot be recorded;
-    /// [`Error::NoPool`].
+    /// [`Error::NoPool`]; [`Error::OverDevice`] where they are not to be permanent, readable and writable.
     pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;
         held.take_out(region.base, region.bytes, true)?;
         self.on_pages("set_permissions", move |m, pool, directory| {
             check(m, directory, region)?;
-            Ok(pool.set_permissions(pages_of(region), permissions)?)
+            pool.set_permissions(pages_of(region), permissions)
         })?;
         // Who came in between found the old permissions.
         Ok(held.take_out(region.base, region.bytes, true)?)
@@ -94,18 +96,18 @@ impl Fulgurite {
     /// What may be done with the page of an address; none when it is not allocated.
     ///
     /// # Errors
-    /// [`Error::NoPool`].
+    /// [`Error::NoPool`], [`Error::OverDevice`].
     pub fn permissions(&self, at: Address) -> Result<Option<Permissions>, Error> {
         let kept = self.kept("permissions")?;
         let page = pages_of(Region::new(Address::from_linear(at.linear() / PAGE * PAGE), PAGE)).start;
-        let there = at.controller() == Address::FIRST_CONTROLLER && page < kept.pool.geometry().pages();
-        Ok(if there { kept.pool.permissions(page) } else { None })
+        let there = at.controller() == Address::FIRST_CONTROLLER && page < kept.pool.pages();
+        if there { kept.pool.permissions(page) } else { Ok(None) }
     }
 
     fn on_pages<T: Send + 'static>(
         &self,
         what: &'static str,
-        code: impl FnOnce(&mut Context, &Pool, &Directory) -> Result<T, Error> + Send + 'static,
+        code: impl FnOnce(&mut Context, &Store, &Directory) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let kept = self.kept(what)?;
         let (pool, named) = (kept.pool.clone(), kept.named.clone());
@@ -134,7 +136,7 @@ fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Resul
 }
 
 /// Gives the addresses of temporary pages back that went with an earlier process.
-pub(crate) fn give_temporary_back(m: &mut Context, pool: &Pool, named: &Registry) -> Result<(), AccessError> {
+pub(crate) fn give_temporary_back(m: &mut Context, pool: &Store, named: &Registry) -> Result<(), AccessError> {
     let _section = m.write_section()?;
     for run in pool.take_dropped_temporary().chunk_by(|a, b| a + 1 == *b) {
         let region = Region::new(Address::from_linear(u64::from(run[0]) * PAGE), run.len() as u64 * PAGE);

@@ -79,6 +79,24 @@ fn what_a_program_writes_it_finds_whether_data_are_copied_or_not() {
     }
 }
 
+/// The half minute that a device may be away: the runtime gives up requests later than its medium does, but those of other media no
+/// later than ever.
+#[test]
+fn a_runtime_waits_longer_for_a_device_than_that_may_be_away() {
+    let (_directory, socket) = directory();
+    let _server = serve_flat(&flat(), &socket);
+    for share_frames in [false, true] {
+        let over = try_start(&socket, share_frames).unwrap();
+        assert_eq!(over.runtime().device_timeout(), Duration::from_secs(30 + 10));
+    }
+    let memory = || Fulgurite::builder(Medium::Memory { bytes: 1 << 20 }).dram("8M").unwrap();
+    for builder in [memory(), memory().on_device(None)] {
+        assert_eq!(builder.start().unwrap().runtime().device_timeout(), Duration::from_secs(10));
+    }
+    let short = memory().with(|runtime| runtime.device_timeout(Duration::from_secs(1))).start().unwrap();
+    assert_eq!(short.runtime().device_timeout(), Duration::from_secs(1));
+}
+
 #[test]
 fn one_program_has_the_device_at_a_time() {
     let (_directory, socket) = directory();

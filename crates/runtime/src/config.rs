@@ -71,6 +71,9 @@ pub enum BuildError {
     NoBarrier,
 }
 
+/// How long a request may take on a medium that is there.
+const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Builds a [`Runtime`]. Every setting has a default but the flash.
 #[derive(Clone)]
 #[must_use = "call `build`"]
@@ -103,6 +106,7 @@ impl Builder {
     /// A runtime over `flash`: 64 MiB of DRAM, one worker, 64 fibers, the whole medium as its pool.
     pub fn new(flash: Arc<dyn Flash>) -> Builder {
         let pool_bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
+        let patience = flash.patience();
         Builder {
             flash,
             dram_bytes: 64 << 20,
@@ -123,7 +127,7 @@ impl Builder {
             replacement: ReplacementPolicy::default(),
             prefetch: PrefetchPolicy::default(),
             admission: AdmissionPolicy::Unlimited,
-            device_timeout: Duration::from_secs(10),
+            device_timeout: DEVICE_TIMEOUT + patience,
             run_limit: Duration::from_secs(1),
             gate_timeout: Duration::from_secs(10),
             planted: None,
@@ -216,7 +220,8 @@ impl Builder {
         self.admission = policy;
         self
     }
-    /// After how long a request that the medium does not answer is an error to the jobs that wait for it.
+    /// After how long a request that the medium does not answer is an error to the jobs that wait for it: 10 s, and where the medium waits
+    /// for something itself ([`Flash::patience`]), so much longer.
     pub fn device_timeout(mut self, time: Duration) -> Self {
         self.device_timeout = time;
         self

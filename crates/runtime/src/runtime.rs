@@ -349,6 +349,11 @@ impl Runtime {
         reserve(&self.shared.next_owned, bytes, end)
     }
 
+    /// After how long a request that the medium does not answer is an error.
+    #[must_use]
+    pub fn device_timeout(&self) -> Duration {
+        self.shared.config.device_timeout
+    }
     /// How many workers there are.
     #[must_use]
     pub fn workers(&self) -> usize {

@@ -16,6 +16,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use super::port::Gone;
 use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
+use crate::session::tick;
 
 /// Jobs of one queue pair that have ended.
 #[derive(Debug, Default)]
@@ -123,8 +124,12 @@ fn run(pool: &Pool, job: &Job) -> (Status, u64) {
 fn versions(pool: &Pool, job: &Job) -> Result<u64, (Status, u64)> {
     let token = job.command.argument;
     let result = match job.opcode {
-        Opcode::Name => pool.name_state(),
+        Opcode::Name => {
+            tick(pool);
+            pool.name_state()
+        }
         Opcode::Sync => {
+            tick(pool);
             let token = if token == 0 { pool.name_state() } else { known(pool, token) };
             token.and_then(|token| pool.wait_durable(token).map(|()| token))
         }

@@ -2,13 +2,15 @@
 //!
 //! Over a device the host runs no store of its own: these commands are all that it knows of versions.
 
+use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fulgurite_flash::{FlashError, VersionError, Versions};
+use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
-use super::shared::Shared;
+use super::shared::{Covers, Shared};
 use super::transfer::Commands;
 use super::{HostConfig, Link};
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
@@ -16,6 +18,8 @@ use crate::firmware::memory::argument_of;
 
 /// Sectors of data buffer for what is not data: 4096 tokens fit.
 const BUFFER: u32 = 8;
+/// States that may be named and not waited for: what older ones cover is as if they had not been named, until one of these is durable.
+const NAMED_MAX: usize = 64;
 
 impl Commands {
     fn of_pages(&mut self, opcode: Opcode, pages: Range<u32>, argument: u64) -> Result<(), FlashError> {
@@ -131,7 +135,7 @@ pub(super) struct Remote {
 }
 
 #[derive(Default)]
-struct Open {
+pub(super) struct Open {
     /// Opened when it is first used, and anew after it has failed.
     commands: Option<Commands>,
     /// The device that named the newest state, 0: none has.
@@ -142,23 +146,30 @@ struct Open {
     of_the_dead: u64,
     /// The newest state that was seen to be durable; older ones are then.
     durable: u64,
-}
-
-impl Open {
-    /// What is known of a device that is met, before anything is asked of it.
-    fn meets(&mut self, instance: u64) {
-        if self.instance != instance {
-            (self.instance, self.of_the_dead) = (instance, self.newest);
-        }
-    }
+    /// States that were named and not waited for yet, and what had been written by then: it is on the device when they are durable.
+    named: VecDeque<(u64, Covers)>,
 }
 
 impl Remote {
     pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
         Remote { link, shared, config, open: Mutex::default() }
     }
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The queue pair for memory operations, which is opened if it is not, and stays open.
+    pub(super) fn commands<'o>(&self, open: &'o mut Open) -> Result<&'o mut Commands, OpenError> {
+        match &mut open.commands {
+            Some(opened) => Ok(opened),
+            none => {
+                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER)?;
+                let instance = opened.instance();
+                if open.instance != instance {
+                    (open.instance, open.of_the_dead) = (instance, open.newest);
+                }
+                Ok(none.insert(opened))
+            }
+        }
     }
     /// Something that is done once, or not at all.
     fn once<T>(
@@ -166,23 +177,15 @@ impl Remote {
         open: &mut Open,
         work: impl FnOnce(&mut Commands) -> Result<T, VersionError>,
     ) -> Result<T, VersionError> {
-        let commands = match &mut open.commands {
-            Some(opened) => opened,
-            None => {
-                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER);
-                let opened = opened.map_err(|_| FlashError::Closed)?;
-                open.meets(opened.instance());
-                open.commands.insert(opened)
-            }
-        };
-        let result = work(commands);
+        let gone = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
+        let result = work(self.commands(open).map_err(gone)?);
         if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
             open.commands = None;
         }
         result
     }
     /// Something that may be done twice: once more on the device that has returned, where the one that was asked has died.
-    fn again<T>(
+    pub(super) fn again<T>(
         &self,
         open: &mut Open,
         mut work: impl FnMut(&mut Commands) -> Result<T, VersionError>,
@@ -192,6 +195,17 @@ impl Remote {
             Err(VersionError::Flash(FlashError::Closed)) if was_open => self.once(open, work),
             result => result,
         }
+    }
+    fn wait_for(&self, open: &mut Open, token: u64) -> Result<(), VersionError> {
+        // First it is known which device this is.
+        self.once(open, |_| Ok(()))?;
+        if token <= open.of_the_dead {
+            return Err(FlashError::Closed.into());
+        }
+        self.once(open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
+        open.durable = token;
+        self.shared.is_durable(token);
+        Ok(())
     }
     /// As [`Commands::trim`].
     pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
@@ -206,11 +220,26 @@ impl Remote {
 impl Versions for Remote {
     fn name_state(&self) -> Result<u64, VersionError> {
         let mut open = self.lock();
+        // What has completed by now is in the state, whichever device names it.
+        let covers = self.shared.begins_flush(None);
         loop {
-            let token = self.again(&mut open, |commands| commands.version(Opcode::Name, 0))?;
+            let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
+            let named = self.again(&mut open, |commands| commands.version(Opcode::Name, 0));
+            let token = named.inspect_err(|_| self.shared.ended_flush(covers, false))?;
+            if token == 0 {
+                // What a store says that keeps nothing: nobody will wait for it.
+                self.shared.ended_flush(covers, false);
+                return Ok(0);
+            }
+            self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
             // There are no more such numbers than states were named since the last one that was kept.
-            if token == 0 || token > open.of_the_dead {
+            if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
+                self.shared.has_named(token);
+                open.named.push_back((token, covers));
+                if open.named.len() > NAMED_MAX {
+                    open.named.pop_front().inspect(|(_, covers)| self.shared.ended_flush(*covers, false));
+                }
                 return Ok(token);
             }
         }
@@ -221,17 +250,15 @@ impl Versions for Remote {
             return Ok(());
         }
         let mut open = self.lock();
-        if token <= open.durable {
-            return Ok(());
-        }
-        // First it is known which device this is.
-        self.once(&mut open, |_| Ok(()))?;
-        if token <= open.of_the_dead {
-            return Err(FlashError::Closed.into());
-        }
-        self.once(&mut open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
-        open.durable = token;
-        Ok(())
+        let waited = if token <= open.durable { Ok(()) } else { self.wait_for(&mut open, token) };
+        // What an older state covers, a newer one does.
+        open.named.retain(|&(named, covers)| {
+            if named <= token {
+                self.shared.ended_flush(covers, waited.is_ok());
+            }
+            named > token
+        });
+        waited
     }
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
         self.again(&mut self.lock(), |commands| commands.version(Opcode::MayRollBack, token).map(|_| ()))
@@ -239,7 +266,14 @@ impl Versions for Remote {
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
         open.durable = open.durable.min(token);
-        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))
+        self.shared.goes_back(token, false);
+        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))?;
+        self.shared.goes_back(token, true);
+        // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
+        let covers = self.shared.begins_flush(None);
+        open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
+        self.shared.unnamed.store(0, Ordering::Relaxed);
+        Ok(())
     }
     fn tokens(&self) -> Vec<u64> {
         self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()

@@ -71,6 +71,8 @@ struct Slot {
     frame: u32,
     op: Op,
     used: Use,
+    /// The device has an entry with this id, and has not ended it.
+    sent: bool,
     /// What a flush covers that was sent under this id.
     covers: Option<Covers>,
     /// A place is promised for the copy of this write; there is none, and it is sent without.
@@ -90,6 +92,7 @@ pub(super) struct Pair {
     /// The first sector of the data buffer in the region; none where frames are shared.
     pub(super) buffer: Option<u32>,
     pub(super) keeps_writes: bool,
+    closed: bool,
     shared: Arc<Shared>,
 }
 
@@ -127,6 +130,8 @@ pub(super) struct DeviceQueue {
     keeps: bool,
     /// A flush of the queue's own is under way.
     flushing: bool,
+    /// Only its program names states: it never flushes by itself.
+    names_states: bool,
     /// Nothing more will come of the device.
     dead: Option<FlashError>,
     /// The device is on another core: to spin for it may pay.
@@ -144,19 +149,28 @@ impl Pair {
             bell: linked.region.host_bell(linked.pair),
             buffer: (!linked.shares_frames).then(|| linked.region.buffer_first(linked.pair)),
             keeps_writes: linked.region.capability().features.has(Features::KEEPS_WRITES),
+            closed: false,
             linked,
             shared,
         }
     }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
+    /// Takes nothing more from it. Others may come once the device has heard of it, so it is said before.
+    pub(super) fn close(&mut self) {
+        if std::mem::replace(&mut self.closed, true) {
+            return;
+        }
         // What one that died has said stays: it is asked for when the next one is met.
         self.linked.hold.check();
         if !self.linked.life.has_ended() {
             self.shared.leaves(&self.linked.region);
         }
+        self.linked.hold.close();
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        self.close();
     }
 }
 
@@ -193,7 +207,9 @@ impl DeviceQueue {
         let (pair, met) = patiently(&opening.config, || {
             let pair = opening.link(&frames, depth, &wake)?;
             if keeps(&*opening.link, &opening.config, pair.linked.region.capability().features) {
-                opening.shared.keeps_for(&opening.config, frames.len() / SUBPAGE_BYTES);
+                // Between two states that its program names, more is written than there are frames.
+                let frames = if opening.link.names_states() { usize::MAX } else { frames.len() / SUBPAGE_BYTES };
+                opening.shared.keeps_for(&opening.config, frames);
             }
             match opening.shared.meets(&opening.link, &opening.config, &pair.linked, &AtomicBool::new(false)) {
                 Met::Again => Err(died_again()),
@@ -208,6 +224,7 @@ impl DeviceQueue {
             frame: 0,
             op: Op::Flush,
             used: Use::Free,
+            sent: false,
             covers: None,
             promised: false,
             unkept: false,
@@ -232,6 +249,7 @@ impl DeviceQueue {
             fruitless: 0,
             keeps: keeps(&*opening.link, &opening.config, capability.features),
             flushing: false,
+            names_states: opening.link.names_states(),
             dead: (met == Met::Lost).then_some(FlashError::Poisoned),
             spins: opening.link.has_own_core(),
             spin_ns: SPIN_MAX_NS,
@@ -276,6 +294,7 @@ impl DeviceQueue {
                 id.into()
             }
         };
+        self.slots[usize::from(id)].sent = true;
         let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument };
         self.pair.submissions.push(command.pack());
     }
@@ -288,16 +307,26 @@ impl DeviceQueue {
     #[inline]
     fn take(&mut self, completions: &mut Vec<Completion>) {
         let mut again = false;
+        if self.opening.shared.is_lost() {
+            self.loses();
+            if self.broken.is_some() {
+                return;
+            }
+        }
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else { return self.is_broken() };
             let Ended { id, status, result } = Ended::unpack(words);
-            let Some(&slot) = self.slots.get(usize::from(id)).filter(|slot| slot.used != Use::Free) else {
+            // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
+            let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
+            let Some(slot) = slot else {
                 self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
                 if id == NO_ID {
                     return self.is_broken();
                 }
                 continue;
             };
+            slot.sent = false;
+            let slot = *slot;
             if slot.flushing {
                 again |= self.own_flush_ended(id, status);
                 if slot.used == Use::Request {
@@ -341,6 +370,9 @@ impl DeviceQueue {
     /// keeps no writes.
     #[inline]
     fn has_written(&mut self, id: u16, status: Status) -> bool {
+        if self.names_states {
+            self.opening.shared.unnamed.fetch_add(1, Ordering::Relaxed);
+        }
         if self.pair.keeps_writes {
             // It was promised a place when it was sent to a device that did not keep writes.
             self.breaks_promise(id.into());
@@ -413,7 +445,7 @@ impl DeviceQueue {
         self.flushing = true;
         let covers = self.opening.shared.begins_flush(None);
         let slot = &mut self.slots[usize::from(id)];
-        (slot.flushing, slot.covers) = (true, Some(covers));
+        (slot.flushing, slot.sent, slot.covers) = (true, true, Some(covers));
         self.opening.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
         let command =
             Command { id, opcode: Opcode::Flush as u8, flags: 0, sector: 0, count: 0, buffer: 0, argument: 0 };
@@ -424,13 +456,26 @@ impl DeviceQueue {
         if self.broken.is_none() {
             let now = self.clock.now_ns();
             self.broken = Some((now, now));
-            self.pair.linked.hold.close();
+            self.pair.close();
+        }
+    }
+
+    /// What was acknowledged is gone, or changes: nothing more is told of it. A device that has frames has to let go of them first.
+    #[cold]
+    fn loses(&mut self) {
+        match self.dead {
+            Some(_) => {}
+            None if self.pair.buffer.is_some() => self.fail_all(FlashError::Poisoned),
+            None => self.is_broken(),
         }
     }
 
     /// What is seldom: the device has died, an entry was damaged, a request has taken too long.
     #[cold]
     fn look(&mut self) {
+        if self.opening.shared.is_lost() {
+            self.loses();
+        }
         let now = self.clock.now_ns();
         if now >= self.check_ns {
             self.check_ns = now + CHECK_NS;
@@ -511,7 +556,7 @@ impl DeviceQueue {
         self.flushing = false;
         for id in 0..self.slots.len() as u16 {
             let slot = &mut self.slots[usize::from(id)];
-            slot.since_ns = 0;
+            (slot.since_ns, slot.sent) = (0, false);
             if std::mem::take(&mut slot.flushing) {
                 let covers = slot.covers.take();
                 self.has_flushed(covers, Status::ABORTED);
@@ -622,6 +667,7 @@ impl Queue for DeviceQueue {
             frame: if request.op == Op::Flush { 0 } else { request.frame.0 },
             op: request.op,
             used: Use::Request,
+            sent: false,
             covers: None,
             promised: false,
             unkept: false,
@@ -651,13 +697,17 @@ impl Queue for DeviceQueue {
                 continue;
             }
             if slot.op == Op::Write && self.keeps && !slot.promised && !slot.unkept {
-                if !self.opening.shared.promise() {
+                if self.opening.shared.promise() {
+                    slot.promised = true;
+                } else if self.names_states {
+                    // A flush would name a state: it goes without a copy.
+                    slot.unkept = true;
+                } else {
                     self.batch[waiting] = id;
                     waiting += 1;
                     full = true;
                     continue;
                 }
-                slot.promised = true;
             }
             if slot.op == Op::Flush {
                 slot.covers = Some(self.opening.shared.begins_flush(slot.covers));
@@ -750,7 +800,7 @@ impl Drop for DeviceQueue {
                 self.has_flushed(self.slots[id].covers, Status::ABORTED);
             }
         }
-        self.pair.linked.hold.close();
+        self.pair.close();
         while self.pair.buffer.is_none() && !self.pair.linked.hold.has_let_go() {
             std::thread::sleep(Duration::from_micros(50));
         }

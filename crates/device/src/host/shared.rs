@@ -61,6 +61,12 @@ struct Known {
     kept: Kept,
     /// Those that were opened on that device, and not closed before it died.
     regions: Vec<Arc<Region>>,
+    /// Copies below this mark were there while none was open, and others may have come and gone; 0: none were.
+    unwatched: u64,
+    /// Of a program that names the states: the newest one that it has seen to be durable, and the newest that it has named. A device that returns
+    /// with another one has been somebody else's.
+    durable: u64,
+    named: u64,
 }
 
 impl Known {
@@ -99,8 +105,10 @@ pub(crate) struct Shared {
     known: Mutex<Known>,
     /// No copies are on their way any more.
     replayed_all: Condvar,
-    /// Some of what was acknowledged is gone.
+    /// Some of what was acknowledged is gone, or may go at any time.
     lost: AtomicBool,
+    /// Sectors written since the last state was named, by a program that names the states.
+    pub(super) unnamed: AtomicU64,
     /// Requests that took longer than they may.
     pub(crate) timed_out: AtomicU64,
     /// Entries of the device that broke the protocol.
@@ -129,11 +137,16 @@ impl Shared {
     }
     /// Who opens a queue pair, and whether to write once more what was acknowledged.
     pub(super) fn who(&self, restores: bool) -> Who {
-        Who { host: self.id.0, program: 0, restores }
+        Who { host: self.id.0, restores, ..Who::default() }
     }
-    /// A queue pair was closed while its device was there.
+    /// A queue pair is about to be closed while its device is there.
     pub(super) fn leaves(&self, region: &Arc<Region>) {
-        self.known().regions.retain(|open| !Arc::ptr_eq(open, region));
+        let mut known = self.known();
+        let before = known.regions.len();
+        known.regions.retain(|open| !Arc::ptr_eq(open, region));
+        if known.regions.is_empty() && before > 0 && known.kept.len() > 0 {
+            known.unwatched = known.kept.mark();
+        }
     }
     /// A queue is opened over so many frames: of no more sectors need there be copies at a time than there are frames.
     pub(super) fn keeps_for(&self, config: &HostConfig, frames: usize) {
@@ -232,7 +245,11 @@ impl Shared {
             self.covering.fetch_sub(1, Ordering::SeqCst);
         }
         if well {
-            self.known().kept.flushed(covers.mark);
+            let mut known = self.known();
+            known.kept.flushed(covers.mark);
+            if covers.mark >= known.unwatched {
+                known.unwatched = 0;
+            }
         }
     }
     /// A queue pair of a device was opened, and nothing was sent there yet. Where it is another one than before, what was acknowledged
@@ -258,15 +275,18 @@ impl Shared {
             // Twice: a flush that begins raises `covering` before it clears `unflushed`, one that fails the other way round.
             let unflushed = || self.unflushed.load(Ordering::SeqCst);
             let at_risk = unflushed() || self.covering.load(Ordering::SeqCst) > 0 || unflushed();
-            // What others have written there since is newer; where no queue pair was open when it died, nobody knows.
-            let by_others = known.regions.is_empty() || known.regions.iter().any(|region| region.has_others());
-            let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.has_others();
+            // What others have written there since is newer; where no queue pair was open, when it died or before, nobody knows.
+            let unknown = known.regions.is_empty() || known.unwatched > 0;
+            let by_others = unknown || known.regions.iter().any(|region| region.has_others());
+            let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.had_predecessors();
+            let foreign = link.names_states() && !(known.durable..=known.named).contains(&linked.newest_token);
+            let overtaken = overtaken || foreign;
             let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
             if empty || overtaken || at_risk && !features.has(Features::KEEPS_WRITES) {
-                self.lost.store(true, Ordering::Release);
+                self.loses();
             }
             let planted = matches!(config.planted, Some(PlantedReplay::Nothing | PlantedReplay::After));
-            if !self.lost.load(Ordering::Acquire) && known.kept.len() > 0 && !planted {
+            if !self.is_lost() && known.kept.len() > 0 && !planted {
                 known.replaying = true;
                 drop(known);
                 if !self.replay_alone(link, config, instance, stop) {
@@ -278,13 +298,48 @@ impl Shared {
                 }
             }
         }
+        if before == 0 {
+            (known.durable, known.named) = (linked.newest_token, linked.newest_token);
+        }
         known.are_on(instance);
         known.regions.push(linked.region.clone());
         drop(known);
         self.met()
     }
+    /// A state was named.
+    pub(super) fn has_named(&self, token: u64) {
+        let mut known = self.known();
+        known.named = known.named.max(token);
+    }
+    /// A state is durable that was named.
+    pub(super) fn is_durable(&self, token: u64) {
+        let mut known = self.known();
+        known.durable = known.durable.max(token);
+    }
+    /// The state goes back to that of a token, and has gone there.
+    pub(super) fn goes_back(&self, token: u64, is_there: bool) {
+        let mut known = self.known();
+        known.durable = known.durable.min(token);
+        if is_there {
+            (known.durable, known.named) = (token, token);
+        }
+    }
+    /// Whether something of what was acknowledged is gone.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
     fn met(&self) -> Met {
-        if self.lost.load(Ordering::Acquire) { Met::Lost } else { Met::Whole }
+        if self.is_lost() { Met::Lost } else { Met::Whole }
+    }
+    /// What lies on the device may change under its host from now on.
+    #[cold]
+    pub(super) fn loses(&self) {
+        self.lost.store(true, Ordering::Release);
+    }
+    /// Whether some of what was acknowledged is gone, or may go.
+    #[inline]
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
     /// The same as [`Shared::replay`], by whoever has said that copies are on their way; then they are not any more, also where this panics.
     /// Returns whether all that can be is on this device now.
@@ -315,7 +370,7 @@ impl Shared {
             Ok(()) => {}
             Err(FlashError::Closed | FlashError::TimedOut) => return false,
             // The device does not take what it took before.
-            Err(_) => self.lost.store(true, Ordering::Release),
+            Err(_) => self.loses(),
         }
         copies.arrived = Some(instance);
         true

@@ -73,6 +73,8 @@ pub struct Commands {
     keeps: bool,
     /// What is written was acknowledged before.
     replays: bool,
+    /// Only its program names states: it never flushes by itself.
+    names_states: bool,
     /// The device broke the protocol, or another one was met since: nothing more is asked of it.
     broken: bool,
 }
@@ -81,6 +83,15 @@ impl std::fmt::Debug for Commands {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Commands").field("buddy", &self.buddy).field("chunks", &self.chunks).finish_non_exhaustive()
     }
+}
+
+/// When a command that has not ended is given up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ends {
+    /// By [`HostConfig::timeout`].
+    ByTime,
+    /// When the device's heartbeat has stood still for as long: as long as it beats, the device is at it.
+    WithoutBeats,
 }
 
 /// What is asked for would wait for its caller to release commands that have ended.
@@ -136,7 +147,7 @@ impl Commands {
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let wake = Arc::new(wake);
         let want = Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake, who };
-        let linked = link.open(&want)?;
+        let (linked, names_states) = (link.open(&want)?, link.names_states());
         let capability = *linked.region.capability();
         let refused = |what: &'static str| {
             Err(OpenError::System { what: "attach to the device", source: std::io::Error::other(what) })
@@ -161,6 +172,7 @@ impl Commands {
             clock: Clock::get(),
             keeps: false,
             replays: false,
+            names_states,
             broken: false,
             config,
             shared,
@@ -241,6 +253,10 @@ impl Commands {
         self.ended.pop_front().or_else(|| self.poll_ring())
     }
     fn poll_ring(&mut self) -> Option<Done> {
+        if self.shared.is_lost() {
+            self.broken = true;
+            return None;
+        }
         loop {
             let Ok(words) = self.pair.completions.pop()? else {
                 self.shared.broken.fetch_add(1, Ordering::Relaxed);
@@ -317,21 +333,21 @@ impl Commands {
         if let Some(done) = self.ended.pop_front() {
             return Ok(done);
         }
-        self.wait_for_ring()
+        self.wait_for_ring(Ends::ByTime)
     }
     /// Waits for the end of this command; those of others stay for whoever began them.
-    fn wait_for(&mut self, id: u16) -> Result<Done, FlashError> {
+    fn wait_for(&mut self, id: u16, ends: Ends) -> Result<Done, FlashError> {
         loop {
-            let done = self.wait_for_ring().inspect_err(|_| self.abandon(id))?;
+            let done = self.wait_for_ring(ends).inspect_err(|_| self.abandon(id))?;
             if done.id == id {
                 return Ok(done);
             }
             self.ended.push_back(done);
         }
     }
-    fn wait_for_ring(&mut self) -> Result<Done, FlashError> {
+    fn wait_for_ring(&mut self, ends: Ends) -> Result<Done, FlashError> {
         loop {
-            if let Some(done) = self.wait_for_ring_or_room(usize::MAX)? {
+            if let Some(done) = self.wait_for_ring_or_room(usize::MAX, ends)? {
                 return Ok(done);
             }
         }
@@ -342,13 +358,13 @@ impl Commands {
             // The caller has all of them, and has not released them.
             return Err(FlashError::Io(EBUSY));
         }
-        let done = self.wait_for_ring_or_room(self.free.len())?;
+        let done = self.wait_for_ring_or_room(self.free.len(), Ends::ByTime)?;
         self.ended.extend(done);
         Ok(())
     }
     /// The end of a command of somebody's, or none when more than so many ids are free, because one ended that nobody waits for.
-    fn wait_for_ring_or_room(&mut self, free: usize) -> Result<Option<Done>, FlashError> {
-        let begun = self.clock.now_ns();
+    fn wait_for_ring_or_room(&mut self, free: usize, ends: Ends) -> Result<Option<Done>, FlashError> {
+        let (mut begun, mut beats) = (self.clock.now_ns(), self.pair.linked.region.beats());
         let timeout = self.config.timeout.map_or(u64::MAX, |t| u64::try_from(t.as_nanos()).unwrap_or(u64::MAX));
         let mut polls = 0u32;
         loop {
@@ -365,14 +381,20 @@ impl Commands {
             }
             if self.broken || self.pair.linked.life.has_ended() {
                 // What it completed before it ended was seen by then.
-                return self.poll_ring().map(Some).ok_or(FlashError::Closed);
+                let lost = self.shared.is_lost();
+                return self.poll_ring().map(Some).ok_or(if lost { FlashError::Poisoned } else { FlashError::Closed });
             }
             let waited = self.clock.now_ns() - begun;
             if polls.is_multiple_of(1 << 16) || waited > SPIN_NS {
                 self.pair.linked.hold.check();
             }
             if waited >= timeout {
-                return Err(FlashError::TimedOut);
+                let now = self.pair.linked.region.beats();
+                if ends == Ends::ByTime || now == beats {
+                    return Err(FlashError::TimedOut);
+                }
+                (begun, beats) = (self.clock.now_ns(), now);
+                continue;
             }
             if waited > SPIN_NS {
                 self.pair.bell.goes_to_sleep();
@@ -414,7 +436,8 @@ impl Commands {
     /// have been written then.
     pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, from.len())?;
-        let (room, limit) = if self.keeps { self.shared.room() } else { (usize::MAX, usize::MAX) };
+        let (room, limit) =
+            if self.keeps && !self.names_states { self.shared.room() } else { (usize::MAX, usize::MAX) };
         if room < sectors as usize && room < limit {
             self.flush_own()?;
         }
@@ -486,7 +509,7 @@ impl Commands {
                 None => self.wait_for_room()?,
             }
         };
-        let ended = self.wait_for(id)?;
+        let ended = self.wait_for(id, Ends::ByTime)?;
         if ended.status == Status::SUCCESS {
             self.copy_out(id, into);
         }
@@ -510,7 +533,15 @@ impl Commands {
         };
         self.slots[usize::from(id)] = Slot { state: State::Running, buffer: 0, count: 0, written: None };
         self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer: 0, argument });
-        self.end_of(id)
+        // How long it takes is known to nobody here: by how much of the store it changes, or has to write.
+        let ended = self.wait_for(id, Ends::WithoutBeats);
+        if ended.is_err() && opcode.changes_without_data() && !self.pair.linked.life.has_ended() {
+            // The device may do it at any time from now on, and undo what is written after it.
+            self.shared.loses();
+        }
+        let ended = ended?;
+        self.release(id);
+        Ok(ended)
     }
     fn submit(&mut self, command: Command) {
         self.pair.submissions.push(command.pack());
@@ -532,12 +563,6 @@ impl Commands {
     pub(super) fn has_changed(&self) -> Result<(), FlashError> {
         let there = self.pair.keeps_writes || self.shared.has_written(&self.pair.linked.life);
         if there { Ok(()) } else { Err(FlashError::Closed) }
-    }
-    /// Waits for the only command that is under way, and releases it.
-    fn end_of(&mut self, id: u16) -> Result<Done, FlashError> {
-        let ended = self.wait_for(id)?;
-        self.release(id);
-        Ok(ended)
     }
 
     fn range(&self, sector: u32, bytes: usize) -> Result<u32, FlashError> {
@@ -587,7 +612,7 @@ impl Commands {
                 self.wait_for_room()?;
                 continue;
             }
-            let done = self.wait_for_ring()?;
+            let done = self.wait_for_ring(Ends::ByTime)?;
             let Some(first) = firsts[usize::from(done.id)].take() else {
                 self.ended.push_back(done);
                 continue;
@@ -610,7 +635,7 @@ impl Commands {
 impl Drop for Commands {
     fn drop(&mut self) {
         // The data buffer is the region's, which the device keeps mapped as long as it touches it.
-        self.pair.linked.hold.close();
+        self.pair.close();
     }
 }
 

@@ -11,6 +11,7 @@ use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SE
 use fulgurite_flash::{FileConfig, FileFlash, Flash, MemoryFlash, NandFlash};
 use fulgurite_format::format_bytes;
 use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
+use fulgurite_store::StoreConfig;
 
 use super::super::args::Figure;
 use super::super::medium::Plan;
@@ -141,7 +142,7 @@ impl Rig {
         interrupt: &Interrupt,
         into: Memory,
     ) -> Result<(Driver, Arc<NandFlash>, Arc<DeviceFlash>)> {
-        let medium = plan.open(interrupt)?;
+        let medium = plan.open(StoreConfig::default(), interrupt)?;
         let nand = medium.nand().context("a device over NAND")?;
         let device = medium.start(DeviceConfig { core, spin: SPIN, ..DeviceConfig::default() })?;
         let filling = progress::waiting("writing the device over NAND");

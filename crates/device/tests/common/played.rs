@@ -1,0 +1,74 @@
+//! A device that a test plays: it makes regions, and completes nothing by itself.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use fulgurite_device::*;
+use fulgurite_flash::{DeviceCounters, OpenError};
+use fulgurite_sys::Notifier;
+
+/// A device that the test plays: what it does with each queue pair that is opened is up to the test.
+pub struct Played {
+    pub opened: Mutex<Vec<Arc<Region>>>,
+    pub sectors: u32,
+    pub open: AtomicU64,
+    pub features: Features,
+}
+
+pub struct Held;
+impl Hold for Held {
+    fn close(&mut self) {}
+    fn has_let_go(&self) -> bool {
+        true
+    }
+}
+
+impl Link for Played {
+    fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
+        self.open.fetch_add(1, Ordering::Relaxed);
+        let capability = Capability {
+            sectors: self.sectors,
+            pairs: 1,
+            depth: want.depth as u32,
+            buffer_sectors: want.buffer_sectors,
+            boot_sectors: 0,
+            features: self.features,
+            instance: 1,
+            command_sectors: 8,
+        };
+        let region = Arc::new(Region::create(capability, false).unwrap());
+        self.opened.lock().unwrap().push(region.clone());
+        let doorbell: Arc<dyn Wake> = Arc::new(Notifier::new().unwrap());
+        Ok(Linked {
+            region,
+            pair: 0,
+            doorbell,
+            life: Arc::default(),
+            shares_frames: false,
+            newest_token: 0,
+            device_bytes: 0,
+            hold: Box::new(Held),
+        })
+    }
+    fn describe(&self) -> String {
+        "played".to_owned()
+    }
+    fn sectors(&self) -> u32 {
+        self.sectors
+    }
+    fn features(&self) -> Features {
+        self.features
+    }
+    fn counters(&self) -> DeviceCounters {
+        DeviceCounters::default()
+    }
+}
+
+/// One that keeps what was written, and has no pages.
+pub fn played() -> Arc<Played> {
+    played_with(Features::KEEPS_WRITES)
+}
+
+pub fn played_with(features: Features) -> Arc<Played> {
+    Arc::new(Played { opened: Mutex::default(), sectors: 100, open: AtomicU64::new(0), features })
+}
