@@ -581,7 +581,10 @@ mod tests {
         assert_eq!((extents.take_for_data(&wear, false), extents.take_for_data(&wear, false)), (6, 4));
         with_bad(&mut wear, 12, 1);
         assert_eq!((extents.take_for_data(&wear, true), extents.take_taken()), (12, Some(12)));
-        assert_eq!((extents.take_for_objects(8, &wear, true), extents.take_for_objects(7, &wear, true)), (None, Some(3)));
+        assert_eq!(
+            (extents.take_for_objects(8, &wear, true), extents.take_for_objects(7, &wear, true)),
+            (None, Some(3))
+        );
         // In a small pool reclaim's data is cold; in a large one what has the lowest degree.
         let cold = with_fills(&[(9, 1)]);
         let mut extents = Extents::new(FEW);
@@ -784,7 +787,10 @@ mod tests {
         let objects = extents.take_for_objects(12, &wear, false).unwrap();
         let other = fill(&mut extents, Writer::Program, 0, &wear);
         extents.close_objects(objects, 3);
-        assert_eq!((extents.use_of(objects), extents.given, extents.filled_at[objects as usize]), (Use::Closed, 10, 10));
+        assert_eq!(
+            (extents.use_of(objects), extents.given, extents.filled_at[objects as usize]),
+            (Use::Closed, 10, 10)
+        );
         let live = [(objects, 3), (other, 3)];
         assert_eq!(extents.victim(Victims::CostBenefit, false, &wear, live_of(&live)), Some(other));
     }
