@@ -642,7 +642,7 @@ impl Store {
             if let Some(commit) = &mut self.commit {
                 commit.token = commit.token.map(|token| token.min(epoch));
             }
-            self.uncommitted = 0;
+            (self.uncommitted, self.looked_at) = (0, (0, 0));
             self.commit_wanted = true;
         }
         Ok(known)
@@ -866,3 +866,6 @@ pub fn summary_page(pool: PoolId, place: u32, index: u32, epoch: u64, owners: &[
 pub(crate) const fn stamp(page: u64, filled: usize) -> u64 {
     (page << 12) | filled as u64
 }
+
+#[cfg(test)]
+mod tests;

@@ -111,4 +111,42 @@ mod tests {
         tokens.cut(3);
         assert_eq!(tokens.newest(), Some(3));
     }
+    #[test]
+    fn tokens_are_found_by_epoch_and_kept_while_they_are_pinned() {
+        let mut tokens = Tokens::default();
+        assert_eq!((tokens.newest(), tokens.oldest_pinned(), tokens.first_from(0)), (None, None, None));
+        [2, 5, 9].into_iter().for_each(|epoch| tokens.push(epoch));
+        assert!(tokens.contains(5) && !tokens.contains(4));
+        assert_eq!([0, 2, 3, 9, 10].map(|e| tokens.first_from(e)), [Some(2), Some(2), Some(5), Some(9), None]);
+        tokens.pin(9, true);
+        tokens.pin(5, true);
+        tokens.pin(7, true);
+        assert_eq!((tokens.oldest_pinned(), tokens.superfluous(0)), (Some(5), vec![2]));
+        tokens.pin(5, false);
+        assert_eq!((tokens.oldest_pinned(), tokens.superfluous(0)), (Some(9), vec![2, 5]));
+        tokens.remove(5);
+        assert_eq!(tokens.as_slice().iter().map(|t| t.epoch).collect::<Vec<_>>(), [2, 9]);
+        tokens.cut(9);
+        assert_eq!(tokens.newest(), Some(9));
+    }
+    #[test]
+    fn there_is_room_for_so_many_and_no_more() {
+        let mut tokens = Tokens::default();
+        (1..TOKENS_MAX as u64).for_each(|epoch| tokens.push(epoch));
+        assert!(!tokens.is_full());
+        tokens.push(TOKENS_MAX as u64);
+        assert!(tokens.is_full());
+    }
+    #[test]
+    fn times_are_those_of_tokens_that_are_kept() {
+        let mut tokens = Tokens::default();
+        [2, 5, 9].into_iter().for_each(|epoch| tokens.push(epoch));
+        let epochs = |tokens: &Tokens| tokens.times().iter().map(|t| (t.epoch, t.age)).collect::<Vec<_>>();
+        [(9, 90), (2, 20), (4, 40), (5, 50), (9, 91)].into_iter().for_each(|(e, age)| tokens.set_time(e, age, 7));
+        assert_eq!((epochs(&tokens), tokens.times()[0].clock), (vec![(2, 20), (5, 50), (9, 91)], 7));
+        tokens.remove(2);
+        assert_eq!(epochs(&tokens), [(5, 50), (9, 91)]);
+        tokens.cut(5);
+        assert_eq!(epochs(&tokens), [(5, 50)]);
+    }
 }

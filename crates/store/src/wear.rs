@@ -111,4 +111,20 @@ mod tests {
         (1..16).for_each(|place| assert!(place == 7 || bad.insert(place)));
         assert!(!bad.is_retired(0));
     }
+    #[test]
+    fn fills_are_summed_up_over_the_extents_in_use() {
+        let g = Geometry { extent_pages: 16, extents: 8, subpages: 64, objects: false };
+        let mut wear = Wear::new(g);
+        assert_eq!(wear.summary(), Fills::default());
+        wear.set_fills(3, &[5, 1, 9]);
+        wear.set_fills(6, &[4]);
+        wear.set_fills(0, &[100, 100, 100]);
+        assert_eq!((wear.fills(4), wear.all_fills()[5]), (1, 9));
+        assert_eq!(wear.summary(), Fills { min: 0, median: 4, max: 9, sum: 19 });
+        (0..4).for_each(|i| _ = wear.insert(5 * 16 + i));
+        assert_eq!(wear.summary(), Fills { min: 0, median: 4, max: 5, sum: 10 });
+        wear.insert(2 * 16 + 15);
+        wear.insert(3 * 16);
+        assert_eq!((wear.in_extent(2), wear.in_extent(3), wear.in_extent(5), wear.retired()), (1, 1, 4, 1));
+    }
 }

@@ -123,7 +123,7 @@ impl Store {
         Ok(true)
     }
     /// Flash pages for data that hold nothing that is needed.
-    fn unneeded(&self) -> u64 {
+    pub(super) fn unneeded(&self) -> u64 {
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         all.saturating_sub(self.state.live_total())
     }
@@ -263,7 +263,7 @@ impl Store {
         }
         self.drop_aged()?;
         self.drop_for_space()?;
-        self.uncommitted = 0;
+        (self.uncommitted, self.looked_at) = (0, (0, 0));
         self.commit_wanted = true;
         Ok(epoch)
     }
