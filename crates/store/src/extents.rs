@@ -444,9 +444,10 @@ impl Extents {
         }
     }
 
-    /// The next extent to reclaim; none when to empty any of the closed ones gains too little. Where there is room, one that is to be used
-    /// no more comes first, however full it is. `live` says how many flash pages of an extent are live, and what is compared with what it
-    /// was when the extent was given up last.
+    /// The next extent to reclaim; none when to empty any of the closed ones gains too little: what is gained are flash pages that can be
+    /// written, and bad ones cannot. (Counted in, they would let reclaim move what is live from one such extent to the next for ever.)
+    /// Where there is room, one that is to be used no more comes first, however full it is. `live` says how many flash pages of an extent
+    /// are live, and what is compared with what it was when the extent was given up last.
     pub fn victim(
         &mut self,
         policy: Victims,
@@ -455,22 +456,22 @@ impl Extents {
         live: impl Fn(u32) -> (u32, u32),
     ) -> Option<u32> {
         let room = room && !wear.places().is_empty();
-        let most = self.geometry.data_pages() - self.geometry.worth();
         let condemned = |extent: u32| room && wear.is_retired(extent);
-        let pages = self.geometry.data_pages();
-        let benefit = |extent: u32, live: u32| match policy {
-            Victims::Greedy => u64::from(pages - live),
+        let benefit = |extent: u32, gained: u32, live: u32| match policy {
+            Victims::Greedy => u64::from(gained),
             Victims::CostBenefit => {
                 let age = self.given - self.filled_at[extent as usize] + 1;
                 // In 1/1024, so that integers do: 65,536 flash pages at the most.
-                u64::from((pages - live) * 1024 / (live + 1)).saturating_mul(age)
+                u64::from(gained * 1024 / (live + 1)).saturating_mul(age)
             }
         };
         let judged = (FIRST_EXTENT..self.geometry.extents).filter_map(|e| {
             let (live, compared) = if self.use_of(e) == Use::Closed { live(e) } else { return None };
             let condemned = condemned(e);
-            let worth = live <= most || condemned;
-            (worth && !self.is_stuck(e, compared)).then(|| ((condemned, benefit(e, live)), e))
+            // Of what is live, some may lie in flash pages that have failed since.
+            let gained = wear.usable(e).saturating_sub(live);
+            let worth = gained >= self.geometry.worth() || condemned;
+            (worth && !self.is_stuck(e, compared)).then(|| ((condemned, benefit(e, gained, live)), e))
         });
         // Of equals the last.
         let (_, closed) = judged.max_by_key(|(judged, _)| *judged)?;
@@ -489,5 +490,32 @@ impl Extents {
     pub fn give_up_for_now(&mut self, extent: u32, live: u32) {
         self.give_up(extent);
         self.stuck[extent as usize] = live;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_flash_pages_are_no_gain() {
+        let geometry = Geometry::new(8 * 40, 8, None).expect("enough for a pool");
+        let mut wear = Wear::new(geometry);
+        let full = geometry.data_pages();
+        for policy in [Victims::Greedy, Victims::CostBenefit] {
+            let live = |e: u32| if e == 5 { full - 1 } else { full };
+            let extents = |wear: &Wear| {
+                let mut extents = Extents::recovered(geometry, &[], wear, live);
+                extents.victim(policy, false, wear, |e| (live(e), live(e)))
+            };
+            wear = Wear::new(geometry);
+            assert_eq!(extents(&wear), Some(5), "one is dead");
+            // All that can be written is live: to empty it would cost as much as it gives, for ever.
+            wear.insert(geometry.first_of(5) + 2);
+            assert_eq!(extents(&wear), None, "none is dead, and one is bad");
+            // One more than can be written is live, as it was read before its flash page failed.
+            wear.insert(geometry.first_of(5) + 3);
+            assert_eq!(extents(&wear), None);
+        }
     }
 }
