@@ -39,6 +39,7 @@ fn nothing_is_lost_and_nothing_is_mixed_up() {
         assert!(all.iter().all(|count| *count > runs / 4), "{all:?}");
         let rarer =
             [sum.crashed_recoveries, sum.in_flight_kept, sum.timeouts, sum.refused_jobs, sum.views, sum.reclaimed];
+        assert!(sum.worn_out < runs / 50, "{} devices were worn out", sum.worn_out);
         assert!(rarer.iter().all(|count| *count > runs / 50), "{rarer:?}");
     }
     trials::figure(8, "simulated runs of policy, store and faults", runs);

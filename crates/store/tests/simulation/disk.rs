@@ -120,6 +120,9 @@ impl Disk {
         let mut inner = self.lock();
         inner.fails_at = Some(inner.handed + requests);
     }
+    pub fn lives_on(&self) {
+        self.lock().fails_at = None;
+    }
     pub fn die(&self) {
         self.lock().die();
     }

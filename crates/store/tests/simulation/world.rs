@@ -17,6 +17,9 @@ const POOL: PoolId = PoolId(*b"simulated pool..");
 /// Subpages that are read at a time when all are.
 const READ_AT_ONCE: u32 = 16;
 
+/// Beyond one bad flash page in so many there may be no extent left without one, as the journal needs.
+const WORN_OUT: u64 = 16;
+
 /// A bug in what drives the policies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Harness {
@@ -64,6 +67,7 @@ pub struct Report {
     pub errors: u64,
     pub timeouts: u64,
     pub refused_jobs: u64,
+    pub worn_out: u64,
     pub views: u64,
     pub reclaimed: u64,
     pub checkpoints: u64,
@@ -86,6 +90,7 @@ impl Report {
         errors: 0,
         timeouts: 0,
         refused_jobs: 0,
+        worn_out: 0,
         views: 0,
         reclaimed: 0,
         checkpoints: 0,
@@ -108,6 +113,7 @@ impl Report {
             (&mut self.errors, other.errors),
             (&mut self.timeouts, other.timeouts),
             (&mut self.refused_jobs, other.refused_jobs),
+            (&mut self.worn_out, other.worn_out),
             (&mut self.views, other.views),
             (&mut self.reclaimed, other.reclaimed),
             (&mut self.checkpoints, other.checkpoints),
@@ -179,7 +185,7 @@ impl World {
         config.planted = bug;
         let mut plan = Plan::default();
         match random.below(9) {
-            0 => (plan.writes, plan.write_error) = (20 + random.below(100), 5),
+            0 => (plan.writes, plan.write_error) = (30 + random.below(100), 5),
             1 => (plan.writes, plan.write_error) = (200, 28),
             2 => plan.reads = 20 + random.below(100),
             3 => plan.late = 100,
@@ -237,7 +243,8 @@ impl World {
     }
 
     /// Opens the pool, also when the power fails meanwhile, and looks at all that is in it.
-    fn open(&mut self) -> Arc<Pool> {
+    /// None when so many flash pages have failed that nothing more can be written; what is in it is there all the same.
+    fn open(&mut self) -> Option<Arc<Pool>> {
         for attempt in 0.. {
             assert!(attempt < 20, "the pool cannot be opened");
             // In the end it must succeed.
@@ -253,18 +260,28 @@ impl World {
                     self.recovered(report.token, &pool);
                     let pool = Arc::new(pool);
                     if !self.disk.is_dead() && self.read_all(&pool) {
-                        return pool;
+                        self.disk.lives_on();
+                        return Some(pool);
                     }
                     self.disk.die();
                 }
                 Err(PoolError::Flash(_) | PoolError::Recover(_) | PoolError::Write(_))
                     if self.disk.is_dead() || faulty => {}
+                Err(PoolError::Flash(FlashError::NoSpace)) if self.is_worn_out() => return None,
                 Err(error) => panic!("the pool cannot be opened: {error}"),
             }
             self.report.crashed_recoveries += 1;
             self.restart();
         }
         unreachable!()
+    }
+    fn is_worn_out(&mut self) -> bool {
+        let looked_at = Pool::inspect(self.medium.clone(), self.config, None);
+        let (pool, report) = looked_at.expect("a pool that cannot be written can be read");
+        self.recovered(report.token, &pool);
+        let (info, geometry) = (pool.info(), pool.geometry());
+        assert!(self.read_all(&Arc::new(pool)));
+        info.bad_pages as u64 * WORN_OUT > u64::from(geometry.flash_pages())
     }
     /// The process or the power has failed, and is back.
     fn restart(&mut self) {
@@ -380,33 +397,36 @@ impl Reader {
 /// Runs a seed, with a bug in the store or in what drives the policies, or none.
 pub fn simulate(seed: u64, bug: Option<Planted>, planted: Option<Harness>) -> Report {
     let mut world = World::new(seed, bug, planted);
-    for _ in 0..2 + world.random.below(3) {
-        let pool = world.open();
-        world.disk.set_plan(world.plan);
-        let requests = world.random.below(700);
-        world.disk.dies_after(requests.into());
-        let mut machine = Machine::new(&mut world, pool);
-        machine.run(&mut world);
-        world.disk.die();
-        machine.is_lost(&mut world);
-        world.report.crashes += 1;
-        world.restart();
-    }
-    // At last nothing fails any more, and all comes to rest.
-    world.plan = Plan::default();
-    let pool = world.open();
-    world.disk.set_plan(Plan::default());
-    let mut machine = Machine::new(&mut world, pool.clone());
-    machine.run(&mut world);
-    machine.come_to_rest(&mut world);
-    world.disk.die();
-    machine.is_lost(&mut world);
-    drop(pool);
-    world.disk.power_cycle();
-    world.open();
+    let ended = live(&mut world);
+    world.report.worn_out += u64::from(ended.is_none());
     world.report.simulated_ns = world.disk.now_ns();
     let (disk, own) = (world.disk.trace(), world.trace.0);
     world.report.trace = disk;
     world.report.trace.note(own);
     world.report
+}
+/// A few lives. None when the device is worn out before their end.
+fn live(world: &mut World) -> Option<()> {
+    for _ in 0..2 + world.random.below(3) {
+        let pool = world.open()?;
+        world.disk.set_plan(world.plan);
+        let requests = world.random.below(700);
+        world.disk.dies_after(requests.into());
+        let mut machine = Machine::new(world, pool);
+        machine.run(world);
+        world.disk.die();
+        machine.is_lost();
+        world.report.crashes += 1;
+        world.restart();
+    }
+    // At last nothing fails any more, and all comes to rest.
+    world.plan = Plan::default();
+    let pool = world.open()?;
+    let mut machine = Machine::new(world, pool);
+    machine.run(world);
+    machine.come_to_rest(world);
+    world.disk.die();
+    machine.is_lost();
+    world.disk.power_cycle();
+    world.open().map(drop)
 }
