@@ -16,7 +16,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::{Flash, Layered, OpenError};
 use fulgurite_store::Pool;
-use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock};
+use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock, planted};
 
 use crate::cached::CachedFlash;
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
@@ -244,6 +244,7 @@ impl Device {
         let spin_ns = u64::try_from(config.spin.as_nanos()).unwrap_or(u64::MAX);
         let (report, pinned) = std::sync::mpsc::channel();
         let of_thread = run.clone();
+        planted::start_thread().map_err(system("start the device's thread"))?;
         let thread = std::thread::Builder::new()
             .name("device".into())
             .spawn(move || {

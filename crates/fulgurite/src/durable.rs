@@ -181,6 +181,7 @@ impl Syncer {
         let (stop, stopped) = channel();
         let failed = Arc::new(Mutex::new(None));
         let noted = failed.clone();
+        fulgurite_sys::planted::start_thread().map_err(Error::Thread)?;
         let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
             let ended = sync_until(&stopped, &runtime, &pool, limits);
             pool.set_syncs_for_writers(None);

@@ -70,6 +70,7 @@ impl Runtime {
         for id in 0..config.workers {
             let (ready, is_ready) = mpsc::channel();
             let (shared, core) = (shared.clone(), config.cores.get(id).copied());
+            fulgurite_sys::planted::start_thread()?;
             let thread = std::thread::Builder::new().name(format!("fulgurite-{id}")).spawn(move || {
                 let worker = core
                     .map_or(Ok(()), fulgurite_sys::affinity::pin)
@@ -91,6 +92,7 @@ impl Runtime {
         }
         let (stop, stopped) = mpsc::channel();
         let watched = shared.clone();
+        fulgurite_sys::planted::start_thread()?;
         let watchdog =
             std::thread::Builder::new().name("fulgurite-watch".into()).spawn(move || watch(&watched, &stopped))?;
         runtime.watchdog = Some((stop, watchdog));

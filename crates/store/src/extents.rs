@@ -459,8 +459,9 @@ impl Extents {
         }
     }
 
-    /// The next extent to reclaim; none when to empty any of the closed ones gains too little. Where there is room, one that is to be used
-    /// no more comes first, however full it is.
+    /// The next extent to reclaim; none when to empty any of the closed ones gains too little: what is gained are flash pages that can be
+    /// written, and bad ones cannot. (Counted in, they would let reclaim move what is live from one such extent to the next for ever.)
+    /// Where there is room, one that is to be used no more comes first, however full it is.
     pub fn victim(
         &mut self,
         policy: Victims,
@@ -469,25 +470,24 @@ impl Extents {
         content: impl Fn(u32) -> Content,
     ) -> Option<u32> {
         let room = room && !wear.places().is_empty();
-        let most = self.geometry.data_pages() - self.geometry.worth();
         let condemned = |extent: u32| room && wear.is_retired(extent);
-        let pages = self.geometry.data_pages();
-        let dead = |live: u32| u64::from(pages - live);
-        let benefit = |extent: u32, Content { live, chains, .. }: Content| match policy {
-            // Where nothing is known of chains yet, as many as are dead.
-            Victims::LongestChains => (chains, dead(live)),
-            Victims::Greedy => (dead(live), 0),
+        let benefit = |extent: u32, gained: u32, Content { live, chains, .. }: Content| match policy {
+            // Where nothing is known of chains yet, as many as are gained.
+            Victims::LongestChains => (chains, u64::from(gained)),
+            Victims::Greedy => (u64::from(gained), 0),
             Victims::CostBenefit => {
                 let age = self.given - self.filled_at[extent as usize] + 1;
                 // In 1/1024, so that integers do: 65,536 flash pages at the most.
-                (u64::from((pages - live) * 1024 / (live + 1)).saturating_mul(age), 0)
+                (u64::from(gained * 1024 / (live + 1)).saturating_mul(age), 0)
             }
         };
         let judged = (FIRST_EXTENT..self.geometry.extents).filter_map(|e| {
             let content = if self.use_of(e) == Use::Closed { content(e) } else { return None };
             let condemned = condemned(e);
-            let worth = content.live <= most || condemned;
-            (worth && !self.is_stuck(e, content.compared)).then(|| ((condemned, benefit(e, content)), e))
+            // Of what is live, some may lie in flash pages that have failed since.
+            let gained = wear.usable(e).saturating_sub(content.live);
+            let worth = gained >= self.geometry.worth() || condemned;
+            (worth && !self.is_stuck(e, content.compared)).then(|| ((condemned, benefit(e, gained, content)), e))
         });
         // Of equals the last.
         let (_, closed) = judged.max_by_key(|(judged, _)| *judged)?;
@@ -538,6 +538,11 @@ mod tests {
     /// As many flash pages live in each as this says, and the same compared.
     fn live_of(all: &[(u32, u32)]) -> impl Fn(u32) -> (u32, u32) {
         move |extent| all.iter().find(|(e, _)| *e == extent).map_or((0, 0), |(_, live)| (*live, *live))
+    }
+    /// The same, of pages with one version each.
+    fn content_of(all: &[(u32, u32)]) -> impl Fn(u32) -> Content {
+        let live = live_of(all);
+        move |extent| Content { live: live(extent).0, compared: live(extent).1, chains: 0 }
     }
     /// An extent with so many flash pages that failed, the last ones of its data.
     fn with_bad(wear: &mut Wear, extent: u32, count: u32) {
@@ -694,7 +699,7 @@ mod tests {
         let filled: Vec<u32> = (0..4).map(|_| fill(&mut extents, Writer::Program, 0, &wear)).collect();
         assert_eq!(filled, [3, 4, 5, 6]);
         let victim = |extents: &mut Extents, policy, live: &[(u32, u32)]| {
-            let victim = extents.victim(policy, false, &wear, live_of(live));
+            let victim = extents.victim(policy, false, &wear, content_of(live));
             victim.inspect(|e| {
                 assert_eq!(extents.use_of(*e), Use::Reclaimed);
                 extents.uses[*e as usize] = Use::Closed;
@@ -712,10 +717,10 @@ mod tests {
         assert_eq!(victim(&mut extents, benefit, &[(3, 5), (4, 5), (5, 4), (6, 1)]), Some(3));
         // One that was given up is the youngest, and not tried again while as much of it is live.
         let live = [(3, 5), (4, 5), (5, 6), (6, 6)];
-        assert_eq!(extents.victim(benefit, false, &wear, live_of(&live)), Some(3));
+        assert_eq!(extents.victim(benefit, false, &wear, content_of(&live)), Some(3));
         extents.give_up(3);
         assert_eq!((extents.use_of(3), victim(&mut extents, benefit, &live)), (Use::Closed, Some(4)));
-        assert_eq!(extents.victim(greedy, false, &wear, live_of(&[(3, 1), (4, 5), (5, 5), (6, 5)])), Some(3));
+        assert_eq!(extents.victim(greedy, false, &wear, content_of(&[(3, 1), (4, 5), (5, 5), (6, 5)])), Some(3));
         extents.give_up_for_now(3, 1);
         assert_eq!(victim(&mut extents, greedy, &[(3, 1), (4, 5), (5, 6), (6, 6)]), Some(4));
         assert_eq!(extents.victim_among(3..7, Some(6), live_of(&[(3, 1), (4, 5), (5, 6), (6, 6)])), Some(4));
@@ -736,13 +741,13 @@ mod tests {
         let live = [(3, 7), (4, 1)];
         with_bad(&mut wear, 3, 2);
         let mut victim = |room| {
-            let victim = extents.victim(Victims::Greedy, room, &wear, live_of(&live))?;
+            let victim = extents.victim(Victims::Greedy, room, &wear, content_of(&live))?;
             extents.give_up(victim);
             Some(victim)
         };
         assert_eq!((victim(false), victim(true)), (Some(4), Some(3)));
         // Full and sound: neither.
-        assert_eq!(extents.victim(Victims::Greedy, true, &Wear::new(FEW), live_of(&[(3, 7), (4, 7)])), None);
+        assert_eq!(extents.victim(Victims::Greedy, true, &Wear::new(FEW), content_of(&[(3, 7), (4, 7)])), None);
     }
     #[test]
     fn of_some_the_one_with_the_fewest_live_pages_is_chosen() {
@@ -809,6 +814,27 @@ mod tests {
             (Use::Closed, 10, 10)
         );
         let live = [(objects, 3), (other, 3)];
-        assert_eq!(extents.victim(Victims::CostBenefit, false, &wear, live_of(&live)), Some(other));
+        assert_eq!(extents.victim(Victims::CostBenefit, false, &wear, content_of(&live)), Some(other));
+    }
+    #[test]
+    fn bad_flash_pages_are_no_gain() {
+        let geometry = Geometry::new(8 * 40, 8, None).expect("enough for a pool");
+        let mut wear = Wear::new(geometry);
+        let full = geometry.data_pages();
+        for policy in [Victims::Greedy, Victims::CostBenefit] {
+            let live = |e: u32| if e == 5 { full - 1 } else { full };
+            let extents = |wear: &Wear| {
+                let mut extents = Extents::recovered(geometry, &[], wear, live);
+                extents.victim(policy, false, wear, |e| Content { live: live(e), compared: live(e), chains: 0 })
+            };
+            wear = Wear::new(geometry);
+            assert_eq!(extents(&wear), Some(5), "one is dead");
+            // All that can be written is live: to empty it would cost as much as it gives, for ever.
+            wear.insert(geometry.first_of(5) + 2);
+            assert_eq!(extents(&wear), None, "none is dead, and one is bad");
+            // One more than can be written is live, as it was read before its flash page failed.
+            wear.insert(geometry.first_of(5) + 3);
+            assert_eq!(extents(&wear), None);
+        }
     }
 }

@@ -268,6 +268,11 @@ impl Pool {
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
         let (mut store, report) = recover(&mut driver, config)?;
+        if !read_only {
+            // A process that was killed may have left its last token in the device's cache. Who opens the pool is told of it, and so the
+            // next crash must not take it away.
+            driver.flush()?;
+        }
         if config.unchecked && store.info().live > 0 {
             return Err(PoolError::MustCheck);
         }

@@ -52,9 +52,17 @@ impl Wear {
     }
     /// How many of an extent's failed.
     pub fn in_extent(&self, extent: u32) -> u32 {
+        self.in_first_of(extent, self.geometry.extent_pages)
+    }
+    fn in_first_of(&self, extent: u32, pages: u32) -> u32 {
         let before = |place: u32| self.places.partition_point(|p| *p < place) as u32;
         let first = self.geometry.first_of(extent);
-        if self.places.is_empty() { 0 } else { before(first + self.geometry.extent_pages) - before(first) }
+        if self.places.is_empty() { 0 } else { before(first + pages) - before(first) }
+    }
+    /// How many flash pages of an extent data can be written to.
+    pub fn usable(&self, extent: u32) -> u32 {
+        let pages = self.geometry.data_pages();
+        pages - self.in_first_of(extent, pages)
     }
     /// Whether an extent is out of use.
     pub fn is_retired(&self, extent: u32) -> bool {
@@ -104,6 +112,8 @@ mod tests {
             assert!(!bad.insert(place) && bad.contains(place));
         }
         assert_eq!((bad.in_extent(5), bad.in_extent(4), bad.in_extent(0), bad.retired()), (3, 0, 1, 0));
+        // The last one is of the summary.
+        assert_eq!((bad.usable(5), bad.usable(4)), (g.data_pages() - 2, g.data_pages()));
         bad.insert(16 * 5 + 9);
         assert!(bad.is_retired(5) && bad.retired() == 1);
         assert_eq!(bad.places(), [7, 80, 83, 89, 95]);

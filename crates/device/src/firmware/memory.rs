@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 use fulgurite_flash::{OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, WriteError};
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Notifier, planted};
 
 use super::port::Gone;
 use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
@@ -62,6 +62,8 @@ impl Memory {
     /// Starts it. `device` is what wakes the firmware when a job has ended.
     pub(super) fn start(pool: Arc<Pool>, device: Arc<Notifier>) -> Result<Memory, OpenError> {
         let (jobs, taken) = mpsc::channel::<Job>();
+        let start = |source| OpenError::System { what: "start the thread for memory operations", source };
+        planted::start_thread().map_err(start)?;
         let thread = std::thread::Builder::new()
             .name("device-memory".into())
             .spawn(move || {
@@ -72,7 +74,7 @@ impl Memory {
                     device.notify();
                 }
             })
-            .map_err(|source| OpenError::System { what: "start the thread for memory operations", source })?;
+            .map_err(start)?;
         Ok(Memory { jobs: Some(jobs), thread: Some(thread) })
     }
     /// Runs a job, some time later. Returns it when the thread has ended.
