@@ -5,14 +5,15 @@
 //! a batch lie side by side, so that a medium makes one request of them. And of a pool that is striped over several members, how many of
 //! these six requests of up to 256 KiB go to: so many a sync has under way.
 //!
-//! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS [FLASH PAGES IN AN EXTENT [MEMBERS]]]]]`
+//! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS [FLASH PAGES IN AN EXTENT [MEMBERS
+//! [VICTIMS]]]]]]`, the last longest-chains, greedy or cost-benefit
 
 mod shared;
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use fulgurite_format::PoolId;
-use fulgurite_store::{Durability, Geometry, Store, StoreConfig, recover};
+use fulgurite_store::{Durability, Geometry, Store, StoreConfig, Victims, recover};
 use shared::{Pages, Random};
 
 /// Subpages of data: half a gigabyte.
@@ -92,6 +93,12 @@ impl WriteBacks {
 
 fn main() {
     let mut words = std::env::args().skip(1);
+    let victims = match std::env::args().nth(6).as_deref() {
+        Some("longest-chains") => Victims::LongestChains,
+        Some("greedy") => Victims::Greedy,
+        Some("cost-benefit") | None => Victims::CostBenefit,
+        Some(other) => panic!("{other} is no way to choose victims"),
+    };
     let mut number = |otherwise: f64| words.next().map_or(otherwise, |word| word.parse().expect("a number"));
     let (zipf, batch_len, read_share) = (number(1.2), number(16.0) as usize, number(0.8));
     let (extent_pages, members) = (number(512.0) as u32, number(1.0) as u32);
@@ -101,6 +108,7 @@ fn main() {
     metadata.pages.extend(Store::format(geometry, PoolId([1; 16]), 0));
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;
+    config.victims = victims;
     let (mut store, _) = recover(&mut metadata, config).expect("made above");
     let mut places = Vec::new();
     // Returns how many runs it was.
@@ -155,7 +163,7 @@ fn main() {
     let after = store.counters();
     let (written, copied) = (after.written - before.written, after.copied - before.copied);
     println!(
-        "Zipf {zipf}, batches of {batch_len}, {:.0}% reads: {:.3} written for each, {:.2} side by side",
+        "{victims:?}, Zipf {zipf}, batches of {batch_len}, {:.0}% reads: {:.3} written for each, {:.2} side by side",
         read_share * 100.0,
         (written + copied) as f64 / written as f64,
         written as f64 / runs as f64

@@ -866,7 +866,7 @@ impl Layer for Pool {
         if self.changes.claim(inner.store.room_for_changes()) { Ok(()) } else { Err(FlashError::NoSpace) }
     }
     fn versions(&self) -> Option<&dyn Versions> {
-        if self.lock().read_only { None } else { Some(self) }
+        if self.lock_to_look().read_only { None } else { Some(self) }
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock_to_look();
