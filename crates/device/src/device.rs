@@ -308,13 +308,9 @@ impl Device {
         *self.run() = new;
         Ok(())
     }
-    /// A place for a queue pair that a host is to get, if it may be beside those that there are.
-    pub(crate) fn admit(&self, who: Who) -> Result<Place, Refusal> {
-        self.hosts.admit(who)
-    }
-    /// Queue pairs that hosts have.
-    pub(crate) fn pairs(&self) -> usize {
-        self.hosts.open()
+    /// A place for a queue pair that a host is to get, if it may be beside those that there are, of which there are to be `most`.
+    pub(crate) fn admit(&self, who: Who, most: usize) -> Result<Place, Refusal> {
+        self.hosts.admit(who, most)
     }
     /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
     ///

@@ -244,19 +244,15 @@ fn serve_pair(
     descriptor: Option<OwnedFd>,
     mut answer: Message,
 ) {
-    if device.pairs() >= shared.config.connections_max {
-        (answer.words[1], answer.text) = (REFUSED, "it has no room for more".to_owned());
-        let _ = send(socket, &answer, None);
-        return;
-    }
     let [program, host, restores] = [5, 6, 7].map(|word| question.words[word]);
-    let place = match device.admit(Who { host, program, restores: restores != 0 }) {
+    let place = match device.admit(Who { host, program, restores: restores != 0 }, shared.config.connections_max) {
         Ok(place) => place,
         Err(refusal) => {
             answer.words[1] = match refusal {
                 Refusal::Occupied => OCCUPIED,
                 Refusal::Restoring => STARTING,
                 Refusal::Shared => SHARED,
+                Refusal::Full => REFUSED,
             };
             answer.text = refusal.to_string();
             let _ = send(socket, &answer, None);
