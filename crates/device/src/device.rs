@@ -317,9 +317,9 @@ impl Device {
         *self.run() = new;
         Ok(())
     }
-    /// A place for a queue pair that a host is to get, if it may be beside those that there are.
-    pub(crate) fn admit(&self, who: Who) -> Result<Place, Refusal> {
-        self.hosts.admit(who)
+    /// A place for a queue pair that a host is to get, if it may be beside those that there are, of which there are to be `most`.
+    pub(crate) fn admit(&self, who: Who, most: usize) -> Result<Place, Refusal> {
+        self.hosts.admit(who, most)
     }
     /// The newest state of its store that has a name, while a program names them; 0 without a session.
     pub(crate) fn newest_of_session(&self) -> u64 {
@@ -329,10 +329,6 @@ impl Device {
     #[must_use]
     pub fn wants_last_flush(&self) -> bool {
         self.session.is_none() || self.hosts.were_there()
-    }
-    /// Queue pairs that hosts have.
-    pub(crate) fn pairs(&self) -> usize {
-        self.hosts.open()
     }
     /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
     ///

@@ -41,6 +41,9 @@ pub(crate) enum Refusal {
     /// It would write once more, and others have been there since the start.
     #[error("other programs have used it since it started; what was written before is older than theirs may be")]
     Shared,
+    /// There are as many queue pairs as there may be.
+    #[error("it has no room for more")]
+    Full,
     /// A session begins, or what one has left is being taken back.
     #[error("it goes back to the last state that was named; ask again")]
     TakingBack,
@@ -118,21 +121,25 @@ impl Hosts {
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Queue pairs that are open.
-    pub fn open(&self) -> usize {
+    #[cfg(test)]
+    fn open(&self) -> usize {
         self.known().open.len()
     }
     /// Whether others than a program that has named all may have written something.
     pub fn were_there(&self) -> bool {
         self.known().touched
     }
-    /// A place for a queue pair, if it may be beside those that there are. The first of a session waits until that has begun.
-    pub fn admit(self: &Arc<Self>, who: Who) -> Result<Place, Refusal> {
+    /// A place for a queue pair, if it may be beside those that there are, of which there are to be `most`. The first of a session waits until
+    /// that has begun.
+    pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<Place, Refusal> {
         let mut known = self.known();
         match &known.stage {
             Stage::Changes => return Err(Refusal::TakingBack),
             Stage::Failed(why) => return Err(Refusal::NotTakenBack(why.clone())),
             Stage::None | Stage::Open => {}
+        }
+        if known.open.len() >= most {
+            return Err(Refusal::Full);
         }
         let is_beside = |open: &Open| (open.who.program, open.who.names_states) != (who.program, who.names_states);
         if known.open.iter().any(is_beside) {
@@ -260,13 +267,13 @@ mod tests {
     #[test]
     fn every_region_says_that_others_have_come() {
         let hosts = Arc::<Hosts>::default();
-        let (first, second) = (hosts.admit(host(1)).unwrap(), hosts.admit(host(1)).unwrap());
+        let (first, second) = (hosts.admit(host(1), usize::MAX).unwrap(), hosts.admit(host(1), usize::MAX).unwrap());
         let regions = [region(), region()];
         first.is_in(&regions[0]);
         second.is_in(&regions[1]);
         assert!(regions.iter().all(|region| !region.has_others()));
         // It is said before the other one has a region, and stays when that has gone.
-        let other = hosts.admit(host(2)).unwrap();
+        let other = hosts.admit(host(2), usize::MAX).unwrap();
         assert!(regions.iter().all(|region| region.has_others()));
         drop((first, second, other));
         assert!(regions.iter().all(|region| region.has_others()));
@@ -276,7 +283,7 @@ mod tests {
     fn a_region_says_nothing_of_who_had_gone_before_its_host_came() {
         let hosts = Arc::<Hosts>::default();
         let opens = |of| {
-            let (place, region) = (hosts.admit(host(of)).unwrap(), region());
+            let (place, region) = (hosts.admit(host(of), usize::MAX).unwrap(), region());
             place.is_in(&region);
             (place, region)
         };
@@ -296,39 +303,39 @@ mod tests {
         assert_eq!([others(&third), others(&opens(2))], [(true, true); 2]);
         // A place that is taken before the other one comes, and has its region afterwards.
         drop(third);
-        let (early, other, late) = (hosts.admit(host(2)).unwrap(), opens(1), region());
+        let (early, other, late) = (hosts.admit(host(2), usize::MAX).unwrap(), opens(1), region());
         early.is_in(&late);
         assert!(late.has_others() && other.1.has_others());
     }
     #[test]
     fn who_wants_a_device_for_itself_is_beside_nobody() {
         let hosts = Arc::<Hosts>::default();
-        let alone = |host, program| hosts.admit(Who { host, program, ..Who::default() });
-        let shared = hosts.admit(host(1)).unwrap();
+        let alone = |host, program| hosts.admit(Who { host, program, ..Who::default() }, usize::MAX);
+        let shared = hosts.admit(host(1), usize::MAX).unwrap();
         assert_eq!(alone(2, 9).unwrap_err(), Refusal::Occupied);
         drop(shared);
         let pairs = [alone(2, 9).unwrap(), alone(2, 9).unwrap()];
         assert_eq!(alone(3, 8).unwrap_err(), Refusal::Occupied);
-        assert_eq!(hosts.admit(host(1)).unwrap_err(), Refusal::Occupied);
+        assert_eq!(hosts.admit(host(1), usize::MAX).unwrap_err(), Refusal::Occupied);
         drop(pairs);
         alone(3, 8).unwrap();
     }
     #[test]
     fn a_session_is_had_alone_and_nobody_comes_while_it_changes() {
         let names = |hosts: &Arc<Hosts>, host, program| {
-            hosts.admit(Who { host, program, names_states: true, ..Who::default() })
+            hosts.admit(Who { host, program, names_states: true, ..Who::default() }, usize::MAX)
         };
         assert_eq!(names(&Arc::default(), 1, 9).unwrap_err(), Refusal::NoStates);
         let hosts = Hosts::of(Some(Arc::new(Session::over_memory())));
         assert_eq!(names(&hosts, 1, 0).unwrap_err(), Refusal::NotAlone);
-        let beside = hosts.admit(host(1)).unwrap();
+        let beside = hosts.admit(host(1), usize::MAX).unwrap();
         assert_eq!(names(&hosts, 2, 9).unwrap_err(), Refusal::Occupied);
         drop(beside);
         assert!(hosts.were_there());
         let pairs = [names(&hosts, 2, 9).unwrap(), names(&hosts, 2, 9).unwrap()];
         assert!(!hosts.were_there());
         // Also a queue pair of the same program that does not know of it.
-        let plain = |program| hosts.admit(Who { host: 2, program, ..Who::default() });
+        let plain = |program| hosts.admit(Who { host: 2, program, ..Who::default() }, usize::MAX);
         assert_eq!([plain(9).unwrap_err(), plain(0).unwrap_err()], [Refusal::Occupied, Refusal::Occupied]);
         drop(pairs);
         hosts.known().stage = Stage::Changes;
@@ -342,16 +349,24 @@ mod tests {
         plain(0).unwrap();
     }
     #[test]
+    fn there_are_no_more_places_than_there_may_be() {
+        let hosts = Arc::<Hosts>::default();
+        let places = [0, 1].map(|of| hosts.admit(host(of), 2).unwrap());
+        assert_eq!(hosts.admit(host(0), 2).unwrap_err(), Refusal::Full);
+        drop(places);
+        hosts.admit(host(0), 2).unwrap();
+    }
+    #[test]
     fn who_writes_once_more_is_alone_and_comes_first() {
         let hosts = Arc::<Hosts>::default();
-        let restores = |host| hosts.admit(Who { host, restores: true, ..Who::default() });
-        let own = hosts.admit(host(1)).unwrap();
+        let restores = |host| hosts.admit(Who { host, restores: true, ..Who::default() }, usize::MAX);
+        let own = hosts.admit(host(1), usize::MAX).unwrap();
         let place = restores(1).unwrap();
         // Its own queues may be opened meanwhile, those of others not.
-        drop(hosts.admit(host(1)).unwrap());
-        assert_eq!(hosts.admit(host(2)).unwrap_err(), Refusal::Restoring);
+        drop(hosts.admit(host(1), usize::MAX).unwrap());
+        assert_eq!(hosts.admit(host(2), usize::MAX).unwrap_err(), Refusal::Restoring);
         drop(place);
-        let other = hosts.admit(host(2)).unwrap();
+        let other = hosts.admit(host(2), usize::MAX).unwrap();
         assert_eq!(restores(1).unwrap_err(), Refusal::Shared);
         assert_eq!(restores(2).unwrap_err(), Refusal::Shared);
         drop((own, other));

@@ -19,9 +19,9 @@
 //! by all clients; a flush, or a write with FUA, is durable when it is replied to. Ranges of bytes that are no whole subpages are
 //! read, changed and written back, and lose nothing that others write beside them.
 //!
-//! What it does not do: TLS and passwords (so nothing but loopback), trim (`Flash` has no such request: the flag is not offered,
-//! and a client that asks all the same gets ENOTSUP), block status, resizing, time-outs of the medium (a hanging medium hangs
-//! its clients, who have time-outs of their own).
+//! What it does not do: TLS and passwords (so nothing but loopback), trim where the medium has none (the flag is not offered then, and a
+//! client that asks all the same gets ENOTSUP), block status, resizing, time-outs of the medium (a hanging medium hangs its clients, who
+//! have time-outs of their own).
 #![forbid(unsafe_code)]
 
 mod address;

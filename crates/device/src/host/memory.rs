@@ -224,18 +224,25 @@ impl Versions for Remote {
         let covers = self.shared.begins_flush(None);
         loop {
             let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
+            let before = self.shared.names();
             let named = self.again(&mut open, |commands| commands.version(Opcode::Name, 0));
-            let token = named.inspect_err(|_| self.shared.ended_flush(covers, false))?;
+            let token = named.inspect_err(|error| {
+                if !matches!(error, VersionError::Flash(FlashError::Closed | FlashError::TimedOut)) {
+                    self.shared.has_named(before);
+                }
+                self.shared.ended_flush(covers, false);
+            })?;
             if token == 0 {
                 // What a store says that keeps nothing: nobody will wait for it.
+                self.shared.has_named(before);
                 self.shared.ended_flush(covers, false);
                 return Ok(0);
             }
+            self.shared.has_named(token);
             self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
             // There are no more such numbers than states were named since the last one that was kept.
             if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
-                self.shared.has_named(token);
                 open.named.push_back((token, covers));
                 if open.named.len() > NAMED_MAX {
                     open.named.pop_front().inspect(|(_, covers)| self.shared.ended_flush(*covers, false));

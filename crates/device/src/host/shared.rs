@@ -306,10 +306,13 @@ impl Shared {
         drop(known);
         self.met()
     }
-    /// A state was named.
+    /// A state is about to be named: should the device die before it says how, any that is newer may be this one. Returns the newest until now.
+    pub(super) fn names(&self) -> u64 {
+        std::mem::replace(&mut self.known().named, u64::MAX)
+    }
+    /// It was, or the newest is the one of before.
     pub(super) fn has_named(&self, token: u64) {
-        let mut known = self.known();
-        known.named = known.named.max(token);
+        self.known().named = token;
     }
     /// A state is durable that was named.
     pub(super) fn is_durable(&self, token: u64) {

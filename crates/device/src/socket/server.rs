@@ -244,14 +244,9 @@ fn serve_pair(
     descriptor: Option<OwnedFd>,
     mut answer: Message,
 ) {
-    if device.pairs() >= shared.config.connections_max {
-        (answer.words[1], answer.text) = (REFUSED, "it has no room for more".to_owned());
-        let _ = send(socket, &answer, None);
-        return;
-    }
     let [program, host, restores, names_states] = [5, 6, 7, 8].map(|word| question.words[word]);
     let who = Who { host, program, restores: restores != 0, names_states: names_states != 0 };
-    let place = match device.admit(who) {
+    let place = match device.admit(who, shared.config.connections_max) {
         Ok(place) => place,
         Err(refusal) => {
             answer.words[1] = match refusal {
