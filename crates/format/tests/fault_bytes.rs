@@ -1,6 +1,8 @@
 //! Goal: no bytes make a decoder panic.
 //! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million times in all.
 
+mod trials;
+
 use fulgurite_format::{
     Anchor, Band, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, Member, MemberName,
     NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PageRange, PoolId, ROOT_ENTRY_BYTES, Reader, Record,
@@ -95,15 +97,22 @@ fn decode(payload: &[u8]) -> u64 {
 
 #[test]
 fn no_bytes_make_a_decoder_panic() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let seed = number("FULGURITE_SEED").unwrap_or(1);
-    let wanted = number("FULGURITE_RUNS").unwrap_or(1) * 1_000_000;
-    println!("seed {seed}; replay with FULGURITE_SEED={seed} cargo test -p fulgurite-format --test fault_bytes");
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let samples = samples();
+    let (mut executions, mut opened) = (0, 0);
+    trials::each_seed(1, 1, |seed| {
+        let (tried, found) = a_million(&samples, seed);
+        (executions, opened) = (executions + tried, opened + found);
+    });
+    println!("decoders: {executions} executions, {opened} pages opened, no panic");
+    trials::figure(12, "executions of decoders", executions);
+}
+
+/// Returns the executions, and the pages that were opened.
+fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (mut executions, mut opened) = (0u64, 0u64);
     let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary, Kind::Member];
-    while executions < wanted {
+    while executions < 1_000_000 {
         // A payload: noise, sparse noise, or something sound with a few bytes changed or cut off.
         let mut payload = match random.below(4) {
             0 => (0..random.below(200)).map(|_| random.next() as u8).collect(),
@@ -159,7 +168,7 @@ fn no_bytes_make_a_decoder_panic() {
         }
         executions += 1;
     }
-    println!("decoders: {executions} executions, {opened} pages opened, no panic");
+    (executions, opened)
 }
 
 #[test]
