@@ -12,7 +12,7 @@ use fulgurite_format::{Header, Kind, zero_page};
 use fulgurite_store::{RecoverError, Store, StoreConfig, recover};
 use world::attacks::{self, Step, each_moment, first_seed, quiet_run, runs, step};
 use world::images::open_whole;
-use world::{Content, Failing, ForgetfulFlash, POOL, Random, World, tiny};
+use world::{Content, Failing, ForgetfulFlash, POOL, Random, Trouble, World, tiny};
 
 /// Opens what may be there after each write since `from`.
 fn crashes(world: &mut World, from: usize, seed: u64) -> u64 {
@@ -139,7 +139,8 @@ fn bad_flash_pages_and_checkpoints_that_fail() {
                 world.flash.worn.insert(worn);
             }
         }
-        world.fails = Some(Failing { from: 1, until: 3, error: FlashError::Io(5), only_flushes: false });
+        world.fails =
+            Some(Failing { from: 1, until: 3, trouble: Trouble::Fails(FlashError::Io(5)), only_flushes: false });
         world.store.begin_checkpoint();
         for i in 0..12 {
             world.write(5);

@@ -63,3 +63,16 @@ fn tell(line: &str) {
         written.unwrap_or_else(|e| panic!("FULGURITE_FIGURES={}: {e}", path.display()));
     }
 }
+
+/// The type of the file system that a path is on, as /proc/self/mountinfo names it.
+pub fn file_system_of(path: &std::path::Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // Mount point, and behind a dash the type; of those that hold the path the longest, of two at one point the last.
+    let holds = |line: &str| {
+        let (mount, rest) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4)?.replace("\\040", " ");
+        path.starts_with(&point).then(|| (point.len(), rest.split(' ').next().unwrap_or_default().to_owned()))
+    };
+    mounts.lines().filter_map(holds).max_by_key(|(length, _)| *length).map_or("unknown".into(), |(_, kind)| kind)
+}
