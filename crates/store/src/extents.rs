@@ -500,7 +500,6 @@ mod tests {
     #[test]
     fn bad_flash_pages_are_no_gain() {
         let geometry = Geometry::new(8 * 40, 8, None).expect("enough for a pool");
-        let mut wear = Wear::new(geometry);
         let full = geometry.data_pages();
         for policy in [Victims::Greedy, Victims::CostBenefit] {
             let live = |e: u32| if e == 5 { full - 1 } else { full };
@@ -508,7 +507,7 @@ mod tests {
                 let mut extents = Extents::recovered(geometry, &[], wear, live);
                 extents.victim(policy, false, wear, |e| (live(e), live(e)))
             };
-            wear = Wear::new(geometry);
+            let mut wear = Wear::new(geometry);
             assert_eq!(extents(&wear), Some(5), "one is dead");
             // All that can be written is live: to empty it would cost as much as it gives, for ever.
             wear.insert(geometry.first_of(5) + 2);
