@@ -18,7 +18,7 @@ use super::{Random, Trace};
 
 type Page = [u8; SUBPAGE_BYTES];
 /// Bytes that a device writes whole or not at all.
-const SECTOR: usize = 512;
+pub const SECTOR: usize = 512;
 /// What one poll takes.
 const POLL_NS: u64 = 100;
 /// Sleeps after one another in which nothing has ended, before the next one lasts until something does.

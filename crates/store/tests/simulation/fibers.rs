@@ -7,7 +7,7 @@ use fulgurite_policy::{FiberIndex, Point};
 use super::Random;
 use super::frames::Where;
 use super::machine::{JOB_NS_MAX, Machine};
-use super::world::{Harness, World, fill, holds};
+use super::world::{Harness, World, fill, holds, shows};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
@@ -164,7 +164,7 @@ impl Machine {
             _ => {
                 let number = world.now[subpage as usize];
                 world.report.reads += 1;
-                assert!(holds(&self.arena, frame, number), "a fiber reads subpage {subpage}, which is not {number}");
+                assert!(shows(&self.arena, frame, number), "a fiber reads subpage {subpage}, which is not {number}");
                 world.note(&[8, fiber.into(), subpage.into(), number]);
             }
         }

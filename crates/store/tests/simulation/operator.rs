@@ -338,7 +338,7 @@ impl Machine {
         self.write_failure.is_none_or(|error| error == FlashError::NoSpace)
     }
     /// The device is dead: what is in memory is gone.
-    pub fn is_lost(mut self) {
+    pub fn lose(mut self) {
         self.operator.old = None;
     }
 }

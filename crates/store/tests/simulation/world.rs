@@ -9,7 +9,7 @@ use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Planted, Pool, PoolError, StoreConfig, Victims};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
-use super::disk::{Disk, Medium, Plan};
+use super::disk::{Disk, Medium, Plan, SECTOR};
 use super::machine::Machine;
 use super::{Random, Trace};
 
@@ -157,6 +157,15 @@ pub fn fill(frames: &Arena, frame: u32, number: u64) {
         word.copy_from_slice(&word_of(number, i).to_le_bytes());
     }
     frames.write(frame as usize * SUBPAGE_BYTES, &page);
+}
+/// Whether a frame holds this content, by the first and the last word of each sector: for hits, which are many.
+pub fn shows(frames: &Arena, frame: u32, number: u64) -> bool {
+    const WORDS: usize = SECTOR / 8;
+    (0..SUBPAGE_BYTES / 8).filter(|i| i % WORDS == 0 || i % WORDS == WORDS - 1).all(|i| {
+        let mut word = [0; 8];
+        frames.read(frame as usize * SUBPAGE_BYTES + i * 8, &mut word);
+        word == word_of(number, i).to_le_bytes()
+    })
 }
 /// Whether a frame holds this content, whole.
 pub fn holds(frames: &Arena, frame: u32, number: u64) -> bool {
@@ -415,7 +424,7 @@ fn live(world: &mut World) -> Option<()> {
         let mut machine = Machine::new(world, pool);
         machine.run(world);
         world.disk.die();
-        machine.is_lost();
+        machine.lose();
         world.report.crashes += 1;
         world.restart();
     }
@@ -426,7 +435,7 @@ fn live(world: &mut World) -> Option<()> {
     machine.run(world);
     machine.come_to_rest(world);
     world.disk.die();
-    machine.is_lost();
+    machine.lose();
     world.disk.power_cycle();
     world.open().map(drop)
 }
