@@ -10,6 +10,7 @@
 //! somebody can ask for, however it was written. Such entries are never on flash, where each names its places itself.
 
 mod audit;
+mod chains;
 mod objects;
 
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use fulgurite_format::{Checksums, EntryIndex, FlashPage, History, PageEntry, Rec
 use crate::chains::Chains;
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map, MapWriter, Places};
-use crate::objects::{Objects, PAGE_WEIGHT, weight};
+use crate::objects::Objects;
 use crate::planted::Planted;
 use crate::table::{EMPTY, Table, TableFull};
 use crate::tokens::Tokens;
@@ -221,21 +222,6 @@ impl State {
     /// Sets what an anchor says.
     pub fn set_epoch(&mut self, epoch: u64, tokens: Tokens) {
         (self.epoch, self.tokens) = (epoch, tokens);
-    }
-
-    /// Counts from now on how long chains would be as NVMM keeps them.
-    pub fn count_chains(&mut self) {
-        self.chains = Some(Chains::new(self.geometry.pages(), self.geometry.extents));
-    }
-    /// How long the chains are that an extent has parts of; 0 where that is not counted.
-    pub fn chains_of(&self, extent: u32) -> u64 {
-        self.chains.as_ref().map_or(0, |chains| chains.of(extent))
-    }
-    /// An extent is written from its beginning.
-    pub fn extent_begun(&mut self, extent: u32) {
-        if let Some(chains) = &mut self.chains {
-            chains.begun(extent);
-        }
     }
 
     /// Sets how many entries new versions may bring the page table to.
@@ -471,28 +457,6 @@ impl State {
         self.live_in_all -= 1;
         if *live == 0 {
             self.emptied.push(extent);
-        }
-    }
-
-    /// The same where a version is not needed any more.
-    fn supersede(&mut self, page: u32, place: u32) {
-        if let Some(chains) = &mut self.chains {
-            let (at, its) = match self.objects.get(place) {
-                Some(object) => (object.flash_page, weight(object.length.into())),
-                None => (place, PAGE_WEIGHT),
-            };
-            chains.superseded(page, self.geometry.extent_of(at), its);
-        }
-        self.lose(place);
-    }
-    fn note_version(&mut self, page: u32) {
-        if let Some(chains) = &mut self.chains {
-            chains.added(page);
-        }
-    }
-    fn note_moved(&mut self, page: u32) {
-        if let Some(chains) = &mut self.chains {
-            chains.consolidated(page);
         }
     }
 
