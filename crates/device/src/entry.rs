@@ -252,6 +252,8 @@ impl Status {
     pub const READ_ONLY: Status = Status(0x709);
     /// A flush, which would name a state, in the session of a program that names the states itself ([`Opcode::Name`]).
     pub const IN_SESSION: Status = Status(0x70A);
+    /// A token that would go away is pinned.
+    pub const TOKEN_PINNED: Status = Status(0x70B);
     /// Something failed that has no code.
     pub const INTERNAL: Status = Status(0x006);
     const ERRNO: u16 = 0x600;
@@ -323,6 +325,7 @@ impl Status {
             Status::ACCESS_DENIED => "access denied",
             Status::NO_TOKEN => "no such token",
             Status::TOKEN_IN_USE => "a newer token is being read",
+            Status::TOKEN_PINNED => "a newer token is pinned",
             Status::POISONED => "a flush failed earlier",
             Status::SHORT => "less than a sector",
             Status::DAMAGED_ENTRY => "damaged entry",

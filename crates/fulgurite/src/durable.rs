@@ -123,7 +123,8 @@ impl Fulgurite {
     /// there in that state can be used as before; whoever uses one that is not is told [`crate::AccessError::Poisoned`].
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is being read; [`Error::Sync`].
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is pinned or being read, and nothing was changed;
+    /// [`Error::Sync`].
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
         let kept = self.kept("roll_back")?;
         kept.pool.can_roll_back(token)?;
@@ -143,19 +144,28 @@ impl Fulgurite {
     /// Keeps a token whatever comes, or no more.
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or the medium fails.
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or the medium fails; [`Error::Sync`] when it does so while a sync is
+    /// waited for.
     pub fn pin_token(&self, token: u64, pinned: bool) -> Result<(), Error> {
+        // Not between the question whether a roll back may be made and its end.
+        let _held = self.runtime.hold_state()?;
         Ok(self.kept("pin_token")?.pool.pin(token, pinned)?)
     }
 
-    /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own.
+    /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own. The token stays for as long as the
+    /// reader lives; when the process dies before that, it is kept as it was before.
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Build`] when the budget is too small;
-    /// [`Error::OverDevice`].
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Sync`] when the medium fails while a sync is waited for;
+    /// [`Error::Build`] when the budget is too small; [`Error::OverDevice`].
     pub fn open_token(&self, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
         let kept = self.kept("open_token")?;
-        Reader::open(kept.pool.view(token)?, dram_bytes)
+        let view = {
+            // Not between the question whether a roll back may be made and its end.
+            let _held = self.runtime.hold_state()?;
+            kept.pool.view(token)?
+        };
+        Reader::open(view, dram_bytes)
     }
 }
 

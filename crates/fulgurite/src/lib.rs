@@ -349,15 +349,18 @@ impl Fulgurite {
         self.runtime.submit(code)
     }
 
-    /// A region of `bytes`, shared by all workers. On a pool in whole pages of 64 KiB, and nobody finds it again but by what
-    /// leads to it; a container with a name has its own.
+    /// A region of `bytes`, shared by all workers. On a pool in whole pages of 64 KiB, which read as zeros until they are written, and
+    /// nobody finds it again but by what leads to it; a container with a name has its own.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`].
+    /// [`AccessError::NoSpace`]; on a pool also what the medium says, and [`AccessError::PinnedTooOften`] when somebody who has no right
+    /// to the addresses holds what lies there in DRAM.
+    ///
+    /// # Panics
+    /// Inside a job.
     pub fn region(&self, bytes: u64) -> Result<Region, AccessError> {
-        if let Some(kept) = &self.pool {
-            let named = kept.named.clone();
-            return self.run(move |m| named.directory.reserve(m, bytes).map_err(named::access_error));
+        if self.pool.is_some() {
+            return self.reserve_clean("region", bytes, None).map_err(named::access_error_of_any);
         }
         let bytes = bytes.next_multiple_of(SUBPAGE_BYTES as u64);
         Ok(Region::new(self.runtime.reserve_shared(bytes)?, bytes))

@@ -38,23 +38,40 @@ impl Fulgurite {
         self.alloc(pages, permissions)
     }
 
-    /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written. Temporary ones go when this
-    /// process ends, however it ends, and their addresses are free then.
+    /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written, whoever wrote to their addresses
+    /// before. Temporary ones go when this process ends, however it ends, and their addresses are free then.
     ///
     /// # Errors
-    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`]; [`Error::OverDevice`] where
-    /// they are not to be permanent, readable and writable.
+    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`]; [`Error::Sync`] when
+    /// somebody who has no right to them holds them in DRAM, or a sync that was given up is still being written; [`Error::OverDevice`]
+    /// where they are not to be permanent, readable and writable.
     pub fn alloc(&self, pages: u32, permissions: Permissions) -> Result<Region, Error> {
-        let _held = self.runtime.hold_state()?;
-        self.on_pages("alloc", move |m, pool, directory| {
-            let region = directory.reserve(m, u64::from(pages) * PAGE)?;
-            if let Err(error) = pool.set_permissions(pages_of(region), permissions) {
-                // What cannot be given back is lost, and nothing else.
-                let _ = directory.give_back(m, region);
-                return Err(error);
-            }
-            Ok(region)
-        })
+        self.reserve_clean("alloc", u64::from(pages) * PAGE, Some(permissions))
+    }
+
+    /// Hands addresses of whole pages out, without what somebody has left there: any address of the pool may be stored to. No state is
+    /// named in between.
+    pub(crate) fn reserve_clean(
+        &self,
+        what: &'static str,
+        bytes: u64,
+        permissions: Option<Permissions>,
+    ) -> Result<Region, Error> {
+        let held = self.runtime.hold_state()?;
+        let region = self.on_pages(what, move |m, _, directory| Ok(directory.reserve(m, bytes)?))?;
+        let cleaned = held.take_out(region.base, region.bytes, false).map_err(Error::from);
+        let done = cleaned.and_then(|()| {
+            self.on_pages(what, move |_, pool, _| {
+                let pages = pages_of(region);
+                pool.clear_pages(pages.clone())?;
+                permissions.map_or(Ok(()), |permissions| pool.set_permissions(pages, permissions))
+            })
+        });
+        if done.is_err() {
+            // What cannot be given back is lost, and nothing else.
+            let _ = self.on_pages(what, move |m, _, directory| Ok(directory.give_back(m, region)?));
+        }
+        done.map(|()| region)
     }
 
     /// Deletes pages that were allocated, or handed out by [`Fulgurite::region`]: their data is gone with the next sync, and their

@@ -89,6 +89,19 @@ impl Store {
             }),
         }
     }
+    /// Deletes what was written to pages that nobody had: that has made pages of them.
+    pub fn clear_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
+        // Those that are not there are left alone by the firmware, and not claimed room for here.
+        let Store::Here(pool) = self else { return self.delete_pages(pages) };
+        let is_there = |page: &u32| pool.permissions(*page).is_some();
+        let mut from = pages.start;
+        while let Some(first) = (from..pages.end).find(is_there) {
+            let end = (first..pages.end).find(|page| !is_there(page)).unwrap_or(pages.end);
+            pool.delete_pages(first..end)?;
+            from = end;
+        }
+        Ok(())
+    }
     /// Over a device, whose pages are not asked for before each access, only the permission to do all, for good.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), Error> {
         match self {

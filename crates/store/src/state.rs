@@ -224,6 +224,16 @@ impl State {
         (self.epoch, self.tokens) = (epoch, tokens);
     }
 
+    /// Sets how many entries the page table can have at all.
+    pub fn set_table_indices(&mut self, indices: u32) {
+        self.table.set_indices(indices);
+    }
+    /// How many indices of the page table may be taken by new versions and by what they make old: the others are for what only tokens see,
+    /// which may come to need one each.
+    pub fn room_for(&self) -> u32 {
+        let old = u32::try_from(self.old.len()).unwrap_or(u32::MAX);
+        self.table.indices_left().saturating_sub(old)
+    }
     /// Sets how many entries new versions may bring the page table to.
     pub fn set_table_limit(&mut self, limit: u32) {
         self.table.set_limit(limit);
@@ -248,6 +258,14 @@ impl State {
     /// Tokens that are kept.
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+    /// One more reader of a token, which stays meanwhile. Returns whether there is such a token. Not part of what is recovered.
+    pub fn begin_read(&mut self, token: u64) -> bool {
+        self.tokens.begin_read(token)
+    }
+    /// One reader less.
+    pub fn end_read(&mut self, token: u64) {
+        self.tokens.end_read(token);
     }
     /// The current epoch: the token that the next sync returns.
     pub fn epoch(&self) -> u64 {
@@ -324,6 +342,12 @@ impl State {
     /// Whether there is a version of a page.
     pub fn is_used(&self, page: u32) -> bool {
         self.table.head(page) != EMPTY
+    }
+    /// How many subpages only tokens would see if a page was deleted, beside those that only they see already.
+    pub fn old_when_deleted(&self, page: u32) -> u32 {
+        let versions = self.versions_of(page);
+        let seen = versions.iter().filter(|version| self.tokens.any_in(version.time, self.epoch));
+        seen.flat_map(Version::held).filter(|h| self.is_visible(page, *h)).count() as u32
     }
     /// Whether a version of a page that is needed holds this subpage at this place.
     pub fn is_live(&self, page: u32, held: Held) -> bool {
@@ -403,9 +427,13 @@ impl State {
     }
     /// Makes the versions those of the page, with as few entries as will do.
     fn compress(&mut self, page: u32, versions: &[Version]) -> Result<(), TableFull> {
+        let places = self.map.page(page);
+        self.compress_over(page, versions, &places)
+    }
+    /// The same where programs will see these places. Changes nothing when there is no room.
+    fn compress_over(&mut self, page: u32, versions: &[Version], places: &Places) -> Result<(), TableFull> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
-        let places = self.map.page(page);
         for version in versions {
             let (mut visible, mut old) = ([Held::NONE; N as usize], [Held::NONE; N as usize]);
             let (mut seen, mut unseen) = (0, 0);
@@ -609,27 +637,35 @@ impl State {
         }
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
+        let mut places = self.map.page(page);
+        // Where they lay, and lie.
+        let (mut moves, mut count) = ([(0, 0); N as usize], 0);
         if let Some(version) = versions.iter_mut().find(|v| v.held().any(|h| h == one)) {
             for subpage in bits(moved & version.valid) {
                 let place = to.0 as u32 + (moved & ((1 << subpage) - 1)).count_ones();
-                let old = version.places[subpage as usize];
-                version.places[subpage as usize] = place;
-                match self.map.get(page * N + subpage) {
-                    Some(l) if l.place == old && self.planted == Some(Planted::StaleMap) => {}
-                    Some(l) if l.place == old => self.map.set(page * N + subpage, Some(Located { place, ..l })),
-                    _ => {
-                        if let Some(checksum) = self.old.remove(&old) {
-                            self.old.insert(place, checksum);
-                        }
-                    }
+                let old = std::mem::replace(&mut version.places[subpage as usize], place);
+                if let Some(l) = places.get(subpage).filter(|l| l.place == old)
+                    && self.planted != Some(Planted::StaleMap)
+                {
+                    places.set(subpage, Some(Located { place, ..l }));
                 }
-                self.gain(place);
-                self.lose(old);
+                moves[count] = (old, place);
+                count += 1;
             }
         }
-        let result = self.compress(page, &versions);
+        // Before anything else changes: it may not be possible.
+        let result = self.compress_over(page, &versions, &places);
         self.versions = versions;
-        result
+        result?;
+        self.map.set_page(page, &places);
+        for (old, place) in &moves[..count] {
+            if let Some(checksum) = self.old.remove(old) {
+                self.old.insert(*place, checksum);
+            }
+            self.gain(*place);
+            self.lose(*old);
+        }
+        Ok(())
     }
 
     /// Moves what is visible and whose place no entry names. Returns false, and changes nothing, where it is not so.

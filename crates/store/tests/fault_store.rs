@@ -431,6 +431,121 @@ fn sealed_nonsense_is_an_error_and_no_panic() {
     assert!(met[1] > 0);
 }
 
+/// The pages of a run with right checksums and numbers from all of 64 bits, also behind a damaged one: opened as a user does who accepts
+/// what is lost, and used when it opens.
+#[test]
+fn numbers_from_all_of_64_bits_are_an_error_or_can_be_gone_on_from() {
+    let mut met = [0u64; 3];
+    for seed in first_seed()..first_seed() + runs(20) {
+        println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
+        let mut world = attacks::quiet_run(None, seed);
+        let mut config = world.config;
+        config.accept_loss = true;
+        let moment = attacks::left_by(&mut world);
+        let mut random = world::Random::new(seed + 1);
+        let opened = |place: &u32| match &moment.durable[place] {
+            Content::Metadata(page) => Header::open(page).ok().map(|(header, ..)| (*place, header)),
+            _ => None,
+        };
+        let mut all: Vec<(u32, Header)> = moment.durable.keys().filter_map(opened).collect();
+        all.sort_unstable_by_key(|(place, _)| *place);
+        let of = |kind| all.iter().filter(|(_, header)| header.kind == kind).copied().collect::<Vec<(u32, Header)>>();
+        let (journal, anchors) = (of(Kind::Journal), of(Kind::Anchor));
+        let mut number = |near: u64| match random.below(6) {
+            0 => u64::MAX - random.next() % 3,
+            1 => (u64::MAX / 2).wrapping_add(random.next() % 3).wrapping_sub(1),
+            2 => u64::MAX / 2 - (1 << 32) - 1 + random.next() % 3,
+            3 => near.wrapping_add(random.next() % 5).wrapping_sub(2),
+            4 => u64::MAX >> (random.next() % 64),
+            _ => random.next(),
+        };
+        for round in 0..200 {
+            let mut over = Vec::new();
+            let mut sealed = |place: u32, change: &mut dyn FnMut(&mut Header, &mut [u8])| {
+                let Content::Metadata(page) = &moment.durable[&place] else { panic!("metadata") };
+                let mut page = page.clone();
+                let bytes = Rc::make_mut(&mut page);
+                let mut header = Header::open(bytes).unwrap().0;
+                change(&mut header, &mut bytes[HEADER_BYTES..]);
+                header.seal(bytes);
+                over.push((place, Content::Metadata(page)));
+            };
+            let pick = |pages: &[(u32, Header)], at: u64| pages[at as usize % pages.len()];
+            if round % 2 == 0 && journal.len() > 2 {
+                // One of the journal is gone, and one behind it has another number, or belongs to another commit.
+                let (lost, _) = pick(&journal, number(0));
+                let (place, header) = pick(&journal, number(0));
+                let (sequence, offset, epoch) = (number(header.sequence), number(0) as u16, number(header.epoch));
+                sealed(place, &mut |header, _| (header.sequence, header.commit_offset) = (sequence, offset & 3));
+                if epoch % 2 == 0 {
+                    over.last_mut().into_iter().for_each(|(_, content)| {
+                        let Content::Metadata(page) = content else { return };
+                        let bytes = Rc::make_mut(page);
+                        let header = Header { epoch, ..Header::open(bytes).unwrap().0 };
+                        header.seal(bytes);
+                    });
+                }
+                if lost != place {
+                    over.push((lost, Content::Torn));
+                }
+            } else {
+                let (place, header) = pick(&anchors, number(0));
+                let which = number(0);
+                let new = number(header.sequence);
+                let token = number(header.epoch);
+                sealed(place, &mut |header, payload| {
+                    let mut anchor = Anchor::decode(&payload[..header.used]).unwrap();
+                    match which % 6 {
+                        0 => anchor.epoch = new,
+                        1 => anchor.journal.sequence = new,
+                        2 => anchor.journal_end = new,
+                        3 => anchor.checkpoint.sequence = new,
+                        4 => header.sequence = new,
+                        _ => anchor.tokens.iter_mut().rev().take(1).for_each(|last| last.epoch = token),
+                    }
+                    if which % 6 != 4 {
+                        // It is the newest.
+                        header.sequence += 1_000_000;
+                    }
+                    let mut bytes = Vec::new();
+                    anchor.encode(&mut bytes);
+                    payload[..bytes.len()].copy_from_slice(&bytes);
+                });
+            }
+            let image = moment.image(over);
+            let mut flash = ForgetfulFlash::default();
+            flash.pages = moment.pages;
+            image.places().into_iter().for_each(|place| flash.write(place, image.content(place).unwrap().clone()));
+            flash.flush();
+            match fulgurite_store::recover(&mut flash.clone(), config) {
+                Err(_) => met[0] += 1,
+                Ok((store, report)) => {
+                    met[1 + usize::from(report.lost.is_some())] += 1;
+                    drop(store);
+                    // It goes on from there: what it counts up does not come to an end.
+                    let mut world = World::on(flash, config, seed);
+                    world.store.begin_checkpoint();
+                    world.settle();
+                    for _ in 0..3 {
+                        world.write(3);
+                        let _ = world.store.sync();
+                        world.settle();
+                        world.store.begin_checkpoint();
+                        world.settle();
+                    }
+                }
+            }
+        }
+    }
+    println!(
+        "numbers of 64 bits: {} refused, {} opened, {} of them after a loss; no panic",
+        met[0],
+        met[1] + met[2],
+        met[2]
+    );
+    assert!(met.iter().all(|count| *count > 0) || runs(20) < 20, "{met:?}");
+}
+
 #[test]
 fn a_pool_of_a_newer_version_is_refused_by_its_number() {
     let mut world = attacks::quiet_run(None, 1);

@@ -157,6 +157,7 @@ fn of_versions(error: &VersionError) -> (Status, u64) {
     match error {
         VersionError::NoToken { .. } => (Status::NO_TOKEN, 0),
         VersionError::InUse { read, .. } => (Status::TOKEN_IN_USE, *read),
+        VersionError::Pinned { pinned, .. } => (Status::TOKEN_PINNED, *pinned),
         VersionError::Flash(error) => (Status::of(Err(*error)), 0),
         _ => (Status::INTERNAL, 0),
     }
@@ -166,6 +167,7 @@ fn of_pool(error: &PoolError) -> (Status, u64) {
     let status = match error {
         PoolError::NoToken { .. } => Status::NO_TOKEN,
         PoolError::TokenInUse { read, .. } => return (Status::TOKEN_IN_USE, *read),
+        PoolError::TokenPinned { pinned, .. } => return (Status::TOKEN_PINNED, *pinned),
         PoolError::Flash(error) => Status::of(Err(*error)),
         PoolError::Write(error) => of_write(error),
         PoolError::NotPermitted { .. } => Status::ACCESS_DENIED,

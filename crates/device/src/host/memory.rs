@@ -118,6 +118,7 @@ impl Commands {
         match status {
             Status::NO_TOKEN => Err(VersionError::no_token(token, &self.tokens()?)),
             Status::TOKEN_IN_USE => Err(VersionError::InUse { token, read: result }),
+            Status::TOKEN_PINNED => Err(VersionError::Pinned { token, pinned: result }),
             status => Ok(status.to_result().map(|()| result)?),
         }
     }

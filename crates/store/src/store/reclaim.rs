@@ -178,8 +178,14 @@ impl Store {
             Record::Move { page, subpages: 1 << old.subpage, from: FlashPage(from.into()), to: FlashPage(to.into()) };
         self.counters.copied += 1;
         self.counters.levelled += u64::from(self.levelling);
-        let _ = self.record(record);
+        self.record_move(record);
         self.note_filled();
         self.condemn();
+    }
+    /// Records that something lies elsewhere. There is room for that ([`crate::state::State::room_for`]); where there was none it would stay
+    /// where it is, and its extent would not be empty.
+    pub(super) fn record_move(&mut self, record: Record) {
+        let recorded = self.record(record);
+        debug_assert!(recorded.is_ok() || self.poisoned.is_some(), "there is always room to move what is there");
     }
 }
