@@ -63,7 +63,7 @@ impl Fulgurite {
         let done = cleaned.and_then(|()| {
             self.on_pages(what, move |_, pool, _| {
                 let pages = pages_of(region);
-                pool.clear_pages(pages.clone())?;
+                pool.clear_pages(pages.clone(), permissions.is_some())?;
                 permissions.map_or(Ok(()), |permissions| pool.set_permissions(pages, permissions))
             })
         });

@@ -89,10 +89,11 @@ impl Store {
             }),
         }
     }
-    /// Deletes what was written to pages that nobody had: that has made pages of them.
-    pub fn clear_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
-        // Those that are not there are left alone by the firmware, and not claimed room for here.
-        let Store::Here(pool) = self else { return self.delete_pages(pages) };
+    /// Deletes what was written to pages that nobody had: that has made pages of them. Over a device only where they are to be allocated
+    /// (`allocates`), which it is told in any case: until the next sync no copies can stand in for that, should it die.
+    pub fn clear_pages(&self, pages: Range<u32>, allocates: bool) -> Result<(), PoolError> {
+        let Store::Here(pool) = self else { return if allocates { self.delete_pages(pages) } else { Ok(()) } };
+        // Those that are not there are left alone, and no room is asked for them.
         let is_there = |page: &u32| pool.permissions(*page).is_some();
         let mut from = pages.start;
         while let Some(first) = (from..pages.end).find(is_there) {
