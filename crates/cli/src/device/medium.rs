@@ -280,10 +280,6 @@ impl Plan {
         }
         Ok((bytes / SUBPAGE_BYTES as u64) as u32)
     }
-    /// Bytes of the device.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
     /// The file that keeps the wear, where there is NAND and its data are kept.
     pub fn worn(&self) -> Option<&Path> {
         self.wear.as_deref()
