@@ -14,7 +14,7 @@ help:
 	@echo "             some mutants (MUTANTS=no: none), then the randomised tests with ever new seeds, for"
 	@echo "             MINUTES (60)"
 	@echo "make mutants change one thing at a time in format, policy and store: do the tests notice?"
-	@echo "             (many hours; SHARD=k/n does a part)"
+	@echo "             (many hours; SHARD=k/n does a part, SAMPLE=n SEED=s some by chance)"
 	@echo "make fmt     format the sources"
 	@echo "make clean   remove what was built"
 
