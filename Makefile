@@ -14,7 +14,7 @@ help:
 	@echo "             (ROWS: which of them, or no), 1,000 kills of a device's process under load, some mutants"
 	@echo "             (MUTANTS=no: none), then all randomised tests with new seeds, for MINUTES (60)"
 	@echo "make mutants change one thing at a time in format, policy and store: do the tests notice?"
-	@echo "             (many hours; SHARD=k/n does a part)"
+	@echo "             (many hours; SHARD=k/n does a part, SAMPLE=n SEED=s some by chance)"
 	@echo "make fmt     format the sources"
 	@echo "make clean   remove what was built"
 

@@ -264,9 +264,11 @@ mod tests {
         let epoch = state.epoch();
         state.apply(&Record::Token { epoch }, &Unseen).unwrap();
     }
-    fn versions(state: &State, page: u32) -> Vec<(u64, u32, Vec<(u32, u32, Option<u32>)>)> {
+    /// Of a version: when it was written, and what it holds, each with its place and checksum.
+    type Told = (u64, Vec<(u32, u32, Option<u32>)>);
+    fn versions(state: &State, page: u32) -> Vec<Told> {
         let held = |v: &Version| v.held().map(|h| (h.subpage, h.place, state.checksum(page, h))).collect();
-        state.versions_of(page).iter().map(|v| (v.time, v.valid, held(v))).collect()
+        state.versions_of(page).iter().map(|v| (v.time, held(v))).collect()
     }
     fn writer() -> CheckpointWriter {
         let at = StreamPosition { extent: 5, ..StreamPosition::default() };
