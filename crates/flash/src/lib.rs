@@ -34,6 +34,7 @@ mod file;
 mod layered;
 mod memory;
 mod nand;
+mod part;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(loom)]
@@ -56,6 +57,7 @@ pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use nand::{NandFlash, NandReport};
+pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use versions::{VersionError, Versions};
 
