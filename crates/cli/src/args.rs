@@ -203,7 +203,7 @@ const STORE_EXAMPLES: &str = "\
 Examples:
   fulgurite bench store --json store.json
   fulgurite bench store --pattern zipf --full 50,80,90 \\
-    --victims greedy,cost-benefit
+    --victims longest-chains,greedy,cost-benefit
   fulgurite bench store --flash /mnt/nvme/flash.img --create
   fulgurite bench store --recovery --scratch /mnt/nvme --json recovery.json \\
     --plot recovery.svg
@@ -565,7 +565,7 @@ pub struct StoreArgs {
     /// How full the pool is, in percent, comma-separated [--quick: 80].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
     pub full: Vec<f64>,
-    /// Which extent is reclaimed next, comma-separated: greedy, cost-benefit.
+    /// Which extent is reclaimed next, comma-separated: longest-chains (as NVMM proposes), greedy, cost-benefit.
     #[arg(
         long,
         value_name = "LIST",

@@ -186,7 +186,9 @@ mod tests {
     #[test]
     fn completion_knows_the_names_and_where_paths_are() {
         let bash = script(Shell::Bash);
-        for names in ["clock s3-fifo lru", "search survive", "all none ", "off adaptive", "greedy cost-benefit"] {
+        for names in
+            ["clock s3-fifo lru", "search survive", "all none ", "off adaptive", "longest-chains greedy cost-benefit"]
+        {
             assert!(bash.contains(&format!("compgen -W \"{names}")), "{names}");
         }
         assert!(bash.contains("compgen -W \"dram-only resident fulgurite on-device pool"));

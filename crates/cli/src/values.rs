@@ -410,6 +410,8 @@ named! {
 named! {
     /// Which extent a store reclaims next.
     VictimChoice, "choice of victims", victims {
+        /// The one with parts of the longest chains, as NVMM proposes.
+        LongestChains = "longest-chains",
         /// The one with the least live data.
         Greedy = "greedy",
         /// Old ones may have more.
@@ -421,6 +423,7 @@ impl VictimChoice {
     /// The store's name for it.
     pub const fn policy(self) -> fulgurite_store::Victims {
         match self {
+            VictimChoice::LongestChains => fulgurite_store::Victims::LongestChains,
             VictimChoice::Greedy => fulgurite_store::Victims::Greedy,
             VictimChoice::CostBenefit => fulgurite_store::Victims::CostBenefit,
         }

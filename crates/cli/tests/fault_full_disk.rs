@@ -1,39 +1,86 @@
 //! Goal: on a full file system, whatever needs space says so and leaves nothing behind; what is there stays whole; and when space is
 //! made, all goes on.
-//! Method: a file system of 64 MiB in memory, filled to a random rest; pools are made, enlarged, exported on it with less space than they need,
-//! then with enough. Needs the right to mount; without it, it says so and does nothing. `FULGURITE_RUNS` rounds, 20 unless said
-//! otherwise; `FULGURITE_SEED` replays.
+//! Method: a file system of 64 MiB (ext4 on a loop device; tmpfs where that cannot be), filled to a random rest; pools are made, enlarged,
+//! exported on it with less space than they need, then with enough. Needs the right to mount; without it, it says so and does nothing.
+//! `FULGURITE_RUNS` rounds, 20 unless said otherwise; `FULGURITE_SEED` replays.
+
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fulgurite");
 const MIB: u64 = 1 << 20;
 
 /// The file system, as long as it lives.
-struct Mounted(tempfile::TempDir);
+struct Mounted {
+    /// Holds the image, and the directory that it is mounted on.
+    directory: tempfile::TempDir,
+    device: Option<String>,
+    kind: &'static str,
+}
 impl Mounted {
-    fn new() -> Option<Mounted> {
+    /// One of 64 MiB: ext4 on a loop device over a file; where that cannot be, tmpfs. The error says why neither can.
+    fn new() -> Result<Mounted, String> {
         let directory = tempfile::tempdir().unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", "size=64M", "fulgurite-test"]).arg(directory.path());
-        match mount.output() {
-            Ok(output) if output.status.success() => Some(Mounted(directory)),
-            Ok(output) => {
-                println!("skipped: no file system can be mounted: {}", String::from_utf8_lossy(&output.stderr).trim());
-                None
-            }
-            Err(e) => {
-                println!("skipped: there is no mount(8): {e}");
-                None
-            }
+        fs::create_dir(directory.path().join("mount")).unwrap();
+        let mut mounted = Mounted { directory, device: None, kind: "ext4 on a loop device" };
+        let Err(no_loop) = mounted.over_a_loop_device() else { return Ok(mounted) };
+        println!("ON TMPFS, as there is no loop device with ext4: {no_loop}");
+        mounted.detach();
+        mounted.kind = "tmpfs";
+        let at = mounted.path();
+        tool(&["mount", "-t", "tmpfs", "-o", "size=64M", "fulgurite-test", at.to_str().expect("a plain name")])?;
+        Ok(mounted)
+    }
+    fn over_a_loop_device(&mut self) -> Result<(), String> {
+        let (image, at) = (self.directory.path().join("image"), self.path());
+        // 64 MiB for files and what the file system takes for itself; nothing of it is kept for root, and files are written through.
+        fs::File::create(&image).and_then(|file| file.set_len(64 * MIB)).map_err(|e| e.to_string())?;
+        let image = image.to_str().expect("a plain name");
+        tool(&["mkfs.ext4", "-q", "-F", "-m", "0", "-O", "^has_journal", image])?;
+        let device = tool(&["losetup", "--find", "--show", image])?;
+        self.device = Some(device.clone());
+        tool(&["mount", "-t", "ext4", &device, at.to_str().expect("a plain name")]).map(drop)
+    }
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("mount")
+    }
+    /// What is free, in bytes, as df has it.
+    fn free(&self) -> u64 {
+        let path = self.path();
+        let said = tool(&["df", "--output=avail", "-B1", path.to_str().expect("a plain name")]).unwrap();
+        said.lines().last().and_then(|line| line.trim().parse().ok()).unwrap_or_else(|| panic!("df says {said:?}"))
+    }
+    fn detach(&mut self) {
+        if let Some(device) = self.device.take() {
+            let _ = tool(&["losetup", "--detach", &device]);
         }
     }
 }
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(self.0.path()).status();
+        let _ = Command::new("umount").arg(self.path()).status();
+        self.detach();
+    }
+}
+
+/// Runs a tool of the system; its output, or why it cannot be had.
+fn tool(words: &[&str]) -> Result<String, String> {
+    let output = Command::new(words[0]).args(&words[1..]).output().map_err(|e| format!("{}: {e}", words[0]))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    }
+    Err(format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// A file that takes so many bytes, which need not be written for that.
+fn fill(path: &Path, bytes: u64) {
+    let name = path.to_str().expect("a plain name");
+    if tool(&["fallocate", "--length", &bytes.to_string(), name]).is_err() {
+        fs::write(path, vec![1; bytes as usize]).unwrap();
     }
 }
 
@@ -55,11 +102,19 @@ fn told(directory: &Path, words: &[&str]) {
 
 #[test]
 fn a_full_file_system_is_told_and_space_that_is_made_is_used() {
-    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
-    let (seed, rounds) = (number("FULGURITE_SEED", std::process::id().into()), number("FULGURITE_RUNS", 20));
-    println!("seed {seed}; replay with FULGURITE_SEED={seed}");
-    let Some(mounted) = Mounted::new() else { return };
-    let path = mounted.0.path();
+    const WHAT: &str = "times a file system was full";
+    let (seed, rounds) = (trials::first_seed(std::process::id().into()), trials::runs(20));
+    println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS={rounds}");
+    let mounted = match Mounted::new() {
+        Ok(mounted) => mounted,
+        Err(why) => {
+            println!("skipped: no file system can be mounted: {why}");
+            return trials::cannot(10, WHAT, &why);
+        }
+    };
+    let path = &mounted.path();
+    // What is not free of the 64 MiB from the beginning.
+    let taken = 64 * MIB - mounted.free();
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     for round in 0..rounds {
         state ^= state << 13;
@@ -70,7 +125,7 @@ fn a_full_file_system_is_told_and_space_that_is_made_is_used() {
         let filler = path.join("filler");
         let content = vec![round as u8 + 1; 3 << 20];
         fs::write(path.join("source"), &content).unwrap();
-        fs::write(&filler, vec![1; (61 * MIB - left) as usize]).unwrap();
+        fill(&filler, 61 * MIB - taken - left);
         told(path, &["create", "pool", "--size", "12M"]);
         assert!(!path.join("pool").exists(), "round {round}: something is left of what could not be made");
         fs::remove_file(&filler).unwrap();
@@ -78,7 +133,7 @@ fn a_full_file_system_is_told_and_space_that_is_made_is_used() {
         well(path, &["import", "pool", "source"]);
         // The pool is there, and the rest is full again.
         let left = left % (2 * MIB);
-        fs::write(&filler, vec![1; (48 * MIB - left) as usize]).unwrap();
+        fill(&filler, 48 * MIB - taken - left);
         told(path, &["resize", "pool", "--size", "24M"]);
         told(path, &["add-member", "pool", "more", "--size", "8M"]);
         assert!(!path.join("more").exists(), "round {round}: something is left of a member");
@@ -97,4 +152,5 @@ fn a_full_file_system_is_told_and_space_that_is_made_is_used() {
         }
     }
     println!("{rounds} times full, 0 violations");
+    trials::figure(10, &format!("{WHAT}, {}", mounted.kind), rounds);
 }

@@ -16,12 +16,13 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::{Flash, Layered, OpenError};
 use fulgurite_store::Pool;
-use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock};
+use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock, planted};
 
 use crate::cached::CachedFlash;
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
 use crate::hosts::{Hosts, Place, Refusal, Who};
 use crate::region::{DeviceStatus, Region};
+use crate::session::Session;
 
 /// How often the device publishes its CPU time and its heartbeat: reading the former is a system call.
 const BEAT_NS: u64 = 1_000_000;
@@ -110,8 +111,11 @@ pub struct Device {
     config: DeviceConfig,
     single_core: bool,
     medium: Medium,
-    /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that.
-    instance: u64,
+    /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that. When a session has ended it is
+    /// another one.
+    instance: Arc<AtomicU64>,
+    /// Where there is a store.
+    session: Option<Arc<Session>>,
     hosts: Arc<Hosts>,
     run: Mutex<(Arc<Run>, Option<JoinHandle<()>>)>,
     /// CPU time of runs that have ended.
@@ -207,20 +211,24 @@ impl Device {
         // A number that no two starts share: time, and an address that the kernel chose at random.
         let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
         let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&medium.flash).cast::<()>().addr() as u64);
-        let run = Device::begin(&medium, &config, instance)?;
+        let instance = Arc::new(AtomicU64::new(instance));
+        let of_pool = |pool: &Arc<Pool>| Session::new(pool.clone(), instance.clone(), config.firmware.flushes_itself);
+        let session = medium.pool.as_ref().map(of_pool).map(Arc::new);
+        let run = Device::begin(&medium, &config, &instance, session.as_ref())?;
         let single_core = Device::shares_core(&config);
-        let (run, hosts, past_cpu_ns) = (Mutex::new(run), Arc::default(), AtomicU64::new(0));
-        Ok(Device { config, single_core, medium, instance, hosts, run, past_cpu_ns })
+        let (run, hosts, past_cpu_ns) = (Mutex::new(run), Hosts::of(session.clone()), AtomicU64::new(0));
+        Ok(Device { config, single_core, medium, instance, session, hosts, run, past_cpu_ns })
     }
     fn begin(
         medium: &Medium,
         config: &DeviceConfig,
-        instance: u64,
+        instance: &Arc<AtomicU64>,
+        session: Option<&Arc<Session>>,
     ) -> Result<(Arc<Run>, Option<JoinHandle<()>>), OpenError> {
         let doorbell = Arc::new(Notifier::new().map_err(system("make an eventfd for the device"))?);
-        let backend = Backend::new(medium.flash.clone(), config.firmware.clone(), instance);
-        let backend = Arc::new(match &medium.pool {
-            Some(pool) => backend.with_pool(pool.clone()),
+        let backend = Backend::new(medium.flash.clone(), config.firmware.clone(), instance.load(Ordering::SeqCst));
+        let backend = Arc::new(match session {
+            Some(session) => backend.with_session(session.clone(), instance.clone()),
             None => backend,
         });
         let firmware = Firmware::new(backend.clone(), &doorbell)?;
@@ -236,6 +244,7 @@ impl Device {
         let spin_ns = u64::try_from(config.spin.as_nanos()).unwrap_or(u64::MAX);
         let (report, pinned) = std::sync::mpsc::channel();
         let of_thread = run.clone();
+        planted::start_thread().map_err(system("start the device's thread"))?;
         let thread = std::thread::Builder::new()
             .name("device".into())
             .spawn(move || {
@@ -304,13 +313,22 @@ impl Device {
     /// As [`Device::start`].
     pub fn restart(&self) -> Result<(), OpenError> {
         self.stop();
-        let new = Device::begin(&self.medium, &self.config, self.instance)?;
+        let new = Device::begin(&self.medium, &self.config, &self.instance, self.session.as_ref())?;
         *self.run() = new;
         Ok(())
     }
     /// A place for a queue pair that a host is to get, if it may be beside those that there are, of which there are to be `most`.
     pub(crate) fn admit(&self, who: Who, most: usize) -> Result<Place, Refusal> {
         self.hosts.admit(who, most)
+    }
+    /// The newest state of its store that has a name, while a program names them; 0 without a session.
+    pub(crate) fn newest_of_session(&self) -> u64 {
+        self.session.as_ref().filter(|session| session.is_open()).map_or(0, |session| session.newest())
+    }
+    /// Whether its store may hold what has no name and is to get one at the end: nothing of a program that names its states itself is.
+    #[must_use]
+    pub fn wants_last_flush(&self) -> bool {
+        self.session.is_none() || self.hosts.were_there()
     }
     /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
     ///

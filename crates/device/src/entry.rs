@@ -250,6 +250,10 @@ impl Status {
     pub const ALLOCATED: Status = Status(0x708);
     /// The medium may only be read, or keeps nothing that could be named.
     pub const READ_ONLY: Status = Status(0x709);
+    /// A flush, which would name a state, in the session of a program that names the states itself ([`Opcode::Name`]).
+    pub const IN_SESSION: Status = Status(0x70A);
+    /// A token that would go away is pinned.
+    pub const TOKEN_PINNED: Status = Status(0x70B);
     /// Something failed that has no code.
     pub const INTERNAL: Status = Status(0x006);
     const ERRNO: u16 = 0x600;
@@ -298,7 +302,7 @@ impl Status {
             Status::ACCESS_DENIED => FlashError::Io(EACCES),
             Status::ALLOCATED => FlashError::Io(EEXIST),
             Status::READ_ONLY => FlashError::Io(EROFS),
-            Status::INVALID_OPCODE => FlashError::Io(EOPNOTSUPP),
+            Status::INVALID_OPCODE | Status::IN_SESSION => FlashError::Io(EOPNOTSUPP),
             Status::INTERNAL => FlashError::Io(EIO),
             Status(code) if code & 0x700 == Status::ERRNO => FlashError::Io(i32::from(code & 0xFF)),
             Status(_) => FlashError::Io(EPROTO),
@@ -321,6 +325,7 @@ impl Status {
             Status::ACCESS_DENIED => "access denied",
             Status::NO_TOKEN => "no such token",
             Status::TOKEN_IN_USE => "a newer token is being read",
+            Status::TOKEN_PINNED => "a newer token is pinned",
             Status::POISONED => "a flush failed earlier",
             Status::SHORT => "less than a sector",
             Status::DAMAGED_ENTRY => "damaged entry",
@@ -328,6 +333,7 @@ impl Status {
             Status::TIMED_OUT => "timed out",
             Status::ALLOCATED => "the page is allocated already",
             Status::READ_ONLY => "it may only be read",
+            Status::IN_SESSION => "a flush, while a program names the states",
             Status::INTERNAL => "internal error",
             Status(code) if code & 0x700 == Status::ERRNO => "the medium's error",
             Status(_) => "unknown status",

@@ -6,11 +6,15 @@
 //! its host reads even after the device has died; and who writes once more is the first since the start, and alone until it has ended. Who
 //! had gone before a host came does not concern its copies, which are newer; that there was one is another word of the region.
 //!
+//! A program that names the states of a store has it for a session ([`Session`]), which begins with its first queue pair and ends when its last one
+//! has gone; nobody is let in while what it left is taken back.
+//!
 //! Invariant: another host is let in only after all regions that are open say so.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::region::Region;
+use crate::session::Session;
 
 /// A host that wants a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -21,10 +25,12 @@ pub struct Who {
     pub program: u64,
     /// It is to write once more what a device that has died had acknowledged.
     pub restores: bool,
+    /// Its program names the states of the store, and nobody else does.
+    pub names_states: bool,
 }
 
 /// Why it gets none.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// It, or one that is there, wants the device for itself.
     #[error("another program is in the way, and one of the two needs the device for itself; end that one first")]
@@ -38,6 +44,35 @@ pub(crate) enum Refusal {
     /// There are as many queue pairs as there may be.
     #[error("it has no room for more")]
     Full,
+    /// A session begins, or what one has left is being taken back.
+    #[error("it goes back to the last state that was named; ask again")]
+    TakingBack,
+    /// That could not be done.
+    #[error(
+        "what a program left that had named no state of it could not be taken back ({0}); end the device, and start it again"
+    )]
+    NotTakenBack(String),
+    /// It would name states where there are none.
+    #[error("it keeps no states; serve a store (`device serve --nand`, or `--store`)")]
+    NoStates,
+    /// It would name states, and does not want the device for itself.
+    #[error("who names the states of a device must have it for itself")]
+    NotAlone,
+    /// What is there has no name, and gets none.
+    #[error("what it holds cannot be named: {0}")]
+    Unnamed(String),
+}
+
+/// Where the session stands.
+#[derive(Clone, Debug, Default)]
+enum Stage {
+    #[default]
+    None,
+    /// It begins or ends; nobody is let in.
+    Changes,
+    Open,
+    /// What was not named is still there.
+    Failed(String),
 }
 
 #[derive(Debug)]
@@ -58,13 +93,21 @@ struct Known {
     several: bool,
     /// Who writes once more.
     restoring: Option<u64>,
+    stage: Stage,
+    /// Hosts have been there that may have written what has no name.
+    touched: bool,
 }
 
 /// The hosts of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Hosts(Mutex<Known>);
+pub(crate) struct Hosts {
+    known: Mutex<Known>,
+    /// Where there is a store.
+    session: Option<Arc<Session>>,
+}
 
-/// A queue pair's place among those that are open. Dropping it gives it up.
+/// A queue pair's place among those that are open. Dropping it gives it up; nothing of the pair may be under way any more. The last one of a
+/// session waits until what was not named is gone.
 #[derive(Debug)]
 pub(crate) struct Place {
     hosts: Arc<Hosts>,
@@ -72,20 +115,34 @@ pub(crate) struct Place {
 }
 
 impl Hosts {
+    pub fn of(session: Option<Arc<Session>>) -> Arc<Hosts> {
+        Arc::new(Hosts { known: Mutex::default(), session })
+    }
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
     #[cfg(test)]
     fn open(&self) -> usize {
         self.known().open.len()
     }
-    /// A place for a queue pair, if it may be beside those that there are, of which there are to be `most`.
+    /// Whether others than a program that has named all may have written something.
+    pub fn were_there(&self) -> bool {
+        self.known().touched
+    }
+    /// A place for a queue pair, if it may be beside those that there are, of which there are to be `most`. The first of a session waits until
+    /// that has begun.
     pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<Place, Refusal> {
         let mut known = self.known();
+        match &known.stage {
+            Stage::Changes => return Err(Refusal::TakingBack),
+            Stage::Failed(why) => return Err(Refusal::NotTakenBack(why.clone())),
+            Stage::None | Stage::Open => {}
+        }
         if known.open.len() >= most {
             return Err(Refusal::Full);
         }
-        if known.open.iter().any(|open| open.who.program != who.program) {
+        let is_beside = |open: &Open| (open.who.program, open.who.names_states) != (who.program, who.names_states);
+        if known.open.iter().any(is_beside) {
             return Err(Refusal::Occupied);
         }
         if known.restoring.is_some_and(|host| host != who.host) {
@@ -95,6 +152,11 @@ impl Hosts {
         if who.restores && (known.several || is_other) {
             return Err(Refusal::Shared);
         }
+        if who.names_states && matches!(known.stage, Stage::None) {
+            drop(known);
+            known = self.begin_session(who)?;
+        }
+        known.touched |= !who.names_states;
         known.first.get_or_insert(who.host);
         known.several |= is_other;
         let mut others = false;
@@ -112,6 +174,39 @@ impl Hosts {
         known.next += 1;
         known.open.push(Open { id, who, region: Weak::new(), others });
         Ok(Place { hosts: self.clone(), id })
+    }
+    /// Begins a session. Nobody has been let in since the store was looked at.
+    fn begin_session(&self, who: Who) -> Result<MutexGuard<'_, Known>, Refusal> {
+        let session = self.session.as_ref().ok_or(Refusal::NoStates)?;
+        if who.program == 0 {
+            return Err(Refusal::NotAlone);
+        }
+        let touched = {
+            let mut known = self.known();
+            // Between two looks another one may have been faster.
+            match known.stage {
+                Stage::None if known.open.is_empty() => {}
+                Stage::None => return Err(Refusal::Occupied),
+                _ => return Err(Refusal::TakingBack),
+            }
+            known.stage = Stage::Changes;
+            known.touched
+        };
+        let begun = session.begin(touched);
+        let mut known = self.known();
+        match begun {
+            Ok(()) => (known.stage, known.touched) = (Stage::Open, false),
+            Err(error) => {
+                known.stage = Stage::None;
+                return Err(Refusal::Unnamed(error.to_string()));
+            }
+        }
+        Ok(known)
+    }
+    /// The last queue pair of a session has gone, and nothing of it is under way any more.
+    fn end_session(&self) {
+        let ended = self.session.as_ref().map_or(Ok(()), |session| session.end());
+        self.known().stage = ended.map_or_else(|error| Stage::Failed(error.to_string()), |()| Stage::None);
     }
 }
 
@@ -135,8 +230,14 @@ impl Drop for Place {
     fn drop(&mut self) {
         let mut known = self.hosts.known();
         let Some(at) = known.open.iter().position(|open| open.id == self.id) else { return };
-        if known.open.swap_remove(at).who.restores {
+        let who = known.open.swap_remove(at).who;
+        if who.restores {
             known.restoring = None;
+        }
+        if who.names_states && known.open.is_empty() {
+            known.stage = Stage::Changes;
+            drop(known);
+            self.hosts.end_session();
         }
     }
 }
@@ -209,7 +310,7 @@ mod tests {
     #[test]
     fn who_wants_a_device_for_itself_is_beside_nobody() {
         let hosts = Arc::<Hosts>::default();
-        let alone = |host, program| hosts.admit(Who { host, program, restores: false }, usize::MAX);
+        let alone = |host, program| hosts.admit(Who { host, program, ..Who::default() }, usize::MAX);
         let shared = hosts.admit(host(1), usize::MAX).unwrap();
         assert_eq!(alone(2, 9).unwrap_err(), Refusal::Occupied);
         drop(shared);
@@ -218,6 +319,34 @@ mod tests {
         assert_eq!(hosts.admit(host(1), usize::MAX).unwrap_err(), Refusal::Occupied);
         drop(pairs);
         alone(3, 8).unwrap();
+    }
+    #[test]
+    fn a_session_is_had_alone_and_nobody_comes_while_it_changes() {
+        let names = |hosts: &Arc<Hosts>, host, program| {
+            hosts.admit(Who { host, program, names_states: true, ..Who::default() }, usize::MAX)
+        };
+        assert_eq!(names(&Arc::default(), 1, 9).unwrap_err(), Refusal::NoStates);
+        let hosts = Hosts::of(Some(Arc::new(Session::over_memory())));
+        assert_eq!(names(&hosts, 1, 0).unwrap_err(), Refusal::NotAlone);
+        let beside = hosts.admit(host(1), usize::MAX).unwrap();
+        assert_eq!(names(&hosts, 2, 9).unwrap_err(), Refusal::Occupied);
+        drop(beside);
+        assert!(hosts.were_there());
+        let pairs = [names(&hosts, 2, 9).unwrap(), names(&hosts, 2, 9).unwrap()];
+        assert!(!hosts.were_there());
+        // Also a queue pair of the same program that does not know of it.
+        let plain = |program| hosts.admit(Who { host: 2, program, ..Who::default() }, usize::MAX);
+        assert_eq!([plain(9).unwrap_err(), plain(0).unwrap_err()], [Refusal::Occupied, Refusal::Occupied]);
+        drop(pairs);
+        hosts.known().stage = Stage::Changes;
+        assert_eq!(
+            [plain(0).unwrap_err(), names(&hosts, 3, 7).unwrap_err()],
+            [Refusal::TakingBack, Refusal::TakingBack]
+        );
+        hosts.known().stage = Stage::Failed("no".to_owned());
+        assert_eq!(plain(0).unwrap_err(), Refusal::NotTakenBack("no".to_owned()));
+        hosts.known().stage = Stage::None;
+        plain(0).unwrap();
     }
     #[test]
     fn there_are_no_more_places_than_there_may_be() {

@@ -53,6 +53,7 @@ mod region;
 mod ring;
 #[cfg(loom)]
 pub mod ring;
+mod session;
 mod socket;
 #[cfg(not(loom))]
 mod window;

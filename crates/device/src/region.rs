@@ -64,6 +64,8 @@ impl Features {
     pub const CACHED_WRITES: Features = Features(16);
     /// Nothing survives the end of the device's process, flushed or not: its medium is memory.
     pub const FORGETS: Features = Features(32);
+    /// One program may have it for a session in which nobody else names states, and what it has not named is taken back when it goes.
+    pub const SESSIONS: Features = Features(64);
 
     /// Whether all of these are there.
     #[must_use]

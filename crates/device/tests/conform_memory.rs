@@ -64,6 +64,12 @@ fn everything(flash: &DeviceFlash) {
     assert_eq!(versions.can_roll_back(first), Ok(()));
     assert!(matches!(versions.can_roll_back(missing), Err(VersionError::NoToken { .. })));
     assert!(matches!(versions.roll_back(missing), Err(VersionError::NoToken { .. })));
+    // What is pinned does not go away unasked.
+    commands.pin(second, true).unwrap();
+    let pinned = Err(VersionError::Pinned { token: first, pinned: second });
+    assert_eq!((versions.can_roll_back(first), versions.roll_back(first)), (pinned.clone(), pinned));
+    assert_eq!((versions.can_roll_back(second), now(5)), (Ok(()), Ok(Some(14))));
+    commands.pin(second, false).unwrap();
     assert_eq!(versions.roll_back(second), Ok(()));
     assert_eq!((now(5), now(40)), (Ok(Some(12)), Ok(Some(13))));
     assert_eq!(versions.roll_back(first), Ok(()));

@@ -25,6 +25,14 @@ pub enum VersionError {
         /// The one that is read.
         read: u64,
     },
+    /// Somebody wants a newer one kept.
+    #[error("token {pinned} is pinned, and going back to token {token} would take it away; unpin it first")]
+    Pinned {
+        /// The token to go back to.
+        token: u64,
+        /// The oldest pinned one behind it.
+        pinned: u64,
+    },
     /// The medium failed, or has no space.
     #[error(transparent)]
     Flash(#[from] FlashError),
@@ -59,16 +67,21 @@ pub trait Versions: Send + Sync {
     /// Whether [`Versions::roll_back`] would be refused, as things are.
     ///
     /// # Errors
-    /// When there is no such token, or a newer one is being read.
+    /// When there is no such token; when a newer one is pinned, or being read.
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Nothing may be in flight,
     /// and whoever holds subpages in frames must forget them.
     ///
     /// # Errors
-    /// [`VersionError::NoToken`], with nothing changed; when the medium failed.
+    /// As [`Versions::can_roll_back`], with nothing changed; when the medium failed.
     fn roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// The tokens that are kept, ascending.
     fn tokens(&self) -> Vec<u64>;
+    /// Subpages that were changed since the newest token, as far as the medium was told, in DRAM or written: what only a sync makes room
+    /// for. None when it does not say.
+    fn uncommitted(&self) -> Option<u64> {
+        None
+    }
     /// A sync begins: what differs in DRAM will be written, and named. Each that begins ends, and one at a time is made.
     fn sync_begins(&self) {}
     /// It has ended, and made a token or not.

@@ -111,6 +111,30 @@ impl fmt::Display for Address {
     }
 }
 
+/// A controller, as who allocates names it: 20 bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct Controller(pub u32);
+
+impl Controller {
+    /// Whichever is at hand. NVMM has two numbers for that, all zeros and all ones.
+    pub const LOCAL: Controller = Controller(0);
+    /// That of the first pool, which its addresses carry.
+    pub const FIRST: Controller = Controller(Address::FIRST_CONTROLLER);
+
+    /// Whether it is one of the two numbers that stand for the one at hand.
+    #[must_use]
+    pub const fn is_local(self) -> bool {
+        matches!(self.0, 0 | 0xF_FFFF)
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A subpage, counted from the start of the controller's space: 28 + 16 - 12 = 32 bits exactly.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
@@ -180,5 +204,8 @@ mod tests {
         assert!(Address::NULL.is_null());
         assert_eq!(Address::NULL.controller(), 0);
         assert!(!Address::from_linear(0).is_null());
+        let local = [0, 1, 2, 0xF_FFFE, 0xF_FFFF, 0x10_0000].map(|number| Controller(number).is_local());
+        assert_eq!(local, [true, false, false, false, true, false]);
+        assert_eq!(Address::from_linear(0).controller(), Controller::FIRST.0);
     }
 }

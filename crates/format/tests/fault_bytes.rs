@@ -1,10 +1,13 @@
 //! Goal: no bytes make a decoder panic.
 //! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million times in all.
 
+mod trials;
+
 use fulgurite_format::{
     Anchor, Band, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, Member, MemberName,
-    NO_EXTENT, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry, PageRange, PoolId, ROOT_ENTRY_BYTES, Reader, Record,
-    RootEntry, SUBPAGE_BYTES, Space, Status, Superblock, TypePart, crc32c, zero_page,
+    NO_EXTENT, ObjectMoved, ObjectWritten, ObjectsMoved, ObjectsWritten, Owner, PAYLOAD_BYTES, PageBuffer, PageEntry,
+    PageRange, PoolId, ROOT_ENTRY_BYTES, Reader, Record, RootEntry, SUBPAGE_BYTES, Space, Status, Superblock, TypePart,
+    crc32c, zero_page,
 };
 
 struct Random(u64);
@@ -30,6 +33,13 @@ fn samples() -> Vec<Vec<u8>> {
     let mut checksums = Checksums::EMPTY;
     (0..3).for_each(|i| checksums.push(i));
     let status = Status::ALLOCATED.with(Status::PACKED);
+    let mut written = ObjectsWritten::new(12, status);
+    let mut moved = ObjectsMoved::new(13);
+    for (subpage, offset) in [(3, 0), (40, 128), (41, 3072)] {
+        written.push(ObjectWritten { subpage, offset, length: 100 + subpage as u16, checksum: subpage });
+        moved.push(ObjectMoved { subpage, from: 12, from_offset: offset, offset: 3072 - offset });
+    }
+    written.push(ObjectWritten { subpage: 7, offset: 0, length: 0, checksum: 0 });
     for record in [
         Record::Write { page: 3, start: FlashPage(77), valid: 0b1011, status, checksums },
         Record::Status { page: 3, status },
@@ -41,17 +51,41 @@ fn samples() -> Vec<Vec<u8>> {
         Record::Bad { place: FlashPage(9) },
         Record::Wear { extent: 3, fills: checksums },
         Record::Time { epoch: 5, age: 70, clock: 1_700_000_000 },
+        Record::Drop { epoch: 4 },
+        Record::Objects(written),
+        Record::MoveObjects(moved),
     ] {
         record.encode(&mut all[2]);
     }
     let entry = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b101, 3, status);
     History { page: 4, versions: vec![(entry, vec![1, 2]), (entry.at_time(2), vec![3, 4])] }.encode(&mut all[3]);
+    // Of objects, beside plain subpages: three words for each.
+    let objects = PageEntry::new(FlashPage(9), EntryIndex::NONE, 0b110, 2, status.with(Status::OBJECTS));
+    let versions = vec![(objects, vec![12, 0x80_0100, 5, 13, 0x40_0000, 6]), (entry.at_time(1), vec![1, 2])];
+    History { page: 5, versions }.encode(&mut all[3]);
     (0..40).for_each(|i| Owner { subpage: i, checksum: i }.encode(&mut all[4]));
     let name = |n: u8| MemberName { id: PoolId([n; 16]), path: b"/a/b".to_vec() };
     let bands = vec![Band { rows: 7, members: 0b111 }, Band { rows: 2, members: 0b101 }];
     let list = Member { position: 1, extent_pages: 8, members: (0..3).map(name).collect(), bands };
     assert!(list.encode(&mut all[5]));
     all
+}
+
+#[test]
+fn samples_are_sound() {
+    let samples = samples();
+    let mut r = Reader(&samples[2]);
+    let mut kinds: Vec<_> = Vec::new();
+    while !r.0.is_empty() {
+        kinds.push(std::mem::discriminant(&Record::decode(&mut r).unwrap()));
+    }
+    assert_eq!(kinds.len(), 13, "one of each kind of record");
+    let mut r = Reader(&samples[3]);
+    let objects = |r: &mut Reader<'_>| {
+        let history = History::decode(r, 16).unwrap();
+        history.versions.iter().filter(|(entry, _)| entry.status().has(Status::OBJECTS)).count()
+    };
+    assert_eq!((objects(&mut r), objects(&mut r), r.0.len()), (0, 1, 0));
 }
 
 /// All decoders of payloads; what they accept must be encoded again without a panic, too.
@@ -95,15 +129,22 @@ fn decode(payload: &[u8]) -> u64 {
 
 #[test]
 fn no_bytes_make_a_decoder_panic() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let seed = number("FULGURITE_SEED").unwrap_or(1);
-    let wanted = number("FULGURITE_RUNS").unwrap_or(1) * 1_000_000;
-    println!("seed {seed}; replay with FULGURITE_SEED={seed} cargo test -p fulgurite-format --test fault_bytes");
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let samples = samples();
+    let (mut executions, mut opened) = (0, 0);
+    trials::each_seed(1, 1, |seed| {
+        let (tried, found) = a_million(&samples, seed);
+        (executions, opened) = (executions + tried, opened + found);
+    });
+    println!("decoders: {executions} executions, {opened} pages opened, no panic");
+    trials::figure(12, "executions of decoders", executions);
+}
+
+/// Returns the executions, and the pages that were opened.
+fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
+    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     let (mut executions, mut opened) = (0u64, 0u64);
     let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary, Kind::Member];
-    while executions < wanted {
+    while executions < 1_000_000 {
         // A payload: noise, sparse noise, or something sound with a few bytes changed or cut off.
         let mut payload = match random.below(4) {
             0 => (0..random.below(200)).map(|_| random.next() as u8).collect(),
@@ -159,7 +200,7 @@ fn no_bytes_make_a_decoder_panic() {
         }
         executions += 1;
     }
-    println!("decoders: {executions} executions, {opened} pages opened, no panic");
+    (executions, opened)
 }
 
 #[test]

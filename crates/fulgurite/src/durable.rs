@@ -3,18 +3,20 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use fulgurite_flash::FlashError;
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_runtime::{Runtime, SyncError};
-use fulgurite_store::Pool;
+use fulgurite_runtime::{Runtime, SyncError, Synced};
 
 use crate::named::Registry;
+use crate::store::Store;
 use crate::{Directory, Error, Fulgurite, Reader};
 
 /// How often the thread that syncs looks at how much is uncommitted, at most.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// For what differs in DRAM, the marks of all frames are looked at: for so long as that took, times this, not again.
+const COUNT_PAUSE: u32 = 100;
 
 /// After a sync that found no space, the next one waits so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
@@ -32,7 +34,9 @@ pub enum Durability {
     Lazy {
         /// The time between two syncs; without the time that a sync itself takes.
         every: Duration,
-        /// Bytes written back to the pool after which it syncs earlier. What lies dirty in DRAM does not count.
+        /// Bytes changed after which it syncs earlier: what was written back to the pool since the last sync, and what differs from it in
+        /// DRAM, whole subpages. That is looked at every 20 ms, and less often where there is so much DRAM that looking would take more than
+        /// a hundredth of a core. Subpages that a job has pinned do not count until they are written.
         bytes: u64,
     },
     /// The last state whose [`Fulgurite::sync`] returned. Only the program knows when its state is worth a name, so nothing else syncs: who
@@ -45,7 +49,7 @@ pub enum Durability {
 
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
-    pub pool: Arc<Pool>,
+    pub pool: Store,
     pub named: Arc<Registry>,
     durability: Durability,
 }
@@ -53,7 +57,7 @@ pub(crate) struct Kept {
 impl Fulgurite {
     pub(crate) fn over(
         runtime: Arc<Runtime>,
-        pool: Option<Arc<Pool>>,
+        pool: Option<Store>,
         durability: Durability,
         dram_bytes: u64,
     ) -> Result<Fulgurite, Error> {
@@ -70,8 +74,9 @@ impl Fulgurite {
                 Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes, dram_bytes)?)
             }
             Durability::Sync => {
-                pool.leave_for_sync(runtime.frames_max());
-                runtime.count_changes();
+                if pool.leave_for_sync(runtime.frames_max()) {
+                    runtime.count_changes();
+                }
                 None
             }
             Durability::Cache => None,
@@ -88,8 +93,18 @@ impl Fulgurite {
     /// is one by itself. From any thread that is not a worker.
     ///
     /// # Errors
-    /// [`Error::NoPool`], [`Error::OnlyCache`]; [`Error::Sync`] when the medium fails: the pool takes no more changes then.
+    /// [`Error::NoPool`], [`Error::OnlyCache`]; [`Error::Sync`] when the medium fails, and the pool takes no more changes then; or when there
+    /// is no space ([`SyncError::NoSpace`]), a write section does not end, or state in DRAM cannot be saved, and it can be tried again.
     pub fn sync(&self) -> Result<u64, Error> {
+        Ok(self.sync_report()?.token)
+    }
+
+    /// The same, and says what it took: beside the token how long no write section could begin ([`Synced::gate`]), how much of that
+    /// was spent on waiting for those that were open ([`Synced::drain`]), and how many subpages were written.
+    ///
+    /// # Errors
+    /// As [`Fulgurite::sync`].
+    pub fn sync_report(&self) -> Result<Synced, Error> {
         let kept = self.kept("sync")?;
         if kept.durability == Durability::Cache {
             return Err(Error::OnlyCache);
@@ -97,15 +112,19 @@ impl Fulgurite {
         if let Some(failed) = self.syncer.as_ref().and_then(Syncer::failed) {
             return Err(failed.into());
         }
-        kept.pool.tick(now_ms());
-        Ok(self.runtime.sync()?.token)
+        kept.pool.tick();
+        match self.runtime.sync() {
+            Err(error) if kept.pool.may_sync_again(&error) => Ok(self.runtime.sync()?),
+            synced => Ok(synced?),
+        }
     }
 
     /// Makes the state again that of a token, in DRAM and in the pool. Newer tokens are gone. Handles of containers that are
     /// there in that state can be used as before; whoever uses one that is not is told [`crate::AccessError::Poisoned`].
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is being read; [`Error::Sync`].
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is pinned or being read, and nothing was changed;
+    /// [`Error::Sync`].
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
         let kept = self.kept("roll_back")?;
         kept.pool.can_roll_back(token)?;
@@ -117,27 +136,36 @@ impl Fulgurite {
     /// The tokens that are kept, oldest first.
     ///
     /// # Errors
-    /// [`Error::NoPool`].
+    /// [`Error::NoPool`]; [`Error::Pool`] when a device that has them does not say.
     pub fn tokens(&self) -> Result<Vec<u64>, Error> {
-        let tokens = self.kept("tokens")?.pool.tokens();
-        Ok(tokens.as_slice().iter().map(|token| token.epoch).collect())
+        Ok(self.kept("tokens")?.pool.tokens()?)
     }
 
     /// Keeps a token whatever comes, or no more.
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or the medium fails.
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or the medium fails; [`Error::Sync`] when it does so while a sync is
+    /// waited for.
     pub fn pin_token(&self, token: u64, pinned: bool) -> Result<(), Error> {
+        // Not between the question whether a roll back may be made and its end.
+        let _held = self.runtime.hold_state()?;
         Ok(self.kept("pin_token")?.pool.pin(token, pinned)?)
     }
 
-    /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own.
+    /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own. The token stays for as long as the
+    /// reader lives; when the process dies before that, it is kept as it was before.
     ///
     /// # Errors
-    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Build`] when the budget is too small.
+    /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Sync`] when the medium fails while a sync is waited for;
+    /// [`Error::Build`] when the budget is too small; [`Error::OverDevice`].
     pub fn open_token(&self, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
         let kept = self.kept("open_token")?;
-        Reader::open(kept.pool.view(token)?, dram_bytes)
+        let view = {
+            // Not between the question whether a roll back may be made and its end.
+            let _held = self.runtime.hold_state()?;
+            kept.pool.view(token)?
+        };
+        Reader::open(view, dram_bytes)
     }
 }
 
@@ -151,17 +179,19 @@ pub(crate) struct Syncer {
 impl Syncer {
     fn start(
         runtime: Arc<Runtime>,
-        pool: Arc<Pool>,
+        pool: Store,
         every: Duration,
         bytes: u64,
         dram_bytes: u64,
     ) -> Result<Syncer, Error> {
         // At the most all of the DRAM is dirty, and is written by a sync.
+        let bytes = bytes.min(pool.unnamed_bytes_max());
         let limits = Limits { every, bytes, dram: dram_bytes / SUBPAGE_BYTES as u64 };
         pool.set_syncs_for_writers(Some(limits.dram));
         let (stop, stopped) = channel();
         let failed = Arc::new(Mutex::new(None));
         let noted = failed.clone();
+        fulgurite_sys::planted::start_thread().map_err(Error::Thread)?;
         let thread = std::thread::Builder::new().name("fulgurite-sync".into()).spawn(move || {
             let ended = sync_until(&stopped, &runtime, &pool, limits);
             pool.set_syncs_for_writers(None);
@@ -178,7 +208,7 @@ impl Syncer {
     }
 }
 
-/// When to sync: so long after the last one, or when so many bytes were written; and how many subpages a sync writes at the most.
+/// When to sync: so long after the last one, or when so many bytes were changed; and how many subpages a sync writes at the most.
 #[derive(Clone, Copy)]
 struct Limits {
     every: Duration,
@@ -188,31 +218,36 @@ struct Limits {
 
 /// Whether a later sync may succeed.
 fn is_passing(error: &SyncError) -> bool {
-    let no_space = SyncError::from(FlashError::NoSpace);
-    matches!(error, SyncError::SectionOpen { .. }) || *error == no_space
-}
-
-/// The time, for tokens that are kept by age: milliseconds since 1970. A clock before that is not one.
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
+    matches!(error, SyncError::SectionOpen { .. } | SyncError::NoSpace { .. })
 }
 
 fn sync_until(
     stopped: &Receiver<()>,
     runtime: &Runtime,
-    pool: &Pool,
+    pool: &Store,
     Limits { every, bytes, dram }: Limits,
 ) -> Result<(), SyncError> {
     let look = every.min(LOOK_EVERY);
     let mut last = Instant::now();
     let mut failed: Option<Instant> = None;
+    let mut count_from = last;
     loop {
         let stop = stopped.recv_timeout(look) != Err(RecvTimeoutError::Timeout);
-        let uncommitted = pool.uncommitted().saturating_mul(SUBPAGE_BYTES as u64);
-        let is_due = || last.elapsed() >= every || uncommitted >= bytes.max(1) || pool.wants_sync();
+        let mut changed = pool.unnamed_bytes();
+        // Only where what differs in DRAM could be what is missing.
+        let may_be_enough = changed.saturating_add(dram.saturating_mul(SUBPAGE_BYTES as u64)) >= bytes;
+        let begun = Instant::now();
+        if changed < bytes && may_be_enough && begun >= count_from {
+            changed = changed.saturating_add(runtime.changed_frames() * SUBPAGE_BYTES as u64);
+            count_from = begun + begun.elapsed() * COUNT_PAUSE;
+        }
+        let is_due = || last.elapsed() >= every || changed >= bytes.max(1) || pool.wants_sync();
         if stop || (failed.is_none_or(|at| at.elapsed() > AGAIN_AFTER) && is_due()) {
-            pool.tick(now_ms());
-            match runtime.sync() {
+            pool.tick();
+            // A device that has died and returned took the first try with it.
+            let synced = runtime.sync();
+            let synced = if synced.as_ref().is_err_and(|e| pool.may_sync_again(e)) { runtime.sync() } else { synced };
+            match synced {
                 Ok(_) => {
                     failed = None;
                     pool.set_syncs_for_writers(Some(dram));

@@ -86,13 +86,14 @@ mod medium;
 mod named;
 mod pages;
 mod reader;
+mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use fulgurite_device::SocketError;
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-pub use fulgurite_format::{Address, PAGE_BYTES, Plain, SUBPAGE_BYTES};
+pub use fulgurite_format::{Address, Controller, PAGE_BYTES, Plain, SUBPAGE_BYTES};
 pub use fulgurite_memory::{
     AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, Container, Directory, Exclusive,
     FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot, MasstreeShape,
@@ -155,8 +156,22 @@ pub enum Error {
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// The medium keeps nothing.
-    #[error("{what} needs a pool; start with Medium::NewPool or Medium::Pool")]
+    #[error("{what} needs a pool; start with Medium::NewPool, Medium::Pool or Medium::DevicePool")]
     NoPool {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// There is no such controller.
+    #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF stand for the one at hand)", list(.there))]
+    NoController {
+        /// What was asked for.
+        controller: Controller,
+        /// Those that there are.
+        there: &'static [Controller],
+    },
+    /// Over the store of a device this is not there.
+    #[error("{what}: not over the store of a device (Medium::DevicePool); use a pool of this process, or do without")]
+    OverDevice {
         /// What was asked for.
         what: &'static str,
     },
@@ -174,6 +189,10 @@ pub enum Error {
     Thread(std::io::Error),
 }
 
+fn list(controllers: &[Controller]) -> String {
+    controllers.iter().map(Controller::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// Sets a [`Fulgurite`] up.
 #[must_use = "call `start`"]
 pub struct Builder {
@@ -182,6 +201,7 @@ pub struct Builder {
     durability: Durability,
     keep_tokens: usize,
     keep_age: Option<Duration>,
+    keep_space: u64,
     on_device: Option<Option<usize>>,
     adjust: Vec<Adjust>,
 }
@@ -212,7 +232,7 @@ impl Builder {
         self
     }
     /// How many of the newest tokens a pool keeps, beside those that are pinned; 1, the least, unless said otherwise. The data of
-    /// each takes space as long as it is kept.
+    /// each takes space as long as it is kept. A device decides that itself (`fulgurite device serve --keep-tokens`).
     pub fn keep_tokens(mut self, count: usize) -> Self {
         self.keep_tokens = count;
         self
@@ -223,6 +243,17 @@ impl Builder {
     pub fn keep_age(mut self, age: Duration) -> Self {
         self.keep_age = Some(age);
         self
+    }
+    /// Space that tokens leave to new data, as people write it (`"2G"`): when less of the pool than this holds nothing that is needed, the
+    /// oldest tokens are dropped, at a sync or by whoever writes, but for the newest and those that are pinned. What reclaim, journal and
+    /// checkpoints need for themselves is part of the space that is counted. No bound unless said otherwise, which is 0: tokens
+    /// then stay however full the pool is, and who writes is told that there is no space.
+    ///
+    /// # Errors
+    /// When it is no size.
+    pub fn keep_space(mut self, size: &str) -> Result<Self, Error> {
+        self.keep_space = fulgurite_format::parse_bytes(size)?;
+        Ok(self)
     }
     /// Puts a device of this process before the medium: a thread that keeps its core busy while there are requests, and for a
     /// millisecond after the last. Workers speak to it through queues in their own memory, and nothing is copied between the two. They
@@ -243,6 +274,7 @@ impl Builder {
             durability: self.durability,
             tokens: self.keep_tokens,
             age: self.keep_age,
+            space: self.keep_space,
             dram_bytes: self.dram_bytes,
             on_device: self.on_device,
         })?;
@@ -251,11 +283,11 @@ impl Builder {
             // A file's requests cost a system call a batch, and its completions are worth sleeping for.
             builder = builder.submit_batch(4).spin(Duration::from_micros(20));
         }
-        if opened.pool.is_some() {
+        if opened.store.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
         let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
-        Fulgurite::over(Arc::new(runtime), opened.pool, self.durability, self.dram_bytes)
+        Fulgurite::over(Arc::new(runtime), opened.store, self.durability, self.dram_bytes)
     }
 }
 
@@ -274,7 +306,7 @@ impl Drop for Fulgurite {
     fn drop(&mut self) {
         // The runtime syncs at its end, with what was left for that.
         if let Some(kept) = &self.pool {
-            fulgurite_flash::Versions::sync_begins(&*kept.pool);
+            kept.pool.last_sync_begins();
         }
     }
 }
@@ -289,6 +321,7 @@ impl Fulgurite {
             durability,
             keep_tokens: 1,
             keep_age: None,
+            keep_space: 0,
             on_device: None,
             adjust: Vec::new(),
         }
@@ -316,15 +349,18 @@ impl Fulgurite {
         self.runtime.submit(code)
     }
 
-    /// A region of `bytes`, shared by all workers. On a pool in whole pages of 64 KiB, and nobody finds it again but by what
-    /// leads to it; a container with a name has its own.
+    /// A region of `bytes`, shared by all workers. On a pool in whole pages of 64 KiB, which read as zeros until they are written, and
+    /// nobody finds it again but by what leads to it; a container with a name has its own.
     ///
     /// # Errors
-    /// [`AccessError::NoSpace`].
+    /// [`AccessError::NoSpace`]; on a pool also what the medium says, and [`AccessError::PinnedTooOften`] when somebody who has no right
+    /// to the addresses holds what lies there in DRAM.
+    ///
+    /// # Panics
+    /// Inside a job.
     pub fn region(&self, bytes: u64) -> Result<Region, AccessError> {
-        if let Some(kept) = &self.pool {
-            let named = kept.named.clone();
-            return self.run(move |m| named.directory.reserve(m, bytes).map_err(named::access_error));
+        if self.pool.is_some() {
+            return self.reserve_clean("region", bytes, None).map_err(named::access_error_of_any);
         }
         let bytes = bytes.next_multiple_of(SUBPAGE_BYTES as u64);
         Ok(Region::new(self.runtime.reserve_shared(bytes)?, bytes))

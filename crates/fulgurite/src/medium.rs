@@ -10,6 +10,7 @@ use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flas
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
+use crate::store::Store;
 use crate::{Durability, Error};
 
 /// Extents of a new pool: of 2 MiB, or smaller where there would be fewer than 128 of them.
@@ -64,6 +65,26 @@ pub enum Medium {
         /// trusts its own, and a request has no time-out then.
         share_frames: bool,
     },
+    /// The store of a device of another process (`fulgurite device serve` with `--nand`), which this program has for itself as long as it
+    /// runs, as a pool: with what is in it, names, tokens, sync and roll back. The device's firmware runs the store, and this process none.
+    ///
+    /// What [`crate::Fulgurite::sync`] has named survives a kill of this program, of the device, and of both. What it has not is gone when this
+    /// program ends in whatever way: the device goes back to the newest token before it lets anybody else in. When the device alone dies,
+    /// requests wait for half a minute at the most; what was written since the last sync is written again when it is back, for up to 8 MiB of
+    /// it, or a quarter of the DRAM budget, which pays for these copies. Where more was written, or pages were deleted since, every request ends with
+    /// `Poisoned` instead, and the program is to be started again, at its last sync.
+    ///
+    /// Not as over a pool of this process: how many tokens are kept, and how long, is the device's affair, and so `keep_tokens` and `keep_age` are
+    /// refused, as is [`Durability::Cache`]; permissions cannot be taken away or asked for, and there are no temporary pages; no old token
+    /// is read beside the live state ([`Error::OverDevice`]). With [`Durability::Sync`], who writes more between two syncs than the device
+    /// has room for may be told by any access that needs a frame, and the sync may find no room either: then the program is to be started
+    /// again, at its last sync.
+    DevicePool {
+        /// The socket that it listens at.
+        socket: PathBuf,
+        /// As with [`Medium::Device`].
+        share_frames: bool,
+    },
     /// Plain memory, for tests.
     Memory {
         /// How large.
@@ -77,11 +98,34 @@ pub(crate) struct Keep {
     pub durability: Durability,
     pub tokens: usize,
     pub age: Option<Duration>,
+    /// Bytes that older tokens leave free.
+    pub space: u64,
     /// Of everything.
     pub dram_bytes: u64,
     /// A device of this process is before the medium, on a core if one is named; a pool's store runs in it.
     pub on_device: Option<Option<usize>>,
 }
+
+impl Keep {
+    /// What a device's store keeps is its own affair.
+    fn is_left_to_a_device(&self) -> Result<(), Error> {
+        let what = match self {
+            Keep { durability: Durability::Cache, .. } => "Durability::Cache",
+            Keep { tokens: 2.., .. } => "keep_tokens",
+            Keep { age: Some(_), .. } => "keep_age",
+            _ => return Ok(()),
+        };
+        Err(Error::OverDevice { what })
+    }
+}
+
+/// The driver of a device of another process.
+fn host_of_another() -> HostConfig {
+    HostConfig { timeout: Some(DEVICE_AWAY), reattach: DEVICE_AWAY, checks_writes: true, ..HostConfig::default() }
+}
+
+/// The part of the DRAM budget that holds copies of what was written to a device's store and not named yet, at the most.
+const COPIES_SHARE: u64 = 4;
 
 /// The part of the DRAM budget that may hold what tokens remember.
 const HISTORY_SHARE: u64 = 16;
@@ -89,8 +133,8 @@ const HISTORY_SHARE: u64 = 16;
 /// A medium that was opened.
 pub(crate) struct Opened {
     pub flash: Arc<dyn Flash>,
-    /// What it is a pool of.
-    pub pool: Option<Arc<Pool>>,
+    /// The store, where it is one.
+    pub store: Option<Store>,
     /// Workers make its requests by system calls.
     pub is_file: bool,
 }
@@ -99,9 +143,9 @@ impl Medium {
     pub(crate) fn open(&self, keep: Keep) -> Result<Opened, Error> {
         let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
         let flat = |flash: Arc<dyn Flash>, is_file| {
-            let Some(core) = keep.on_device else { return Ok(Opened { flash, pool: None, is_file }) };
+            let Some(core) = keep.on_device else { return Ok(Opened { flash, store: None, is_file }) };
             let flash = DeviceFlash::start(flash, device(core), HostConfig::default())?;
-            Ok(Opened { flash: Arc::new(flash), pool: None, is_file: false })
+            Ok(Opened { flash: Arc::new(flash), store: None, is_file: false })
         };
         match self {
             Medium::NewFile { path, bytes } => {
@@ -113,14 +157,19 @@ impl Medium {
             }
             Medium::Device { socket, share_frames } => {
                 let link = SocketLink::connect(socket, *share_frames)?.alone();
-                let host = HostConfig {
-                    timeout: Some(DEVICE_AWAY),
-                    reattach: DEVICE_AWAY,
-                    checks_writes: true,
-                    ..HostConfig::default()
-                };
+                let flash = Arc::new(DeviceFlash::over(Arc::new(link), host_of_another()));
+                Ok(Opened { flash, store: None, is_file: false })
+            }
+            Medium::DevicePool { socket, share_frames } => {
+                keep.is_left_to_a_device()?;
+                let link = SocketLink::connect(socket, *share_frames)?.names_states()?;
+                let copies = usize::try_from(keep.dram_bytes / COPIES_SHARE).unwrap_or(usize::MAX);
+                let host = host_of_another();
+                let host = HostConfig { unflushed_bytes: host.unflushed_bytes.min(copies), ..host };
                 let flash = Arc::new(DeviceFlash::over(Arc::new(link), host));
-                Ok(Opened { flash, pool: None, is_file: false })
+                // Before there are any queues, and for as long as this lives.
+                flash.begin()?;
+                Ok(Opened { flash: flash.clone(), store: Some(Store::There(flash)), is_file: false })
             }
             Medium::Memory { bytes } => flat(Arc::new(MemoryFlash::new(subpages(*bytes))?), false),
             Medium::NewPool { path, bytes } => {
@@ -172,15 +221,16 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Er
     };
     config.keep_tokens = keep.tokens.max(1);
     config.keep_age = keep.age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    config.keep_bytes = keep.space;
     // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the oldest go first.
     config.history_bytes = usize::try_from(keep.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;
     let store = pool.into_flash();
-    let pool = Some(store.layer().clone());
-    let Some(core) = keep.on_device else { return Ok(Opened { flash: Arc::new(store), pool, is_file: true }) };
+    let pool = Some(Store::Here(store.layer().clone()));
+    let Some(core) = keep.on_device else { return Ok(Opened { flash: Arc::new(store), store: pool, is_file: true }) };
     let flash = DeviceFlash::start_store(store, device(core), HostConfig::default())?;
     // System calls are the device's affair.
-    Ok(Opened { flash: Arc::new(flash), pool, is_file: false })
+    Ok(Opened { flash: Arc::new(flash), store: pool, is_file: false })
 }
 
 /// A device of this process, on a core if one is named.

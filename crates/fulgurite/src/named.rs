@@ -4,12 +4,13 @@ use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fulgurite_format::PAGE_BYTES;
+use fulgurite_flash::VersionError;
+use fulgurite_format::{Address, PAGE_BYTES};
 use fulgurite_memory::{
     AccessError, Array, BPlusTree, Container, Directory, HashMap, Heap, KeyHash, Masstree, Ptr, RedBlackTree, Region,
     RootEntry, RootError, Rooted, Stored, VersionLatch,
 };
-use fulgurite_runtime::{Context, Durable, Runtime};
+use fulgurite_runtime::{Context, Durable, Runtime, SyncError};
 
 use crate::{Error, Fulgurite};
 
@@ -78,6 +79,25 @@ pub(crate) fn access_error(error: RootError) -> AccessError {
             AccessError::NoSpace { requested: pages.saturating_mul(page), free: u64::from(free) * page }
         }
         RootError::Damaged { at, .. } => AccessError::Corrupt { what: "directory of roots", at, expected: 1, got: 0 },
+        _ => AccessError::Poisoned,
+    }
+}
+
+/// The same of all that handing out addresses may meet.
+pub(crate) fn access_error_of_any(error: Error) -> AccessError {
+    let at = Address::NULL;
+    let of_versions = |error: VersionError| match error {
+        VersionError::Flash(source) => AccessError::Flash { at, source },
+        _ => AccessError::Poisoned,
+    };
+    match error {
+        Error::Access(error) => error,
+        Error::Root(error) => access_error(error),
+        Error::Pool(error) => of_versions(error.into()),
+        Error::Sync(SyncError::Version(error)) => of_versions(error),
+        Error::Sync(SyncError::Busy { pins }) => {
+            AccessError::PinnedTooOften { at, pins: pins.try_into().unwrap_or(u32::MAX) }
+        }
         _ => AccessError::Poisoned,
     }
 }

@@ -3,12 +3,13 @@
 
 use std::ops::Range;
 
-use fulgurite_format::{Address, PAGE_BYTES};
+use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, Directory, Region, RootError};
 use fulgurite_runtime::Context;
-use fulgurite_store::{Permissions, Pool};
+use fulgurite_store::Permissions;
 
 use crate::named::Registry;
+use crate::store::Store;
 use crate::{Error, Fulgurite};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -21,22 +22,56 @@ pub(crate) fn pages_of(region: Region) -> Range<u32> {
 }
 
 impl Fulgurite {
-    /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written. Temporary ones go when this
-    /// process ends, however it ends, and their addresses are free then.
+    /// The controllers of this memory's pages: there is one, whatever files or devices the pool spans, and addresses carry its number.
+    pub const CONTROLLERS: &[Controller] = &[Controller::FIRST];
+
+    /// As [`Fulgurite::alloc`], on a controller: what lies on the same one is changed in one order for all who look (NVMM). There is one in
+    /// a process. It has two names besides its number, 0 and 0xFFFFF, which NVMM has for the one at hand ([`Controller::is_local`]);
+    /// the addresses carry its number whichever it was asked by, as address 0 is null.
     ///
     /// # Errors
-    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`].
+    /// [`Error::NoController`], which says which there are, with nothing allocated; those of [`Fulgurite::alloc`].
+    pub fn alloc_on(&self, controller: Controller, pages: u32, permissions: Permissions) -> Result<Region, Error> {
+        if !controller.is_local() && !Self::CONTROLLERS.contains(&controller) {
+            return Err(Error::NoController { controller, there: Self::CONTROLLERS });
+        }
+        self.alloc(pages, permissions)
+    }
+
+    /// Allocates `pages` pages of 64 KiB, side by side, which read as zeros until they are written, whoever wrote to their addresses
+    /// before. Temporary ones go when this process ends, however it ends, and their addresses are free then.
+    ///
+    /// # Errors
+    /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`]; [`Error::Sync`] when
+    /// somebody who has no right to them holds them in DRAM, or a sync that was given up is still being written; [`Error::OverDevice`]
+    /// where they are not to be permanent, readable and writable.
     pub fn alloc(&self, pages: u32, permissions: Permissions) -> Result<Region, Error> {
-        let _held = self.runtime.hold_state()?;
-        self.on_pages("alloc", move |m, pool, directory| {
-            let region = directory.reserve(m, u64::from(pages) * PAGE)?;
-            if let Err(error) = pool.set_permissions(pages_of(region), permissions) {
-                // What cannot be given back is lost, and nothing else.
-                let _ = directory.give_back(m, region);
-                return Err(error.into());
-            }
-            Ok(region)
-        })
+        self.reserve_clean("alloc", u64::from(pages) * PAGE, Some(permissions))
+    }
+
+    /// Hands addresses of whole pages out, without what somebody has left there: any address of the pool may be stored to. No state is
+    /// named in between.
+    pub(crate) fn reserve_clean(
+        &self,
+        what: &'static str,
+        bytes: u64,
+        permissions: Option<Permissions>,
+    ) -> Result<Region, Error> {
+        let held = self.runtime.hold_state()?;
+        let region = self.on_pages(what, move |m, _, directory| Ok(directory.reserve(m, bytes)?))?;
+        let cleaned = held.take_out(region.base, region.bytes, false).map_err(Error::from);
+        let done = cleaned.and_then(|()| {
+            self.on_pages(what, move |_, pool, _| {
+                let pages = pages_of(region);
+                pool.clear_pages(pages.clone(), permissions.is_some())?;
+                permissions.map_or(Ok(()), |permissions| pool.set_permissions(pages, permissions))
+            })
+        });
+        if done.is_err() {
+            // What cannot be given back is lost, and nothing else.
+            let _ = self.on_pages(what, move |m, _, directory| Ok(directory.give_back(m, region)?));
+        }
+        done.map(|()| region)
     }
 
     /// Deletes pages that were allocated, or handed out by [`Fulgurite::region`]: their data is gone with the next sync, and their
@@ -57,17 +92,19 @@ impl Fulgurite {
         Ok(held.take_out(region.base, region.bytes, false)?)
     }
 
-    /// Changes what may be done with pages, and how long they stay, as part of the state: it rolls back with the data.
+    /// Changes what may be done with pages, and how long they stay, as part of the state: it rolls back with the data. Refused are pages
+    /// that were not handed out, and those of roots, which others rely on; not pages that may not be written, as whoever was handed
+    /// them may give the permission again.
     ///
     /// # Errors
     /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when it cannot be recorded;
-    /// [`Error::NoPool`].
+    /// [`Error::NoPool`]; [`Error::OverDevice`] where they are not to be permanent, readable and writable.
     pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;
         held.take_out(region.base, region.bytes, true)?;
         self.on_pages("set_permissions", move |m, pool, directory| {
             check(m, directory, region)?;
-            Ok(pool.set_permissions(pages_of(region), permissions)?)
+            pool.set_permissions(pages_of(region), permissions)
         })?;
         // Who came in between found the old permissions.
         Ok(held.take_out(region.base, region.bytes, true)?)
@@ -76,18 +113,18 @@ impl Fulgurite {
     /// What may be done with the page of an address; none when it is not allocated.
     ///
     /// # Errors
-    /// [`Error::NoPool`].
+    /// [`Error::NoPool`], [`Error::OverDevice`].
     pub fn permissions(&self, at: Address) -> Result<Option<Permissions>, Error> {
         let kept = self.kept("permissions")?;
         let page = pages_of(Region::new(Address::from_linear(at.linear() / PAGE * PAGE), PAGE)).start;
-        let there = at.controller() == Address::FIRST_CONTROLLER && page < kept.pool.geometry().pages();
-        Ok(if there { kept.pool.permissions(page) } else { None })
+        let there = at.controller() == Address::FIRST_CONTROLLER && page < kept.pool.pages();
+        if there { kept.pool.permissions(page) } else { Ok(None) }
     }
 
     fn on_pages<T: Send + 'static>(
         &self,
         what: &'static str,
-        code: impl FnOnce(&mut Context, &Pool, &Directory) -> Result<T, Error> + Send + 'static,
+        code: impl FnOnce(&mut Context, &Store, &Directory) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Error> {
         let kept = self.kept(what)?;
         let (pool, named) = (kept.pool.clone(), kept.named.clone());
@@ -116,7 +153,7 @@ fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Resul
 }
 
 /// Gives the addresses of temporary pages back that went with an earlier process.
-pub(crate) fn give_temporary_back(m: &mut Context, pool: &Pool, named: &Registry) -> Result<(), AccessError> {
+pub(crate) fn give_temporary_back(m: &mut Context, pool: &Store, named: &Registry) -> Result<(), AccessError> {
     let _section = m.write_section()?;
     for run in pool.take_dropped_temporary().chunk_by(|a, b| a + 1 == *b) {
         let region = Region::new(Address::from_linear(u64::from(run[0]) * PAGE), run.len() as u64 * PAGE);

@@ -1,14 +1,15 @@
 //! Goal: the figures in the documents are those of the kept results, which the same command made.
-//! Method: find the kept result (`docs/results/*.json`) of each command in the README's table, and look in the cells of that
-//! command for the values that matter, in order, as far as they are written out: shares of plain memory, what a miss
-//! costs, multiples of service time. A value agrees when it differs by no more than rounding. The table of the calibration
-//! is compared cell by cell.
+//! Method: the tables of `docs/figures.md` are made from `docs/results/*.json`, one for each file, and must be what stands there
+//! (`UPDATE=1 cargo test -p fulgurite --test conform_figures` writes them). Each number of the README's table stands in the table of
+//! its command. The table of the calibration is compared cell by cell.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+
+mod figures;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
@@ -24,20 +25,6 @@ fn rows_between(text: &str, mark: &str) -> Vec<Vec<String>> {
     let end = text.find(&format!("<!-- {mark}: end")).unwrap_or_else(|| panic!("{mark} does not end"));
     let rows = text[begin..end].lines().filter(|l| l.starts_with('|')).skip(2);
     rows.map(|row| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()).collect()
-}
-
-/// A command without the names of what it writes.
-fn without_outputs(command: &str) -> String {
-    let mut words = command.split_whitespace().peekable();
-    let mut kept = Vec::new();
-    while let Some(word) = words.next() {
-        if ["--json", "--plot", "--report"].contains(&word) {
-            words.next_if(|next| !next.starts_with('-'));
-        } else {
-            kept.push(word);
-        }
-    }
-    kept.join(" ")
 }
 
 /// A number as it is written, and by how much it may be off.
@@ -75,142 +62,79 @@ fn numbers(text: &str) -> Vec<Written> {
     plain.split_whitespace().filter_map(one).collect()
 }
 
-/// What a figure says, beside the results of its command.
-struct Figure {
-    /// The cells, of all rows with this command.
-    text: String,
-    result: Value,
-    name: String,
-}
-
-impl Figure {
-    /// The values stand in the text, one after the other.
-    fn says(&self, what: &str, values: &[f64], wrong: &mut Vec<String>) {
-        let written = numbers(&self.text);
-        let found = written.windows(values.len()).any(|w| w.iter().zip(values).all(|(w, v)| w.is(*v)));
-        if !found {
-            wrong.push(format!("{}: {what} {values:.3?} is not what README.md says: {}", self.name, self.text));
-        }
-    }
-    fn rows(&self) -> &[Value] {
-        self.result["rows"].as_array().expect("results have rows")
-    }
-    /// Of each row of a configuration, a number; none where the row has none.
-    fn of(&self, config: &str, number: impl Fn(&Value) -> Option<f64>) -> Vec<f64> {
-        self.rows().iter().filter(|r| r["config"] == config).filter_map(number).collect()
-    }
-    fn shares(&self, config: &str) -> Vec<f64> {
-        self.of(config, |r| Some(r["share_of_dram_only"]["median"].as_f64()? * 100.0))
-    }
-}
-
-/// The figures of the README that have a kept result, and the commands of those that have none.
-fn figures() -> (Vec<Figure>, Vec<String>) {
+/// The kept results by their names.
+fn results() -> BTreeMap<String, Value> {
     let mut results = BTreeMap::new();
     for entry in fs::read_dir(root().join("docs/results")).expect("there are kept results") {
         let path = entry.expect("a directory can be read").path();
         if path.extension().is_some_and(|e| e == "json") {
-            let result: Value =
-                serde_json::from_str(&read(&path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-            let command = result["command"].as_str().expect("a result names its command");
-            results.insert(without_outputs(command), (path.display().to_string(), result));
+            let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+            let result = serde_json::from_str(&read(&path)).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            results.insert(name, result);
         }
     }
-    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    results
+}
+
+/// The marks around the block of a result.
+fn marks(name: &str) -> (String, String) {
+    (format!("<!-- begin {name} -->\n"), format!("<!-- end {name} -->\n"))
+}
+
+#[test]
+fn tables_are_those_of_the_kept_results() {
+    let path = root().join("docs/figures.md");
+    let shown = read(&path);
+    let mut made = shown.clone();
+    for (name, result) in results() {
+        let (begin, end) = marks(&name);
+        let at = made.find(&begin).unwrap_or_else(|| panic!("docs/figures.md has no place for {name}: {begin}"));
+        let to = at + made[at..].find(&end).unwrap_or_else(|| panic!("docs/figures.md does not end {name}: {end}"));
+        let has_drawing = root().join(format!("docs/results/{name}.svg")).exists();
+        made.replace_range(at + begin.len()..to, &figures::render(&name, &result, has_drawing));
+    }
+    if made == shown {
+        return;
+    }
+    if std::env::var_os("UPDATE").is_some() {
+        fs::write(&path, made).expect("docs/figures.md can be written");
+        return;
+    }
+    let differ = made.lines().zip(shown.lines()).find(|(made, shown)| made != shown);
+    panic!(
+        "docs/figures.md is not of the kept results: {differ:?}\nUPDATE=1 cargo test -p fulgurite --test conform_figures"
+    );
+}
+
+#[test]
+fn the_readme_says_what_the_tables_say() {
+    let figures = read(&root().join("docs/figures.md"));
+    let mut blocks = BTreeMap::new();
+    for (name, result) in results() {
+        let (begin, end) = marks(&name);
+        let block = figures.split_once(&begin).and_then(|(_, rest)| rest.split_once(&end)).map(|(block, _)| block);
+        let block = block.unwrap_or_else(|| panic!("docs/figures.md has no {name}"));
+        blocks.insert(figures::command(&result), numbers(block));
+    }
+    let (mut wrong, mut compared) = (Vec::new(), 0);
     for row in rows_between(&read(&root().join("README.md")), "figures") {
-        let command = without_outputs(row[2].trim_matches('`'));
-        *texts.entry(command).or_default() += &format!("{}: {}; ", row[0], row[1]);
-    }
-    assert!(texts.len() > 5, "the table of figures in README.md was not found");
-    let (mut figures, mut without) = (Vec::new(), Vec::new());
-    for (command, text) in texts {
-        match results.remove(&command) {
-            Some((path, result)) => {
-                let name = path.rsplit('/').next().unwrap_or(&path).to_owned();
-                figures.push(Figure { text, result, name });
-            }
-            None => without.push(command),
-        }
-    }
-    (figures, without)
-}
-
-#[test]
-fn every_figure_has_a_kept_result() {
-    let (figures, without) = figures();
-    assert!(without.is_empty(), "no file of docs/results was made by:\n  {}", without.join("\n  "));
-    assert!(!figures.is_empty());
-}
-
-#[test]
-fn figures_agree_with_the_kept_results() {
-    let (figures, mut wrong) = (figures().0, Vec::new());
-    for figure in &figures {
-        let command = figure.result["command"].as_str().unwrap_or_default();
-        let kind = command.strip_prefix("fulgurite ").unwrap_or_default();
-        if kind.starts_with("bench micro") {
-            let row = |name: &str| {
-                figure.rows().iter().find(|r| r["name"] == name).unwrap_or_else(|| panic!("micro has no {name}"))
-            };
-            let median = |name: &str| row(name)["median"].as_f64().expect("a number");
-            let small = ["switch_ns", "hit_overhead_ns", "chained_overhead_ns", "job_ns"].map(median);
-            figure.says("switch, hit, chained hit, job", &small, &mut wrong);
-            let lowest = row("miss_cpu_ns")["min"].as_f64().expect("a number");
-            figure.says("a clean miss and its lowest round", &[median("miss_cpu_ns"), lowest], &mut wrong);
-            figure.says("a dirty miss", &[median("miss_cpu_write_ns")], &mut wrong);
-        } else if kind.starts_with("bench live") && kind.contains("--workers ") {
-            let speedup = |r: &Value| r["speedup_over_one_worker"]["median"].as_f64();
-            for config in ["resident", "dram-only"] {
-                let of = figure.of(config, speedup);
-                if !of.is_empty() {
-                    figure.says("two workers over one", &of, &mut wrong);
+        let command = figures::without_outputs(row[row.len() - 1].trim_matches('`'));
+        let Some(block) = blocks.get(&command) else {
+            wrong.push(format!("no file of docs/results was made by `{command}`"));
+            continue;
+        };
+        // The first cell says what it is, the last the command.
+        for cell in &row[1..row.len() - 1] {
+            for written in numbers(cell) {
+                compared += 1;
+                if !block.iter().any(|b| written.is(b.value)) {
+                    wrong.push(format!("{}: {} is not among what `{command}` has found", row[0], written.value));
                 }
             }
-        } else if kind.starts_with("bench live") || kind.starts_with("demo") {
-            // A run of pools alone has no flat flash.
-            let flat = figure.rows().iter().any(|row| row["config"] == "fulgurite");
-            let shown = if flat { "fulgurite" } else { "pool" };
-            let shares = figure.shares(shown);
-            let written = if kind.contains("--flash flash.img") && kind.contains("--work 0") {
-                // The figure is not a share of plain memory there.
-                figure.of(shown, |r| Some(r["share_of_fio"].as_f64()? * 100.0))
-            } else {
-                shares.clone()
-            };
-            figure.says("share of dram-only", &written, &mut wrong);
-            if kind.contains("--miss-every") && kind.contains("emulated") {
-                let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-                figure.says("mean share", &[mean], &mut wrong);
-            }
-            let mut waiting = figure.shares("flash-sync");
-            waiting.sort_by(f64::total_cmp);
-            if let (Some(low), Some(high)) = (waiting.first(), waiting.last()) {
-                let range = if waiting.len() == 1 { vec![*low] } else { vec![*low, *high] };
-                figure.says("share of waiting for every miss", &range, &mut wrong);
-            }
-        } else if kind.starts_with("bench tail") {
-            // The loads that the row names.
-            let named = figure.text.split("at ").find_map(|rest| rest.contains("% of plain").then(|| numbers(rest)));
-            let named: Vec<f64> = named.expect("the row names its loads").iter().map(|n| n.value).collect();
-            let loads: Vec<f64> = named.into_iter().take(3).collect();
-            for config in ["fulgurite", "fifo"] {
-                let at = |r: &Value| {
-                    let here = loads.contains(&r["load_percent"].as_f64()?);
-                    r["service_p99_of_flash_sync"].as_f64().filter(|_| here)
-                };
-                figure.says(config, &figure.of(config, at), &mut wrong);
-                let gaps = figure.result["setting"]["gaps"].as_array().expect("a tail has gaps");
-                let gap = gaps.iter().find(|g| g["config"] == config).and_then(|g| g["points"]["median"].as_f64());
-                figure.says("points at the same p99", &gap.into_iter().collect::<Vec<_>>(), &mut wrong);
-            }
-        } else if kind.starts_with("bench policies") {
-            let standings = figure.result["standings"].as_array().expect("policies have standings");
-            let default = standings.iter().find(|s| s["policy"] == "s3-fifo" && s["hits"] == "marked");
-            let count = |key| default.and_then(|s| s[key].as_f64()).expect("s3-fifo has its standing");
-            figure.says("points at which it is best", &[count("best_at"), count("points")], &mut wrong);
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(compared > 20, "the table of figures in README.md was not found: {compared} numbers");
 }
 
 #[test]
@@ -247,6 +171,4 @@ fn numbers_are_read_as_they_are_written() {
     assert_eq!(values("93.0, 95.6, 92.9%: 95.7% on average"), [93.0, 95.6, 92.9, 95.7]);
     assert_eq!(values("67,475 a second; 1.2 ns; (aim: 75), 57."), [67_475.0, 1.2, 75.0, 57.0]);
     assert!(numbers("93.0")[0].is(93.04) && !numbers("93.0")[0].is(93.1) && numbers("147")[0].is(147.0));
-    assert_eq!(without_outputs("fulgurite bench micro --json"), "fulgurite bench micro");
-    assert_eq!(without_outputs("fulgurite bench x --json a.json --plot a.svg --quick"), "fulgurite bench x --quick");
 }

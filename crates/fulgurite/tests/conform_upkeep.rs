@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fulgurite::{AccessError, Array, Durability, Error, Fulgurite, Medium, Runtime};
-use fulgurite_flash::{Flash, FlashError, MemoryFlash};
+use fulgurite::{AccessError, Array, Durability, Error, Fulgurite, Medium, Memory, Runtime};
+use fulgurite_flash::{Flash, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
@@ -92,7 +92,11 @@ fn waits_for_a_sync(on_device: bool) {
     for _ in 0..3 {
         let told = (1..8).try_for_each(|round| write_all(&memory, array, round));
         let error = told.expect_err("seven times what there is room for was written");
-        assert!(matches!(error, Error::Access(AccessError::Flash { source: FlashError::NoSpace, .. })), "{error}");
+        let Error::Access(AccessError::PoolFull { uncommitted, .. }) = error else { panic!("{error}") };
+        // Between what fits in DRAM and all that was tried.
+        assert!(on_device || uncommitted.is_some_and(|count| (1..7 * PAGES).contains(&count)), "{error}");
+        assert_eq!(on_device, uncommitted.is_none(), "a device does not say");
+        assert_eq!(on_device, !error.to_string().contains("subpages are changed and not yet synced"), "{error}");
         // A sync has room, and makes room.
         memory.sync().unwrap();
     }
@@ -114,6 +118,68 @@ fn tokens_grow_old_while_the_program_runs() {
         }
         assert_eq!(memory.tokens().unwrap().len(), kept, "{name}");
     }
+}
+
+#[test]
+fn the_oldest_tokens_go_when_space_is_short() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = |name: &str, space: &str| {
+        let medium = Medium::NewPool { path: directory.path().join(name), bytes: 16 << 20 };
+        let builder = Fulgurite::builder(medium).dram("4M").unwrap().keep_tokens(100).keep_space(space).unwrap();
+        let memory = builder.start().unwrap();
+        let array = memory.named("words").array(256 * WORDS, |_| 0u64).unwrap();
+        for round in 1..=4 {
+            memory.run(move |m| (0..256).try_for_each(|page| array.set(m, page * WORDS, round))).unwrap();
+            memory.sync().unwrap();
+        }
+        let tokens = memory.tokens().unwrap();
+        let newest = memory.open_token(*tokens.last().unwrap(), 4 << 20).unwrap();
+        let word = array.ptr(7 * WORDS).unwrap();
+        assert_eq!(newest.run(move |m| m.load(word)), Ok(4), "the newest stays");
+        tokens.len()
+    };
+    // A state is a mebibyte, of 16.
+    assert_eq!(kept("no bound", "0"), 4);
+    assert_eq!(kept("little", "1M"), 4);
+    let some = kept("some", "12M");
+    assert!((2..4).contains(&some), "{some}");
+    assert_eq!(kept("all", "1T"), 1, "all but the newest");
+    let wrong = Fulgurite::builder(Medium::Memory { bytes: 1 << 20 }).keep_space("much").err().unwrap();
+    assert!(matches!(wrong, Error::Unit(_)), "{wrong}");
+}
+
+#[test]
+fn a_lazy_pool_counts_what_lies_dirty_in_dram() {
+    let directory = tempfile::tempdir().unwrap();
+    let medium = Medium::NewPool { path: directory.path().join("pool"), bytes: 16 << 20 };
+    // Nothing has to leave DRAM, and the time to sync never comes: only what is dirty there makes it due.
+    let lazy = Durability::Lazy { every: Duration::from_secs(1 << 30), bytes: 128 * 4096 };
+    let memory = Fulgurite::builder(medium).dram("8M").unwrap().durability(lazy).start().unwrap();
+    let array = memory.named("words").array(256 * WORDS, |_| 0u64).unwrap();
+    let first = memory.sync().unwrap();
+    assert_eq!(memory.runtime().changed_frames(), 0);
+    // Kept busy, or what is cold is written while there is nothing to do.
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let stopped = stop.clone();
+    let job = memory.submit(move |m| -> Result<u64, AccessError> {
+        for round in 1.. {
+            for page in 0..200 {
+                array.set(m, page * WORDS, round)?;
+            }
+            if stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                return Ok(round);
+            }
+            m.yield_now()?;
+        }
+        Ok(0)
+    });
+    let begun = Instant::now();
+    while memory.tokens().unwrap().last() == Some(&first) {
+        assert!(begun.elapsed() < Duration::from_secs(20), "200 dirty subpages, 128 may be: nobody syncs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    job.unwrap().wait().unwrap().unwrap();
 }
 
 #[test]

@@ -11,6 +11,8 @@
 //! `FULGURITE_RUNS` does all of it so many times.
 
 mod history;
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -21,10 +23,6 @@ use history::check::{INITIAL, Kind, NEVER, Operation, Violation, counter, overla
 use history::record::{Random, fill, value, value_of};
 use history::run::{Meanwhile, Medium, OPERATIONS, Plan, Report, run};
 use history::sample;
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|n| n.parse().ok())
-}
 
 /// Runs `test` and ends the process when it takes longer than two minutes: a hang is a failure, not a wait.
 fn within<T: Send + 'static>(what: &str, test: impl FnOnce() -> T + Send + 'static) -> T {
@@ -70,10 +68,9 @@ const _: () = assert!((FLAT.len() + EMULATED.len() + POOLS.len() + FAULTS.len())
 
 /// Runs the plans, `FULGURITE_RUNS` times with seeds that count up.
 fn all(name: &str, plans: &[Plan]) -> Report {
-    let (runs, seed) = (number("FULGURITE_RUNS").unwrap_or(1), number("FULGURITE_SEED"));
-    let seed = seed.unwrap_or_else(|| std::process::id().into());
+    let (runs, first) = (trials::runs(1), trials::first_seed(std::process::id().into()));
     let (mut total, begun) = (Report::default(), Instant::now());
-    for seed in seed..seed + runs {
+    for seed in first..first + runs {
         for plan in plans {
             let its = *plan;
             let report = within(name, move || run(&its, seed, None));
@@ -95,6 +92,7 @@ fn all(name: &str, plans: &[Plan]) -> Report {
     assert!(total.operations >= plans.len() as u64 * runs * OPERATIONS * 3 / 4, "most operations failed: {total:?}");
     assert!(total.overlapping > 100 && total.misses > 1000 && total.joined > 10, "hardly a race: {total:?}");
     assert!(total.written_back > 100 && total.prefetched > 0, "{total:?}");
+    trials::figure(14, "operations of histories", total.operations);
     total
 }
 
@@ -167,6 +165,7 @@ fn planted_bugs_are_found() {
     let found = Planted::ALL.len() - missed.len();
     println!("canaries: {found} of {} found", Planted::ALL.len());
     assert!(missed.is_empty(), "{missed:#?}");
+    trials::figure(21, "planted bugs found", found as u64);
 }
 
 // ---- the decision itself ----------------------------------------------------------------------------------------------------
@@ -261,7 +260,7 @@ fn torn_contents_are_found() {
 
 #[test]
 fn both_ways_to_decide_agree() {
-    let seed = number("FULGURITE_SEED").unwrap_or_else(|| std::process::id().into());
+    let seed = trials::first_seed(std::process::id().into());
     println!("seed {seed} (FULGURITE_SEED)");
     let mut random = Random(seed);
     for model in [Model::Register, Model::Counter] {
@@ -285,7 +284,7 @@ fn both_ways_to_decide_agree() {
 
 #[test]
 fn long_histories_that_happened_pass_and_a_stale_read_in_them_is_found() {
-    let mut random = Random(number("FULGURITE_SEED").unwrap_or(5));
+    let mut random = Random(trials::first_seed(5));
     for spread in [1, 10, 100, 1000] {
         let mut history = sample::played(Model::Register, &mut random, 20_000, spread);
         assert_eq!(register(&mut history.clone()), Ok(()));

@@ -10,12 +10,13 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fulgurite::{
-    AccessError, Address, Array, BPlusTree, Context, Durability, Error, Fulgurite, HashMap, Heap, JobOptions, Masstree,
-    Medium, Memory, NoLatch, Permissions, Pinned, PoolError, Ptr, RedBlackTree, Region, RootError, Rooted,
-    VersionLatch,
+    AccessError, Address, Array, BPlusTree, Context, Controller, Durability, Error, Fulgurite, HashMap, Heap,
+    JobOptions, Masstree, Medium, Memory, NoLatch, Permissions, Pinned, PoolError, Ptr, RedBlackTree, Region,
+    RootError, Rooted, VersionLatch,
 };
 
 const KEYS: u64 = 4000;
@@ -597,4 +598,82 @@ fn temporary_pages_go_with_their_process_however_it_ends() {
         check(&memory);
         assert_eq!(memory.alloc(2, Permissions::DEFAULT).unwrap().base, goes.base, "its addresses are free again");
     }
+}
+
+#[test]
+fn pages_are_allocated_on_the_controller_that_there_is() {
+    let (_directory, memory) = small();
+    for (pages, number) in [(1, 0), (2, 0xF_FFFF), (3, 1)] {
+        let region = memory.alloc_on(Controller(number), pages, Permissions::DEFAULT).unwrap();
+        assert_eq!((region.base.controller(), region.bytes), (1, u64::from(pages) * 65536), "by {number}");
+        memory.run(move |m| m.store(Ptr::new(region.base), number)).unwrap();
+        assert_eq!(memory.permissions(region.base).unwrap(), Some(Permissions::DEFAULT));
+    }
+    assert_eq!(memory.alloc(1, Permissions::DEFAULT).unwrap().base.controller(), Controller::FIRST.0);
+    let before = memory.alloc(1, Permissions::DEFAULT).unwrap();
+    for number in [2, 0xF_FFFE, 0x10_0000, u32::MAX] {
+        let refused = memory.alloc_on(Controller(number), 1, Permissions::DEFAULT).unwrap_err();
+        assert!(matches!(refused, Error::NoController { controller: Controller(n), .. } if n == number), "{refused}");
+        assert!(refused.to_string().contains(&format!("no controller {number}; there are 1 ")), "{refused}");
+    }
+    let next = memory.alloc(1, Permissions::DEFAULT).unwrap();
+    assert_eq!(next.base, before.base.add(65536), "what is refused takes nothing");
+}
+
+#[test]
+fn a_write_makes_a_page_and_a_read_makes_none() {
+    const PAGE: u64 = 64 << 10;
+    let (_directory, memory) = small();
+    let region = memory.region(3 * PAGE).unwrap();
+    let word = move |page: u64| Ptr::<u64>::new(region.base.add(page * PAGE));
+    memory.sync().unwrap();
+    // What is read is zeros, whatever was in the frame or in flash before.
+    assert_eq!(memory.run(move |m| (0..3).try_fold(0, |sum, page| Ok(sum + m.load(word(page))?))), Ok(0));
+    memory.sync().unwrap();
+    let there = |page| memory.permissions(word(page).address()).unwrap();
+    assert_eq!([0, 1, 2].map(there), [None; 3], "reads make no page");
+    memory.run(move |m| m.store(word(1), 7)).unwrap();
+    let token = memory.sync().unwrap();
+    assert_eq!([0, 1, 2].map(there), [None, Some(Permissions::DEFAULT), None], "a write makes its own");
+    assert_eq!(memory.run(move |m| Ok((m.load(word(0))?, m.load(word(1))?, m.load(word(2))?))), Ok((0, 7, 0)));
+    assert!(memory.tokens().unwrap().contains(&token));
+}
+
+#[test]
+fn a_sync_says_how_long_it_held_writers_back() {
+    let (_directory, memory) = small();
+    let value = memory.named("value").value(0u64).unwrap();
+    let before = memory.sync().unwrap();
+    memory.run(move |m| m.store(value, 1)).unwrap();
+    // A section that is open when the gate closes. On one worker, another fiber that has tried to begin one and has not passed waits there.
+    let (opened, is_open) = std::sync::mpsc::channel();
+    let [tried, passed] = [(); 2].map(|()| Arc::new(AtomicU64::new(0)));
+    let (has_tried, has_passed) = (tried.clone(), passed.clone());
+    let job = memory.submit(move |m| -> Result<(), AccessError> {
+        let _section = m.write_section()?;
+        opened.send(()).unwrap();
+        while has_tried.load(Ordering::Relaxed) == has_passed.load(Ordering::Relaxed) {
+            m.sleep(Duration::from_millis(1))?;
+        }
+        m.store(value, 2)
+    });
+    is_open.recv().unwrap();
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = stop.clone();
+    let other = memory.submit(move |m| -> Result<(), AccessError> {
+        while !stopped.load(Ordering::Relaxed) {
+            tried.fetch_add(1, Ordering::Relaxed);
+            drop(m.write_section()?);
+            passed.fetch_add(1, Ordering::Relaxed);
+            m.yield_now()?;
+        }
+        Ok(())
+    });
+    let report = memory.sync_report().unwrap();
+    stop.store(true, Ordering::Relaxed);
+    [job, other].into_iter().for_each(|job| job.unwrap().wait().unwrap().unwrap());
+    assert!(report.token > before && report.subpages > 0, "{report:?}");
+    assert!(report.drain <= report.gate && report.gate <= report.took, "{report:?}");
+    assert!(report.drain > Duration::ZERO, "it waited for the section: {report:?}");
+    assert_eq!(memory.tokens().unwrap().last(), Some(&report.token));
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Memory, Ptr, Runtime};
-use fulgurite_flash::{Flash, FlashError, Layer, MemoryFlash};
+use fulgurite_flash::{Flash, Layer, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
@@ -91,7 +91,7 @@ fn only_writers_are_told(extent_pages: u32, data: u32, dram: u64, workers: usize
         for (writer, reader) in jobs {
             match writer.wait().unwrap() {
                 Ok(()) => changed += 1,
-                Err(AccessError::Flash { source: FlashError::NoSpace, .. }) => told += 1,
+                Err(AccessError::PoolFull { uncommitted: Some(1..), .. }) => told += 1,
                 Err(other) => panic!("{what}: {other}"),
             }
             reader.wait().unwrap().unwrap_or_else(|e| panic!("{what}, round {round}: a reader was told {e}"));
@@ -189,7 +189,7 @@ fn two_threads_sync_beside_writers_that_take_all_they_get() {
                 let at = word(SAVES + n % (DATA - SAVES));
                 match if writes { m.store(at, changed) } else { m.load(at).map(|_| ()) } {
                     Ok(()) => changed += 1,
-                    Err(AccessError::Flash { source: FlashError::NoSpace, .. }) if writes => {}
+                    Err(AccessError::PoolFull { .. }) if writes => {}
                     Err(error) => return Err(error),
                 }
                 n += 1;

@@ -2,7 +2,11 @@
 //! whatever the order in which the store's writes arrive.
 //! Method: traffic as the store sends it, drawn from a seed: several extents are filled at once, in order but for some that overtake
 //! each other, some flash pages are left out, superblocks are rewritten, flushes come in between; reads of what has been written. Tiny
-//! blocks, pages of NAND of 4 to 16 KiB, few and many planes, both kinds of completion. `FULGURITE_SEED` replays one.
+//! blocks, pages of NAND of 4 to 16 KiB, few and many planes, both kinds of completion. `FULGURITE_SEED=s FULGURITE_RUNS=1`
+//! replays one.
+
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -20,13 +24,6 @@ impl Random {
     }
     fn one_in(&mut self, n: u32) -> bool {
         self.below(n) == 0
-    }
-}
-
-fn seeds(count: u64) -> Vec<u64> {
-    match std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok()) {
-        Some(seed) => vec![seed],
-        None => (1..=count).collect(),
     }
 }
 
@@ -131,7 +128,7 @@ fn arrivals(random: &mut Random, first: u32, pages: u32) -> VecDeque<u32> {
 }
 
 fn traffic(seed: u64, cached: bool) -> Driver {
-    println!("seed {seed}; replay with FULGURITE_SEED={seed}");
+    println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let profile = profile(&mut random);
     let planes = profile.geometry.planes();
@@ -206,7 +203,7 @@ fn traffic(seed: u64, cached: bool) -> Driver {
 #[test]
 fn traffic_as_the_stores_keeps_all_rules() {
     let (mut padded, mut logged, mut late, mut moved, mut begun, mut flushed) = (0, 0, 0, 0, 0, 0);
-    for seed in seeds(60) {
+    for seed in trials::seeds(1, 60) {
         let driver = traffic(seed, seed % 2 == 0);
         let c = driver.fil.counters();
         assert_eq!(c.write_failures + c.read_failures, 0);
@@ -217,7 +214,7 @@ fn traffic_as_the_stores_keeps_all_rules() {
         begun += c.extents_begun;
         flushed += driver.flushed;
     }
-    if std::env::var_os("FULGURITE_SEED").is_none() {
+    if trials::is_whole(60) {
         // Else the traffic would not reach what this is about.
         println!("padded {padded}, logged {logged}, late {late}, moved {moved}, begun {begun}, flushes {flushed}");
         assert!(padded > 0 && logged > 0 && late > 0 && moved > 0 && begun > 0 && flushed > 0);

@@ -393,7 +393,7 @@ impl Context {
                 }
                 Unsealed::Later => self.sleep(SEALED_WAIT)?,
                 Unsealed::Never => return Err(AccessError::NotPermitted { at, write: true }),
-                Unsealed::Refused(source) => return Err(AccessError::Flash { at, source }),
+                Unsealed::Refused(source) => return Err(AccessError::of_flash(at, source, &*self.shared.flash)),
             }
         }
     }
@@ -446,7 +446,7 @@ impl Context {
                     // SAFETY: as in `touch`.
                     return Ok(unsafe { self.frames.add(((frame as usize) << SUBPAGE_SHIFT) + at.subpage_offset()) });
                 }
-                Wake::Failed(source) => return Err(AccessError::Flash { at, source }),
+                Wake::Failed(source) => return Err(AccessError::of_flash(at, source, &*self.shared.flash)),
                 Wake::OutOfFrames => return Err(AccessError::OutOfFrames),
                 Wake::ShutDown => return Err(AccessError::ShuttingDown),
             }

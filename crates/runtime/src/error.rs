@@ -1,6 +1,6 @@
 //! What can go wrong with an access to flash memory, and with a job.
 
-use fulgurite_flash::FlashError;
+use fulgurite_flash::{Flash, FlashError};
 use fulgurite_format::Address;
 
 /// Why an access to flash memory failed. Nothing was changed by the access that returned it.
@@ -76,6 +76,15 @@ pub enum AccessError {
         /// Bytes free.
         free: u64,
     },
+    /// The pool has no place for what would be changed, or for what would have to be written back so that there is a frame.
+    #[error("the pool has no space left for {at}{}; sync, drop tokens, or make it larger", unsynced(.uncommitted))]
+    PoolFull {
+        /// The address asked for.
+        at: Address,
+        /// Subpages that were changed and not yet synced, in DRAM or written, whose older versions must be kept; none where the store
+        /// runs in a device, which does not say.
+        uncommitted: Option<u64>,
+    },
     /// What was read cannot be what was written: a damaged structure or a stale pointer.
     #[error("corrupt {what} at {at}: expected {expected}, got {got}")]
     Corrupt {
@@ -108,4 +117,20 @@ pub enum AccessError {
         /// How long, in nanoseconds.
         wait_ns: u64,
     },
+}
+
+/// How much a sync would let go of, in words.
+pub(crate) fn unsynced(uncommitted: &Option<u64>) -> String {
+    uncommitted.map_or_else(String::new, |count| format!(" ({count} subpages are changed and not yet synced)"))
+}
+
+impl AccessError {
+    /// The medium failed at an address.
+    #[cold]
+    pub(crate) fn of_flash(at: Address, source: FlashError, flash: &dyn Flash) -> AccessError {
+        match (source, flash.versions()) {
+            (FlashError::NoSpace, Some(versions)) => AccessError::PoolFull { at, uncommitted: versions.uncommitted() },
+            _ => AccessError::Flash { at, source },
+        }
+    }
 }

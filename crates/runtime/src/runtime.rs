@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::config::{BuildError, Builder};
 use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
 use crate::mailbox::Message;
+use crate::marks::has_changes;
 use crate::service::{Service, ServiceEnd, ServiceFactory};
 use crate::shared::{Shared, WorkerId};
 use crate::stats::{Statistics, WorkerStatistics};
@@ -69,6 +70,7 @@ impl Runtime {
         for id in 0..config.workers {
             let (ready, is_ready) = mpsc::channel();
             let (shared, core) = (shared.clone(), config.cores.get(id).copied());
+            fulgurite_sys::planted::start_thread()?;
             let thread = std::thread::Builder::new().name(format!("fulgurite-{id}")).spawn(move || {
                 let worker = core
                     .map_or(Ok(()), fulgurite_sys::affinity::pin)
@@ -90,6 +92,7 @@ impl Runtime {
         }
         let (stop, stopped) = mpsc::channel();
         let watched = shared.clone();
+        fulgurite_sys::planted::start_thread()?;
         let watchdog =
             std::thread::Builder::new().name("fulgurite-watch".into()).spawn(move || watch(&watched, &stopped))?;
         runtime.watchdog = Some((stop, watchdog));
@@ -313,6 +316,7 @@ impl Runtime {
         if self.shared.flash.versions().is_some() {
             return self.sync().map(drop).map_err(|error| match error {
                 SyncError::Version(VersionError::Flash(error)) => error,
+                SyncError::NoSpace { .. } => FlashError::NoSpace,
                 _ => FlashError::TimedOut,
             });
         }
@@ -371,6 +375,18 @@ impl Runtime {
     #[must_use]
     pub fn frames_max(&self) -> u64 {
         u64::from(self.shared.layout.frames_per_worker_max) * self.workers() as u64
+    }
+    /// How many frames differ from the medium, about: what changes meanwhile may count or not. Those that jobs have pinned are left out,
+    /// as they differ however often they are written. Looks at the marks of all frames, which takes a few nanoseconds each and
+    /// nothing from the workers. From any thread.
+    #[must_use]
+    pub fn changed_frames(&self) -> u64 {
+        let differs = |frame: &u32| {
+            let marks = self.shared.frames.marks(*frame);
+            has_changes(marks.dirty.load(Ordering::Relaxed)) && marks.pins.load(Ordering::Relaxed) == 0
+        };
+        // No more than 2^30.
+        (0..self.frames_max() as u32).filter(differs).count() as u64
     }
     /// Bytes of the budget that are not frames: tables, stacks, rings, histograms.
     #[must_use]

@@ -60,6 +60,12 @@ pub enum SyncError {
     /// The medium failed, has no space, or has no such token.
     #[error(transparent)]
     Version(#[from] VersionError),
+    /// The pool has no place for what differs in DRAM, or the page table none for its versions. Nothing is lost: it is in DRAM still.
+    #[error("the pool has no space left for a sync{}; drop tokens, or make it larger", crate::error::unsynced(.uncommitted))]
+    NoSpace {
+        /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device, which does not say.
+        uncommitted: Option<u64>,
+    },
     /// A write section did not end.
     #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
     SectionOpen {
@@ -179,7 +185,12 @@ impl Runtime {
         self.count_changes();
         shared.cut.over();
         versions.sync_ended(synced.is_ok());
-        synced
+        synced.map_err(|error| match error {
+            SyncError::Version(VersionError::Flash(FlashError::NoSpace)) => {
+                SyncError::NoSpace { uncommitted: versions.uncommitted() }
+            }
+            error => error,
+        })
     }
 
     /// The sync of whoever's turn it is.

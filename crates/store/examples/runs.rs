@@ -2,22 +2,50 @@
 //!
 //! A program with Zipf keys writes through a cache of 3% of its data; what leaves the cache dirty goes to a store in batches. Counted, not
 //! timed: what is written for each subpage that the program wrote (write amplification, without metadata), and how many subpages of
-//! a batch lie side by side, so that a medium makes one request of them.
+//! a batch lie side by side, so that a medium makes one request of them. And of a pool that is striped over several members, how many of
+//! these six requests of up to 256 KiB go to: so many a sync has under way.
 //!
-//! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS]]]`
+//! `cargo run --release -p fulgurite-store --example runs -- [ZIPF [BATCH [SHARE OF READS [FLASH PAGES IN AN EXTENT [MEMBERS
+//! [VICTIMS]]]]]]`, the last longest-chains, greedy or cost-benefit
 
 mod shared;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use fulgurite_format::PoolId;
-use fulgurite_store::{Durability, Geometry, Store, StoreConfig, recover};
+use fulgurite_store::{Durability, Geometry, Store, StoreConfig, Victims, recover};
 use shared::{Pages, Random};
 
 /// Subpages of data: half a gigabyte.
 const SUBPAGES: u32 = 131_072;
 /// Times that all of it is written; the second half is counted.
 const OVERWRITES: u64 = 6;
+
+/// Requests that a sync has under way, and the most subpages of one.
+const REQUESTS: usize = 6;
+const REQUEST_SUBPAGES: u32 = 64;
+
+/// On how many members the requests lie that are under way together.
+#[derive(Default)]
+struct Spread {
+    last: VecDeque<u32>,
+    sum: u64,
+    count: u64,
+}
+
+impl Spread {
+    fn request(&mut self, member: u32) {
+        self.last.push_back(member);
+        if self.last.len() > REQUESTS {
+            self.last.pop_front();
+        }
+        let different: HashSet<u32> = self.last.iter().copied().collect();
+        (self.sum, self.count) = (self.sum + different.len() as u64, self.count + 1);
+    }
+    fn mean(&self) -> f64 {
+        self.sum as f64 / self.count as f64
+    }
+}
 
 /// Subpages in the order in which a cache lets them go dirty.
 struct WriteBacks {
@@ -65,17 +93,26 @@ impl WriteBacks {
 
 fn main() {
     let mut words = std::env::args().skip(1);
+    let victims = match std::env::args().nth(6).as_deref() {
+        Some("longest-chains") => Victims::LongestChains,
+        Some("greedy") => Victims::Greedy,
+        Some("cost-benefit") | None => Victims::CostBenefit,
+        Some(other) => panic!("{other} is no way to choose victims"),
+    };
     let mut number = |otherwise: f64| words.next().map_or(otherwise, |word| word.parse().expect("a number"));
     let (zipf, batch_len, read_share) = (number(1.2), number(16.0) as usize, number(0.8));
-    let geometry = Geometry::new(SUBPAGES * 5 / 4 + 32 * 512, 512, Some(SUBPAGES)).expect("sizes that go together");
+    let (extent_pages, members) = (number(512.0) as u32, number(1.0) as u32);
+    let flash_pages = SUBPAGES * 5 / 4 + 32 * 512;
+    let geometry = Geometry::new(flash_pages, extent_pages, Some(SUBPAGES)).expect("sizes that go together");
     let mut metadata = Pages { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
     metadata.pages.extend(Store::format(geometry, PoolId([1; 16]), 0));
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;
+    config.victims = victims;
     let (mut store, _) = recover(&mut metadata, config).expect("made above");
     let mut places = Vec::new();
     // Returns how many runs it was.
-    let mut write = |store: &mut Store, batch: &mut Vec<u32>| {
+    let mut write = |store: &mut Store, batch: &mut Vec<u32>, spread: &mut Spread| {
         batch.sort_unstable();
         batch.dedup();
         let mut runs = 0;
@@ -88,7 +125,12 @@ fn main() {
             store.written(&mut written).expect("nothing fails");
             rest = later;
             places.sort_unstable();
-            runs += places.chunk_by(|a, b| a + 1 == *b).count();
+            for run in places.chunk_by(|a, b| a + 1 == *b) {
+                runs += 1;
+                // As `Striped` has it: one extent after the other, on one member after the other.
+                let requests = run.chunks(REQUEST_SUBPAGES as usize);
+                requests.for_each(|request| spread.request(request[0] / extent_pages % members));
+            }
             metadata.serve(store);
         }
         batch.clear();
@@ -98,7 +140,7 @@ fn main() {
     for subpage in 0..SUBPAGES {
         batch.push(subpage);
         if batch.len() == 512 {
-            write(&mut store, &mut batch);
+            write(&mut store, &mut batch, &mut Spread::default());
         }
     }
     let sums = (1..=SUBPAGES).scan(0.0, |sum, rank| {
@@ -108,22 +150,25 @@ fn main() {
     let random = Random(0x9E37_79B9_7F4A_7C15);
     let mut next =
         WriteBacks { sums: sums.collect(), read_share, random, cache: HashMap::new(), clock: VecDeque::new() };
-    let (mut before, mut runs) = (store.counters(), 0);
+    let (mut before, mut runs, mut spread) = (store.counters(), 0, Spread::default());
     for i in 0..OVERWRITES * u64::from(SUBPAGES) {
         if i == OVERWRITES * u64::from(SUBPAGES) / 2 {
-            (before, runs) = (store.counters(), 0);
+            (before, runs, spread) = (store.counters(), 0, Spread::default());
         }
         batch.push(next.next());
         if batch.len() == batch_len {
-            runs += write(&mut store, &mut batch);
+            runs += write(&mut store, &mut batch, &mut spread);
         }
     }
     let after = store.counters();
     let (written, copied) = (after.written - before.written, after.copied - before.copied);
     println!(
-        "Zipf {zipf}, batches of {batch_len}, {:.0}% reads: {:.3} written for each, {:.2} side by side",
+        "{victims:?}, Zipf {zipf}, batches of {batch_len}, {:.0}% reads: {:.3} written for each, {:.2} side by side",
         read_share * 100.0,
         (written + copied) as f64 / written as f64,
         written as f64 / runs as f64
     );
+    if members > 1 {
+        println!("extents of {extent_pages}: {REQUESTS} requests go to {:.2} of {members} members", spread.mean());
+    }
 }

@@ -131,6 +131,11 @@ impl Changes {
         }
         ledger.refusals > 0
     }
+    /// Subpages that differ and have no place yet, as far as somebody asks for them.
+    pub fn claimed(&self) -> u64 {
+        let ledger = self.ledger();
+        (ledger.claimed + ledger.in_cut).saturating_sub(self.credit.load(Ordering::Relaxed))
+    }
     /// Whether what differs has its room if so much of it is taken for something else.
     pub fn leaves(&self, room: u64, taken: u64) -> bool {
         let ledger = self.ledger();

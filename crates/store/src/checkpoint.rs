@@ -240,3 +240,138 @@ impl CheckpointReader {
         Ok(self.stamps)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_format::{Checksums, FlashPage, Header, Kind, NO_EXTENT, PoolId, Record};
+
+    use super::*;
+    use crate::geometry::Geometry;
+    use crate::state::{Unseen, Version};
+    use crate::tokens::Tokens;
+
+    const G: Geometry = Geometry { extent_pages: 64, extents: 40, subpages: 64, objects: false };
+
+    fn write(state: &mut State, page: u32, subpages: &[u32], first: u64) {
+        for subpage in subpages {
+            let mut checksums = Checksums::EMPTY;
+            checksums.push(first as u32 + subpage);
+            // Backward, so that each needs an entry of its own.
+            let start = FlashPage(first + 64 - 2 * u64::from(*subpage));
+            let record = Record::Write { page, start, valid: 1 << subpage, status: Status::ALLOCATED, checksums };
+            state.apply(&record, &Unseen).unwrap();
+        }
+        let epoch = state.epoch();
+        state.apply(&Record::Token { epoch }, &Unseen).unwrap();
+    }
+    fn versions(state: &State, page: u32) -> Vec<(u64, u32, Vec<(u32, u32, Option<u32>)>)> {
+        let held = |v: &Version| v.held().map(|h| (h.subpage, h.place, state.checksum(page, h))).collect();
+        state.versions_of(page).iter().map(|v| (v.time, v.valid, held(v))).collect()
+    }
+    fn writer() -> CheckpointWriter {
+        let at = StreamPosition { extent: 5, ..StreamPosition::default() };
+        CheckpointWriter::new(Stream::new(G, PoolId([7; 16]), Kind::Checkpoint, at, NO_EXTENT), Anchor::default())
+    }
+    fn payloads(writer: &mut CheckpointWriter, state: &State) -> Vec<Vec<u8>> {
+        let mut payloads = Vec::new();
+        while !writer.is_complete() {
+            let (place, page) = writer.next_page(state, 100 + payloads.len() as u64);
+            assert_eq!(place, 5 * 64 + payloads.len() as u32);
+            payloads.push(Header::open(&page).unwrap().2.to_vec());
+        }
+        payloads
+    }
+    /// A piece of these pages, with a version of each of these.
+    fn piece(first: u32, end: u32, pages: &[(u32, u32)]) -> Vec<u8> {
+        let mut payload = 9u64.to_le_bytes().to_vec();
+        payload.extend(first.to_le_bytes());
+        payload.extend(end.to_le_bytes());
+        for (page, place) in pages {
+            let start = FlashPage(u64::from(*place));
+            let entry = PageEntry::new(start, fulgurite_format::EntryIndex::NONE, 1, 1, Status::ALLOCATED);
+            History { page: *page, versions: vec![(entry, vec![3])] }.encode(&mut payload);
+        }
+        payload
+    }
+
+    #[test]
+    fn histories_that_fill_several_pages_come_back_whole() {
+        let mut state = State::new(G, u32::MAX);
+        write(&mut state, 0, &[1], 200);
+        // Some 19 bytes for each of 16 entries: 40 states are three flash pages.
+        (0..40).for_each(|i| write(&mut state, 1, &(0..16).collect::<Vec<_>>(), 300 + 40 * i));
+        write(&mut state, 3, &[0, 2], 2100);
+        let mut writer = writer();
+        let payloads = payloads(&mut writer, &state);
+        assert!(payloads.len() > 3 && payloads.iter().all(|payload| payload.len() <= PAYLOAD_BYTES));
+        assert_eq!(writer.anchor().checkpoint_pages, payloads.len() as u64);
+        let pieces: Vec<(u64, u32, u32)> = payloads
+            .iter()
+            .map(|payload| {
+                let mut r = Reader(payload);
+                (r.u64().unwrap(), r.u32().unwrap(), r.u32().unwrap())
+            })
+            .collect();
+        // Page 0 alone, as 1 does not fit behind it; the rest of that is as old as its beginning; then the others.
+        let rest = payloads.len() - 2;
+        assert_eq!((pieces[0], pieces[1]), ((100, 0, 1), (101, 1, 2)));
+        assert!(pieces[2..rest].iter().all(|piece| *piece == (101, 1, 2)), "{pieces:?}");
+        assert_eq!(pieces[rest + 1], (100 + rest as u64 + 1, 2, 4));
+        let mut read = State::new(G, u32::MAX);
+        read.set_epoch(state.epoch(), Tokens::new(state.tokens().as_slice().to_vec()));
+        let mut reader = CheckpointReader::default();
+        payloads.iter().for_each(|payload| reader.read(payload, &mut read).unwrap());
+        let mut stamps = reader.end(&mut read).unwrap();
+        (0..4).for_each(|page| assert_eq!(versions(&read, page), versions(&state, page), "page {page}"));
+        assert_eq!((read.audit(), read.live_total()), (Vec::<String>::new(), state.live_total()));
+        // What was recorded before a piece was made is in it.
+        for (page, stamp) in [(0, 100), (1, 101), (2, pieces[rest + 1].0), (3, pieces[rest + 1].0)] {
+            stamps.at = stamp - 1;
+            assert!(stamps.contains(page), "page {page}");
+            stamps.at = stamp;
+            assert!(!stamps.contains(page), "page {page}");
+        }
+    }
+    #[test]
+    fn it_is_written_when_all_of_it_is() {
+        let mut writer = writer();
+        assert!(!writer.is_complete() && !writer.is_written());
+        payloads(&mut writer, &State::new(G, u32::MAX));
+        writer.in_flight = 1;
+        assert!(writer.is_complete() && !writer.is_written());
+        writer.in_flight = 0;
+        assert!(writer.is_written());
+        writer.failed = true;
+        assert!(!writer.is_written());
+        writer.finish(17);
+        writer.move_journal(StreamPosition { extent: 9, ..StreamPosition::default() }, 11);
+        let anchor = writer.anchor();
+        assert_eq!((anchor.journal_end, anchor.journal.extent, anchor.journal_next), (17, 9, 11));
+        assert!(anchor.checkpoint_checksum != 0 && anchor.checkpoint_checksum == writer.stream.position().before);
+    }
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let read = |pieces: &[Vec<u8>]| {
+            let (mut state, mut reader) = (State::new(G, u32::MAX), CheckpointReader::default());
+            pieces.iter().try_for_each(|piece| reader.read(piece, &mut state)).and_then(|()| reader.end(&mut state))
+        };
+        let end = G.flash_pages();
+        assert!(read(&[piece(0, 2, &[(1, 200)]), piece(2, 4, &[(3, 201)])]).is_ok());
+        // A pool of another size had more pages, of which nothing was left, or fewer.
+        assert!(read(&[piece(0, 9, &[(1, 200)]), piece(9, 12, &[])]).is_ok());
+        for wrong in [
+            vec![piece(1, 2, &[(1, 200)])],
+            vec![piece(0, 2, &[(1, 200)]), piece(3, 4, &[(3, 201)])],
+            vec![piece(0, 2, &[]), piece(2, 1, &[])],
+            vec![piece(0, 1, &[(1, 200)])],
+            vec![piece(0, 2, &[]), piece(2, 4, &[(1, 200)])],
+            vec![piece(0, 9, &[(4, 200)])],
+            vec![piece(0, 4, &[(0, end)])],
+            vec![piece(0, 4, &[(0, end), (1, 200)])],
+            vec![piece(0, 4, &[])[..15].to_vec()],
+        ] {
+            assert!(read(&wrong).is_err(), "{wrong:?}");
+        }
+        assert!(read(&[piece(0, 4, &[(0, end - 1)])]).is_ok());
+    }
+}

@@ -330,6 +330,14 @@ impl Driver {
         }
         Ok(())
     }
+    /// Makes durable what was written by now, whoever did it. Nothing else may be in flight.
+    ///
+    /// # Errors
+    /// When the medium fails.
+    pub fn flush(&mut self) -> Result<(), FlashError> {
+        let Reverse(frame) = *self.free.peek().expect("nothing is in flight");
+        self.one(Op::Flush, 0, frame)
+    }
     fn one(&mut self, op: Op, place: u32, frame: u32) -> Result<(), FlashError> {
         self.submit(op, place, frame);
         self.queue.flush()?;

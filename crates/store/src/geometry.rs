@@ -248,4 +248,45 @@ mod tests {
             assert_eq!(Geometry::of(&wrong), Err(GeometryError::Superblock), "{wrong:?}");
         }
     }
+    /// What is promised is part of the format: a pool is opened only if it has a size that this program would give it.
+    #[test]
+    fn how_much_is_promised_never_changes() {
+        let mb = |mb: u32, extent_pages| Geometry::new(mb << 8, extent_pages, None).unwrap();
+        let numbers = |g: Geometry| (g.extents, g.subpages, g.metadata_extents(), g.reserved_extents(), g.worth());
+        assert_eq!(numbers(mb(1024, 512)), (512, 236_192, 10, 27, 7));
+        assert_eq!(numbers(mb(64, 512)), (32, 8_592, 6, 14, 7));
+        assert_eq!(numbers(mb(16, 8)), (512, 3_232, 10, 27, 1));
+        assert_eq!(mb(1024, 512).pages(), 236_192 / 16);
+    }
+    #[test]
+    fn the_smallest_pool_and_the_most_that_one_holds() {
+        let bytes = |pages: u64| pages * 4096;
+        let smallest = Geometry::new(17 * 8, 8, None).unwrap();
+        assert_eq!((smallest.subpages, Geometry::of(&smallest.superblock(1))), (16, Ok(smallest)));
+        let (found, needed) = (bytes(17 * 8 - 1), bytes(17 * 8));
+        assert_eq!(Geometry::new(17 * 8 - 1, 8, None), Err(GeometryError::TooSmall { found, needed }));
+        let of = |subpages| Geometry::new(1 << 18, 512, Some(subpages)).map(|g| g.subpages);
+        assert_eq!((of(236_192), of(236_177), of(236_176)), (Ok(236_192), Ok(236_192), Ok(236_176)));
+        let (pool, asked, most) = (1 << 30, bytes(236_208), bytes(236_192));
+        assert_eq!(of(236_193), Err(GeometryError::TooFull { pool, asked, most }));
+        assert!(Geometry::new(1 << 30, 65_536, None).is_ok() && Geometry::new(1 << 18, 8, None).is_ok());
+        assert_eq!(Geometry::new(1 << 30, 65_537, None), Err(GeometryError::Extent(65_537)));
+        assert_eq!(Geometry::new(1 << 18, 7, None), Err(GeometryError::Extent(7)));
+        assert!(Geometry::with_objects((1 << 31) - 64, 64, 1).is_ok());
+        assert_eq!(Geometry::with_objects(1 << 31, 64, 1), Err(GeometryError::Objects));
+        assert_eq!(Geometry::with_objects(1 << 14, 64, 0), Err(GeometryError::Objects));
+    }
+    #[test]
+    fn flash_pages_are_numbered_through() {
+        let g = Geometry { extent_pages: 8, extents: 20, subpages: 64, objects: false };
+        assert_eq!((g.flash_pages(), g.pages(), g.data_pages(), g.fixed_extents()), (160, 4, 7, 3));
+        assert_eq!((g.extent_of(39), g.extent_of(40), g.first_of(5)), (4, 5, 40));
+        let block = g.superblock(7);
+        assert_eq!((block.features, block.made, block.subpage_bytes, block.extents), (0, 7, 4096, 20));
+        let sound = Geometry::new(1 << 14, 64, None).unwrap().superblock(7);
+        for wrong in [Superblock { subpage_bytes: 512, ..sound }, Superblock { features: FEATURE_OBJECTS | 2, ..sound }]
+        {
+            assert_eq!(Geometry::of(&wrong), Err(GeometryError::Superblock), "{wrong:?}");
+        }
+    }
 }

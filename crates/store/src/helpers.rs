@@ -100,3 +100,63 @@ impl Helpers {
         self.left.load(Ordering::Acquire)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writers_wait_while_somebody_syncs_for_them_and_nothing_is_given() {
+        let helpers = Helpers::default();
+        assert!(!helpers.waits_for_sync() && !helpers.is_short());
+        helpers.set_syncs(Some(100));
+        assert!(!helpers.is_short() && helpers.waits_for_sync() && helpers.is_short());
+        helpers.has_places();
+        assert!(!helpers.is_short());
+        // Each place that is given begins the time again.
+        let long_ago = Instant::now().checked_sub(PATIENCE);
+        *lock(&helpers.short) = long_ago;
+        assert!(!helpers.is_short() && !helpers.waits_for_sync());
+        helpers.has_places();
+        assert!(helpers.waits_for_sync() && helpers.is_short());
+        helpers.set_syncs(None);
+        assert!(!helpers.is_short() && !helpers.waits_for_sync());
+        // Nobody waits for a sync that nobody makes.
+        *lock(&helpers.short) = long_ago;
+        helpers.has_places();
+        assert_eq!(*lock(&helpers.short), long_ago);
+    }
+    #[test]
+    fn room_is_left_for_a_sync_unless_one_is_under_way() {
+        let helpers = Helpers::default();
+        assert_eq!(helpers.to_be_left(), None);
+        helpers.set_syncs(Some(100));
+        assert_eq!(helpers.to_be_left(), Some(100));
+        helpers.set_at_it(true);
+        helpers.set_at_it(true);
+        helpers.set_at_it(false);
+        assert_eq!(helpers.to_be_left(), None);
+        helpers.set_at_it(false);
+        assert_eq!(helpers.to_be_left(), Some(100));
+        helpers.set_syncs(Some(0));
+        assert_eq!(helpers.to_be_left(), None);
+    }
+    #[test]
+    fn one_that_sleeps_is_woken_for_what_is_left() {
+        let helpers = Helpers::default();
+        assert!(!helpers.has_work());
+        let (gone, there) = (Arc::new(Notifier::new().unwrap()), Arc::new(Notifier::new().unwrap()));
+        helpers.add_sleeper(&gone);
+        drop(gone);
+        helpers.add_sleeper(&there);
+        assert_eq!(lock(&helpers.sleepers).len(), 1);
+        helpers.leave_work();
+        assert!(helpers.has_work());
+        helpers.is_done();
+        assert!(!helpers.has_work());
+        // Without anybody it is left all the same.
+        drop(there);
+        helpers.leave_work();
+        assert!(helpers.has_work());
+    }
+}

@@ -8,6 +8,7 @@
 //! knows no clock, and it starts no threads.
 #![forbid(unsafe_code)]
 
+mod chains;
 mod changes;
 mod checkpoint;
 mod chunked;

@@ -472,7 +472,8 @@ impl Members {
     /// change.
     ///
     /// # Errors
-    /// When one fails; what was there can still be opened.
+    /// [`MemberError::Bands`] when the list has no room for that, and nothing was changed. When one fails; what was there can still be
+    /// opened, as long as no member becomes smaller again: some may say already that they are as large.
     ///
     /// # Panics
     /// When one has less than that.
@@ -658,6 +659,7 @@ mod tests {
     use fulgurite_flash::MemoryFlash;
 
     use super::*;
+    use crate::Pool;
 
     fn memory(pages: u32) -> Arc<dyn Flash> {
         Arc::new(MemoryFlash::new(pages).unwrap())
@@ -710,6 +712,91 @@ mod tests {
             assert_eq!(&again.list, expected, "after {cut} writes");
             copy.begin_changes().unwrap();
         }
+    }
+    /// A crash while a pool of several members is made, over nothing or over another one: there is no pool, or what there was before, or
+    /// a new and empty one; and it can be made again.
+    #[test]
+    fn a_crash_while_a_pool_is_made() {
+        let (id, old_id) = (PoolId([9; 16]), PoolId([8; 16]));
+        let geometry = Geometry::new(50 * 8, 8, Some(64)).unwrap();
+        let media = || -> Vec<(PathBuf, Arc<dyn Flash>)> {
+            let each = [160, 160, 96].into_iter().zip(0u8..);
+            each.map(|(pages, i)| (PathBuf::from(format!("/{i}")), memory(pages))).collect()
+        };
+        let ids = |first: u8| [first, first + 1, first + 2].map(|n| PoolId([n; 16]));
+        let make = |media: Vec<(PathBuf, Arc<dyn Flash>)>, first: u8, id: PoolId| {
+            let made = Members::create(media, &ids(first), 8, id).unwrap();
+            let flash: Arc<dyn Flash> = made.flash();
+            Pool::format(&flash, geometry, id, 7).unwrap();
+            (made, flash)
+        };
+        let opened = |flash: Arc<dyn Flash>| Pool::open(flash, crate::StoreConfig::default());
+        // What is written, in order: what each is, and then the pool on all of them.
+        let (complete, _) = make(media(), 1, id);
+        let lists = [1, 0].into_iter().flat_map(|copy| (0..3).map(move |at| (at, copy)));
+        let mut writes: Vec<(Option<usize>, u32, PageBuffer)> = Vec::new();
+        for (at, copy) in lists {
+            let (place, page) = complete.page(at, copy).unwrap();
+            writes.push((Some(at), place, page));
+        }
+        let pool = crate::Store::format(geometry, id, 7);
+        writes.extend(pool.into_iter().map(|(place, page)| (None, place, page)));
+        let mut seen = [0; 3];
+        for over_an_old_one in [false, true] {
+            for (cut, torn) in (0..=writes.len()).flat_map(|cut| [0, 512, 2048, 3584].map(|torn| (cut, torn))) {
+                let what = format!("{cut} writes and {torn} bytes, over {over_an_old_one}");
+                let media = media();
+                if over_an_old_one {
+                    let (_, flash) = make(media.clone(), 4, old_id);
+                    let (pool, _) = opened(flash).unwrap();
+                    pool.set_permissions(0..2, crate::Permissions::DEFAULT).unwrap();
+                    pool.sync().unwrap();
+                }
+                let all: Arc<dyn Flash> = striped(&media, &complete.list);
+                let target = |at: &Option<usize>| at.map_or(&all, |at| &media[at].1);
+                for (at, place, page) in &writes[..cut] {
+                    Driver::new(&**target(at), 4).unwrap().write_all(vec![(*place, page.clone())]).unwrap();
+                }
+                if let Some((at, place, page)) = writes.get(cut).filter(|_| torn > 0) {
+                    let mut driver = Driver::new(&**target(at), 4).unwrap();
+                    let mut there = driver.read(*place, 0).unwrap();
+                    there[..torn].copy_from_slice(&page[..torn]);
+                    driver.write_all(vec![(*place, there)]).unwrap();
+                }
+                let order = [[0, 1, 2], [1, 2, 0], [2, 0, 1]][(cut + torn / 512) % 3];
+                let others: Vec<PathBuf> = order[1..].iter().map(|at| media[*at].0.clone()).collect();
+                let (path, flash) = &media[order[0]];
+                let mut open = |path: &Path| Ok(media.iter().find(|(p, _)| p == path).unwrap().1.clone());
+                let found = Members::find((path, flash), &others, &mut open);
+                let is_new = cut == writes.len();
+                match found {
+                    Ok(Some(members)) => match opened(members.flash()) {
+                        Ok((pool, report)) if pool.id() == id => {
+                            assert!(cut >= 8, "{what}: it is a pool before its anchors are there");
+                            assert_eq!((report.token, pool.info().live, pool.geometry()), (0, 0, geometry), "{what}");
+                            assert_eq!((pool.permissions(0), pool.audit()), (None, Vec::new()), "{what}");
+                            seen[2] += 1;
+                        }
+                        Ok((pool, _)) => {
+                            assert!(over_an_old_one && pool.id() == old_id && !is_new, "{what}");
+                            assert_eq!(pool.permissions(1), Some(crate::Permissions::DEFAULT), "{what}");
+                            seen[1] += 1;
+                        }
+                        Err(e) => {
+                            assert!(!is_new, "{what}: {e}");
+                            seen[0] += 1;
+                        }
+                    },
+                    Ok(None) | Err(_) => {
+                        assert!(!is_new, "{what}");
+                        seen[0] += 1;
+                    }
+                }
+                let (_, flash) = make(media, 1, id);
+                assert_eq!(opened(flash).unwrap().0.id(), id, "{what}");
+            }
+        }
+        assert!(seen.iter().all(|count| *count > 3), "{seen:?}");
     }
     /// What `add` writes, in order: (member, flash page, content).
     fn writes_of_adding(to: &Members, larger: &Members) -> Vec<(usize, u32, PageBuffer)> {

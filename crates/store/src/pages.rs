@@ -96,8 +96,8 @@ impl Pool {
     /// Allocates pages, or changes what may be done with those that are. What they hold stays.
     ///
     /// # Errors
-    /// When there are no such pages; [`crate::WriteError::NoSpace`] where that could take the room that a sync needs; when it cannot be
-    /// recorded: some of them may have been changed then.
+    /// When there are no such pages; [`crate::WriteError::NoSpace`] where that could take the room that a sync needs, or the page table or
+    /// the bound for DRAM has no room for all of them: none is changed then. When the pool takes no more changes.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
         self.leaves_room(pages.end - pages.start)?;
@@ -105,17 +105,15 @@ impl Pool {
             // Before anything changes, so that nobody passes who should ask.
             self.restricted.store(true, Ordering::Release);
         }
-        for page in pages {
-            self.set_status(page, permissions.status())?;
-        }
-        Ok(())
+        self.set_statuses(&pages.collect::<Vec<u32>>(), permissions.status())
     }
 
     /// Deletes pages: they read as zeros, and their data is dead as soon as no token sees it.
     ///
     /// # Errors
-    /// [`PoolError::NotPermitted`] when one of them may not be written, [`crate::WriteError::NoSpace`] where what they hold, which the last
-    /// token needs, could take the room that a sync needs, and none is deleted; when there are no such pages, or that cannot be recorded.
+    /// [`PoolError::NotPermitted`] when one of them may not be written; when there are no such pages; [`crate::WriteError::NoSpace`] where
+    /// what they hold, which the last token needs, could take the room that a sync needs, or the page table or the bound for DRAM has no
+    /// room for all of that: none is deleted then. When the pool takes no more changes.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
         for page in pages.clone() {
@@ -124,12 +122,8 @@ impl Pool {
             }
         }
         self.leaves_room(pages.end - pages.start)?;
-        for page in pages {
-            if self.permissions(page).is_some() {
-                self.set_status(page, Status::DELETED)?;
-            }
-        }
-        Ok(())
+        let there: Vec<u32> = pages.filter(|page| self.permissions(*page).is_some()).collect();
+        self.set_statuses(&there, Status::DELETED)
     }
 
     /// What may be done with a page; none when it is not allocated.

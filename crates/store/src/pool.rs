@@ -23,7 +23,6 @@ use crate::store::{
     superblock_pages, superblock_repairs,
 };
 use crate::tokens::Tokens;
-use crate::view::Viewed;
 pub use objects::Object;
 
 /// Requests of the store's own in flight: the copies of a reclaim for which programs wait, and room for the journal and a checkpoint.
@@ -95,6 +94,14 @@ pub enum PoolError {
         token: u64,
         /// The one that is read.
         read: u64,
+    },
+    /// A newer token is pinned.
+    #[error("token {pinned} is pinned, and going back to token {token} would take it away; unpin it first")]
+    TokenPinned {
+        /// The token to go back to.
+        token: u64,
+        /// The oldest pinned one behind it.
+        pinned: u64,
     },
     /// A page may not be written.
     #[error("page {page} may not be written, and so not be deleted; give it the permission first")]
@@ -169,8 +176,6 @@ pub struct Pool {
     pub(crate) restricted: AtomicBool,
     /// Temporary pages of earlier processes that were deleted, and of which nobody was told yet.
     dropped: Mutex<Vec<u32>>,
-    /// Tokens that are being read beside the live state. Taken before `inner`.
-    views: Mutex<Vec<Viewed>>,
     helpers: Helpers,
     /// What differs in DRAM, where somebody says so.
     changes: Changes,
@@ -268,6 +273,11 @@ impl Pool {
         // Who only looks may see what is left.
         let config = StoreConfig { accept_loss: config.accept_loss || read_only, ..config };
         let (mut store, report) = recover(&mut driver, config)?;
+        if !read_only {
+            // A process that was killed may have left its last token in the device's cache. Who opens the pool is told of it, and so the
+            // next crash must not take it away.
+            driver.flush()?;
+        }
         if config.unchecked && store.info().live > 0 {
             return Err(PoolError::MustCheck);
         }
@@ -306,7 +316,6 @@ impl Pool {
             }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
-            views: Mutex::default(),
             helpers: Helpers::default(),
             changes: Changes::default(),
         };
@@ -318,8 +327,13 @@ impl Pool {
         Layered::new(Arc::new(self))
     }
 
-    pub(crate) fn views(&self) -> MutexGuard<'_, Vec<Viewed>> {
-        self.views.lock().unwrap_or_else(PoisonError::into_inner)
+    /// One more reader of a token. Returns whether there is such a token.
+    pub(crate) fn begin_read(&self, token: u64) -> bool {
+        self.lock().store.begin_read(token)
+    }
+    /// One reader less.
+    pub(crate) fn end_read(&self, token: u64) {
+        self.lock().store.end_read(token);
     }
     /// Where a subpage lay at a token that is kept.
     pub(crate) fn locate_at(&self, subpage: u32, token: u64) -> Option<Place> {
@@ -463,17 +477,12 @@ impl Pool {
     /// frames must forget them first.
     ///
     /// # Errors
-    /// When there is no such token; when the flash fails.
+    /// When there is no such token; when a newer one is pinned, or being read; when the flash fails.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
-        // Nobody begins to read a token that goes away now.
-        let views = self.views();
-        Self::check_views(&views, token)?;
         {
             let store = &mut self.lock_for_changes()?.store;
-            if !store.roll_back(token)? {
-                let kept = store.state().tokens().as_slice().iter().map(|t| t.epoch).collect();
-                return Err(PoolError::NoToken { token, kept });
-            }
+            Self::may_roll_back(store.state().tokens(), token)?;
+            store.roll_back(token)?;
             let restricted = if token < self.opened_at {
                 let survey = store.drop_temporary()?;
                 *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) = survey.temporary;
@@ -493,16 +502,19 @@ impl Pool {
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
     /// # Errors
-    /// When there is no such token, or a newer one is being read.
+    /// When there is no such token; when a newer one is pinned, or being read.
     pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
-        if !self.tokens().contains(token) {
-            return Err(self.no_token(token));
-        }
-        Self::check_views(&self.views(), token)
+        Self::may_roll_back(self.lock_to_look().store.state().tokens(), token)
     }
-    fn check_views(views: &[Viewed], token: u64) -> Result<(), PoolError> {
-        let newer = views.iter().find(|viewed| viewed.token > token);
-        newer.map_or(Ok(()), |viewed| Err(PoolError::TokenInUse { token, read: viewed.token }))
+    fn may_roll_back(tokens: &Tokens, token: u64) -> Result<(), PoolError> {
+        if !tokens.contains(token) {
+            let kept = tokens.as_slice().iter().map(|t| t.epoch).collect();
+            return Err(PoolError::NoToken { token, kept });
+        }
+        if let Some(read) = tokens.read_behind(token) {
+            return Err(PoolError::TokenInUse { token, read });
+        }
+        tokens.pinned_behind(token).map_or(Ok(()), |pinned| Err(PoolError::TokenPinned { token, pinned }))
     }
     /// Keeps a token whatever the policy says, or no more.
     ///
@@ -522,10 +534,14 @@ impl Pool {
     /// # Errors
     /// When it cannot be recorded.
     pub fn set_status(&self, page: u32, status: Status) -> Result<(), PoolError> {
+        self.set_statuses(&[page], status)
+    }
+    /// The same of many: of all, or of none where there is no room.
+    pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
         let mut inner = self.lock_for_changes()?;
-        inner.store.set_status(page, status)?;
-        // What the page held becomes an older version.
-        if self.changes.took(SUBPAGES_PER_PAGE.into()) {
+        inner.store.set_statuses(pages, status)?;
+        // What the pages held becomes an older version.
+        if self.changes.took(pages.len() as u64 * u64::from(SUBPAGES_PER_PAGE)) {
             self.changes.look(inner.store.room_for_changes());
         }
         Ok(())
@@ -592,7 +608,9 @@ impl Pool {
     /// `go_on` is asked between the steps, and may stop it.
     ///
     /// # Errors
-    /// When what is live does not fit, or the flash fails; the pool has its old size then.
+    /// When what is live does not fit, or the flash fails. The pool has its old size then; but after [`ResizeError::Unsure`], when the
+    /// flash failed while its superblock was written, it has that or the new one: the medium must stay as large as it is, until the pool
+    /// was opened again, which makes the copies of its superblock equal.
     pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
         if self.geometry.objects != to.objects {
             return Err(ResizeError::Objects.into());
@@ -619,7 +637,8 @@ impl Pool {
         let (pool, _, block) = superblock(&mut inner.driver)?;
         let pages = superblock_pages(pool, &to.superblock(block.made));
         inner.read_only = true;
-        inner.driver.write_all(pages.to_vec())?;
+        // The first copy may be there when the second fails, and also what was said to have failed.
+        inner.driver.write_all(pages.to_vec()).map_err(ResizeError::Unsure)?;
         Ok(true)
     }
     /// Whether the pool may become as small as that, as far as can be told before anything is moved.
@@ -686,6 +705,7 @@ impl From<PoolError> for VersionError {
             PoolError::Flash(error) => error.into(),
             PoolError::Write(error) => FlashError::from(error).into(),
             PoolError::TokenInUse { token, read } => VersionError::InUse { token, read },
+            PoolError::TokenPinned { token, pinned } => VersionError::Pinned { token, pinned },
             PoolError::ReadOnly => FlashError::Io(EROFS).into(),
             PoolError::Recover(_)
             | PoolError::MustCheck
@@ -721,6 +741,9 @@ impl Versions for Pool {
     }
     fn tokens(&self) -> Vec<u64> {
         self.lock().store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
+    }
+    fn uncommitted(&self) -> Option<u64> {
+        Some(self.lock_to_look().store.uncommitted() + self.changes.claimed())
     }
     fn sync_begins(&self) {
         self.helpers.set_at_it(true);
@@ -858,7 +881,7 @@ impl Layer for Pool {
         if self.changes.claim(inner.store.room_for_changes()) { Ok(()) } else { Err(FlashError::NoSpace) }
     }
     fn versions(&self) -> Option<&dyn Versions> {
-        if self.lock().read_only { None } else { Some(self) }
+        if self.lock_to_look().read_only { None } else { Some(self) }
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock_to_look();

@@ -194,3 +194,133 @@ impl Reclaim {
         all_read && self.todo.is_empty() && self.copying == 0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_format::{Checksums, FlashPage, NO_EXTENT, Record, Status, zero_page};
+
+    use super::*;
+    use crate::state::Unseen;
+    use crate::store::summary_page;
+
+    const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 64, objects: false };
+    const POOL: PoolId = PoolId([7; 16]);
+
+    /// A state in which these subpages lie at these flash pages.
+    fn state(places: &[(u32, u32)]) -> State {
+        let mut state = State::new(G, u32::MAX);
+        for (subpage, place) in places {
+            let (page, subpage) = (subpage / N, subpage % N);
+            let mut checksums = Checksums::EMPTY;
+            checksums.push(1);
+            let start = FlashPage(u64::from(place - subpage));
+            let status = Status::ALLOCATED;
+            state.apply(&Record::Write { page, start, valid: 1 << subpage, status, checksums }, &Unseen).unwrap();
+        }
+        state
+    }
+    fn owners(subpages: &[u32]) -> Vec<Owner> {
+        subpages.iter().map(|subpage| Owner { subpage: *subpage, checksum: 1 }).collect()
+    }
+    /// All that is to be copied, each begun and ended.
+    fn copied(reclaim: &mut Reclaim, state: &State) -> Vec<(u32, u32)> {
+        let heat = Heat::new(G.subpages);
+        let next = std::iter::from_fn(|| {
+            let (subpage, place) = reclaim.next_copy(state, &heat, Need::Ahead)?;
+            reclaim.begun();
+            assert_eq!(reclaim.copied(place), Some(subpage));
+            Some((subpage, place))
+        });
+        next.collect()
+    }
+
+    #[test]
+    fn what_is_live_by_the_summary_is_copied() {
+        let state = state(&[(0, 40), (17, 42), (3, 50), (20, 44)]);
+        let mut reclaim = Reclaim::new(5, G);
+        assert_eq!((reclaim.next_read(), reclaim.next_read(), reclaim.is_over()), (Some(47), None, false));
+        // Subpage 3 lies elsewhere by now, 20 at another place; and one that the pool does not have.
+        let page = summary_page(POOL, 47, 0, 1, &owners(&[0, 3, 17, Owner::NOBODY, 20, G.subpages, 20]));
+        reclaim.read(&page, POOL, &state);
+        assert!(!reclaim.is_over() && !reclaim.is_copying() && reclaim.is_moving());
+        assert_eq!(copied(&mut reclaim, &state), [(0, 40), (17, 42), (20, 44)]);
+        assert!(reclaim.is_over() && reclaim.extent() == 5);
+        assert_eq!(reclaim.copied(40), None);
+    }
+    #[test]
+    fn what_is_no_summary_of_the_extent_is_not_believed() {
+        let state = state(&[(0, 40), (17, 42), (3, 50)]);
+        let right = summary_page(POOL, 47, 0, 1, &owners(&[0]));
+        let other_kind = fulgurite_format::Header {
+            kind: Kind::Journal,
+            used: 0,
+            commit_offset: 0,
+            pool: POOL,
+            place: 47,
+            next_extent: NO_EXTENT,
+            sequence: 0,
+            epoch: 1,
+            before: 0,
+        };
+        for (page, found) in [
+            (right, vec![(0, 40)]),
+            (zero_page(), vec![(0, 40), (17, 42)]),
+            (summary_page(PoolId([8; 16]), 47, 0, 1, &owners(&[0])), vec![(0, 40), (17, 42)]),
+            (summary_page(POOL, 46, 0, 1, &owners(&[0])), vec![(0, 40), (17, 42)]),
+            (summary_page(POOL, 47, 1, 1, &owners(&[0])), vec![(0, 40), (17, 42)]),
+            (other_kind.page(&[0; 8]).0, vec![(0, 40), (17, 42)]),
+        ] {
+            let mut reclaim = Reclaim::new(5, G);
+            reclaim.next_read();
+            reclaim.read(&page, POOL, &state);
+            assert_eq!(copied(&mut reclaim, &state), found);
+            assert!(reclaim.is_over());
+        }
+    }
+    #[test]
+    fn a_walk_leaves_out_what_is_under_way_and_reads_no_more() {
+        let state = state(&[(0, 40), (17, 42), (3, 48)]);
+        let heat = Heat::new(G.subpages);
+        let mut reclaim = Reclaim::new(5, G);
+        reclaim.todo.push_back((0, 40));
+        assert_eq!(reclaim.next_copy(&state, &heat, Need::Now), Some((0, 40)));
+        reclaim.begun();
+        reclaim.unreadable(&state);
+        assert_eq!((reclaim.next_read(), reclaim.walk(&state)), (None, false));
+        assert_eq!(reclaim.next_copy(&state, &heat, Need::Now), Some((17, 42)));
+        reclaim.begun();
+        assert_eq!(reclaim.next_copy(&state, &heat, Need::Now), None);
+        assert!(!reclaim.is_over() && reclaim.is_copying());
+        reclaim.found_no_room();
+        assert!(reclaim.is_moving());
+        assert_eq!((reclaim.copied(42), reclaim.copied(40)), (Some(17), Some(0)));
+        assert!(reclaim.is_over() && !reclaim.is_copying() && !reclaim.is_moving());
+    }
+    #[test]
+    fn more_is_copied_at_a_time_the_more_it_is_needed() {
+        let state = state(&[(0, 40)]);
+        let heat = Heat::new(G.subpages);
+        for (need, most) in [(Need::Ahead, 16), (Need::Soon, 48), (Need::Now, 112)] {
+            let mut reclaim = Reclaim::new(5, G);
+            reclaim.todo.extend([(0, 40); 200]);
+            let begun = (0..200).take_while(|_| {
+                let next = reclaim.next_copy(&state, &heat, need).is_some();
+                if next {
+                    reclaim.begun();
+                }
+                next
+            });
+            assert_eq!(begun.count(), most, "{need:?}");
+        }
+    }
+    #[test]
+    fn a_copy_that_cannot_be_written_is_tried_so_often() {
+        let mut reclaim = Reclaim::new(5, G);
+        (0..20).for_each(|_| reclaim.again(0, 40));
+        assert_eq!(reclaim.todo.len(), 16);
+        reclaim.found_no_room();
+        assert!(!reclaim.is_moving());
+        reclaim.begun();
+        assert!(reclaim.is_moving() && !reclaim.without_room);
+    }
+}

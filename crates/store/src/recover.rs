@@ -15,6 +15,10 @@ use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, 
 use crate::stream::{Stream, expect};
 use crate::tokens::Tokens;
 
+/// Epochs, and numbers of pages in a stream and of anchors, are below this: no pool comes to half of what 64 bits can hold, and whatever
+/// goes on from one that is can be counted on.
+const NUMBERS: u64 = u64::MAX / 2;
+
 /// Why a pool cannot be opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -168,11 +172,10 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
         for index in 0..g.extent_pages {
             let place = g.first_of(extent) + index;
             let page = flash.read(place, g.extent_pages - index - 1);
-            let opened = page
-                .as_ref()
-                .ok()
-                .and_then(|p| Header::open(p).ok())
-                .filter(|(h, ..)| h.kind == Kind::Anchor && h.pool == pool && h.place == place);
+            let opened =
+                page.as_ref().ok().and_then(|p| Header::open(p).ok()).filter(|(h, ..)| {
+                    h.kind == Kind::Anchor && h.pool == pool && h.place == place && h.sequence < NUMBERS
+                });
             let Some((anchor, header)) = opened.and_then(|(h, _, p)| Some((Anchor::decode(p).ok()?, h))) else {
                 // Both copies of one may be torn, or damaged; behind two there is nothing.
                 invalid += 1;
@@ -183,7 +186,7 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
             };
             invalid = 0;
             if best.as_ref().is_none_or(|(sequence, ..)| *sequence < header.sequence) {
-                let (index, sequence) = ((index & !1) + 2, header.sequence.saturating_add(1));
+                let (index, sequence) = ((index & !1) + 2, header.sequence + 1);
                 let next = Anchors { extent: turn, index, sequence, in_effect: turn, failed: 0 };
                 best = Some((header.sequence, anchor, next));
             }
@@ -237,8 +240,9 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let believe = config.planted == Some(Planted::NoChecksum);
     let mut used = Vec::new();
     let exists = |at: StreamPosition| (FIRST_EXTENT..g.extents).contains(&at.extent) && at.index < g.extent_pages;
-    let sane = anchor.epoch < u64::MAX / 2 && anchor.journal.sequence < u64::MAX / 2;
-    if !sane || !exists(anchor.journal) {
+    let numbers = [anchor.epoch, anchor.journal.sequence, anchor.journal_end];
+    let past = anchor.tokens.last().is_none_or(|token| token.epoch < anchor.epoch);
+    if numbers.iter().any(|number| *number >= NUMBERS) || !past || !exists(anchor.journal) {
         return Err(RecoverError::Anchor);
     }
     // The checkpoint.
@@ -357,7 +361,9 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         // behind theirs, in an extent that holds nothing. No anchor leads there yet.
         let taken = |e: u32| used.contains(&e) || extents.iter().any(|(j, _)| *j == e) || state.live(e) > 0;
         let free = (FIRST_EXTENT..g.extents).find(|e| !taken(*e) && state.wear().in_extent(*e) == 0);
-        let sequence = at.sequence.max(anchor.journal_end).max(loss.seen) + (1 << 32);
+        // No pool comes to such numbers by itself.
+        let sequence = at.sequence.max(anchor.journal_end).max(loss.seen).checked_add(1 << 32);
+        let sequence = sequence.filter(|sequence| *sequence < NUMBERS).ok_or(RecoverError::Journal(damaged))?;
         at = StreamPosition { extent: free.unwrap_or(at.extent), index: 0, sequence, before: 0 };
     }
     if !exists(at) {

@@ -10,6 +10,7 @@
 //! somebody can ask for, however it was written. Such entries are never on flash, where each names its places itself.
 
 mod audit;
+mod chains;
 mod objects;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use fulgurite_format::{Checksums, EntryIndex, FlashPage, History, PageEntry, Record, Status, full_time};
 
+use crate::chains::Chains;
 use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::map::{Located, Map, MapWriter, Places};
 use crate::objects::Objects;
@@ -173,6 +175,8 @@ pub struct State {
     emptied: Vec<u32>,
     /// What has failed and how often extents were filled.
     wear: Wear,
+    /// Where reclaim goes by them.
+    chains: Option<Chains>,
     /// Versions of the page that is being changed.
     versions: Vec<Version>,
     entries: Vec<PageEntry>,
@@ -209,6 +213,7 @@ impl State {
             objects: Objects::new(geometry),
             emptied: Vec::new(),
             wear: Wear::new(geometry),
+            chains: None,
             versions: Vec::new(),
             entries: Vec::new(),
             planted: None,
@@ -219,6 +224,16 @@ impl State {
         (self.epoch, self.tokens) = (epoch, tokens);
     }
 
+    /// Sets how many entries the page table can have at all.
+    pub fn set_table_indices(&mut self, indices: u32) {
+        self.table.set_indices(indices);
+    }
+    /// How many indices of the page table may be taken by new versions and by what they make old: the others are for what only tokens see,
+    /// which may come to need one each.
+    pub fn room_for(&self) -> u32 {
+        let old = u32::try_from(self.old.len()).unwrap_or(u32::MAX);
+        self.table.indices_left().saturating_sub(old)
+    }
     /// Sets how many entries new versions may bring the page table to.
     pub fn set_table_limit(&mut self, limit: u32) {
         self.table.set_limit(limit);
@@ -243,6 +258,14 @@ impl State {
     /// Tokens that are kept.
     pub fn tokens(&self) -> &Tokens {
         &self.tokens
+    }
+    /// One more reader of a token, which stays meanwhile. Returns whether there is such a token. Not part of what is recovered.
+    pub fn begin_read(&mut self, token: u64) -> bool {
+        self.tokens.begin_read(token)
+    }
+    /// One reader less.
+    pub fn end_read(&mut self, token: u64) {
+        self.tokens.end_read(token);
     }
     /// The current epoch: the token that the next sync returns.
     pub fn epoch(&self) -> u64 {
@@ -289,7 +312,10 @@ impl State {
         self.fixed_bytes() + self.table.bytes_max() + self.map().bytes_max() + self.objects.bytes_max()
     }
     fn fixed_bytes(&self) -> usize {
-        self.history.0.capacity() * 8 + self.live.capacity() * 4 + self.wear.bytes()
+        self.history.0.capacity() * 8
+            + self.live.capacity() * 4
+            + self.wear.bytes()
+            + self.chains.as_ref().map_or(0, Chains::bytes)
     }
     /// Checksums of what only tokens still see.
     pub fn old_count(&self) -> usize {
@@ -316,6 +342,12 @@ impl State {
     /// Whether there is a version of a page.
     pub fn is_used(&self, page: u32) -> bool {
         self.table.head(page) != EMPTY
+    }
+    /// How many subpages only tokens would see if a page was deleted, beside those that only they see already.
+    pub fn old_when_deleted(&self, page: u32) -> u32 {
+        let versions = self.versions_of(page);
+        let seen = versions.iter().filter(|version| self.tokens.any_in(version.time, self.epoch));
+        seen.flat_map(Version::held).filter(|h| self.is_visible(page, *h)).count() as u32
     }
     /// Whether a version of a page that is needed holds this subpage at this place.
     pub fn is_live(&self, page: u32, held: Held) -> bool {
@@ -395,9 +427,13 @@ impl State {
     }
     /// Makes the versions those of the page, with as few entries as will do.
     fn compress(&mut self, page: u32, versions: &[Version]) -> Result<(), TableFull> {
+        let places = self.map.page(page);
+        self.compress_over(page, versions, &places)
+    }
+    /// The same where programs will see these places. Changes nothing when there is no room.
+    fn compress_over(&mut self, page: u32, versions: &[Version], places: &Places) -> Result<(), TableFull> {
         let mut entries = std::mem::take(&mut self.entries);
         entries.clear();
-        let places = self.map.page(page);
         for version in versions {
             let (mut visible, mut old) = ([Held::NONE; N as usize], [Held::NONE; N as usize]);
             let (mut seen, mut unseen) = (0, 0);
@@ -507,6 +543,7 @@ impl State {
         if self.table.room() < N + 1 {
             return Err(TableFull);
         }
+        self.note_version(page);
         let entry = PageEntry::new(start, EntryIndex::NONE, valid, self.epoch as u32, status);
         if self.rewrite(page, entry, sums) {
             return Ok(());
@@ -567,7 +604,7 @@ impl State {
             self.map.set_page(page, &places);
         }
         // Behind all gains, so that no extent seems empty in between.
-        before[..replaced].iter().for_each(|place| self.lose(*place));
+        before[..replaced].iter().for_each(|place| self.supersede(page, *place));
         let (valid, status) = (head.valid() | subpages, status_of(entry).with(Status::MAPPED));
         self.table.set_head(page, PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, self.epoch as u32, status));
         true
@@ -593,33 +630,42 @@ impl State {
     }
 
     fn relocate(&mut self, page: u32, moved: u32, from: FlashPage, to: FlashPage) -> Result<(), TableFull> {
+        self.note_moved(page);
         let one = Held { subpage: moved.trailing_zeros().min(N - 1), place: from.0 as u32 };
         if moved == 1 << one.subpage && self.move_mapped(page, one, to.0 as u32) {
             return Ok(());
         }
         let mut versions = std::mem::take(&mut self.versions);
         self.expand(page, &mut versions);
+        let mut places = self.map.page(page);
+        // Where they lay, and lie.
+        let (mut moves, mut count) = ([(0, 0); N as usize], 0);
         if let Some(version) = versions.iter_mut().find(|v| v.held().any(|h| h == one)) {
             for subpage in bits(moved & version.valid) {
                 let place = to.0 as u32 + (moved & ((1 << subpage) - 1)).count_ones();
-                let old = version.places[subpage as usize];
-                version.places[subpage as usize] = place;
-                match self.map.get(page * N + subpage) {
-                    Some(l) if l.place == old && self.planted == Some(Planted::StaleMap) => {}
-                    Some(l) if l.place == old => self.map.set(page * N + subpage, Some(Located { place, ..l })),
-                    _ => {
-                        if let Some(checksum) = self.old.remove(&old) {
-                            self.old.insert(place, checksum);
-                        }
-                    }
+                let old = std::mem::replace(&mut version.places[subpage as usize], place);
+                if let Some(l) = places.get(subpage).filter(|l| l.place == old)
+                    && self.planted != Some(Planted::StaleMap)
+                {
+                    places.set(subpage, Some(Located { place, ..l }));
                 }
-                self.gain(place);
-                self.lose(old);
+                moves[count] = (old, place);
+                count += 1;
             }
         }
-        let result = self.compress(page, &versions);
+        // Before anything else changes: it may not be possible.
+        let result = self.compress_over(page, &versions, &places);
         self.versions = versions;
-        result
+        result?;
+        self.map.set_page(page, &places);
+        for (old, place) in &moves[..count] {
+            if let Some(checksum) = self.old.remove(old) {
+                self.old.insert(*place, checksum);
+            }
+            self.gain(*place);
+            self.lose(*old);
+        }
+        Ok(())
     }
 
     /// Moves what is visible and whose place no entry names. Returns false, and changes nothing, where it is not so.
@@ -658,7 +704,7 @@ impl State {
                     if !self.old.is_empty() {
                         self.old.remove(&h.place);
                     }
-                    self.lose(h.place);
+                    self.supersede(page, h.place);
                 }
             }
             if version.deletes() {
@@ -792,7 +838,7 @@ impl State {
         for version in versions.drain(..stays) {
             for h in version.held() {
                 self.old.remove(&h.place);
-                self.lose(h.place);
+                self.supersede(page, h.place);
             }
         }
         let result =
@@ -884,5 +930,174 @@ impl State {
         self.map.set_page(page, &places);
         self.history.set(page, versions.len() > 1);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 160, objects: false };
+
+    fn held_at(places: &[(u32, u32)]) -> Vec<Held> {
+        places.iter().map(|(subpage, place)| Held { subpage: *subpage, place: *place }).collect()
+    }
+    fn write(state: &mut State, page: u32, places: &[(u32, u32)]) {
+        let mut entries = Vec::new();
+        entries_of(&held_at(places), state.epoch() as u32, Status::ALLOCATED, &mut entries);
+        for entry in entries {
+            let mut checksums = Checksums::EMPTY;
+            held(entry).for_each(|h| checksums.push(h.place + 1));
+            let (start, valid, status) = (entry.start(), entry.valid(), entry.status());
+            state.apply(&Record::Write { page, start, valid, status, checksums }, &Unseen).unwrap();
+        }
+    }
+    fn apply(state: &mut State, record: Record) {
+        state.apply(&record, &Unseen).unwrap();
+    }
+    fn sync(state: &mut State) -> u64 {
+        let epoch = state.epoch();
+        apply(state, Record::Token { epoch });
+        epoch
+    }
+    fn sound(state: &State) {
+        assert_eq!(state.audit(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn entries_are_as_few_as_two_placements_allow() {
+        let packed = Status::ALLOCATED.with(Status::PACKED);
+        for (places, entries) in [
+            (vec![(3, 100)], vec![(97, Status::ALLOCATED)]),
+            // At its distance from the start of the pool, and nearer to it.
+            (vec![(3, 3)], vec![(0, Status::ALLOCATED)]),
+            (vec![(3, 2)], vec![(2, packed)]),
+            (vec![(3, 103), (5, 105), (9, 109)], vec![(100, Status::ALLOCATED)]),
+            (vec![(3, 103), (5, 104), (9, 105)], vec![(103, packed)]),
+            // Two of each kind are the first's; three side by side are more than two at their distance.
+            (vec![(3, 103), (4, 104), (6, 105)], vec![(103, packed)]),
+            (vec![(3, 103), (4, 104), (6, 106)], vec![(100, Status::ALLOCATED)]),
+            (vec![(3, 103), (4, 104), (6, 107)], vec![(100, Status::ALLOCATED), (101, Status::ALLOCATED)]),
+            (
+                vec![(3, 103), (4, 90), (6, 2), (7, 3)],
+                vec![(100, Status::ALLOCATED), (86, Status::ALLOCATED), (2, packed)],
+            ),
+            (vec![], vec![]),
+        ] {
+            let (held_by, mut made) = (held_at(&places), Vec::new());
+            entries_of(&held_by, 9, packed, &mut made);
+            let said: Vec<_> = made.iter().map(|e| (e.start().0, e.status())).collect();
+            assert_eq!(said, entries.iter().map(|(start, status)| (*start, *status)).collect::<Vec<_>>(), "{places:?}");
+            assert_eq!(made.iter().flat_map(|e| held(*e)).collect::<Vec<_>>(), held_by);
+            assert!(made.iter().all(|e| e.time() == 9 && status_of(*e) == Status::ALLOCATED));
+        }
+    }
+    #[test]
+    fn sets_of_pages_are_walked_in_order() {
+        let mut set = PageSet(vec![0; 3]);
+        [0, 5, 63, 64, 190].into_iter().for_each(|page| set.set(page, true));
+        [5, 7].into_iter().for_each(|page| set.set(page, false));
+        let walked = std::iter::successors(set.next(0), |page| set.next(page + 1)).collect::<Vec<_>>();
+        assert_eq!(walked, [0, 63, 64, 190]);
+        assert_eq!((set.next(190), set.next(191), set.next(192), set.next(1000)), (Some(190), None, None, None));
+    }
+    #[test]
+    fn live_flash_pages_are_those_that_somebody_can_ask_for() {
+        let mut state = State::new(G, u32::MAX);
+        write(&mut state, 1, &[(0, 40), (1, 41), (5, 45)]);
+        write(&mut state, 1, &[(1, 50)]);
+        assert_eq!((state.live(5), state.live(6), state.live_total(), state.old_count()), (2, 1, 3, 0));
+        assert!(state.is_written(17) && !state.is_written(18) && state.is_used(1) && !state.is_used(2));
+        let token = sync(&mut state);
+        write(&mut state, 1, &[(0, 60), (5, 61)]);
+        assert_eq!((state.live(5), state.live(7), state.old_count(), state.versions_of(1).len()), (2, 2, 2, 2));
+        let at = |state: &State, subpage| state.located_at(subpage, token).map(|l| (l.place, l.checksum));
+        assert_eq!([16, 17, 18, 21].map(|s| at(&state, s)), [Some((40, 41)), Some((50, 51)), None, Some((45, 46))]);
+        assert!(state.is_live(1, Held { subpage: 0, place: 40 }) && state.is_live(1, Held { subpage: 0, place: 60 }));
+        assert!(!state.is_live(1, Held { subpage: 0, place: 41 }) && !state.is_live(2, Held { subpage: 0, place: 40 }));
+        assert_eq!(state.checksum(1, Held { subpage: 5, place: 45 }), Some(46));
+        sound(&state);
+        // Moved, old or not; and one of several that lie side by side.
+        let mv = |from, to, subpages| {
+            let (from, to) = (FlashPage(from), FlashPage(to));
+            Record::Move { page: 1, subpages, from, to }
+        };
+        apply(&mut state, mv(40, 80, 1));
+        apply(&mut state, mv(60, 90, 0b10_0001));
+        assert_eq!(at(&state, 16), Some((80, 41)));
+        let visible = |state: &State, subpage| state.map().get(subpage).map(|l| (l.place, l.checksum));
+        assert_eq!((visible(&state, 16), visible(&state, 21)), (Some((90, 61)), Some((91, 62))));
+        assert_eq!((state.live(5), state.live(7), state.live(10), state.live(11)), (1, 0, 1, 2));
+        assert_eq!(state.take_emptied(), [7]);
+        sound(&state);
+        apply(&mut state, Record::Drop { epoch: token });
+        assert_eq!((state.live(5), state.live(10), state.live_total(), state.old_count()), (0, 0, 3, 0));
+        assert_eq!((state.take_emptied(), state.versions_of(1).len()), (vec![10, 5], 1));
+        sound(&state);
+    }
+    #[test]
+    fn what_was_deleted_is_there_for_tokens_and_comes_back_with_them() {
+        let mut state = State::new(G, u32::MAX);
+        write(&mut state, 2, &[(0, 40), (1, 48)]);
+        let first = sync(&mut state);
+        apply(&mut state, Record::Status { page: 2, status: Status::DELETED });
+        let second = sync(&mut state);
+        write(&mut state, 2, &[(1, 56)]);
+        let third = sync(&mut state);
+        let at = |state: &State, token| [32, 33].map(|s| state.located_at(s, token).map(|l| l.place));
+        for token in [first, second, third] {
+            let expected = [[Some(40), Some(48)], [None, None], [None, Some(56)]][token as usize - 1];
+            assert_eq!(at(&state, token), expected);
+        }
+        assert_eq!((state.status(2), state.live_total(), state.tokens().newest()), (Status::ALLOCATED, 3, Some(3)));
+        sound(&state);
+        apply(&mut state, Record::RollBack { epoch: second });
+        assert_eq!((state.status(2), state.map().get(33), state.live_total()), (Status::DELETED, None, 2));
+        sound(&state);
+        apply(&mut state, Record::RollBack { epoch: first });
+        let visible = [32, 33].map(|s| state.map().get(s).map(|l| (l.place, l.checksum)));
+        assert_eq!((visible, state.old_count()), ([Some((40, 41)), Some((48, 49))], 0));
+        sound(&state);
+        // Nothing is left of a page that was deleted before the oldest token.
+        apply(&mut state, Record::Status { page: 2, status: Status::DELETED });
+        sync(&mut state);
+        apply(&mut state, Record::Drop { epoch: first });
+        assert_eq!((state.is_used(2), state.live_total(), state.old_count()), (false, 0, 0));
+        sound(&state);
+    }
+    #[test]
+    fn old_versions_get_the_time_of_the_first_token_that_sees_them() {
+        let mut state = State::new(G, u32::MAX);
+        let mut tokens = Vec::new();
+        for i in 0..6 {
+            write(&mut state, 3, &[(i, 40 + 8 * i)]);
+            tokens.push(sync(&mut state));
+        }
+        let times = |state: &State| state.versions_of(3).iter().map(|v| v.time).collect::<Vec<_>>();
+        assert_eq!(times(&state), [6, 5, 4, 3, 2, 1]);
+        [1, 3, 4].into_iter().for_each(|epoch| apply(&mut state, Record::Drop { epoch }));
+        let before: Vec<_> =
+            tokens.iter().map(|token| (48..54).map(|s| state.located_at(s, *token)).collect()).collect();
+        apply(&mut state, Record::Restamp { epoch: 5 });
+        assert_eq!(times(&state), [6, 5, 2]);
+        let after: Vec<Vec<_>> =
+            tokens.iter().map(|token| (48..54).map(|s| state.located_at(s, *token)).collect()).collect();
+        assert_eq!((&after[1], &after[4], &after[5]), (&before[1], &before[4], &before[5]));
+        sound(&state);
+    }
+    #[test]
+    fn a_full_table_takes_nothing_and_stays_as_it_was() {
+        // 10 pages, and one entry less than a write may take.
+        for (limit, fits) in [(10 + 16, false), (10 + 17, true)] {
+            let mut state = State::new(G, limit);
+            let mut checksums = Checksums::EMPTY;
+            checksums.push(1);
+            let start = FlashPage(40);
+            let record = Record::Write { page: 0, start, valid: 1, status: Status::ALLOCATED, checksums };
+            assert_eq!(state.apply(&record, &Unseen), if fits { Ok(()) } else { Err(TableFull) });
+            let record = Record::Status { page: 1, status: Status::ALLOCATED };
+            assert_eq!(state.apply(&record, &Unseen), if fits { Ok(()) } else { Err(TableFull) });
+            assert_eq!((state.live_total(), state.is_used(1)), (u64::from(fits), fits));
+        }
     }
 }

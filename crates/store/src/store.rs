@@ -46,7 +46,7 @@ use crate::planted::Planted;
 use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
-use crate::table::TableFull;
+use crate::table::{INDICES, TableFull};
 use retention::Clock;
 
 const N: u32 = SUBPAGES_PER_PAGE;
@@ -88,6 +88,9 @@ pub struct StoreConfig {
     pub victims: Victims,
     /// The most entries of the page table.
     pub table_limit: u32,
+    /// The indices that entries of the page table can have at all. Only tests change it: there are 2^30 - 1.
+    #[doc(hidden)]
+    pub table_indices: u32,
     /// Pages of the journal that wait in DRAM before they are committed without being asked for.
     pub commit_after: usize,
     /// Pages of the journal after which a checkpoint begins, at least; a journal may grow to twice the last checkpoint.
@@ -120,6 +123,7 @@ impl Default for StoreConfig {
             history_bytes: usize::MAX,
             victims: Victims::default(),
             table_limit: u32::MAX,
+            table_indices: INDICES,
             commit_after: 64,
             checkpoint_after: 1024,
             restamp_after: 1 << 21,
@@ -205,8 +209,10 @@ pub enum WriteError {
     /// The page table has no entry left.
     #[error(transparent)]
     Table(#[from] TableFull),
-    /// A pinned token is so old that times could not be told apart any more.
-    #[error("token {0} is pinned and too old to be kept any longer; unpin it, or roll back to it")]
+    /// A token that is pinned, or being read, is so old that times could not be told apart any more.
+    #[error(
+        "token {0} is pinned or being read, and too old to be kept any longer; unpin it, close its reader, or roll back to it"
+    )]
     TokenTooOld(u64),
     /// Objects were written to a pool that was made without.
     #[error("the pool was made without objects; write whole subpages, or make a pool of objects")]
@@ -389,6 +395,10 @@ impl Store {
         let (config, old_limit) = retention::bounded(config, state.geometry());
         let mut state = state;
         state.set_table_limit(config.table_limit);
+        if config.victims == Victims::LongestChains {
+            state.count_chains();
+        }
+        state.set_table_indices(config.table_indices);
         let state_geometry = state.geometry();
         Store {
             pool,
@@ -618,9 +628,16 @@ impl Store {
     /// # Errors
     /// When it cannot be recorded.
     pub fn set_status(&mut self, page: u32, status: Status) -> Result<(), WriteError> {
+        self.set_statuses(&[page], status)
+    }
+    /// The same of many: where there is no room for all of them, none is changed.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn set_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
         self.check()?;
-        self.admit_status()?;
-        self.record(Record::Status { page, status })
+        self.admit_statuses(pages, status)?;
+        pages.iter().try_for_each(|page| self.record(Record::Status { page: *page, status }))
     }
 
     // ---- roll back ----
@@ -639,7 +656,7 @@ impl Store {
             if let Some(commit) = &mut self.commit {
                 commit.token = commit.token.map(|token| token.min(epoch));
             }
-            self.uncommitted = 0;
+            (self.uncommitted, self.looked_at) = (0, (0, 0));
             self.commit_wanted = true;
         }
         Ok(known)
@@ -692,8 +709,14 @@ impl Store {
     // ---- the journal ----
 
     fn record(&mut self, record: Record) -> Result<(), WriteError> {
-        // Only what takes new versions in needs room: tokens can still be made and dropped when the table is full.
-        if matches!(record, Record::Write { .. } | Record::Status { .. }) && self.state.table().room() < 2 * N {
+        // Only what takes new versions in needs room: tokens can still be made and dropped when the table is full, and reclaim goes on.
+        let (limit, indices) = match &record {
+            Record::Write { valid, .. } => (2 * N, 1 + valid.count_ones()),
+            Record::Status { .. } => (2 * N, 1 + N),
+            Record::Objects(written) => (0, 2 * written.as_slice().len() as u32),
+            _ => (0, 0),
+        };
+        if self.state.table().room() < limit || self.state.room_for() < indices {
             return Err(TableFull.into());
         }
         let mut bytes = std::mem::take(&mut self.bytes);
@@ -863,3 +886,6 @@ pub fn summary_page(pool: PoolId, place: u32, index: u32, epoch: u64, owners: &[
 pub(crate) const fn stamp(page: u64, filled: usize) -> u64 {
     (page << 12) | filled as u64
 }
+
+#[cfg(test)]
+mod tests;

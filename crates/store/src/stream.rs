@@ -79,3 +79,45 @@ pub fn expect(
         && header.before == at.before;
     right.then_some((payload, header, checksum))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 64, objects: false };
+    const POOL: PoolId = PoolId([7; 16]);
+
+    #[test]
+    fn a_stream_goes_on_where_it_said_and_each_page_is_known_by_the_one_before() {
+        let at = StreamPosition { extent: 5, index: 6, sequence: 100, before: 77 };
+        let mut stream = Stream::new(G, POOL, Kind::Journal, at, NO_EXTENT);
+        assert!(stream.wants_extent());
+        stream.go_on_in(9);
+        assert!(!stream.wants_extent() && stream.next_extent() == 9);
+        let mut at = stream.position();
+        for (place, index, extent) in [(46, 7, 5), (47, 0, 9), (72, 1, 9), (73, 2, 9)] {
+            let (written, page) = stream.seal(b"some", 3, 2);
+            assert_eq!(written, place);
+            let (payload, header, checksum) = expect(&page, (G, POOL, Kind::Journal), at, false).unwrap();
+            assert_eq!((payload, header.epoch, header.commit_offset, header.used), (&b"some"[..], 3, 2, 4));
+            for wrong in [
+                StreamPosition { extent: at.extent + 1, ..at },
+                StreamPosition { index: at.index + 1, ..at },
+                StreamPosition { sequence: at.sequence + 1, ..at },
+                StreamPosition { before: at.before ^ 1, ..at },
+            ] {
+                assert!(expect(&page, (G, POOL, Kind::Journal), wrong, false).is_none(), "{wrong:?}");
+            }
+            assert!(expect(&page, (G, PoolId([8; 16]), Kind::Journal), at, false).is_none());
+            assert!(expect(&page, (G, POOL, Kind::Checkpoint), at, false).is_none());
+            let mut damaged = page.clone();
+            damaged[4095] ^= 1;
+            assert!(expect(&damaged, (G, POOL, Kind::Journal), at, false).is_none());
+            let next = StreamPosition { extent, index, sequence: at.sequence + 1, before: checksum };
+            assert_eq!(stream.position(), next);
+            at = next;
+        }
+        // Behind the extent it named, it has named none.
+        assert!(stream.wants_extent());
+    }
+}

@@ -14,7 +14,7 @@ use crate::chunked::Chunked;
 pub struct TableFull;
 
 /// Indices that entries can have; the last number stands for none.
-const INDICES: u32 = (1 << ENTRY_INDEX_BITS) - 1;
+pub const INDICES: u32 = (1 << ENTRY_INDEX_BITS) - 1;
 
 /// The entry of a page that holds nothing.
 pub const EMPTY: PageEntry = PageEntry::new(
@@ -41,6 +41,8 @@ pub struct Table {
     used: u32,
     /// Entries that the writers of new versions may bring the table to.
     limit: u32,
+    /// Entries that there can be at all.
+    indices_max: u32,
     /// Kept for its memory.
     indices: Vec<EntryIndex>,
 }
@@ -57,12 +59,17 @@ impl Table {
             free: EntryIndex::NONE,
             used: 0,
             limit,
+            indices_max: INDICES,
             indices: Vec::new(),
         }
     }
     /// Changes the limit.
     pub fn set_limit(&mut self, limit: u32) {
         self.limit = limit;
+    }
+    /// Changes how many entries there can be at all: fewer than the index has room for, to try what happens at its end.
+    pub fn set_indices(&mut self, indices: u32) {
+        self.indices_max = indices.clamp(self.pages, INDICES);
     }
     /// Pages.
     pub fn pages(&self) -> u32 {
@@ -74,7 +81,11 @@ impl Table {
     }
     /// How many more entries new versions may take.
     pub fn room(&self) -> u32 {
-        self.limit.min(INDICES).saturating_sub(self.pages + self.used)
+        self.limit.min(self.indices_max).saturating_sub(self.pages + self.used)
+    }
+    /// How many more there can be at all.
+    pub fn indices_left(&self) -> u32 {
+        self.indices_max.saturating_sub(self.pages + self.used)
     }
     /// DRAM of the table.
     pub fn bytes(&self) -> usize {
@@ -133,7 +144,7 @@ impl Table {
             let index = self.free;
             self.free = self.earlier(index).previous();
             index
-        } else if self.pages + (self.earlier.len() as u32) < INDICES {
+        } else if self.pages + (self.earlier.len() as u32) < self.indices_max {
             if self.earlier.len() == self.earlier.capacity() {
                 // By an eighth: what is counted against a budget must not double.
                 self.earlier.reserve_exact((self.earlier.len() / 8).max(64));
@@ -179,7 +190,7 @@ impl Table {
             at = self.earlier(at).previous();
         }
         let needed = versions.len().saturating_sub(1);
-        if needed > indices.len() + (INDICES - self.pages - self.used) as usize {
+        if needed > indices.len() && needed - indices.len() > self.indices_left() as usize {
             return Err(TableFull);
         }
         while indices.len() > needed {

@@ -13,81 +13,124 @@ pub struct TokenTime {
     pub clock: u64,
 }
 
-/// Tokens, ascending; of some it is known when they were made.
+/// Tokens, ascending; of some it is known when they were made, and some are being read.
+///
+/// A token that is read stays as one that a user pinned does, for as long as its readers live: no record says so, so that a process that
+/// ends, however it ends, leaves nothing pinned but what its user has.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Tokens(Vec<KeptToken>, Vec<TokenTime>);
+pub struct Tokens {
+    kept: Vec<KeptToken>,
+    times: Vec<TokenTime>,
+    /// Those that are read, each with how many readers, in no order.
+    read: Vec<(u64, u32)>,
+}
 
 impl Tokens {
     /// Those of an anchor.
     pub fn new(tokens: Vec<KeptToken>) -> Tokens {
-        Tokens(tokens, Vec::new())
+        Tokens { kept: tokens, ..Tokens::default() }
     }
     /// All of them.
     pub fn as_slice(&self) -> &[KeptToken] {
-        &self.0
+        &self.kept
     }
     /// The newest.
     pub fn newest(&self) -> Option<u64> {
-        self.0.last().map(|t| t.epoch)
+        self.kept.last().map(|t| t.epoch)
     }
     /// Whether there is one.
     pub fn contains(&self, epoch: u64) -> bool {
-        self.0.binary_search_by_key(&epoch, |t| t.epoch).is_ok()
+        self.kept.binary_search_by_key(&epoch, |t| t.epoch).is_ok()
     }
     /// Whether a token names a state of the epochs from `first` up to but not including `end`.
     pub fn any_in(&self, first: u64, end: u64) -> bool {
-        let at = self.0.partition_point(|t| t.epoch < first);
-        self.0.get(at).is_some_and(|t| t.epoch < end)
+        let at = self.kept.partition_point(|t| t.epoch < first);
+        self.kept.get(at).is_some_and(|t| t.epoch < end)
     }
     /// The first that names a state of this epoch or a later one.
     pub fn first_from(&self, epoch: u64) -> Option<u64> {
-        self.0.get(self.0.partition_point(|t| t.epoch < epoch)).map(|t| t.epoch)
+        self.kept.get(self.kept.partition_point(|t| t.epoch < epoch)).map(|t| t.epoch)
     }
-    /// The oldest that a user wants kept.
+    /// The oldest that a user wants kept, or that is read.
     pub fn oldest_pinned(&self) -> Option<u64> {
-        self.0.iter().find(|t| t.pinned).map(|t| t.epoch)
+        self.kept.iter().find(|t| self.stays(t)).map(|t| t.epoch)
+    }
+    /// The oldest behind this one that a user wants kept.
+    pub fn pinned_behind(&self, epoch: u64) -> Option<u64> {
+        self.kept.iter().find(|t| t.epoch > epoch && t.pinned).map(|t| t.epoch)
+    }
+    /// The oldest behind this one that is read.
+    pub fn read_behind(&self, epoch: u64) -> Option<u64> {
+        self.read.iter().map(|(read, _)| *read).filter(|read| *read > epoch).min()
+    }
+    /// Whether this one is read.
+    pub fn is_read(&self, epoch: u64) -> bool {
+        self.read.iter().any(|(read, _)| *read == epoch)
+    }
+    fn stays(&self, token: &KeptToken) -> bool {
+        token.pinned || self.is_read(token.epoch)
+    }
+    /// One more reader of a token. Returns whether there is such a token.
+    pub fn begin_read(&mut self, epoch: u64) -> bool {
+        let known = self.contains(epoch);
+        if known {
+            match self.read.iter_mut().find(|(read, _)| *read == epoch) {
+                Some((_, readers)) => *readers += 1,
+                None => self.read.push((epoch, 1)),
+            }
+        }
+        known
+    }
+    /// One reader less of a token.
+    pub fn end_read(&mut self, epoch: u64) {
+        if let Some(at) = self.read.iter().position(|(read, _)| *read == epoch) {
+            self.read[at].1 -= 1;
+            if self.read[at].1 == 0 {
+                self.read.swap_remove(at);
+            }
+        }
     }
     /// Whether no more fit.
     pub fn is_full(&self) -> bool {
-        self.0.len() >= TOKENS_MAX
+        self.kept.len() >= TOKENS_MAX
     }
     /// A new one, newer than all others.
     pub fn push(&mut self, epoch: u64) {
         debug_assert!(self.newest().is_none_or(|newest| newest < epoch));
-        self.0.push(KeptToken { epoch, pinned: false });
+        self.kept.push(KeptToken { epoch, pinned: false });
     }
     /// Says when one was made; of one that is kept no more it is not remembered.
     pub fn set_time(&mut self, epoch: u64, age: u64, clock: u64) {
         if self.contains(epoch) {
-            self.1.retain(|t| t.epoch != epoch);
-            let at = self.1.partition_point(|t| t.epoch < epoch);
-            self.1.insert(at, TokenTime { epoch, age, clock });
+            self.times.retain(|t| t.epoch != epoch);
+            let at = self.times.partition_point(|t| t.epoch < epoch);
+            self.times.insert(at, TokenTime { epoch, age, clock });
         }
     }
     /// When they were made, ascending, as far as that is known.
     pub fn times(&self) -> &[TokenTime] {
-        &self.1
+        &self.times
     }
     /// Forgets one.
     pub fn remove(&mut self, epoch: u64) {
-        self.0.retain(|t| t.epoch != epoch);
-        self.1.retain(|t| t.epoch != epoch);
+        self.kept.retain(|t| t.epoch != epoch);
+        self.times.retain(|t| t.epoch != epoch);
     }
     /// Forgets all that are newer.
     pub fn cut(&mut self, epoch: u64) {
-        self.0.retain(|t| t.epoch <= epoch);
-        self.1.retain(|t| t.epoch <= epoch);
+        self.kept.retain(|t| t.epoch <= epoch);
+        self.times.retain(|t| t.epoch <= epoch);
     }
     /// Pins one, or no more.
     pub fn pin(&mut self, epoch: u64, pinned: bool) {
-        if let Some(token) = self.0.iter_mut().find(|t| t.epoch == epoch) {
+        if let Some(token) = self.kept.iter_mut().find(|t| t.epoch == epoch) {
             token.pinned = pinned;
         }
     }
-    /// Those that a policy which keeps the newest `keep` lets go: the older ones that nobody pinned.
+    /// Those that a policy which keeps the newest `keep` lets go: the older ones that nobody pinned and nobody reads.
     pub fn superfluous(&self, keep: usize) -> Vec<u64> {
-        let older = self.0.len().saturating_sub(keep);
-        self.0[..older].iter().filter(|t| !t.pinned).map(|t| t.epoch).collect()
+        let older = self.kept.len().saturating_sub(keep);
+        self.kept[..older].iter().filter(|t| !self.stays(t)).map(|t| t.epoch).collect()
     }
 }
 
@@ -110,5 +153,60 @@ mod tests {
         assert_eq!(tokens.superfluous(2), [1, 3]);
         tokens.cut(3);
         assert_eq!(tokens.newest(), Some(3));
+    }
+    #[test]
+    fn tokens_are_found_by_epoch_and_kept_while_they_are_pinned() {
+        let mut tokens = Tokens::default();
+        assert_eq!((tokens.newest(), tokens.oldest_pinned(), tokens.first_from(0)), (None, None, None));
+        [2, 5, 9].into_iter().for_each(|epoch| tokens.push(epoch));
+        assert!(tokens.contains(5) && !tokens.contains(4));
+        assert_eq!([0, 2, 3, 9, 10].map(|e| tokens.first_from(e)), [Some(2), Some(2), Some(5), Some(9), None]);
+        tokens.pin(9, true);
+        tokens.pin(5, true);
+        tokens.pin(7, true);
+        assert_eq!((tokens.oldest_pinned(), tokens.superfluous(0)), (Some(5), vec![2]));
+        tokens.pin(5, false);
+        assert_eq!((tokens.oldest_pinned(), tokens.superfluous(0)), (Some(9), vec![2, 5]));
+        tokens.remove(5);
+        assert_eq!(tokens.as_slice().iter().map(|t| t.epoch).collect::<Vec<_>>(), [2, 9]);
+        tokens.cut(9);
+        assert_eq!(tokens.newest(), Some(9));
+    }
+    #[test]
+    fn there_is_room_for_so_many_and_no_more() {
+        let mut tokens = Tokens::default();
+        (1..TOKENS_MAX as u64).for_each(|epoch| tokens.push(epoch));
+        assert!(!tokens.is_full());
+        tokens.push(TOKENS_MAX as u64);
+        assert!(tokens.is_full());
+    }
+    #[test]
+    fn times_are_those_of_tokens_that_are_kept() {
+        let mut tokens = Tokens::default();
+        [2, 5, 9].into_iter().for_each(|epoch| tokens.push(epoch));
+        let epochs = |tokens: &Tokens| tokens.times().iter().map(|t| (t.epoch, t.age)).collect::<Vec<_>>();
+        [(9, 90), (2, 20), (4, 40), (5, 50), (9, 91)].into_iter().for_each(|(e, age)| tokens.set_time(e, age, 7));
+        assert_eq!((epochs(&tokens), tokens.times()[0].clock), (vec![(2, 20), (5, 50), (9, 91)], 7));
+        tokens.remove(2);
+        assert_eq!(epochs(&tokens), [(5, 50), (9, 91)]);
+        tokens.cut(5);
+        assert_eq!(epochs(&tokens), [(5, 50)]);
+    }
+    #[test]
+    fn what_is_read_stays_until_its_last_reader_goes() {
+        let mut tokens = Tokens::default();
+        (1..=5).for_each(|epoch| tokens.push(epoch));
+        assert!(!tokens.begin_read(9) && tokens.begin_read(2) && tokens.begin_read(2) && tokens.begin_read(4));
+        tokens.pin(4, true);
+        assert_eq!((tokens.superfluous(1), tokens.oldest_pinned()), (vec![1, 3], Some(2)));
+        assert_eq!((tokens.read_behind(1), tokens.read_behind(2), tokens.read_behind(4)), (Some(2), Some(4), None));
+        assert_eq!((tokens.pinned_behind(2), tokens.pinned_behind(4)), (Some(4), None));
+        assert!(tokens.as_slice().iter().all(|t| t.pinned == (t.epoch == 4)), "a reader pins nothing that others see");
+        tokens.end_read(2);
+        assert_eq!(tokens.superfluous(1), [1, 3]);
+        tokens.end_read(2);
+        tokens.end_read(4);
+        assert_eq!(tokens.superfluous(1), [1, 2, 3], "the user's pin stays");
+        tokens.end_read(4);
     }
 }

@@ -1,8 +1,8 @@
 //! An old state of a pool beside the live one: a layer that answers where subpages lay at a token.
 //!
 //! It has no tables of its own: it asks the live store, which moves what it reclaims and knows where to. So nothing is recovered a
-//! second time, and a reader costs no DRAM of the store's. The token is pinned for as long as the view lives, and the pool is not
-//! rolled back to before it.
+//! second time, and a reader costs no DRAM of the store's. The token stays for as long as the view lives, and the pool is not rolled back
+//! to before it. Nothing on flash says so: when the process dies, the token is what it was.
 
 use std::sync::Arc;
 
@@ -18,36 +18,14 @@ pub struct View {
     token: u64,
 }
 
-/// A token that is being read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Viewed {
-    pub token: u64,
-    /// By how many.
-    readers: u32,
-    /// It was pinned for them, and not by the user.
-    pinned_here: bool,
-}
-
 impl Pool {
     /// The state of a token, to be read beside this one.
     ///
     /// # Errors
-    /// When there is no such token, or it cannot be pinned.
+    /// When there is no such token.
     pub fn view(self: &Arc<Self>, token: u64) -> Result<View, PoolError> {
-        let mut views = self.views();
-        let tokens = self.tokens();
-        let Some(found) = tokens.as_slice().iter().find(|t| t.epoch == token) else {
+        if !self.begin_read(token) {
             return Err(self.no_token(token));
-        };
-        match views.iter_mut().find(|viewed| viewed.token == token) {
-            Some(viewed) => viewed.readers += 1,
-            None => {
-                let pinned_here = !found.pinned;
-                if pinned_here {
-                    self.pin(token, true)?;
-                }
-                views.push(Viewed { token, readers: 1, pinned_here });
-            }
         }
         Ok(View { pool: self.clone(), token })
     }
@@ -68,13 +46,7 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        let mut views = self.pool.views();
-        let index = views.iter().position(|viewed| viewed.token == self.token).expect("it was noted when it was made");
-        views[index].readers -= 1;
-        if views[index].readers == 0 && views.swap_remove(index).pinned_here {
-            // Where that fails the pool takes no more changes; the token stays pinned, as the user may see.
-            let _ = self.pool.pin(self.token, false);
-        }
+        self.pool.end_read(self.token);
     }
 }
 

@@ -52,9 +52,17 @@ impl Wear {
     }
     /// How many of an extent's failed.
     pub fn in_extent(&self, extent: u32) -> u32 {
+        self.in_first_of(extent, self.geometry.extent_pages)
+    }
+    fn in_first_of(&self, extent: u32, pages: u32) -> u32 {
         let before = |place: u32| self.places.partition_point(|p| *p < place) as u32;
         let first = self.geometry.first_of(extent);
-        if self.places.is_empty() { 0 } else { before(first + self.geometry.extent_pages) - before(first) }
+        if self.places.is_empty() { 0 } else { before(first + pages) - before(first) }
+    }
+    /// How many flash pages of an extent data can be written to.
+    pub fn usable(&self, extent: u32) -> u32 {
+        let pages = self.geometry.data_pages();
+        pages - self.in_first_of(extent, pages)
     }
     /// Whether an extent is out of use.
     pub fn is_retired(&self, extent: u32) -> bool {
@@ -104,11 +112,29 @@ mod tests {
             assert!(!bad.insert(place) && bad.contains(place));
         }
         assert_eq!((bad.in_extent(5), bad.in_extent(4), bad.in_extent(0), bad.retired()), (3, 0, 1, 0));
+        // The last one is of the summary.
+        assert_eq!((bad.usable(5), bad.usable(4)), (g.data_pages() - 2, g.data_pages()));
         bad.insert(16 * 5 + 9);
         assert!(bad.is_retired(5) && bad.retired() == 1);
         assert_eq!(bad.places(), [7, 80, 83, 89, 95]);
         // What is never given out is never taken out.
         (1..16).for_each(|place| assert!(place == 7 || bad.insert(place)));
         assert!(!bad.is_retired(0));
+    }
+    #[test]
+    fn fills_are_summed_up_over_the_extents_in_use() {
+        let g = Geometry { extent_pages: 16, extents: 8, subpages: 64, objects: false };
+        let mut wear = Wear::new(g);
+        assert_eq!(wear.summary(), Fills::default());
+        wear.set_fills(3, &[5, 1, 9]);
+        wear.set_fills(6, &[4]);
+        wear.set_fills(0, &[100, 100, 100]);
+        assert_eq!((wear.fills(4), wear.all_fills()[5]), (1, 9));
+        assert_eq!(wear.summary(), Fills { min: 0, median: 4, max: 9, sum: 19 });
+        (0..4).for_each(|i| _ = wear.insert(5 * 16 + i));
+        assert_eq!(wear.summary(), Fills { min: 0, median: 4, max: 5, sum: 10 });
+        wear.insert(2 * 16 + 15);
+        wear.insert(3 * 16);
+        assert_eq!((wear.in_extent(2), wear.in_extent(3), wear.in_extent(5), wear.retired()), (1, 1, 4, 1));
     }
 }

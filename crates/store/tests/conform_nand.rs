@@ -4,6 +4,9 @@
 //! batches that overtake each other, synced, overwritten until reclaim, checkpoints and anchors have gone round; now and then the pool is
 //! recovered from what was written. Pages of NAND of 4 and of 16 KiB, writes that end in the buffer and in the array.
 
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
+
 use std::collections::HashMap;
 
 use fulgurite_flash::FlashError;
@@ -230,12 +233,8 @@ fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
 
 #[test]
 fn the_store_runs_on_nand() {
-    let seeds = match std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok()) {
-        Some(seed) => vec![seed],
-        None => vec![1, 2, 3, 4],
-    };
-    for seed in seeds {
-        println!("replay with FULGURITE_SEED={seed}");
+    for seed in trials::seeds(1, 4) {
+        println!("replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
         let (page_bytes, width) = [(4096, 8), (16_384, 4), (8192, 2), (16_384, 8)][seed as usize % 4];
         run(seed, page_bytes, width, seed % 2 == 0);
     }

@@ -386,6 +386,34 @@ fn tokens_are_dropped_and_counted() {
     assert_eq!(pool.drop_tokens(2).unwrap(), before.len() - left.len());
     assert_eq!(Versions::tokens(&**pool), left);
     assert_eq!(pool.drop_tokens(2).unwrap(), 0);
+    // Whoever asks for one that is gone is told so, and which there are; nothing is changed. Also when its data was reclaimed.
+    pool.reclaim_one().unwrap();
+    let gone = tokens[2];
+    let inspected = Pool::inspect(medium.clone(), keep, Some(gone)).map(|_| ());
+    let all = [pool.roll_back(gone), pool.can_roll_back(gone), pool.pin(gone, true), pool.pin(gone, false), inspected];
+    for refused in all.into_iter().chain([pool.view(gone).map(|_| ())]) {
+        let refused = refused.unwrap_err();
+        let words = format!("there is no token {gone}; kept are {}, {}, {}", left[0], left[1], left[2]);
+        assert_eq!(refused.to_string(), words);
+        assert!(matches!(refused, PoolError::NoToken { token, kept } if token == gone && kept == left));
+    }
+    assert_eq!(Versions::tokens(&**pool), left);
+    assert_eq!(user.one(Op::Read, 9, 0), Ok(5));
+    // What is pinned does not go away by a roll back.
+    let refused = pool.roll_back(tokens[1]).map(|()| Versions::tokens(&**pool));
+    assert_eq!(refused.unwrap(), [tokens[1]], "it is the oldest itself");
+    let newer = pool.sync().unwrap();
+    pool.pin(newer, true).unwrap();
+    for refused in [pool.can_roll_back(tokens[1]), pool.roll_back(tokens[1])] {
+        let named = |e: &PoolError| matches!(e, PoolError::TokenPinned { token, pinned } if (*token, *pinned) == (tokens[1], newer));
+        assert!(refused.as_ref().is_err_and(named), "{refused:?}");
+        assert!(refused.unwrap_err().to_string().contains("unpin it first"));
+    }
+    // To look at it takes nothing away.
+    Pool::inspect(medium.clone(), keep, Some(tokens[1])).unwrap();
+    pool.pin(newer, false).unwrap();
+    pool.can_roll_back(tokens[1]).unwrap();
+    let left = [tokens[1], newer];
     drop((user, flash));
     let (pool, _) = Pool::open(medium, keep).unwrap();
     assert_eq!(Versions::tokens(&pool), left);
@@ -426,7 +454,7 @@ fn an_old_token_is_what_it_was_while_its_data_moves() {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
     Pool::format(&medium, geometry(), POOL, 0).unwrap();
     // One token is kept beside those that are being read.
-    let flash = Pool::open(medium, config(Durability::Sync)).unwrap().0.into_flash();
+    let flash = Pool::open(medium.clone(), config(Durability::Sync)).unwrap().0.into_flash();
     let pool = flash.layer();
     let (mut user, mut random) = (User::new(&flash), Random(17));
     for subpage in 0..300 {
@@ -440,6 +468,9 @@ fn an_old_token_is_what_it_was_while_its_data_moves() {
     let token = pool.sync().unwrap();
     let value = |subpage: u32| u64::from(subpage) + if subpage.is_multiple_of(3) { 2000 } else { 1000 };
     let (old, same) = (pool.view(token).unwrap().into_flash(), pool.view(token).unwrap());
+    let pinned = |tokens: &fulgurite_store::Tokens| -> Vec<u64> {
+        tokens.as_slice().iter().filter(|t| t.pinned).map(|t| t.epoch).collect()
+    };
     let mut reader = User::new(&old);
     let reclaimed = pool.counters().reclaimed;
     for round in 0..40u64 {
@@ -458,6 +489,12 @@ fn an_old_token_is_what_it_was_while_its_data_moves() {
     assert_eq!(reader.one(Op::Read, 700, 0), Ok(0), "it was never written then");
     assert!(reader.one(Op::Write, 1, 1).is_err(), "nobody writes to what was");
     assert_eq!(reader.one(Op::Flush, 0, 0).map(|_| ()), Ok(()));
+
+    // Whoever opens what is on flash now, because this process was killed, finds nothing pinned but by the user.
+    pool.checkpoint().unwrap();
+    let found = Pool::inspect(medium.clone(), config(Durability::Sync), None).unwrap().0;
+    assert_eq!((pinned(&found.tokens()), pinned(&pool.tokens())), (vec![older], vec![older]));
+    assert!(found.tokens().contains(token), "and no more is lost than the reader");
 
     let refused = pool.roll_back(older);
     assert!(matches!(refused, Err(PoolError::TokenInUse { read, .. }) if read == token), "{refused:?}");

@@ -13,7 +13,7 @@ use fulgurite_format::{Header, Kind};
 use fulgurite_store::{Geometry, StoreConfig};
 use world::attacks::{Step, config, each_moment, first_seed, replay, runs, step};
 use world::images::open_whole;
-use world::{Content, Failed, Failing, Random, World};
+use world::{Content, Failed, Failing, Random, Trouble, World};
 
 const EIO: i32 = 5;
 
@@ -28,7 +28,8 @@ fn run(seed: u64, from: u64, count: u64) -> World {
     config.commit_after = 1 + (seed % 8) as usize;
     let mut world = World::new(roomy(), config, seed);
     world.flash.log = Some(Vec::new());
-    world.fails = Some(Failing { from, until: from + count, error: FlashError::Io(EIO), only_flushes: false });
+    world.fails =
+        Some(Failing { from, until: from + count, trouble: Trouble::Fails(FlashError::Io(EIO)), only_flushes: false });
     for i in 0..14 {
         match (i + seed) % 7 {
             3 => step(&mut world, Step::Sync),
@@ -128,7 +129,7 @@ fn lives_full_of_failures() {
                 let until = from + 1 + u64::from(world.random.below(3));
                 let error = FlashError::Io([EIO, 11, 4, 61][world.random.below(4) as usize]);
                 // Flushes may not fail, or it ends at once.
-                world.fails = Some(Failing { from, until, error, only_flushes: false });
+                world.fails = Some(Failing { from, until, trouble: Trouble::Fails(error), only_flushes: false });
                 let count = 1 + world.random.below(6);
                 world.write(count);
                 match i % 5 {

@@ -2,6 +2,9 @@
 //! Method: a process of its own writes numbered batches to a pool on a file and tells each token through a pipe; it is killed with
 //! SIGKILL at random moments; the pool is opened, and compared with what the batches up to the one found must have left.
 
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
+
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -104,11 +107,11 @@ fn writer() {
 
 #[test]
 fn a_killed_process_loses_nothing_that_was_acknowledged() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|n| n.parse::<u64>().ok());
-    let (seed, kills) = (number("FULGURITE_SEED").unwrap_or(1), number("FULGURITE_RUNS").unwrap_or(100));
+    let (seed, kills) = (trials::first_seed(1), trials::runs(100));
     println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS={kills}");
     let since = Instant::now();
-    let directory = tempfile::tempdir().unwrap();
+    // Beside what was built there is more likely a disk than where temporary files are.
+    let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let path = directory.path().join("pool");
     let medium: Arc<dyn Flash> =
         Arc::new(FileFlash::open(&FileConfig::create(&path, u64::from(geometry().flash_pages()) << 12)).unwrap());
@@ -165,4 +168,6 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
     }
     println!("kill -9: {kills} times, {applied} batches, 0 violations, {:.1} s", since.elapsed().as_secs_f64());
     assert!(applied > 0, "the writer never came to write");
+    let kind = trials::file_system_of(directory.path());
+    trials::figure(9, &format!("kills of a process that writes, on {kind}"), kills);
 }

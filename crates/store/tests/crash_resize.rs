@@ -9,9 +9,12 @@ mod world;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use fulgurite_flash::{Column, Flash, MemoryFlash, StripeLayout, StripedFlash};
+use fulgurite_flash::{
+    Column, Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, StripeLayout, StripedFlash, When,
+};
 use fulgurite_store::{
-    Geometry, Pool, PoolError, ResizeError, Shrink, StoreConfig, recover, superblock_pages, superblock_repairs,
+    Geometry, Permissions, Pool, PoolError, RecoverError, ResizeError, Shrink, StoreConfig, recover, superblock_pages,
+    superblock_repairs,
 };
 use world::attacks::{config, first_seed, replay, runs};
 use world::images::{Image, Moment, open_whole};
@@ -256,6 +259,70 @@ fn sizes_by_the_public_interface() {
     assert!(!pool.resize(geometry(50, Some(64)), &mut stop).unwrap());
     drop(pool);
     assert_eq!(size(), before);
+}
+
+/// The first so many extents of 8 of a medium.
+fn first_of(medium: &Arc<dyn Flash>, extents: u32) -> StripedFlash {
+    let mut layout = StripeLayout::new(8);
+    layout.push(extents, vec![Column { member: 0, first: 0 }]);
+    StripedFlash::new(vec![medium.clone()], layout)
+}
+
+#[test]
+fn a_medium_that_fails_while_the_size_is_written() {
+    let (small, large) = (Geometry::new(60 * 8, 8, Some(64)).unwrap(), Geometry::new(100 * 8, 8, Some(96)).unwrap());
+    let mut found = Vec::new();
+    for (from, to) in [(small, large), (large, small)] {
+        for (op, error) in
+            [(Op::Write, FlashError::Io(5)), (Op::Flush, FlashError::Io(5)), (Op::Write, FlashError::Short)]
+        {
+            for nth in 1.. {
+                let what = format!("{} extents to {}: {op:?} {nth} fails", from.extents, to.extents);
+                let memory: Arc<dyn Flash> = Arc::new(MemoryFlash::new(large.flash_pages()).unwrap());
+                Pool::format(&memory, from, POOL, 7).unwrap();
+                let faulty = Arc::new(FaultyFlash::new(first_of(&memory, large.extents), FaultPlan::default()));
+                let (pool, _) = Pool::open(faulty.clone(), StoreConfig::default()).unwrap();
+                pool.set_permissions(2..3, Permissions::DEFAULT).unwrap();
+                let token = pool.sync().unwrap();
+                faulty.set_plan(FaultPlan::rule(Some(op), When::Nth(nth), Fault::Fails(error)));
+                let result = pool.resize(to, &mut || true);
+                drop(pool);
+                // What is the pool's, by its superblock; with all of the flash it can be opened.
+                let open = |extents| Pool::open(Arc::new(first_of(&memory, extents)), StoreConfig::default());
+                let (pool, report) = open(large.extents).unwrap_or_else(|e| panic!("{what}: {e}"));
+                let size = pool.geometry();
+                assert_eq!((report.token, pool.audit()), (token, Vec::new()), "{what}");
+                assert_eq!(pool.permissions(2), Some(Permissions::DEFAULT), "{what}");
+                drop(pool);
+                match result {
+                    Ok(done) => {
+                        // What failed was written elsewhere; or nothing did, as there are not so many.
+                        assert!(done && size == to, "{what}");
+                        if faulty.counters().errors == 0 {
+                            break;
+                        }
+                    }
+                    Err(PoolError::Resize(e)) if e.is_unsure() => {
+                        assert!(size == from || size == to, "{what}: {size:?}");
+                        assert!(e.to_string().contains("leave the flash as large as it is"), "{e}");
+                        found.push(size);
+                    }
+                    // Only who is told so may cut what is behind the old size off.
+                    Err(e) => assert_eq!(size, from, "{what}: {e}"),
+                }
+                if size == large {
+                    let refused = open(small.extents).map(|_| ()).unwrap_err();
+                    assert!(matches!(refused, PoolError::Recover(RecoverError::Truncated { .. })), "{what}: {refused}");
+                }
+                let (pool, _) = open(large.extents).unwrap();
+                assert_eq!(pool.geometry(), size, "{what}: the copies are equal since the first opening");
+                assert!(pool.resize(to, &mut || true).unwrap(), "{what}");
+                drop(pool);
+                assert_eq!(open(to.extents).unwrap().0.geometry(), to, "{what}");
+            }
+        }
+    }
+    assert!(found.contains(&small) && found.contains(&large), "{found:?}");
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use fulgurite_store::Planted;
 use world::attacks::{self, first_seed, runs};
+use world::trials::figure;
 
 fn done(what: &str, images: u64, since: Instant) {
-    println!("seeds from {0}; replay with FULGURITE_SEED={0}", first_seed());
     println!("{what}: {images} images, 0 violations, {:.1} s", since.elapsed().as_secs_f64());
 }
 
@@ -20,6 +20,7 @@ fn every_short_sequence_and_every_subset() {
     let images: u64 = (seed..seed + runs(5)).map(|s| attacks::enumerate(None, s, 1..=3).unwrap()).sum();
     done("crash enumeration", images, since);
     assert!(images >= 20_000 || runs(5) < 5, "{images} are too few");
+    figure(1, "images of crashes at every write of short workloads", images);
 }
 
 #[test]
@@ -28,6 +29,7 @@ fn torn_pages_of_metadata() {
     let images: u64 = (seed..seed + runs(60)).map(|s| attacks::torn(None, s).unwrap()).sum();
     done("torn writes", images, since);
     assert!(images >= 5_000 || runs(60) < 60, "{images} are too few");
+    figure(3, "images with torn pages", images);
 }
 
 #[test]
@@ -36,6 +38,7 @@ fn long_runs() {
     let images: u64 = (seed..seed + runs(40)).map(|s| attacks::random_crashes(None, s).unwrap()).sum();
     let deep: u64 = (seed..seed + runs(40) / 8).map(|s| attacks::deep_crashes(None, s).unwrap()).sum();
     done("random crashes", images + deep, since);
+    figure(2, "crashes and recoveries of long workloads", images + deep);
 }
 
 /// Whether one of the tests finds a planted bug, and which.
@@ -77,4 +80,5 @@ fn planted_bugs_are_found() {
     }
     println!("canaries: {found} of {} found", Planted::ALL.len());
     assert_eq!(found, Planted::ALL.len());
+    figure(21, "planted bugs found", found as u64);
 }

@@ -1,5 +1,5 @@
 //! Goal: a crash in the middle of what the store does by itself (creation, reclaim, levelling, giving up a checkpoint, going on after a
-//! loss, going on after a bad flash page) loses nothing that was promised.
+//! loss, going on after a bad flash page), or is asked for (compacting, giving up what cannot be read), loses nothing that was promised.
 //! Method: bring it about on purpose, keep a log of all writes, and open what the flash may hold after each: every subset of up to 8
 //! writes under way, samples of more.
 
@@ -9,10 +9,11 @@ use std::rc::Rc;
 
 use fulgurite_flash::FlashError;
 use fulgurite_format::{Header, Kind, zero_page};
-use fulgurite_store::{RecoverError, Store, StoreConfig, recover};
+use fulgurite_store::{Geometry, RecoverError, Store, StoreConfig, recover};
 use world::attacks::{self, Step, each_moment, first_seed, quiet_run, runs, step};
-use world::images::open_whole;
-use world::{Content, Failing, ForgetfulFlash, POOL, Random, World, tiny};
+use world::images::{Found, open_whole};
+use world::objects::tiny_objects;
+use world::{Content, Failing, ForgetfulFlash, POOL, Random, Trouble, World, tiny};
 
 /// Opens what may be there after each write since `from`.
 fn crashes(world: &mut World, from: usize, seed: u64) -> u64 {
@@ -37,7 +38,15 @@ fn crashes(world: &mut World, from: usize, seed: u64) -> u64 {
 
 #[test]
 fn creation() {
-    let geometry = tiny(32);
+    creation_of(tiny(32));
+}
+
+#[test]
+fn creation_of_a_pool_of_objects() {
+    creation_of(tiny_objects(36, 64));
+}
+
+fn creation_of(geometry: Geometry) {
     let mut images = 0;
     for over_an_old_pool in [false, true] {
         let base = if over_an_old_pool {
@@ -67,7 +76,7 @@ fn creation() {
                 match recover(&mut flash, StoreConfig::default()) {
                     Ok((store, report)) if store.pool() != POOL => {
                         assert!(done >= 2, "it is a pool before its anchors are there");
-                        assert_eq!(report.token, 0);
+                        assert_eq!((report.token, store.geometry()), (0, geometry));
                         assert!((0..geometry.subpages).all(|s| store.map().get(s).is_none()), "it is not empty");
                         assert_eq!(store.state().audit(), Vec::<String>::new());
                     }
@@ -139,7 +148,8 @@ fn bad_flash_pages_and_checkpoints_that_fail() {
                 world.flash.worn.insert(worn);
             }
         }
-        world.fails = Some(Failing { from: 1, until: 3, error: FlashError::Io(5), only_flushes: false });
+        world.fails =
+            Some(Failing { from: 1, until: 3, trouble: Trouble::Fails(FlashError::Io(5)), only_flushes: false });
         world.store.begin_checkpoint();
         for i in 0..12 {
             world.write(5);
@@ -212,4 +222,104 @@ fn going_on_after_a_loss() {
     }
     println!("going on after a loss: {again} times to be accepted again, {through} through, 0 violations");
     assert!(again > 5 && through > 5);
+}
+
+#[test]
+fn giving_up_what_is_lost() {
+    let (mut images, mut damaged, mut given_up) = (0u64, 0u64, 0);
+    for seed in first_seed()..first_seed() + runs(20) {
+        let mut config = attacks::config(None, seed);
+        config.keep_tokens = 1 + (seed % 4) as usize;
+        let mut world = used(seed, config);
+        let from = world.flash.log.as_ref().map_or(0, Vec::len);
+        let state = world.store.state();
+        let there = |page: u32| {
+            let versions = state.versions_of(page);
+            let held = versions.iter().flat_map(|version| version.held().collect::<Vec<_>>());
+            held.map(|held| (page * fulgurite_store::SUBPAGES_PER_PAGE + held.subpage, held.place)).collect::<Vec<_>>()
+        };
+        let all: Vec<(u32, u32)> = (0..world.store.geometry().pages()).flat_map(there).collect();
+        let mut lost = Vec::new();
+        for i in 0..4 {
+            let (subpage, place) = all[world.random.below(all.len() as u32) as usize];
+            let what = world.flash.content(place).cloned();
+            if world.store.mark_lost(subpage, place).unwrap() {
+                lost.push((subpage, place, what));
+            }
+            for _ in 0..world.random.below(5) {
+                world.turn();
+            }
+            // Programs go on, and reclaim takes the extents in which the lost pages lay.
+            step(
+                &mut world,
+                [Step::WriteOne, Step::Sync, Step::Checkpoint, Step::WriteSeveral][(seed as usize + i) % 4],
+            );
+            world.store.begin_reclaim();
+        }
+        world.store.commit();
+        world.settle();
+        assert_eq!(world.store.state().audit(), Vec::<String>::new());
+        given_up += lost.len();
+        let (config, mut random, lost_max) = (world.config, Random::new(seed), lost.len());
+        let looked = each_moment(&mut world, from, |moment, _| {
+            for _ in 0..6 {
+                images += 1;
+                let arrived = moment.cached.iter().filter(|_| random.one_in(2)).cloned();
+                match world::images::open(&moment.image(arrived), config, &moment.promise)? {
+                    // No more reads fail than were given up, whatever came to be durable of it; all else is as it was.
+                    Ok((token, found)) if token >= moment.promise.acknowledged => match found {
+                        Found::Whole => {}
+                        Found::Damaged(count) if count <= lost_max => damaged += 1,
+                        found => return Err(format!("token {token}: {found:?}, {lost_max} were given up")),
+                    },
+                    other => return Err(format!("{other:?}; promised was {}", moment.promise.acknowledged)),
+                }
+            }
+            Ok(())
+        });
+        looked.unwrap_or_else(|e| panic!("{}", attacks::replay(seed, &e)));
+        // It is durable by now: nobody needs the flash pages that were lost.
+        world.flash.crash(&mut random);
+        let (store, _) = recover(&mut world.flash, config).unwrap();
+        for (subpage, place, what) in lost {
+            let now = store.state().versions_of(subpage / fulgurite_store::SUBPAGES_PER_PAGE);
+            let there = now.iter().flat_map(|version| version.held().collect::<Vec<_>>());
+            // Unless something else was written there since.
+            let still = there.filter(|held| held.place == place && world.flash.content(place) == what.as_ref()).count();
+            assert_eq!(still, 0, "seed {seed}: flash page {place} of subpage {subpage}");
+        }
+    }
+    println!("giving up {given_up} flash pages: {images} images, {damaged} with a loss, 0 violations");
+    assert!(given_up > 20 && damaged > 50 || runs(20) < 20, "{given_up}, {damaged}");
+}
+
+#[test]
+fn compacting() {
+    let (mut images, mut dropped, mut reclaimed) = (0, 0, 0);
+    for seed in first_seed()..first_seed() + runs(20) {
+        let mut config = attacks::config(None, seed);
+        config.keep_tokens = 12;
+        let mut world = used(seed, config);
+        let from = world.flash.log.as_ref().map_or(0, Vec::len);
+        // As `pool compact` does it, but that the power may fail between any two requests.
+        let before = world.store.counters();
+        dropped += world.store.drop_tokens(1 + (seed % 2) as usize).unwrap();
+        for _ in 0..world.random.below(20) {
+            world.turn();
+        }
+        let mut extents = world.store.uses().data.len();
+        while extents > 0 && world.store.begin_reclaim() {
+            extents -= 1;
+            world.settle();
+            world.store.commit();
+            world.settle();
+        }
+        world.store.begin_checkpoint();
+        world.settle();
+        world.check();
+        reclaimed += world.store.counters().reclaimed - before.reclaimed;
+        images += crashes(&mut world, from, seed);
+    }
+    println!("compacting: {dropped} tokens dropped, {reclaimed} extents emptied, {images} images, 0 violations");
+    assert!(dropped > 20 && reclaimed > 20 && images > 500 || runs(20) < 20, "{dropped}, {reclaimed}, {images}");
 }

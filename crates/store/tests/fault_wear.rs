@@ -14,7 +14,7 @@ use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Notifier};
 use world::attacks::{self, Step, first_seed, runs, step};
-use world::{Failing, World, quick_checkpoints};
+use world::{Failing, Trouble, World, quick_checkpoints};
 
 const EIO: i32 = 5;
 
@@ -202,7 +202,12 @@ fn a_checkpoint_that_cannot_be_written_is_written_elsewhere() {
         world.settle();
         let made = world.store.counters().checkpoints;
         world.store.begin_checkpoint();
-        world.fails = Some(Failing { from: nth, until: nth + 1, error: FlashError::Io(EIO), only_flushes: false });
+        world.fails = Some(Failing {
+            from: nth,
+            until: nth + 1,
+            trouble: Trouble::Fails(FlashError::Io(EIO)),
+            only_flushes: false,
+        });
         world.settle();
         if world.store.poisoned().is_none() {
             assert!(world.store.counters().checkpoints > made, "request {nth}: {:?}", world.failed);

@@ -7,26 +7,13 @@ mod world;
 
 use fulgurite_store::{Geometry, StoreConfig, Victims, WriteError};
 use world::objects::{is_object, length_of, tiny_objects};
+use world::trials::each_seed;
 use world::{World, quick_checkpoints};
-
-fn runs(default: u64) -> u64 {
-    std::env::var("FULGURITE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
-/// Runs with each seed, and says which one failed.
-fn seeds(count: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    let only = std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok());
-    for seed in only.map_or(0..runs(count), |seed| seed..seed + 1) {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("seed {seed}; replay with FULGURITE_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
 
 fn configs(seed: u64) -> (Geometry, StoreConfig, u32) {
     let mut config = quick_checkpoints();
     config.keep_tokens = 1 + (seed % 3) as usize;
-    config.victims = if seed.is_multiple_of(2) { Victims::Greedy } else { Victims::CostBenefit };
+    config.victims = [Victims::Greedy, Victims::CostBenefit, Victims::LongestChains][seed as usize / 3 % 3];
     let subpages = 16 * (4 + (seed % 9) as u32 * 2);
     // One in four has so many extents that hot and cold are kept apart.
     let extents = if seed % 4 == 3 { 130 } else { 48 + (seed % 5) as u32 * 4 };
@@ -72,7 +59,7 @@ fn step(world: &mut World, subpages: u32) {
 
 #[test]
 fn without_crashes_all_is_there() {
-    seeds(40, |seed| {
+    each_seed(0, 40, |seed| {
         let (geometry, config, subpages) = configs(seed);
         let mut world = World::new(geometry, config, seed);
         for _ in 0..400 {
@@ -97,7 +84,7 @@ fn without_crashes_all_is_there() {
 
 #[test]
 fn after_a_crash_the_last_token_is_there() {
-    seeds(200, |seed| {
+    each_seed(0, 200, |seed| {
         let (geometry, config, subpages) = configs(seed);
         let mut world = World::new(geometry, config, seed);
         for _ in 0..8 {
@@ -196,7 +183,7 @@ fn until_a_sync(world: &mut World) {
 
 #[test]
 fn a_full_pool_says_so_and_goes_on() {
-    seeds(40, |seed| {
+    each_seed(0, 40, |seed| {
         let (_, config, _) = configs(seed);
         let mut world = World::new(tiny_objects(48, 1 << 13), config, seed);
         // Seeds 14, 18 and 19 leave a sixth of each flash page and more unused.
@@ -225,7 +212,7 @@ fn a_full_pool_says_so_and_goes_on() {
 
 #[test]
 fn a_pool_full_of_many_sizes_goes_on() {
-    seeds(40, |seed| {
+    each_seed(0, 40, |seed| {
         let (_, config, _) = configs(seed);
         let extents = if seed % 8 == 7 { 132 } else { 64 };
         let mut world = World::new(tiny_objects(extents, 1 << 14), config, seed);

@@ -3,6 +3,9 @@
 //! Method: pools in memory of random geometry, filled by random amounts, written at random with syncs in between; at random times as many
 //! different subpages as there is room for are written, in batches of random size, each of which must be taken.
 
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -104,9 +107,5 @@ fn one_pool(seed: u64) {
 
 #[test]
 fn the_room_that_there_is_said_to_be_is_there() {
-    let first = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let count = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(60);
-    let seeds = first.map_or(1..=count, |seed| seed..=seed);
-    println!("seeds {seeds:?}");
-    seeds.for_each(|seed| one_pool(seed * 0x9E37_79B9));
+    trials::each_seed(1, 60, |seed| one_pool(seed.wrapping_mul(0x9E37_79B9) | 1));
 }

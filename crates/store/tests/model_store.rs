@@ -4,33 +4,21 @@
 mod world;
 
 use fulgurite_store::{Durability, Geometry, StoreConfig, Victims};
+use world::trials::{each_seed, figure, is_whole};
 use world::{World, quick_checkpoints, tiny};
-
-fn runs(default: u64) -> u64 {
-    std::env::var("FULGURITE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
-/// Runs with each seed, and says which one failed.
-fn seeds(count: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
-    let only = std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok());
-    for seed in only.map_or(0..runs(count), |seed| seed..seed + 1) {
-        if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {
-            eprintln!("seed {seed}; replay with FULGURITE_SEED={seed}");
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
 
 fn configs(seed: u64) -> (Geometry, StoreConfig) {
     let mut config = quick_checkpoints();
     config.keep_tokens = 1 + (seed % 3) as usize;
-    config.victims = if seed.is_multiple_of(2) { Victims::Greedy } else { Victims::CostBenefit };
+    config.victims = [Victims::Greedy, Victims::CostBenefit, Victims::LongestChains][seed as usize / 3 % 3];
     config.durability = if seed % 7 == 6 { Durability::Cache } else { Durability::Sync };
     (tiny(16 * (2 + (seed % 9) as u32)), config)
 }
 
 #[test]
 fn without_crashes_all_is_there() {
-    seeds(60, |seed| {
+    let mut written = 0;
+    each_seed(0, 60, |seed| {
         let (geometry, config) = configs(seed);
         let mut world = World::new(geometry, config, seed);
         for _ in 0..300 {
@@ -56,12 +44,17 @@ fn without_crashes_all_is_there() {
         world.crash().unwrap();
         world.check();
         assert_eq!(world.now, before, "what was synced last is there");
+        written += world.written();
     });
+    figure(12, "writes of the store against a map", written);
 }
 
 #[test]
 fn after_a_crash_the_last_token_is_there() {
-    seeds(400, |seed| {
+    // A seed crashes twelve times on average.
+    const SEEDS: u64 = 440;
+    let (mut crashes, mut written) = (0u64, 0);
+    each_seed(0, SEEDS, |seed| {
         let (geometry, config) = configs(seed);
         let mut world = World::new(geometry, config, seed);
         for _ in 0..8 {
@@ -85,6 +78,7 @@ fn after_a_crash_the_last_token_is_there() {
             }
             world.crash().unwrap();
             world.check();
+            crashes += 1;
             // And again, while recovery's own first writes are under way.
             for _ in 0..world.random.below(6) {
                 world.turn();
@@ -92,9 +86,14 @@ fn after_a_crash_the_last_token_is_there() {
             if world.random.one_in(2) {
                 world.crash().unwrap();
                 world.check();
+                crashes += 1;
             }
         }
+        written += world.written();
     });
+    assert!(crashes >= 5_000 || !is_whole(SEEDS), "{crashes} are too few");
+    figure(2, "crashes and recoveries of long workloads", crashes);
+    figure(12, "writes of the store against a map", written);
 }
 
 #[test]

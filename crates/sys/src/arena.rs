@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::fs::SealFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-use crate::arch;
+use crate::{arch, planted};
 
 /// What lies behind an arena's addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,6 +69,7 @@ impl Arena {
         let fail = |source: io::Error| ArenaError::Map { bytes, source };
         let len = bytes.max(1).checked_next_multiple_of(4096).ok_or_else(|| fail(io::ErrorKind::OutOfMemory.into()))?;
         let mapped_len = len.checked_add(HUGE).ok_or_else(|| fail(io::ErrorKind::OutOfMemory.into()))?;
+        planted::set_up(libc::ENOMEM).map_err(fail)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's memory.
         let start =
@@ -105,6 +106,7 @@ impl Arena {
         if len == 0 {
             return Err(fail(io::ErrorKind::InvalidInput.into()));
         }
+        planted::set_up(libc::ENOMEM).map_err(fail)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice. That the file may be truncated by somebody else
         // (SIGBUS) is the owner's affair: ours are sealed memfds.
         let start =
@@ -120,6 +122,7 @@ impl Arena {
     /// [`ArenaError::Map`] when the kernel refuses.
     pub fn memfd(name: &str, bytes: usize) -> Result<Arena, ArenaError> {
         let fail = |e: rustix::io::Errno| ArenaError::Map { bytes, source: e.into() };
+        planted::set_up(libc::EMFILE).map_err(|source| ArenaError::Map { bytes, source })?;
         let fd = rustix::fs::memfd_create(name, rustix::fs::MemfdFlags::CLOEXEC).map_err(fail)?;
         rustix::fs::ftruncate(&fd, bytes.next_multiple_of(4096) as u64).map_err(fail)?;
         Arena::shared(File::from(fd))
@@ -132,6 +135,7 @@ impl Arena {
     /// [`ArenaError::Map`] when the kernel refuses.
     pub fn sealed_memfd(name: &str, bytes: usize) -> Result<Arena, ArenaError> {
         let fail = |e: rustix::io::Errno| ArenaError::Map { bytes, source: e.into() };
+        planted::set_up(libc::EMFILE).map_err(|source| ArenaError::Map { bytes, source })?;
         let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags).map_err(fail)?;
         rustix::fs::ftruncate(&fd, bytes.next_multiple_of(4096) as u64).map_err(fail)?;

@@ -11,6 +11,8 @@ pub mod clock;
 pub mod direct_file;
 pub mod image_file;
 pub mod notify;
+#[doc(hidden)]
+pub mod planted;
 pub mod socket_place;
 pub mod uring;
 

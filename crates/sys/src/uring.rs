@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
 use crate::direct_file::DirectFile;
-use crate::{Arena, ArenaError, Backed, Notifier};
+use crate::{Arena, ArenaError, Backed, Notifier, planted};
 
 /// The kernel takes at most 1 GiB per registered buffer.
 const BUFFER_BYTES: usize = 1 << 30;
@@ -124,6 +124,7 @@ impl Uring {
     ) -> io::Result<Uring> {
         // One more, for the poll of the notifier.
         let entries = u32::try_from(depth + 1).map_err(|_| io::ErrorKind::InvalidInput)?.next_power_of_two();
+        planted::set_up(libc::ENOMEM)?;
         let mut builder = IoUring::builder();
         builder.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_r_disabled();
         let (ring, deferred) = match builder.build(entries) {
@@ -138,6 +139,7 @@ impl Uring {
         if !ring.params().is_feature_ext_arg() {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
+        planted::set_up(libc::ENOMEM)?;
         ring.submitter().register_files(&[file.as_fd().as_raw_fd()])?;
         let mut uring = Uring {
             ring: ManuallyDrop::new(ring),
@@ -174,7 +176,8 @@ impl Uring {
             return Gathers::No;
         }
         let mut known = Probe::new();
-        match self.ring.submitter().register_probe(&mut known) {
+        let probed = planted::set_up(libc::ENOMEM).and_then(|()| self.ring.submitter().register_probe(&mut known));
+        match probed {
             Ok(()) if known.is_supported(opcode::WritevFixed::CODE) => Gathers::Registered,
             _ => Gathers::Plain,
         }
@@ -213,6 +216,7 @@ impl Uring {
             let len = BUFFER_BYTES.min(range.end - offset);
             buffers.push(libc::iovec { iov_base: self.arena.range(offset, len).as_ptr().cast(), iov_len: len });
         }
+        planted::set_up(libc::ENOMEM)?;
         // SAFETY: the buffers are the arena's mapping, which we hold until the ring is closed (`drop`).
         unsafe { self.ring.submitter().register_buffers(&buffers) }
     }

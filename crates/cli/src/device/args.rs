@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use fulgurite_nbd::NbdAddress;
@@ -100,6 +101,9 @@ Examples:
   # an image that programs can read before the store has recovered
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data flash.img --boot loader.img
+  # the memory of a program that names its states itself (Medium::DevicePool)
+  fulgurite device serve --socket flash.sock --size 8G --data pool --store \
+    --keep-tokens 16 --keep-age 1h
   # on a block device, whose wear is kept in a file
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data /dev/vdb --wear vdb.nand
@@ -159,7 +163,7 @@ pub struct ServeArgs {
     /// blocks of a plane are made than --size takes, where it has more than twice as many.
     #[arg(long, value_name = "NAME|FILE.toml|none", default_value = "none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
     pub nand: Below,
-    /// Bytes of the device [default: those of --data, where that exists].
+    /// Bytes of the device; with --store of its pool, of which programs get about five sixths [default: those of --data, where that exists].
     #[arg(long, value_name = "8G", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// The file or block device that keeps the data; a file that does not exist is made [default: nothing is kept].
@@ -171,6 +175,15 @@ pub struct ServeArgs {
     /// Serves --data as it is although a pool or a device over NAND lies in it: what is written destroys that.
     #[arg(long)]
     pub force: bool,
+    /// A store lies straight over --data, without NAND: a pool, which is made where the file does not exist.
+    #[arg(long)]
+    pub store: bool,
+    /// Tokens that a store keeps beside those that are pinned, the newest first: states that programs have named, and flushes.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub keep_tokens: u32,
+    /// How old a token of a store may become: older ones are dropped as a newer one is made [default: any age].
+    #[arg(long, value_name = "1h", value_parser = values::duration)]
+    pub keep_age: Option<Duration>,
     /// An image for the boot region, up to 64M: programs read it by plain loads, also before the device is up.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub boot: Option<PathBuf>,

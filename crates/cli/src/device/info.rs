@@ -35,9 +35,10 @@ struct Info {
 }
 
 /// What a device can do, in words.
-const FEATURES: [(Features, &str); 6] = [
+const FEATURES: [(Features, &str); 7] = [
     (Features::PAGES, "pages that are allocated, deleted and restricted"),
     (Features::TOKENS, "states with names"),
+    (Features::SESSIONS, "a program may name them alone, for its own memory (Medium::DevicePool)"),
     (Features::KEEPS_WRITES, "what is written survives the end of its process"),
     (Features::CACHED_WRITES, "writes complete in a volatile buffer"),
     (Features::FORGETS, "nothing survives the end of its process"),

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use fulgurite_device::{Device, DeviceConfig};
@@ -36,12 +36,24 @@ pub enum Below {
     Nothing,
     /// The store, over a model of NAND.
     Nand(NandChoice),
+    /// The store, over the data.
+    Store,
 }
 
 impl Below {
     /// Reads one: `none`, the name of a profile, or else a path.
     pub fn parse(text: &str) -> Result<Below, String> {
         if text == "none" { Ok(Below::Nothing) } else { values::nand(text).map(Below::Nand) }
+    }
+    /// The same where `--store` is given beside `--nand`.
+    ///
+    /// # Errors
+    /// `BadInput` where both say something.
+    pub fn instead_of(self, nand: &Below) -> Result<Below> {
+        if *nand != Below::Nothing {
+            bad_input!("--nand {nand} has a store of its own; leave --store out");
+        }
+        Ok(self)
     }
 }
 
@@ -50,6 +62,7 @@ impl std::fmt::Display for Below {
         match self {
             Below::Nothing => f.write_str("none"),
             Below::Nand(nand) => nand.fmt(f),
+            Below::Store => f.write_str("store"),
         }
     }
 }
@@ -69,7 +82,7 @@ impl Medium {
     pub fn nand(&self) -> Option<Arc<NandFlash>> {
         match self {
             Medium::Flat(_) => None,
-            Medium::Store(_, nand) => Some(nand.clone()),
+            Medium::Store(_, nand) => nand.clone(),
         }
     }
 }
@@ -78,8 +91,8 @@ impl Medium {
 pub enum Medium {
     /// This alone: its sectors are the medium's.
     Flat(Arc<dyn Flash>),
-    /// A store over NAND.
-    Store(Box<Layered<Pool>>, Arc<NandFlash>),
+    /// A store, and the NAND that it is over, if it is.
+    Store(Box<Layered<Pool>>, Option<Arc<NandFlash>>),
 }
 
 /// Planes of a built-in profile: as many as the emulated device has.
@@ -95,6 +108,8 @@ pub struct Plan {
     bytes: u64,
     data: Option<(PathBuf, FileMode)>,
     nand: Option<(Profile, FilConfig)>,
+    /// A store lies over the data, without NAND.
+    over_data: bool,
     /// The file of the NAND's wear, where the data are kept.
     wear: Option<PathBuf>,
 }
@@ -110,7 +125,7 @@ pub struct Kept<'p> {
     pub force: bool,
 }
 
-/// What is in the file of a device over NAND.
+/// What is in the file of a device over NAND, or of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Holds {
     /// There is none yet, or nothing in it: a device is made there.
@@ -126,7 +141,7 @@ impl Plan {
     /// `BadInput`.
     pub fn of(below: &Below, size: Option<u64>, kept: Kept<'_>, machine: &Machine) -> Result<Plan> {
         let profile = match below {
-            Below::Nothing => None,
+            Below::Nothing | Below::Store => None,
             Below::Nand(nand) => Some((nand, checks::nand_profile(nand)?)),
         };
         if let Some(size) = size {
@@ -145,6 +160,7 @@ impl Plan {
         if kept.wear.is_some() {
             bad_input!("--wear is of NAND, and there is none; add --nand, for example --nand mlc, or leave it out");
         }
+        let over_data = *below == Below::Store;
         let (bytes, data) = match (kept.data, size) {
             (None, None) => bad_input!("a device without --data needs --size; write for example --size 8G"),
             (None, Some(size)) => {
@@ -153,13 +169,48 @@ impl Plan {
             }
             (Some(path), size) => {
                 let (bytes, mode) = file(path, size)?;
-                if matches!(mode, FileMode::Existing { .. }) && !kept.force {
+                if matches!(mode, FileMode::Existing { .. }) && !over_data && !kept.force {
                     is_no_store(path)?;
                 }
                 (bytes, Some((path.to_owned(), mode)))
             }
         };
-        Ok(Plan { bytes, data, nand: None, wear: None })
+        if over_data {
+            return Plan::of_store(bytes, data);
+        }
+        Ok(Plan { bytes, data, nand: None, over_data, wear: None })
+    }
+    /// The same of a store over so many bytes: what is there must be one, where there is anything.
+    fn of_store(bytes: u64, data: Option<(PathBuf, FileMode)>) -> Result<Plan> {
+        geometry_over_data(bytes)?;
+        let plan = Plan { bytes, data, nand: None, over_data: true, wear: None };
+        let Some((path, _)) = plan.data.as_ref().filter(|_| matches!(plan.holds(), Ok(Holds::Device))) else {
+            return Ok(plan);
+        };
+        let file = match fulgurite_flash::claim(path) {
+            Ok(file) => file,
+            Err(e) => bad_input!("--data {e}"),
+        };
+        if open::pool_in(&open::head(&file, path)?.1).is_none_or(|pool| pool.is_err()) {
+            bad_input!(
+                "--data {} holds something else than a pool, and --store serves one; name a path where there is nothing, and one is made",
+                path.display()
+            );
+        }
+        Ok(plan)
+    }
+    /// Judges what its store is to keep.
+    ///
+    /// # Errors
+    /// `BadInput` where there is none.
+    pub fn store(&self, keep_tokens: u32, keep_age: Option<Duration>) -> Result<StoreConfig> {
+        if self.nand.is_none() && !self.over_data && (keep_tokens != 1 || keep_age.is_some()) {
+            bad_input!("--keep-tokens and --keep-age are a store's; add --store or --nand, or leave them out");
+        }
+        let mut config = StoreConfig::default();
+        config.keep_tokens = keep_tokens as usize;
+        config.keep_age = keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+        Ok(config)
     }
     /// The same of a store over NAND, kept nowhere: its geometry is scaled to the size.
     ///
@@ -207,7 +258,7 @@ impl Plan {
                 Some((path.to_owned(), mode))
             }
         };
-        Ok(Plan { bytes, data, nand: Some((profile, config)), wear })
+        Ok(Plan { bytes, data, nand: Some((profile, config)), over_data: false, wear })
     }
     /// Judges a write buffer of so many bytes for it; returns its sectors.
     ///
@@ -215,9 +266,9 @@ impl Plan {
     /// `BadInput`.
     pub fn write_cache(&self, bytes: u64) -> Result<u32> {
         let most = (DEPTH_MAX * SUBPAGE_BYTES) as u64;
-        if self.nand.is_some() {
+        if self.nand.is_some() || self.over_data {
             bad_input!(
-                "--write-cache is for a device without --nand: what a store has not synced is in no state of it, and its log takes \
+                "--write-cache is for a device without a store (--nand, --store): what a store has not synced is in no state of it, and its log takes \
                  writes as they come; leave it out"
             );
         }
@@ -229,17 +280,13 @@ impl Plan {
         }
         Ok((bytes / SUBPAGE_BYTES as u64) as u32)
     }
-    /// Bytes of the device.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
     /// The file that keeps the wear, where there is NAND and its data are kept.
     pub fn worn(&self) -> Option<&Path> {
         self.wear.as_deref()
     }
     /// Whether a write that completed survives this process. A store's state is that of the last flush, on whatever medium.
     pub fn keeps_writes(&self) -> bool {
-        self.data.is_some() && self.nand.is_none()
+        self.data.is_some() && self.nand.is_none() && !self.over_data
     }
     /// Whether nothing does, flushed or not.
     pub fn forgets(&self) -> bool {
@@ -250,11 +297,14 @@ impl Plan {
     pub fn moves_by_cpu(&self) -> bool {
         self.data.is_none()
     }
-    /// Opens it; makes the file first, if there is none, and the store.
+    /// Opens it; makes the file first, if there is none, and the store, which keeps what `keeps` says.
     ///
     /// # Errors
     /// The medium's; `BadInput` where the file holds another device.
-    pub fn open(&self, interrupt: &Interrupt) -> Result<Medium> {
+    pub fn open(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Medium> {
+        if self.over_data {
+            return self.open_over_data(keeps, interrupt);
+        }
         let Some((profile, config)) = self.nand else { return Ok(Medium::Flat(self.flat(self.bytes, interrupt)?)) };
         let fil = Fil::new(profile, config)?;
         let geometry = geometry(self.bytes, &fil)?;
@@ -278,11 +328,9 @@ impl Plan {
         let nand = Arc::new(nand);
         let below: Arc<dyn Flash> = nand.clone();
         if !old {
-            let id = random_id()?;
-            let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-            Pool::format(&below, geometry, id, made)?;
+            make(&below, geometry)?;
         }
-        let store = match Pool::open(below, StoreConfig::default()) {
+        let store = match Pool::open(below, keeps) {
             Ok((store, _)) => store,
             Err(error) if old => bad_input!(
                 "--data holds no device over NAND that can be used: {error}; name another path, and one is made there"
@@ -300,7 +348,22 @@ impl Plan {
                 format_bytes(u64::from(asked.extent_pages) << 12)
             );
         }
-        Ok(Medium::Store(Box::new(store.into_flash()), nand))
+        Ok(Medium::Store(Box::new(store.into_flash()), Some(nand)))
+    }
+    /// A store without NAND. Its geometry is its own.
+    fn open_over_data(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Medium> {
+        let holds = self.holds()?;
+        let below = self.flat(self.bytes, interrupt)?;
+        if holds == Holds::Nothing {
+            make(&below, geometry_over_data(self.bytes)?)?;
+        }
+        match Pool::open(below, keeps) {
+            Ok((store, _)) => Ok(Medium::Store(Box::new(store.into_flash()), None)),
+            Err(error) if holds == Holds::Device => {
+                bad_input!("--data holds no pool that can be used: {error}; `fulgurite pool check` says more")
+            }
+            Err(error) => Err(error.into()),
+        }
     }
     /// What is in its file. One that was made and not yet written, as by a program that was killed meanwhile, has nothing where a store begins,
     /// and there is no file of its wear: that is written as soon as there is a store.
@@ -329,6 +392,22 @@ impl Plan {
         });
         bar.finish_and_clear();
         Ok(Arc::new(flash.map_err(open_error)?))
+    }
+}
+
+/// Makes a store.
+fn make(below: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
+    let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    Ok(Pool::format(below, geometry, random_id()?, made)?)
+}
+
+/// The store over data of so many bytes: extents of 2 MiB, or smaller where there would be fewer than 128 of them.
+fn geometry_over_data(bytes: u64) -> Result<Geometry> {
+    let pages = (bytes / SUBPAGE_BYTES as u64) as u32;
+    let extent = [512, 256, 128, 64, 32, 16].into_iter().find(|extent| pages / extent >= 128).unwrap_or(8);
+    match Geometry::new(pages, extent, None) {
+        Ok(geometry) => Ok(geometry),
+        Err(error) => bad_input!("a store over {}: {error}; choose more --size", format_bytes(bytes)),
     }
 }
 

@@ -21,7 +21,7 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 
 use super::args::ServeArgs;
 use super::boot;
-use super::medium::{self, Kept, Plan};
+use super::medium::{self, Below, Kept, Plan};
 use super::wear;
 use crate::bad_input::BadInput;
 use crate::checks;
@@ -38,7 +38,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let machine = Machine::describe();
     // Nothing is created before all of this holds.
     let kept = Kept { data: args.data.as_deref(), wear: args.wear.as_deref(), force: args.force };
-    let plan = Plan::of(&args.nand, args.size, kept, &machine)?;
+    let below = if args.store { Below::Store.instead_of(&args.nand)? } else { args.nand.clone() };
+    let plan = Plan::of(&below, args.size, kept, &machine)?;
+    let store = plan.store(args.keep_tokens, args.keep_age)?;
     let write_cache = args.write_cache.map_or(Ok(0), |bytes| plan.write_cache(bytes))?;
     let boot = args.boot.as_deref().map_or(Ok(BootImage::default()), boot::image)?;
     let core = medium::core(args.core)?;
@@ -58,7 +60,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         }
         error => Error::new(error),
     })?;
-    let medium = plan.open(&interrupt)?;
+    let medium = plan.open(store, &interrupt)?;
     let (keeps_writes, forgets) = (plan.keeps_writes(), plan.forgets());
     let moves_by_cpu = plan.moves_by_cpu();
     let firmware =
@@ -73,7 +75,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let mut lines = format!(
         "{}: {}, {}, the firmware on {}\n",
         args.socket.display(),
-        format_bytes(plan.bytes()),
+        format_bytes(u64::from(medium.subpages()) * SUBPAGE_BYTES as u64),
         medium.describe(),
         core.map_or("any core".to_owned(), |core| format!("core {core}"))
     );
@@ -150,7 +152,10 @@ fn end(device: &Arc<Device>, nbd: Option<NbdServer>, medium: &dyn Flash, nand: O
         lines.push_str(&format!("NAND: {}\n", NandCounts::of(&nand.report()).sentence()));
     }
     device.stop();
-    flush(medium).context("the medium could not be flushed at the end")?;
+    // What a program that names its states has not named is gone, and nothing is named beside.
+    if device.wants_last_flush() {
+        flush(medium).context("the medium could not be flushed at the end")?;
+    }
     pages::write_stdout(lines.as_bytes())
 }
 

@@ -368,4 +368,7 @@ pub struct ImportArgs {
     /// Tokens to keep beside those that are pinned, the newest first [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: Option<u32>,
+    /// Drop the oldest tokens that are not pinned, but for the newest, while less space than this holds nothing that is needed.
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub keep_space: Option<u64>,
 }

@@ -102,7 +102,9 @@ fn source(args: &ImportArgs) -> Result<(File, u64)> {
 pub fn import(args: &ImportArgs) -> Result<()> {
     let shown = args.file.display();
     let (file, bytes) = source(args)?;
-    let opened = to_change(&args.pool, config(args.keep))?;
+    let mut config = config(args.keep);
+    config.keep_bytes = args.keep_space.unwrap_or(0);
+    let opened = to_change(&args.pool, config)?;
     let data_bytes = opened.data_bytes();
     if bytes > data_bytes {
         let (has, room) = (format_bytes(bytes), format_bytes(data_bytes));

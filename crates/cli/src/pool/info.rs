@@ -57,6 +57,9 @@ struct Info {
     /// Current content, and older versions that tokens keep.
     live_bytes: u64,
     older_versions: u32,
+    /// Written and not yet synced, which cannot be reclaimed: as it is, and as much as it may be before writers are told to sync.
+    uncommitted_bytes: u64,
+    uncommitted_max_bytes: u64,
     tokens: Vec<Token>,
     /// Flash pages that failed and are not used any more, and extents with too many of them.
     bad_pages: u32,
@@ -127,6 +130,8 @@ fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
         extents_metadata: uses.metadata.len() + uses.fixed.len(),
         live_bytes: bytes(info.live),
         older_versions: info.versions,
+        uncommitted_bytes: bytes(info.uncommitted),
+        uncommitted_max_bytes: bytes(info.uncommitted_max),
         tokens,
         bad_pages: info.bad_pages,
         extents_retired: info.retired_extents,
@@ -206,6 +211,14 @@ fn text(info: &Info) -> String {
             ),
         ),
         ("tokens", format!("{}, {pinned} of them pinned", info.tokens.len())),
+        (
+            "not synced",
+            format!(
+                "{}; {} can be written between two syncs",
+                format_bytes(info.uncommitted_bytes),
+                format_bytes(info.uncommitted_max_bytes)
+            ),
+        ),
         ("versions", format!("{} older entries in the page table", thousands(info.older_versions.into()))),
         (
             "to replay",

@@ -1,8 +1,9 @@
 //! `pool resize`: the flash under a pool first, then the pool, when it grows; the other way round when it shrinks.
 //!
 //! At every moment the pool is whole in its old size or in its new one: what the flash has beyond the pool is nobody's. Interrupted, or
-//! failing, it has its old size, and a file that was made longer is cut again. Killed, it has one of the two; asked for that size again,
-//! it makes the copies of the superblock equal and gives back what lies behind the end.
+//! failing, it has its old size, and a file that was made longer is cut again. Killed, or when the flash fails while the new size is
+//! written, it has one of the two, and the file stays as long as it is; asked for that size again, it makes the copies of the superblock
+//! equal and gives back what lies behind the end.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fulgurite_flash::claim;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_store::{Geometry, Members, PoolError, ResizeError};
+use fulgurite_store::{Geometry, MemberError, Members, Pool, PoolError, ResizeError};
 use fulgurite_sys::{Arena, Backed};
 
 use super::args::ResizeArgs;
@@ -131,7 +132,7 @@ fn cut(path: &Path, bytes: u64) -> Result<()> {
     file.sync_all().with_context(what)
 }
 
-/// Files that were made longer, and are cut again if the pool does not get its new size.
+/// Files that were made longer, and are cut again if the pool has its old size for certain.
 #[derive(Default)]
 struct Extended(Vec<(PathBuf, u64)>);
 impl Drop for Extended {
@@ -144,6 +145,16 @@ impl Drop for Extended {
     }
 }
 
+/// Gives the pool its new size. From the moment at which it may have that, the files stay as long as they are.
+fn resize(pool: &Pool, to: Geometry, extended: &mut Extended, interrupt: &Interrupt) -> Result<bool, PoolError> {
+    let done = pool.resize(to, &mut || !interrupt.asked());
+    let unsure = matches!(&done, Err(PoolError::Resize(error)) if error.is_unsure());
+    if unsure || matches!(done, Ok(true)) {
+        extended.0.clear();
+    }
+    done
+}
+
 /// Whether this is something to be told as a bad input.
 pub(super) fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
     match error {
@@ -152,6 +163,9 @@ pub(super) fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
                 "{}: {e} (`fulgurite pool check`, `fulgurite pool compact`); it has its old size",
                 path.display()
             )
+        }
+        PoolError::Resize(e @ ResizeError::Unsure(_)) => {
+            anyhow::anyhow!("{}: {e} (`fulgurite pool info`)", path.display())
         }
         PoolError::Resize(e) => crate::bad_input::BadInput(format!("{}: {e}", path.display())).into(),
         error => open::pool_error(path, error),
@@ -201,23 +215,23 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         if let Some(mut members) = members {
             let extent_bytes = u64::from(to.extent_pages) * SUBPAGE;
             let extents: Vec<u32> = targets.iter().map(|target| (target.needed / extent_bytes) as u32).collect();
-            // From here on the files are needed as long as they are.
-            let grown = members.grow(&extents).map_err(open::member_error);
-            if grown.is_ok() {
+            let grown = members.grow(&extents);
+            // From here on the files are needed as long as they are, also when only some say so: but for a list that has no room,
+            // nothing fails before one of them may.
+            if !matches!(grown, Err(MemberError::Bands)) {
                 extended.0.clear();
             }
-            grown?;
+            grown.map_err(open::member_error)?;
         }
     }
     let mut opened = to_change(&args.pool, config(None))?;
     let bar = progress::waiting("moving what is live");
-    let done = opened.pool().resize(to, &mut || !interrupt.asked());
+    let done = resize(opened.pool(), to, &mut extended, &interrupt);
     bar.finish_and_clear();
     if !done.map_err(|e| resize_error(path, e))? {
         drop(opened);
         return interrupt.check();
     }
-    extended.0.clear();
     // Also where the pool has its size already: a change that was cut off may have left what lies behind its end.
     if to.extents <= now.extents {
         give_back(&mut opened.members, path, to, &targets)?;
@@ -253,4 +267,46 @@ fn give_back(members: &mut Option<Members>, path: &Path, to: Geometry, targets: 
         cut_open(&target.path, path, bytes)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FileConfig, FileFlash, Flash, FlashError, Op, When};
+    use fulgurite_format::PoolId;
+    use fulgurite_store::StoreConfig;
+
+    use super::*;
+
+    /// A file is cut again only where the pool has its old size: not where a copy of its superblock may say the new one.
+    #[test]
+    fn a_file_stays_long_when_the_pool_may_have_its_new_size() {
+        let directory = tempfile::tempdir().unwrap();
+        let geometry = |extents: u32| Geometry::new(extents * 8, 8, Some(64)).unwrap();
+        let (small, large) = (geometry(60), geometry(90));
+        let bytes = |geometry: Geometry| u64::from(geometry.flash_pages()) * SUBPAGE;
+        for (op, nth, stays) in
+            [(None, 0, true), (Some(Op::Write), 2, true), (Some(Op::Flush), 1, true), (Some(Op::Read), 1, false)]
+        {
+            let path = directory.path().join(format!("{op:?}"));
+            let config = FileConfig::create(&path, bytes(large));
+            let medium = Arc::new(FaultyFlash::new(FileFlash::open(&config).unwrap(), FaultPlan::default()));
+            let flash: Arc<dyn Flash> = medium.clone();
+            Pool::format(&flash, small, PoolId([7; 16]), 0).unwrap();
+            let (pool, _) = Pool::open(flash, StoreConfig::default()).unwrap();
+            let from = if op == Some(Op::Read) { When::From(nth) } else { When::Nth(nth) };
+            medium.set_plan(FaultPlan::rule(op, from, Fault::Fails(FlashError::Io(5))));
+            let mut extended = Extended(vec![(path.clone(), bytes(small))]);
+            let done = resize(&pool, large, &mut extended, &Interrupt::default());
+            assert_eq!(done.is_ok(), op.is_none(), "{op:?}: {done:?}");
+            drop((pool, medium));
+            drop(extended);
+            let expected = if stays { bytes(large) } else { bytes(small) };
+            assert_eq!(path.metadata().unwrap().len(), expected, "{op:?}");
+            let flash: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::existing(&path)).unwrap());
+            let opened = Pool::open(flash, StoreConfig::default()).map(|(pool, _)| pool.geometry());
+            assert_eq!(opened.unwrap(), if stays { large } else { small }, "{op:?}");
+        }
+    }
 }

@@ -12,10 +12,11 @@ use std::thread::JoinHandle;
 
 use fulgurite_flash::{OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, WriteError};
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Notifier, planted};
 
 use super::port::Gone;
 use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
+use crate::session::tick;
 
 /// Jobs of one queue pair that have ended.
 #[derive(Debug, Default)]
@@ -61,6 +62,8 @@ impl Memory {
     /// Starts it. `device` is what wakes the firmware when a job has ended.
     pub(super) fn start(pool: Arc<Pool>, device: Arc<Notifier>) -> Result<Memory, OpenError> {
         let (jobs, taken) = mpsc::channel::<Job>();
+        let start = |source| OpenError::System { what: "start the thread for memory operations", source };
+        planted::start_thread().map_err(start)?;
         let thread = std::thread::Builder::new()
             .name("device-memory".into())
             .spawn(move || {
@@ -71,7 +74,7 @@ impl Memory {
                     device.notify();
                 }
             })
-            .map_err(|source| OpenError::System { what: "start the thread for memory operations", source })?;
+            .map_err(start)?;
         Ok(Memory { jobs: Some(jobs), thread: Some(thread) })
     }
     /// Runs a job, some time later. Returns it when the thread has ended.
@@ -123,8 +126,12 @@ fn run(pool: &Pool, job: &Job) -> (Status, u64) {
 fn versions(pool: &Pool, job: &Job) -> Result<u64, (Status, u64)> {
     let token = job.command.argument;
     let result = match job.opcode {
-        Opcode::Name => pool.name_state(),
+        Opcode::Name => {
+            tick(pool);
+            pool.name_state()
+        }
         Opcode::Sync => {
+            tick(pool);
             let token = if token == 0 { pool.name_state() } else { known(pool, token) };
             token.and_then(|token| pool.wait_durable(token).map(|()| token))
         }
@@ -150,6 +157,7 @@ fn of_versions(error: &VersionError) -> (Status, u64) {
     match error {
         VersionError::NoToken { .. } => (Status::NO_TOKEN, 0),
         VersionError::InUse { read, .. } => (Status::TOKEN_IN_USE, *read),
+        VersionError::Pinned { pinned, .. } => (Status::TOKEN_PINNED, *pinned),
         VersionError::Flash(error) => (Status::of(Err(*error)), 0),
         _ => (Status::INTERNAL, 0),
     }
@@ -159,6 +167,7 @@ fn of_pool(error: &PoolError) -> (Status, u64) {
     let status = match error {
         PoolError::NoToken { .. } => Status::NO_TOKEN,
         PoolError::TokenInUse { read, .. } => return (Status::TOKEN_IN_USE, *read),
+        PoolError::TokenPinned { pinned, .. } => return (Status::TOKEN_PINNED, *pinned),
         PoolError::Flash(error) => Status::of(Err(*error)),
         PoolError::Write(error) => of_write(error),
         PoolError::NotPermitted { .. } => Status::ACCESS_DENIED,

@@ -18,6 +18,7 @@ pub(crate) mod memory;
 mod port;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fulgurite_flash::{Flash, Layer, OpenError};
 use fulgurite_store::Pool;
@@ -28,6 +29,7 @@ use memory::Memory;
 use crate::boot::BootImage;
 use crate::entry::DEPTH_MAX;
 use crate::region::{Capability, Features, Region};
+use crate::session::{Session, tick};
 
 pub use counters::FirmwareCounters;
 pub(crate) use port::checksum_of;
@@ -88,7 +90,9 @@ pub struct Backend {
     pub(crate) restricts: bool,
     /// The store, where the medium is one: for memory operations.
     pool: Option<Arc<Pool>>,
-    instance: u64,
+    /// In which one program names its states, while there is such a session.
+    session: Option<Arc<Session>>,
+    instance: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Backend {
@@ -110,15 +114,27 @@ impl Backend {
             restricts: config.heeds_permissions && flash.restricts(),
             flash,
             pool: None,
+            session: None,
             config,
             counters: FirmwareCounters::default(),
-            instance,
+            instance: Arc::new(AtomicU64::new(instance)),
         }
     }
     /// The same with the store that the medium is, so that there are memory operations.
     #[must_use]
     pub fn with_pool(self, pool: Arc<Pool>) -> Backend {
         Backend { pool: Some(pool), ..self }
+    }
+    /// The same with sessions of programs that name the store's states.
+    pub(crate) fn with_session(self, session: Arc<Session>, instance: Arc<AtomicU64>) -> Backend {
+        Backend { pool: Some(session.pool().clone()), session: Some(session), instance, ..self }
+    }
+    /// The store is about to get a name for its state.
+    pub(crate) fn tick(&self) {
+        self.pool.as_deref().inspect(|pool| tick(pool));
+    }
+    fn in_session(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_open())
     }
     /// The medium.
     #[must_use]
@@ -144,6 +160,7 @@ impl Backend {
             .with(Features::CACHED_WRITES, self.config.write_cache > 0)
             .with(Features::MOVES_BY_CPU, self.config.moves_by_cpu)
             .with(Features(Features::PAGES.0 | Features::TOKENS.0), self.pool.is_some())
+            .with(Features::SESSIONS, self.session.is_some())
     }
     /// What the registers of a region say: one of so many queue pairs, each of so many commands in flight and sectors of data buffer.
     #[must_use]
@@ -155,7 +172,7 @@ impl Backend {
             buffer_sectors,
             boot_sectors: self.config.boot.sectors(),
             features: self.features(),
-            instance: self.instance,
+            instance: self.instance.load(Ordering::SeqCst),
             command_sectors: self.config.command_sectors.max(1),
         }
     }
@@ -214,8 +231,11 @@ impl Firmware {
     pub fn new(backend: Arc<Backend>, wake: &Arc<Notifier>) -> Result<Firmware, OpenError> {
         let memory = backend.pool.as_ref().map(|pool| Memory::start(pool.clone(), wake.clone())).transpose()?;
         let flushed = backend.pool.clone().filter(|_| backend.config.flushes_itself).map(|pool| {
-            // Nothing that is to be written is held in DRAM, so that a sync needs no room for data.
-            pool.set_syncs_for_writers(Some(0));
+            match &backend.session {
+                Some(session) => session.firmware_starts(),
+                // Nothing that is to be written is held in DRAM, so that a sync needs no room for data.
+                None => pool.set_syncs_for_writers(Some(0)),
+            }
             (pool, None)
         });
         Ok(Firmware { backend, ports: Vec::new(), memory, flushed, turns: 0 })
@@ -267,6 +287,10 @@ impl Firmware {
     }
     /// Begins a flush where writes wait for the space that it gives back; one at a time.
     fn flush_for_space(&mut self) {
+        // This thread takes the commands as well: between this look and the flush nothing of a session is written.
+        if self.backend.in_session() {
+            return;
+        }
         let Some((pool, under_way)) = &mut self.flushed else { return };
         if under_way.is_some_and(|flush| matches!(pool.is_flushed(flush), Ok(false))) {
             return;

@@ -304,13 +304,21 @@ impl Port {
         match opcode {
             Opcode::Read => self.begin_data(command, Op::Read, backend),
             Opcode::Write => self.begin_data(command, Op::Write, backend),
-            Opcode::Flush => self.begin(id, Running { op: Op::Flush, count: 1, ..IDLE }),
+            Opcode::Flush => self.begin_flush(id, backend),
             Opcode::Identify => self.identify(command, backend),
             _ => match memory {
                 Some(memory) => self.begin_job(command, opcode, backend, memory),
                 None => self.refuse(id, Status::INVALID_OPCODE),
             },
         }
+    }
+    /// A flush of a store names its state. In a session only the program does that, by its own commands.
+    fn begin_flush(&mut self, id: u16, backend: &Backend) {
+        if backend.in_session() {
+            return self.refuse(id, Status::IN_SESSION);
+        }
+        backend.tick();
+        self.begin(id, Running { op: Op::Flush, count: 1, ..IDLE });
     }
     /// Checks the ranges of a memory operation, and gives it to the other thread.
     #[cold]

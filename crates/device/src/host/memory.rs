@@ -4,9 +4,10 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fulgurite_flash::{FlashError, VersionError, Versions};
+use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
 use super::shared::{Covers, Shared};
@@ -117,6 +118,7 @@ impl Commands {
         match status {
             Status::NO_TOKEN => Err(VersionError::no_token(token, &self.tokens()?)),
             Status::TOKEN_IN_USE => Err(VersionError::InUse { token, read: result }),
+            Status::TOKEN_PINNED => Err(VersionError::Pinned { token, pinned: result }),
             status => Ok(status.to_result().map(|()| result)?),
         }
     }
@@ -134,7 +136,7 @@ pub(super) struct Remote {
 }
 
 #[derive(Default)]
-struct Open {
+pub(super) struct Open {
     /// Opened when it is first used, and anew after it has failed.
     commands: Option<Commands>,
     /// The device that named the newest state, 0: none has.
@@ -149,21 +151,26 @@ struct Open {
     named: VecDeque<(u64, Covers)>,
 }
 
-impl Open {
-    /// What is known of a device that is met, before anything is asked of it.
-    fn meets(&mut self, instance: u64) {
-        if self.instance != instance {
-            (self.instance, self.of_the_dead) = (instance, self.newest);
-        }
-    }
-}
-
 impl Remote {
     pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
         Remote { link, shared, config, open: Mutex::default() }
     }
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The queue pair for memory operations, which is opened if it is not, and stays open.
+    pub(super) fn commands<'o>(&self, open: &'o mut Open) -> Result<&'o mut Commands, OpenError> {
+        match &mut open.commands {
+            Some(opened) => Ok(opened),
+            none => {
+                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER)?;
+                let instance = opened.instance();
+                if open.instance != instance {
+                    (open.instance, open.of_the_dead) = (instance, open.newest);
+                }
+                Ok(none.insert(opened))
+            }
+        }
     }
     /// Something that is done once, or not at all.
     fn once<T>(
@@ -171,23 +178,15 @@ impl Remote {
         open: &mut Open,
         work: impl FnOnce(&mut Commands) -> Result<T, VersionError>,
     ) -> Result<T, VersionError> {
-        let commands = match &mut open.commands {
-            Some(opened) => opened,
-            None => {
-                let opened = Commands::open(self.link.clone(), self.shared.clone(), self.config.clone(), 2, BUFFER);
-                let opened = opened.map_err(|_| FlashError::Closed)?;
-                open.meets(opened.instance());
-                open.commands.insert(opened)
-            }
-        };
-        let result = work(commands);
+        let gone = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
+        let result = work(self.commands(open).map_err(gone)?);
         if matches!(result, Err(VersionError::Flash(FlashError::Closed | FlashError::TimedOut))) {
             open.commands = None;
         }
         result
     }
     /// Something that may be done twice: once more on the device that has returned, where the one that was asked has died.
-    fn again<T>(
+    pub(super) fn again<T>(
         &self,
         open: &mut Open,
         mut work: impl FnMut(&mut Commands) -> Result<T, VersionError>,
@@ -206,6 +205,7 @@ impl Remote {
         }
         self.once(open, |commands| commands.version(Opcode::Sync, token).map(|_| ()))?;
         open.durable = token;
+        self.shared.is_durable(token);
         Ok(())
     }
     /// As [`Commands::trim`].
@@ -224,13 +224,23 @@ impl Versions for Remote {
         // What has completed by now is in the state, whichever device names it.
         let covers = self.shared.begins_flush(None);
         loop {
+            let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
+            let before = self.shared.names();
             let named = self.again(&mut open, |commands| commands.version(Opcode::Name, 0));
-            let token = named.inspect_err(|_| self.shared.ended_flush(covers, false))?;
+            let token = named.inspect_err(|error| {
+                if !matches!(error, VersionError::Flash(FlashError::Closed | FlashError::TimedOut)) {
+                    self.shared.has_named(before);
+                }
+                self.shared.ended_flush(covers, false);
+            })?;
             if token == 0 {
                 // What a store says that keeps nothing: nobody will wait for it.
+                self.shared.has_named(before);
                 self.shared.ended_flush(covers, false);
                 return Ok(0);
             }
+            self.shared.has_named(token);
+            self.shared.unnamed.fetch_sub(unnamed, Ordering::Relaxed);
             // There are no more such numbers than states were named since the last one that was kept.
             if token > open.of_the_dead {
                 open.newest = open.newest.max(token);
@@ -264,7 +274,14 @@ impl Versions for Remote {
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
         open.durable = open.durable.min(token);
-        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))
+        self.shared.goes_back(token, false);
+        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))?;
+        self.shared.goes_back(token, true);
+        // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
+        let covers = self.shared.begins_flush(None);
+        open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
+        self.shared.unnamed.store(0, Ordering::Relaxed);
+        Ok(())
     }
     fn tokens(&self) -> Vec<u64> {
         self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()

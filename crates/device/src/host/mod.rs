@@ -14,6 +14,7 @@ mod attach;
 mod buddy;
 mod kept;
 mod memory;
+mod pages;
 mod queue;
 mod shared;
 mod transfer;
@@ -57,7 +58,8 @@ pub struct HostConfig {
     pub reattach: Duration,
     /// Bytes of copies that are kept of writes which have completed and that no flush covers, so that they can be written once more to a
     /// device that dies and returns; 0 keeps none, and such a death is told by [`fulgurite_flash::FlashError::Poisoned`]. Where as much is
-    /// kept, the driver flushes by itself before it sends further writes. Never more than the frames of the queues, but at least
+    /// kept, the driver flushes by itself before it sends further writes; or has no copies of them, where only its program names states
+    /// ([`crate::SocketLink::names_states`]). Never more than the frames of the queues, but in that case, and at least
     /// as much as their writes in flight take, or some have no copy. Copies are kept only of a device of another process that says neither
     /// that writes survive it nor that nothing does. They cost a copy of 4 KiB for each write, also where frames are the data buffer.
     ///
@@ -113,6 +115,8 @@ pub struct Linked {
     pub life: Arc<Life>,
     /// The frames are the data buffer.
     pub shares_frames: bool,
+    /// The newest state there that has a name, in a session of the program that names them; else 0.
+    pub newest_token: u64,
     /// DRAM that the device's side of it takes in this process.
     pub device_bytes: usize,
     /// Closes it.
@@ -142,17 +146,26 @@ pub trait Hold: Send {
 /// A queue pair of a device in this process.
 struct Here {
     attachment: Attachment,
-    /// Until the pair is closed.
-    place: Option<Place>,
+    /// Until the device has let go of the pair.
+    _place: Place,
 }
 
 impl Hold for Here {
     fn close(&mut self) {
         self.attachment.close();
-        self.place = None;
     }
     fn has_let_go(&self) -> bool {
         self.attachment.has_let_go()
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        self.attachment.close();
+        // Until then something of it may be written, and whoever comes next must find that.
+        while !self.attachment.has_let_go() {
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 }
 
@@ -188,6 +201,10 @@ pub trait Link: Send + Sync {
     fn is_alone(&self) -> bool {
         false
     }
+    /// Whether this program names the states of the device's store, and nobody else does: its driver never flushes by itself.
+    fn names_states(&self) -> bool {
+        false
+    }
     /// DRAM of the device in this process.
     fn dram_bytes(&self) -> usize {
         0
@@ -202,9 +219,9 @@ impl Link for Device {
         let capability = Capability { boot_sectors: 0, ..self.backend().capability(1, want.depth, buffer) };
         let place = self.admit(want.who, usize::MAX).map_err(|refusal| {
             let kind = match refusal {
-                Refusal::Occupied | Refusal::Full => ErrorKind::Other,
-                Refusal::Restoring => ErrorKind::NotConnected,
+                Refusal::Restoring | Refusal::TakingBack => ErrorKind::NotConnected,
                 Refusal::Shared => ErrorKind::ResourceBusy,
+                _ => ErrorKind::Other,
             };
             OpenError::System { what: "attach to the device", source: io::Error::new(kind, refusal) }
         })?;
@@ -215,8 +232,8 @@ impl Link for Device {
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
-        let hold = Box::new(Here { attachment, place: Some(place) });
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes, hold })
+        let hold = Box::new(Here { attachment, _place: place });
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, newest_token: 0, device_bytes, hold })
     }
     fn has_own_core(&self) -> bool {
         Device::has_own_core(self)
@@ -399,7 +416,8 @@ impl Flash for DeviceFlash {
         // At the most one sector of data buffer for each command in flight, and no more commands than frames.
         let buffer = if self.config.copies { (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES } else { 0 };
         let kept = if shared::keeps(&*self.link, &self.config, self.link.features()) {
-            self.config.unflushed_bytes.min(frames as usize * SUBPAGE_BYTES)
+            let frames = if self.link.names_states() { usize::MAX } else { frames as usize * SUBPAGE_BYTES };
+            self.config.unflushed_bytes.min(frames)
         } else {
             0
         };

@@ -130,6 +130,8 @@ pub(super) struct DeviceQueue {
     keeps: bool,
     /// A flush of the queue's own is under way.
     flushing: bool,
+    /// Only its program names states: it never flushes by itself.
+    names_states: bool,
     /// Nothing more will come of the device.
     dead: Option<FlashError>,
     /// The device is on another core: to spin for it may pay.
@@ -205,7 +207,9 @@ impl DeviceQueue {
         let (pair, met) = patiently(&opening.config, || {
             let pair = opening.link(&frames, depth, &wake)?;
             if keeps(&*opening.link, &opening.config, pair.linked.region.capability().features) {
-                opening.shared.keeps_for(&opening.config, frames.len() / SUBPAGE_BYTES);
+                // Between two states that its program names, more is written than there are frames.
+                let frames = if opening.link.names_states() { usize::MAX } else { frames.len() / SUBPAGE_BYTES };
+                opening.shared.keeps_for(&opening.config, frames);
             }
             match opening.shared.meets(&opening.link, &opening.config, &pair.linked, &AtomicBool::new(false)) {
                 Met::Again => Err(died_again()),
@@ -245,6 +249,7 @@ impl DeviceQueue {
             fruitless: 0,
             keeps: keeps(&*opening.link, &opening.config, capability.features),
             flushing: false,
+            names_states: opening.link.names_states(),
             dead: (met == Met::Lost).then_some(FlashError::Poisoned),
             spins: opening.link.has_own_core(),
             spin_ns: SPIN_MAX_NS,
@@ -365,6 +370,9 @@ impl DeviceQueue {
     /// keeps no writes.
     #[inline]
     fn has_written(&mut self, id: u16, status: Status) -> bool {
+        if self.names_states {
+            self.opening.shared.unnamed.fetch_add(1, Ordering::Relaxed);
+        }
         if self.pair.keeps_writes {
             // It was promised a place when it was sent to a device that did not keep writes.
             self.breaks_promise(id.into());
@@ -689,13 +697,17 @@ impl Queue for DeviceQueue {
                 continue;
             }
             if slot.op == Op::Write && self.keeps && !slot.promised && !slot.unkept {
-                if !self.opening.shared.promise() {
+                if self.opening.shared.promise() {
+                    slot.promised = true;
+                } else if self.names_states {
+                    // A flush would name a state: it goes without a copy.
+                    slot.unkept = true;
+                } else {
                     self.batch[waiting] = id;
                     waiting += 1;
                     full = true;
                     continue;
                 }
-                slot.promised = true;
             }
             if slot.op == Op::Flush {
                 slot.covers = Some(self.opening.shared.begins_flush(slot.covers));

@@ -63,6 +63,10 @@ struct Known {
     regions: Vec<Arc<Region>>,
     /// Copies below this mark were there while none was open, and others may have come and gone; 0: none were.
     unwatched: u64,
+    /// Of a program that names the states: the newest one that it has seen to be durable, and the newest that it has named. A device that returns
+    /// with another one has been somebody else's.
+    durable: u64,
+    named: u64,
 }
 
 impl Known {
@@ -103,6 +107,8 @@ pub(crate) struct Shared {
     replayed_all: Condvar,
     /// Some of what was acknowledged is gone, or may go at any time.
     lost: AtomicBool,
+    /// Sectors written since the last state was named, by a program that names the states.
+    pub(super) unnamed: AtomicU64,
     /// Requests that took longer than they may.
     pub(crate) timed_out: AtomicU64,
     /// Entries of the device that broke the protocol.
@@ -131,7 +137,7 @@ impl Shared {
     }
     /// Who opens a queue pair, and whether to write once more what was acknowledged.
     pub(super) fn who(&self, restores: bool) -> Who {
-        Who { host: self.id.0, program: 0, restores }
+        Who { host: self.id.0, restores, ..Who::default() }
     }
     /// A queue pair is about to be closed while its device is there.
     pub(super) fn leaves(&self, region: &Arc<Region>) {
@@ -273,6 +279,8 @@ impl Shared {
             let unknown = known.regions.is_empty() || known.unwatched > 0;
             let by_others = unknown || known.regions.iter().any(|region| region.has_others());
             let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.had_predecessors();
+            let foreign = link.names_states() && !(known.durable..=known.named).contains(&linked.newest_token);
+            let overtaken = overtaken || foreign;
             let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
             if empty || overtaken || at_risk && !features.has(Features::KEEPS_WRITES) {
                 self.loses();
@@ -290,10 +298,38 @@ impl Shared {
                 }
             }
         }
+        if before == 0 {
+            (known.durable, known.named) = (linked.newest_token, linked.newest_token);
+        }
         known.are_on(instance);
         known.regions.push(linked.region.clone());
         drop(known);
         self.met()
+    }
+    /// A state is about to be named: should the device die before it says how, any that is newer may be this one. Returns the newest until now.
+    pub(super) fn names(&self) -> u64 {
+        std::mem::replace(&mut self.known().named, u64::MAX)
+    }
+    /// It was, or the newest is the one of before.
+    pub(super) fn has_named(&self, token: u64) {
+        self.known().named = token;
+    }
+    /// A state is durable that was named.
+    pub(super) fn is_durable(&self, token: u64) {
+        let mut known = self.known();
+        known.durable = known.durable.max(token);
+    }
+    /// The state goes back to that of a token, and has gone there.
+    pub(super) fn goes_back(&self, token: u64, is_there: bool) {
+        let mut known = self.known();
+        known.durable = known.durable.min(token);
+        if is_there {
+            (known.durable, known.named) = (token, token);
+        }
+    }
+    /// Whether something of what was acknowledged is gone.
+    pub(super) fn has_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
     fn met(&self) -> Met {
         if self.is_lost() { Met::Lost } else { Met::Whole }

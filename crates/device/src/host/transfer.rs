@@ -73,6 +73,8 @@ pub struct Commands {
     keeps: bool,
     /// What is written was acknowledged before.
     replays: bool,
+    /// Only its program names states: it never flushes by itself.
+    names_states: bool,
     /// The device broke the protocol, or another one was met since: nothing more is asked of it.
     broken: bool,
 }
@@ -145,7 +147,7 @@ impl Commands {
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
         let wake = Arc::new(wake);
         let want = Want { depth, buffer_sectors: buffer_sectors.max(1), frames: None, wake: &wake, who };
-        let linked = link.open(&want)?;
+        let (linked, names_states) = (link.open(&want)?, link.names_states());
         let capability = *linked.region.capability();
         let refused = |what: &'static str| {
             Err(OpenError::System { what: "attach to the device", source: std::io::Error::other(what) })
@@ -170,6 +172,7 @@ impl Commands {
             clock: Clock::get(),
             keeps: false,
             replays: false,
+            names_states,
             broken: false,
             config,
             shared,
@@ -433,7 +436,8 @@ impl Commands {
     /// have been written then.
     pub fn write(&mut self, sector: u32, from: &[u8]) -> Result<(), FlashError> {
         let sectors = self.range(sector, from.len())?;
-        let (room, limit) = if self.keeps { self.shared.room() } else { (usize::MAX, usize::MAX) };
+        let (room, limit) =
+            if self.keeps && !self.names_states { self.shared.room() } else { (usize::MAX, usize::MAX) };
         if room < sectors as usize && room < limit {
             self.flush_own()?;
         }

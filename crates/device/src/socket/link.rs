@@ -44,6 +44,8 @@ pub struct SocketLink {
     share_frames: bool,
     /// This program's number where it wants the device for itself; else 0.
     program: u64,
+    /// This program names the states of the store there.
+    names_states: bool,
     /// What it has counted, when it was asked last.
     newest: Mutex<DeviceCounters>,
     /// By instance: all queue pairs of one device live and die together.
@@ -92,6 +94,18 @@ impl SocketLink {
         // Any number that no other program comes to.
         SocketLink { program: RandomState::new().build_hasher().finish() | 1, ..self }
     }
+    /// Wants the device's store for this program alone, which names its states itself ([`fulgurite_flash::Versions`]) and has all of them at once:
+    /// nothing that it has not named is in any. The session begins with the first queue pair, and what is there then has a name. When the last
+    /// one has gone, also because this program was killed, the store goes back to the newest state that was named. Flushes are refused.
+    ///
+    /// # Errors
+    /// [`SocketError::NoStates`] when the device has no store, or none that can go back by itself.
+    pub fn names_states(self) -> Result<SocketLink, SocketError> {
+        if !self.features.has(Features(Features::TOKENS.0 | Features::PAGES.0 | Features::SESSIONS.0)) {
+            return Err(SocketError::NoStates { path: self.path });
+        }
+        Ok(SocketLink { names_states: true, ..self.alone() })
+    }
     /// Reads the boot region of the device at a path: a region without a queue pair's memory, also while the device starts
     /// ([`Region::read_boot`], [`Region::status`]). No driver is needed, and none is left behind.
     ///
@@ -112,6 +126,7 @@ impl SocketLink {
             features: Features::default(),
             share_frames: false,
             program: 0,
+            names_states: false,
             newest: Mutex::default(),
             lives: Mutex::default(),
         }
@@ -256,8 +271,12 @@ impl SocketLink {
         message.words[3] = want.buffer_sectors.into();
         message.words[4] = frames.is_some().into();
         (message.words[5], message.words[6]) = (self.program, want.who.host);
-        message.words[7] = want.who.restores.into();
+        (message.words[7], message.words[8]) = (want.who.restores.into(), self.names_states.into());
         let (answer, region) = self.ask(socket.as_fd(), &message, frames, ANSWER)?;
+        if self.names_states && answer.words[8] == 0 {
+            // Another device than the one that was asked what it can do.
+            return Err(SocketError::NoStates { path: self.path.clone() });
+        }
         let region = Arc::new(self.region(region)?);
         let life = self.life_of(region.capability().instance);
         let shares_frames = frames.is_some() && answer.words[4] != 0;
@@ -268,7 +287,8 @@ impl SocketLink {
         })?;
         let doorbell: Arc<dyn Wake> = Arc::new(SocketBell(doorbell));
         let hold = Box::new(SocketHold { socket, life: life.clone(), closed: false });
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, device_bytes: 0, hold })
+        let newest_token = answer.words[8];
+        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, newest_token, device_bytes: 0, hold })
     }
 }
 
@@ -303,6 +323,9 @@ impl Link for SocketLink {
     }
     fn is_alone(&self) -> bool {
         self.program != 0
+    }
+    fn names_states(&self) -> bool {
+        self.names_states
     }
     fn takes_frames(&self) -> bool {
         self.share_frames && self.features.has(Features::MOVES_BY_CPU)

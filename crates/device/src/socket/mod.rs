@@ -25,7 +25,8 @@
 //! word 2..    open: depth, sectors of the data buffer, 1 if a memfd with the frames comes along; the answer says in word 4
 //!             whether they are used, and brings the region as a memfd. Word 5: a number of the program's own if it wants the device
 //!             for itself, or 0; no pair is opened beside one of another number. Word 6: the host's number. Word 7: 1 if it is to write
-//!             once more what was lost, which only the first host since the start may, alone while it does
+//!             once more what was lost, which only the first host since the start may, alone while it does. Word 8: 1 if its program names
+//!             the states of the store itself, for which it must have it for itself; the answer says the newest token there
 //!             answer to info: sectors, bytes of DRAM, then counts since the start: reads, writes, flushes, errors, CPU time in ns,
 //!             late completions, their lateness in ns in all and at the most, write requests, read requests; features. Text: what
 //!             the device is
@@ -149,6 +150,12 @@ pub enum SocketError {
     /// Others have been there first.
     #[error("other programs have used the device at {} since it started; what was written before is older than theirs may be", path.display())]
     Shared {
+        /// The path.
+        path: PathBuf,
+    },
+    /// There is no store.
+    #[error("the device at {} keeps no states; serve a store there: `fulgurite device serve` with --nand, or with --store", path.display())]
+    NoStates {
         /// The path.
         path: PathBuf,
     },

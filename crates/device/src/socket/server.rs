@@ -244,15 +244,16 @@ fn serve_pair(
     descriptor: Option<OwnedFd>,
     mut answer: Message,
 ) {
-    let [program, host, restores] = [5, 6, 7].map(|word| question.words[word]);
-    let place = match device.admit(Who { host, program, restores: restores != 0 }, shared.config.connections_max) {
+    let [program, host, restores, names_states] = [5, 6, 7, 8].map(|word| question.words[word]);
+    let who = Who { host, program, restores: restores != 0, names_states: names_states != 0 };
+    let place = match device.admit(who, shared.config.connections_max) {
         Ok(place) => place,
         Err(refusal) => {
             answer.words[1] = match refusal {
                 Refusal::Occupied => OCCUPIED,
-                Refusal::Restoring => STARTING,
+                Refusal::Restoring | Refusal::TakingBack => STARTING,
                 Refusal::Shared => SHARED,
-                Refusal::Full => REFUSED,
+                _ => REFUSED,
             };
             answer.text = refusal.to_string();
             let _ = send(socket, &answer, None);
@@ -263,6 +264,7 @@ fn serve_pair(
         Ok((region, attachment, shares)) => {
             place.is_in(&region);
             answer.words[4] = shares.into();
+            answer.words[8] = device.newest_of_session();
             if send(socket, &answer, region.arena().file()).is_ok()
                 && sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(LOOK)).is_ok()
             {

@@ -45,6 +45,7 @@ impl Link for Played {
             doorbell,
             life: Arc::default(),
             shares_frames: false,
+            newest_token: 0,
             device_bytes: 0,
             hold: Box::new(Held),
         })

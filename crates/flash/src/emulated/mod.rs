@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
-use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier};
+use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier, planted};
 
 pub use timed::TimedFlash;
 
@@ -165,6 +165,8 @@ impl EmulatedFlash {
         let device = device::Device::new(shared.clone(), storage.clone(), &config);
         let core = config.core;
         let (report, pinned) = std::sync::mpsc::channel();
+        let start = |source| OpenError::System { what: "start the device thread", source };
+        planted::start_thread().map_err(start)?;
         let thread = std::thread::Builder::new()
             .name("flash-device".into())
             .spawn(move || {
@@ -175,7 +177,7 @@ impl EmulatedFlash {
                     device.run();
                 }
             })
-            .map_err(|source| OpenError::System { what: "start the device thread", source })?;
+            .map_err(start)?;
         let pinned = pinned.recv().unwrap_or_else(|gone| Err(std::io::Error::other(gone)));
         pinned.map_err(|source| OpenError::System {
             what: "pin the device thread to the core asked for (does it exist, and is it allowed to this process?)",

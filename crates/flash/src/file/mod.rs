@@ -5,6 +5,8 @@
 //! failed no write and no flush reaches the file any more (the kernel reports such a failure once, so nothing written since
 //! the last good flush can be trusted); a block device that is mounted is never opened.
 
+#[cfg(test)]
+mod faults;
 mod open;
 mod runs;
 mod threads;
@@ -105,6 +107,9 @@ struct Medium {
     /// What the kernel is made to have said, for so many results.
     #[cfg(test)]
     script: Mutex<std::collections::VecDeque<i32>>,
+    /// The same for results by their number.
+    #[cfg(test)]
+    nth: Mutex<faults::Nth>,
     /// Errors with which it is made to refuse to be entered, for so many times.
     #[cfg(test)]
     refusals: Mutex<std::collections::VecDeque<i32>>,
@@ -154,6 +159,8 @@ impl FileFlash {
             errors,
             #[cfg(test)]
             script: Mutex::default(),
+            #[cfg(test)]
+            nth: Mutex::default(),
             #[cfg(test)]
             refusals: Mutex::default(),
         };
@@ -286,19 +293,23 @@ impl Medium {
 
     /// What the kernel's result means for a request, as [`judge`] has it.
     fn judge(&self, op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
-        judge(op, self.scripted(result), tries)
+        let judged = judge(op, self.scripted(result, Some(op)), tries);
+        #[cfg(test)]
+        lock(&self.nth).hurry(tries);
+        judged
     }
     /// Whether a request of so many subpages moved all of them. If not, each is to be tried by itself: which of them the kernel would
     /// not do, and which it was only kept from by its neighbours, only that can tell.
     fn all_moved(&self, count: usize, result: i32) -> bool {
-        self.scripted(result) == (count * SUBPAGE_BYTES) as i32
+        self.scripted(result, None) == (count * SUBPAGE_BYTES) as i32
     }
     #[cfg(test)]
-    fn scripted(&self, result: i32) -> i32 {
+    fn scripted(&self, result: i32, op: Option<Op>) -> i32 {
+        let result = lock(&self.nth).say(result, op);
         lock(&self.script).pop_front().unwrap_or(result)
     }
     #[cfg(not(test))]
-    fn scripted(&self, result: i32) -> i32 {
+    fn scripted(&self, result: i32, _: Option<Op>) -> i32 {
         result
     }
 

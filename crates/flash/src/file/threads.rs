@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Notifier, planted};
 
 use super::{Medium, Tries, runs};
 use crate::slots::Slots;
@@ -84,7 +84,7 @@ impl ThreadQueue {
         for _ in 0..threads.clamp(1, depth) {
             let pool = queue.pool.clone();
             let builder = std::thread::Builder::new().name("flash-file".into()).stack_size(STACK_BYTES);
-            match builder.spawn(move || pool.serve()) {
+            match planted::start_thread().and_then(|()| builder.spawn(move || pool.serve())) {
                 Ok(thread) => queue.threads.push(thread),
                 // Fewer threads than asked for are slower, none at all is an error.
                 Err(_) if !queue.threads.is_empty() => break,

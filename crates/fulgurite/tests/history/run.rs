@@ -149,11 +149,14 @@ impl Medium {
         match self {
             Medium::Memory | Medium::Emulated => |_| false,
             // No sync came in time: it says so, and nothing was changed.
-            Medium::Pool => |error| matches!(error, AccessError::Flash { source: FlashError::NoSpace, .. }),
+            Medium::Pool => |error| matches!(error, AccessError::PoolFull { .. }),
             Medium::Faulty | Medium::FaultyPool => |error| {
-                let expected =
-                    |e: &FlashError| matches!(e, FlashError::Io(5 | 11) | FlashError::Short | FlashError::NoSpace);
-                matches!(error, AccessError::Flash { source, .. } if expected(source))
+                let expected = |e: &FlashError| matches!(e, FlashError::Io(5 | 11) | FlashError::Short);
+                match error {
+                    AccessError::PoolFull { .. } => true,
+                    AccessError::Flash { source, .. } => expected(source),
+                    _ => false,
+                }
             },
         }
     }

@@ -70,6 +70,7 @@ impl State {
             }
             let Some((slot, from)) = self.slot_at(object.subpage, object.from, object.from_offset) else { continue };
             let to = ObjectPlace { flash_page: moved.flash_page, offset: object.offset, length: from.length };
+            self.note_moved(object.subpage / N);
             self.emptied.extend(self.objects.relocate(slot, to));
         }
     }

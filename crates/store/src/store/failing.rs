@@ -87,3 +87,24 @@ impl Store {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_error_tells_of() {
+        for (error, of_the_page, repeated) in [
+            (FlashError::Corrupt, true, true),
+            (FlashError::Short, true, true),
+            (FlashError::Io(5), true, true),
+            (FlashError::Io(121), true, true),
+            (FlashError::Io(4), false, true),
+            (FlashError::Io(16), false, true),
+            (FlashError::Io(19), false, false),
+            (FlashError::NoSpace, false, false),
+        ] {
+            assert_eq!((is_of_the_page(error), may_be_repeated(error)), (of_the_page, repeated), "{error:?}");
+        }
+    }
+}

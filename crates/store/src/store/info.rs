@@ -50,6 +50,10 @@ pub struct StoreInfo {
     pub uncommitted: u64,
     /// Subpages that can be written before the next sync, at the least.
     pub room: u64,
+    /// Subpages that may be written and not synced as things are, those that are included: then writers get
+    /// [`WriteError::NoSpace`](crate::WriteError::NoSpace). By [`StoreConfig::uncommitted_max`](crate::StoreConfig::uncommitted_max), or
+    /// because there is certainly room for no more.
+    pub uncommitted_max: u64,
     /// Versions beside the newest.
     pub versions: u32,
     /// Pages of the journal since the last checkpoint.
@@ -94,12 +98,14 @@ impl Store {
     /// How it stands.
     #[must_use]
     pub fn info(&self) -> StoreInfo {
+        let room = self.room_for_changes();
         StoreInfo {
             extents: self.geometry().extents,
             free_extents: self.extents.free(),
             live: self.state.live_total(),
             uncommitted: self.uncommitted,
-            room: self.room_for_changes(),
+            room,
+            uncommitted_max: self.uncommitted + room,
             versions: self.state.table().versions(),
             journal_pages: self.journal.stream.position().sequence - self.journal.since,
             bad_pages: self.state.wear().places().len() as u32,

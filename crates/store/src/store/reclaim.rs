@@ -5,7 +5,7 @@ use fulgurite_format::{FlashPage, Owner, Record};
 
 use super::failing::is_of_the_page;
 use super::{Io, N, Outcome, Purpose, Store};
-use crate::extents::Writer;
+use crate::extents::{Content, Writer};
 use crate::geometry::{METADATA_RESERVE, RECLAIM_AHEAD};
 use crate::reclaim::{Need, Reclaim};
 use crate::state::Held;
@@ -17,11 +17,12 @@ impl Store {
         }
         let roomy = self.extents.free() > self.reserve();
         let (state, policy) = (&self.state, self.config.victims);
-        let weighed = |e: u32| (state.live(e), state.weighed(e));
+        let content = |e: u32, live: u32| Content { live, compared: state.weighed(e), chains: state.chains_of(e) };
+        let weighed = |e: u32| content(e, state.live(e));
         let mut victim = self.extents.victim(policy, roomy, state.wear(), weighed);
         if victim.is_none() && self.objects.is_some() {
             // Objects of many sizes may be packed closer than their weight says, which is known when it was tried.
-            let at_least = |e: u32| (state.live_at_least(e), state.weighed(e));
+            let at_least = |e: u32| content(e, state.live_at_least(e));
             victim = self.extents.victim(policy, roomy, state.wear(), at_least);
         }
         let Some(extent) = victim else { return false };
@@ -177,8 +178,14 @@ impl Store {
             Record::Move { page, subpages: 1 << old.subpage, from: FlashPage(from.into()), to: FlashPage(to.into()) };
         self.counters.copied += 1;
         self.counters.levelled += u64::from(self.levelling);
-        let _ = self.record(record);
+        self.record_move(record);
         self.note_filled();
         self.condemn();
+    }
+    /// Records that something lies elsewhere. There is room for that ([`crate::state::State::room_for`]); where there was none it would stay
+    /// where it is, and its extent would not be empty.
+    pub(super) fn record_move(&mut self, record: Record) {
+        let recorded = self.record(record);
+        debug_assert!(recorded.is_ok() || self.poisoned.is_some(), "there is always room to move what is there");
     }
 }

@@ -53,7 +53,7 @@ impl Store {
         };
         self.extents.settled(to, Some(Owner { subpage, checksum }));
         let (from, to) = (FlashPage(from.into()), FlashPage(to.into()));
-        let _ = self.record(Record::Move { page, subpages: 1 << held.subpage, from, to });
+        self.record_move(Record::Move { page, subpages: 1 << held.subpage, from, to });
         self.commit_wanted = true;
         self.note_filled();
     }

@@ -9,6 +9,7 @@
 //! Invariant: when the superblock of a smaller size is written, no extent behind its end is used, and neither the anchor in effect nor
 //! the journal behind it names one, nor a page behind the end of the data.
 
+use fulgurite_flash::FlashError;
 use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, PoolId, Superblock, format_bytes};
 
 use super::Store;
@@ -17,7 +18,7 @@ use crate::geometry::{FIRST_EXTENT, Geometry, GeometryError, RECLAIM_AHEAD, SUBP
 use crate::objects::PAGE_WEIGHT;
 use crate::recover::ReadPages;
 
-/// Why a pool cannot have another size. It is as it was, but for what lies where in it.
+/// Why a pool cannot have another size. It is as it was, but for what lies where in it; only of [`ResizeError::Unsure`] that is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResizeError {
@@ -58,6 +59,19 @@ pub enum ResizeError {
     /// Something in an extent cannot be moved.
     #[error("extent {0} cannot be emptied, because something in it cannot be read; see what is damaged")]
     Damaged(u32),
+    /// The superblock could not be written to its end: what is on flash says the old size or the new one.
+    #[error(
+        "it is not known whether the new size was written, because {0}; leave the flash as large as it is, open the pool, and see what \
+         it has"
+    )]
+    Unsure(FlashError),
+}
+impl ResizeError {
+    /// Whether the pool may have the new size all the same, so that its flash must not become smaller.
+    #[must_use]
+    pub fn is_unsure(&self) -> bool {
+        matches!(self, ResizeError::Unsure(_))
+    }
 }
 
 /// How far a pool is on its way to be smaller.

@@ -5,7 +5,7 @@
 //! clock went on between two of them: one that goes back adds nothing, so that no token is dropped early by it, and when it goes on
 //! again so does the pool's time, so that none is kept for ever.
 
-use fulgurite_format::{Record, SUBPAGE_BYTES};
+use fulgurite_format::{Record, SUBPAGE_BYTES, Status};
 
 use super::{N, Store, StoreConfig, WriteError};
 use crate::geometry::{Geometry, RECLAIM_AHEAD};
@@ -87,7 +87,8 @@ impl Store {
         let mut allowed = allowed;
         loop {
             // At worst each write is one more version of a page, and older versions of it fall apart.
-            let table_room = self.state.table().room() >= (N + 1) * (allowed as u32 + 1);
+            let table_room = self.state.table().room() >= (N + 1) * (allowed as u32 + 1)
+                && self.indices_for_writes() >= allowed as u64;
             let checksum_room = self.old_limit.saturating_sub(self.state.old_count() + self.placed as usize);
             if table_room && allowed <= checksum_room {
                 return Ok(allowed);
@@ -106,14 +107,36 @@ impl Store {
             };
         }
     }
-    /// The same for a change of a page's status, which may make a whole page old.
-    pub(super) fn admit_status(&mut self) -> Result<(), WriteError> {
-        while self.state.old_count() + self.placed as usize + N as usize > self.old_limit {
-            if !self.drop_oldest()? {
-                return Err(WriteError::NoSpace { uncommitted: self.uncommitted + self.placed });
+    /// Whether these pages may get another status, which makes what they hold old where it deletes them.
+    pub(super) fn admit_statuses(&mut self, pages: &[u32], status: Status) -> Result<(), WriteError> {
+        let deletes = status.has(Status::DELETED);
+        let old = |page: &u32| if deletes { self.state.old_when_deleted(*page) } else { 0 };
+        let checksums: u64 = pages.iter().map(|page| u64::from(old(page))).sum();
+        // A version more of each page that has one; and at worst its old places fall apart.
+        let used = pages.iter().filter(|page| self.state.is_used(**page));
+        let entries: u64 = used.map(|page| u64::from(1 + 2 * old(page))).sum();
+        let is_bounded = self.config.history_bytes != usize::MAX;
+        loop {
+            let checksum_room = self.old_limit.saturating_sub(self.state.old_count() + self.placed as usize) as u64;
+            let table_room = u64::from(self.state.table().room().saturating_sub(2 * N));
+            let indices = u64::from(self.state.room_for().saturating_sub(2 * N));
+            let table_room = table_room.min(indices.saturating_sub(checksums));
+            if checksums <= checksum_room && entries <= table_room {
+                return Ok(());
             }
+            if is_bounded && self.drop_oldest()? {
+                continue;
+            }
+            return Err(match entries <= table_room {
+                true => WriteError::NoSpace { uncommitted: self.uncommitted + self.placed },
+                false => TableFull.into(),
+            });
         }
-        Ok(())
+    }
+    /// How many writes of subpages the indices of the page table have room for, whatever they and those under way make old.
+    fn indices_for_writes(&self) -> u64 {
+        // A version, what it hides, and that older places next to that fall apart.
+        (u64::from(self.state.room_for()).saturating_sub(u64::from(2 * N)) / 4).saturating_sub(self.placed)
     }
     /// Drops the oldest token that is not pinned and not the newest. Returns whether there was one.
     fn drop_oldest(&mut self) -> Result<bool, WriteError> {
@@ -123,7 +146,7 @@ impl Store {
         Ok(true)
     }
     /// Flash pages for data that hold nothing that is needed.
-    fn unneeded(&self) -> u64 {
+    pub(super) fn unneeded(&self) -> u64 {
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         all.saturating_sub(self.state.live_total())
     }
@@ -148,12 +171,15 @@ impl Store {
     /// for what it hides, which tokens need; reclaim may move what they need, so that each comes to have an entry of its own.
     fn room_for_versions(&self) -> u32 {
         let room = self.state.table().room();
+        // Until then reclaim may move all that only tokens see.
+        let moved = u32::try_from(self.state.old_count()).unwrap_or(u32::MAX);
+        let indices = self.state.room_for().saturating_sub(moved).saturating_sub(2 * N) / 4;
         if self.config.history_bytes == usize::MAX {
             // As in `admit`.
-            return room / (N + 1);
+            return (room / (N + 1)).min(indices);
         }
         let fall_apart = u32::try_from(self.state.old_count()).unwrap_or(u32::MAX);
-        room.saturating_sub(fall_apart).saturating_sub(4 * (N + 1)) / 2
+        (room.saturating_sub(fall_apart).saturating_sub(4 * (N + 1)) / 2).min(indices)
     }
     /// Whether fewer than so many subpages can be written before space runs out, or DRAM for what tokens remember, and a sync would make
     /// room. Of a pool that is always as full as that, half of what it has beyond its data is asked for.
@@ -263,7 +289,7 @@ impl Store {
         }
         self.drop_aged()?;
         self.drop_for_space()?;
-        self.uncommitted = 0;
+        (self.uncommitted, self.looked_at) = (0, (0, 0));
         self.commit_wanted = true;
         Ok(epoch)
     }
@@ -277,16 +303,17 @@ impl Store {
     pub fn is_gone(&self, token: u64) -> bool {
         token < self.state.epoch() && self.state.tokens().newest().is_none_or(|newest| newest < token)
     }
-    /// Forgets all tokens: what is overwritten is dead at once, and a crash leaves an empty pool.
+    /// Forgets all tokens but those that are read: what is overwritten is dead at once, and a crash leaves an empty pool.
     ///
     /// # Errors
     /// When it cannot be recorded.
     pub fn forget_tokens(&mut self) -> Result<(), WriteError> {
         self.check()?;
-        let all: Vec<u64> = self.state.tokens().as_slice().iter().map(|t| t.epoch).collect();
+        let tokens = self.state.tokens();
+        let all: Vec<u64> = tokens.as_slice().iter().map(|t| t.epoch).filter(|token| !tokens.is_read(*token)).collect();
         all.into_iter().try_for_each(|epoch| self.record(Record::Drop { epoch }))
     }
-    /// Forgets the tokens that nobody pinned, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
+    /// Forgets the tokens that nobody pinned and nobody reads, but for the newest `keep`. Returns how many. Durable once [`Store::is_quiet`].
     ///
     /// # Errors
     /// When it cannot be recorded.
@@ -311,6 +338,15 @@ impl Store {
             self.commit_wanted = true;
         }
         Ok(known)
+    }
+    /// One more reader of the state of a token, which stays until [`Store::end_read`]. Returns whether there is such a token. In DRAM alone:
+    /// whoever opens the pool next finds it kept as it was.
+    pub fn begin_read(&mut self, epoch: u64) -> bool {
+        self.state.begin_read(epoch)
+    }
+    /// One reader less.
+    pub fn end_read(&mut self, epoch: u64) {
+        self.state.end_read(epoch);
     }
     /// Records again when tokens were made: that is not in a checkpoint but at the beginning of the journal behind it.
     pub(super) fn record_times(&mut self) -> Result<(), WriteError> {

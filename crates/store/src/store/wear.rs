@@ -8,6 +8,7 @@ impl Store {
     /// Counts the extents that were taken.
     pub(super) fn note_fills(&mut self) -> Result<(), WriteError> {
         while let Some(extent) = self.extents.take_taken() {
+            self.state.extent_begun(extent);
             let mut fills = Checksums::EMPTY;
             fills.push(self.state.wear().fills(extent).saturating_add(1));
             self.record_small(Record::Wear { extent, fills })?;

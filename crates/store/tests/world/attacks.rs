@@ -10,12 +10,10 @@ use super::images::{Found, Image, Moment, Promise, open, open_whole};
 use super::{Content, Random, World, quick_checkpoints, tiny};
 
 /// How much to do.
-pub fn runs(default: u64) -> u64 {
-    std::env::var("FULGURITE_RUNS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
-}
+pub use super::trials::runs;
 /// The first seed: of the environment, or 0.
 pub fn first_seed() -> u64 {
-    std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(0)
+    super::trials::first_seed(0)
 }
 /// Says how to come back to a violation.
 pub fn replay(seed: u64, what: &str) -> String {
@@ -345,8 +343,8 @@ pub fn flip_all(moment: &Moment, config: StoreConfig, place: u32) -> Result<Met,
     let Some(Content::Metadata(page)) = moment.durable.get(&place) else { return Err("no metadata there".into()) };
     let before = HashMap::from([(place, moment.durable.get(&place).cloned())]);
     let used = HEADER_BYTES + Header::open(page).map_or(0, |(h, ..)| h.used);
-    // Of the zeros behind what is used, one in seven, unless there is time.
-    let every = if runs(0) > 0 { 1 } else { 7 };
+    // Of the zeros behind what is used, all in the first superblock; elsewhere one in seven, unless there is time.
+    let every = if place == 0 || runs(0) > 0 { 1 } else { 7 };
     for bit in (0..used * 8).chain((used * 8..page.len() * 8).step_by(every)) {
         let mut flipped = page.clone();
         Rc::make_mut(&mut flipped)[bit / 8] ^= 1 << (bit % 8);

@@ -6,6 +6,8 @@
 pub mod attacks;
 pub mod images;
 pub mod objects;
+#[path = "../../../format/tests/trials/mod.rs"]
+pub mod trials;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -206,6 +208,12 @@ pub struct World {
     /// Where writes failed.
     pub failed_at: Vec<u32>,
     pub requests: u64,
+    /// How many of these were flushes.
+    pub flushes: u64,
+    /// A clock of this world's own, a millisecond for each request that goes its way.
+    now_ms: u64,
+    /// Requests that are late, and when they end.
+    late: Vec<(u64, IoId, Io)>,
     /// Batches of objects that are under way.
     outstanding: Vec<objects::Outstanding>,
 }
@@ -215,8 +223,16 @@ pub struct World {
 pub struct Failing {
     pub from: u64,
     pub until: u64,
-    pub error: FlashError,
+    pub trouble: Trouble,
     pub only_flushes: bool,
+}
+/// What happens to it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// It fails with this error.
+    Fails(FlashError),
+    /// It ends so much later than it would, by the world's clock: others overtake it until nothing is left that could.
+    Late { ms: u64 },
 }
 /// What failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -267,8 +283,15 @@ impl World {
             failed: Vec::new(),
             failed_at: Vec::new(),
             requests: 0,
+            flushes: 0,
+            now_ms: 0,
+            late: Vec::new(),
             outstanding: Vec::new(),
         }
+    }
+    /// Subpages written so far.
+    pub fn written(&self) -> u64 {
+        self.next_number - 1
     }
     /// Writes so many different random subpages, in one batch; what finds no room in spite of all turns is not written.
     pub fn write(&mut self, count: u32) {
@@ -337,13 +360,31 @@ impl World {
             let Some(io) = self.store.next_io() else { break };
             self.pending.push(io);
         }
+        self.now_ms += 1;
+        if self.pending.is_empty()
+            && let Some(due) = self.late.iter().map(|(due, ..)| *due).min()
+        {
+            // Nothing happens until then.
+            self.now_ms = self.now_ms.max(due);
+        }
+        let now = self.now_ms;
+        let ended: Vec<_> = self.late.extract_if(.., |(due, ..)| *due <= now).collect();
+        let any_ended = !ended.is_empty();
+        for (_, id, io) in ended {
+            let outcome = self.execute(io);
+            self.end(id, outcome);
+        }
         if self.pending.is_empty() {
-            return false;
+            return any_ended;
         }
         let at = self.random.below(self.pending.len() as u32) as usize;
         let (id, io) = self.pending.swap_remove(at);
         let outcome = match self.failure(&io) {
-            Some(error) => {
+            Some(Trouble::Late { ms }) => {
+                self.late.push((now + ms, id, io));
+                return true;
+            }
+            Some(Trouble::Fails(error)) => {
                 // It may have been done all the same, or in part.
                 match (self.random.below(4), io) {
                     (_, Io::Flush) => {}
@@ -362,13 +403,17 @@ impl World {
             }
             None => self.execute(io),
         };
+        self.end(id, outcome);
+        true
+    }
+    fn end(&mut self, id: IoId, outcome: Outcome) {
         self.store.done(id, outcome);
         self.note_objects();
         self.note_acknowledged();
-        true
     }
-    fn failure(&mut self, io: &Io) -> Option<FlashError> {
+    fn failure(&mut self, io: &Io) -> Option<Trouble> {
         let failing = self.fails?;
+        self.flushes += u64::from(*io == Io::Flush);
         if failing.only_flushes && *io != Io::Flush {
             return None;
         }
@@ -386,7 +431,7 @@ impl World {
             Io::Copy { .. } => Failed::Copy,
             Io::Write { page, .. } => Failed::Write(Header::open(page).ok().map(|(h, ..)| h.kind)),
         });
-        Some(failing.error)
+        Some(failing.trouble)
     }
     fn note_acknowledged(&mut self) {
         let token = self.store.durable_token();
@@ -494,6 +539,7 @@ impl World {
         let acknowledged = self.store.durable_token();
         self.flash.crash(&mut self.random);
         self.pending.clear();
+        self.late.clear();
         self.outstanding.clear();
         let (store, report) = recover(&mut self.flash, self.config)?;
         self.store = store;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use fulgurite_flash::FlashError;
 use fulgurite_format::{PageBuffer, PoolId, SUBPAGE_BYTES, format_bytes, zero_page};
-use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, Victims, recover};
+use fulgurite_store::{Geometry, Io, Outcome, ReadPages, Store, StoreConfig, recover};
 use fulgurite_workloads::{Random, ZipfKeys};
 use serde::Serialize;
 
@@ -23,7 +23,7 @@ use crate::machine::Machine;
 use crate::progress;
 use crate::report::charts::{Bar, Bars, stack};
 use crate::report::{self, Report, table};
-use crate::values::Pattern;
+use crate::values::{Pattern, VictimChoice};
 
 /// One pattern of writes at one fill under one policy.
 #[derive(Clone, Debug, Serialize)]
@@ -134,7 +134,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
         for full in full {
             for victims in &args.victims {
                 bar.set_message(format!("{pattern} at {full}%, {victims}"));
-                match row(geometry, *pattern, *full, victims.policy(), args, interrupt) {
+                match row(geometry, *pattern, *full, *victims, args, interrupt) {
                     Ok(row) => rows.push(row),
                     Err(e) if e.is::<Interrupted>() => {
                         interrupted = true;
@@ -248,7 +248,7 @@ fn row(
     geometry: Geometry,
     pattern: Pattern,
     full: f64,
-    victims: Victims,
+    victims: VictimChoice,
     args: &StoreArgs,
     interrupt: &Interrupt,
 ) -> Result<Row> {
@@ -259,7 +259,7 @@ fn row(
     let mut metadata = Metadata { pages: HashMap::new(), flash_pages: geometry.flash_pages() };
     metadata.pages.extend(Store::format(geometry, PoolId(*b"a pool to count."), 0));
     let mut config = StoreConfig::default();
-    config.victims = victims;
+    config.victims = victims.policy();
     let (mut store, _) = recover(&mut metadata, config)?;
     let sync_every = ((f64::from(subpages) * args.sync_every / 100.0) as u64).max(1);
     let live_bytes = u64::from(subpages) * SUBPAGE_BYTES as u64;
@@ -311,14 +311,16 @@ fn row(
     let pages = after.metadata - before.metadata;
     let wrong = store.state().audit();
     anyhow::ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
-    let setting = simulate::Setting { subpages, extents, extent_pages: geometry.data_pages(), reserve, victims };
+    let victims_policy = victims.policy();
+    let setting =
+        simulate::Setting { subpages, extents, extent_pages: geometry.data_pages(), reserve, victims: victims_policy };
     let mut next = Next::new(pattern, subpages, args.output.seed + 1)?;
     let simulated = simulate::amplification(setting, writes, || next.subpage());
     let amplification = (written + copied) as f64 / written as f64;
     Ok(Row {
         pattern: pattern.name(),
         full,
-        victims: if victims == Victims::Greedy { "greedy" } else { "cost-benefit" },
+        victims: victims.name(),
         pool_bytes: u64::from(geometry.flash_pages()) * SUBPAGE_BYTES as u64,
         live_bytes,
         sync_every_bytes: sync_every * SUBPAGE_BYTES as u64,

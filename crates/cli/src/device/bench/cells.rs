@@ -37,7 +37,9 @@ pub enum How {
     BypassedNear,
     /// The device over plain memory.
     Device,
-    /// The same, with copies through the data buffer where there could be none.
+    /// The same; the host computes between two looks, as a worker does.
+    DeviceComputing,
+    /// The device over plain memory, with copies through the data buffer where there could be none.
     DeviceCopies,
     /// The device in a process of its own, nothing behind its firmware.
     ProcessBypassed,
@@ -53,6 +55,8 @@ pub enum How {
     File,
     /// The same; the host sleeps.
     FileAsleep,
+    /// The same; the host computes between two looks.
+    FileComputing,
     /// NBD, through a Unix socket.
     Nbd,
 }
@@ -66,6 +70,7 @@ impl How {
             How::CopyNear => "copy-near",
             How::BypassedNear => "device-bypassed-near",
             How::Device => "device",
+            How::DeviceComputing => "device-computing",
             How::DeviceCopies => "device-copies",
             How::ProcessBypassed => "process-bypassed",
             How::Process => "process",
@@ -74,6 +79,7 @@ impl How {
             How::NandDma => "nand-dma",
             How::File => "file",
             How::FileAsleep => "file-asleep",
+            How::FileComputing => "file-computing",
             How::Nbd => "nbd",
         }
     }
@@ -128,12 +134,14 @@ pub fn cells(figures: &[Figure], times: Times, with_nand: bool, seed: u64) -> Ve
             for how in [
                 How::Bypassed,
                 How::Device,
+                How::DeviceComputing,
                 How::DeviceCopies,
                 How::ProcessBypassed,
                 How::Process,
                 How::ProcessCopies,
                 How::File,
                 How::FileAsleep,
+                How::FileComputing,
                 How::Nbd,
             ] {
                 add(Figure::Depth, how, Op::Read, 1, depth, None);

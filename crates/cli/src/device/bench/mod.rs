@@ -45,7 +45,8 @@ const PAPERS_PAGES_PER_BLOCK: u32 = 16;
 /// Said with every result.
 const HOW_CPU_IS_COUNTED: &str = "\
 Host CPU is that of its thread, user and system (CLOCK_THREAD_CPUTIME_ID), by the reads that ended meanwhile. All ways poll without end \
-but NBD and those asleep; productive is all less the time of looks that found nothing. Other CPU: the thread of the device, which polls, \
+but NBD, those asleep, and those that compute between looks; productive is all less the time of looks that found nothing, and what is \
+computed is not counted. Other CPU: the thread of the device, which polls, \
 or the NBD server's threads; for io_uring the kernel's workers of this process, but not its interrupts.";
 
 /// What the store over NAND will be, if it is to be measured.

@@ -11,6 +11,7 @@ use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SE
 use fulgurite_flash::{FileConfig, FileFlash, Flash, MemoryFlash, NandFlash};
 use fulgurite_format::format_bytes;
 use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
+use fulgurite_store::StoreConfig;
 
 use super::super::args::Figure;
 use super::super::medium::Plan;
@@ -24,12 +25,16 @@ use crate::interrupt::Interrupt;
 use crate::pool::mover::Mover;
 use crate::progress;
 
+/// A worker's time between two misses in AstriFlash (II): so long it looks at no queue.
+const COMPUTING: Waits = Waits::Computing(10_000);
+
 /// All ways, ready. What comes first is dropped first.
 pub struct Rig {
     bypassed: Driver,
     bypassed_queue: Queued,
     device: Driver,
     device_queue: Queued,
+    computing_queue: Queued,
     copies_queue: Queued,
     process_bypassed: Driver,
     process_bypassed_queue: Queued,
@@ -39,6 +44,7 @@ pub struct Rig {
     nand: Option<(Driver, Arc<NandFlash>, Arc<DeviceFlash>)>,
     file: Queued,
     file_asleep: Queued,
+    file_computing: Queued,
     nbd: OverNbd,
     _server: NbdServer,
     _beside: Beside,
@@ -109,7 +115,8 @@ impl Rig {
             bypassed: Driver::new(nothing.clone(), into.clone()),
             bypassed_queue: Queued::new(nothing, Waits::Polling),
             device: Driver::new(over_memory.clone(), into),
-            device_queue: Queued::new(over_memory, Waits::Polling),
+            device_queue: Queued::new(over_memory.clone(), Waits::Polling),
+            computing_queue: Queued::new(over_memory, COMPUTING),
             copies_queue: Queued::new(copying, Waits::Polling),
             process_bypassed,
             process_bypassed_queue: process_queue(true, true)?,
@@ -118,7 +125,8 @@ impl Rig {
             process_copies_queue: process_queue(false, false)?,
             nand,
             file: Queued::new(file.clone(), Waits::Polling),
-            file_asleep: Queued::new(file, Waits::Asleep),
+            file_asleep: Queued::new(file.clone(), Waits::Asleep),
+            file_computing: Queued::new(file, COMPUTING),
             nbd: OverNbd::new(nbd_client::Client::connect(&socket)?),
             _server: server,
             _beside: beside,
@@ -134,7 +142,7 @@ impl Rig {
         interrupt: &Interrupt,
         into: Memory,
     ) -> Result<(Driver, Arc<NandFlash>, Arc<DeviceFlash>)> {
-        let medium = plan.open(interrupt)?;
+        let medium = plan.open(StoreConfig::default(), interrupt)?;
         let nand = medium.nand().context("a device over NAND")?;
         let device = medium.start(DeviceConfig { core, spin: SPIN, ..DeviceConfig::default() })?;
         let filling = progress::waiting("writing the device over NAND");
@@ -174,6 +182,7 @@ impl Rig {
             (How::Bypassed | How::BypassedNear | How::Copy | How::CopyNear, true) => &mut self.bypassed_queue,
             (How::Device, false) => &mut self.device,
             (How::Device, true) => &mut self.device_queue,
+            (How::DeviceComputing, _) => &mut self.computing_queue,
             (How::DeviceCopies, _) => &mut self.copies_queue,
             (How::ProcessBypassed, false) => &mut self.process_bypassed,
             (How::ProcessBypassed, true) => &mut self.process_bypassed_queue,
@@ -183,6 +192,7 @@ impl Rig {
             (How::Nand | How::NandDma, _) => nand.context("there is no device over NAND")?,
             (How::File, _) => &mut self.file,
             (How::FileAsleep, _) => &mut self.file_asleep,
+            (How::FileComputing, _) => &mut self.file_computing,
             (How::Nbd, _) => &mut self.nbd,
         };
         way.run(&cell.work).with_context(|| format!("{} failed at {:?}", cell.how.name(), cell.work))

@@ -60,7 +60,7 @@ pub struct Ran {
     pub copy_ns: Option<f64>,
     /// Time in which this thread looked in vain; none where that is not told apart.
     pub vain_ns: Option<f64>,
-    /// CPU time of this thread, the kernel's on its behalf included.
+    /// CPU time of this thread, the kernel's on its behalf included, but for what it computed.
     pub cpu_ns: f64,
     /// CPU time of what serves it: other threads of this process and the kernel's workers for it, or a device's thread elsewhere.
     pub other_cpu_ns: f64,
@@ -108,6 +108,7 @@ pub struct Meter {
     cpu: Duration,
     others: Duration,
     vain_ns: Option<u64>,
+    computed_ns: u64,
     chunks: u64,
     /// When the last chunk ended, and how long each took, where they come one at a time.
     last_ns: u64,
@@ -121,7 +122,18 @@ impl Meter {
         let begun_ns = clock.now_ns();
         let end_ns = begun_ns + u64::try_from(work.time.as_nanos()).unwrap_or(u64::MAX / 2);
         let each_ns = (work.depth == 1).then(|| Vec::with_capacity(1 << 16));
-        Meter { clock, begun_ns, end_ns, cpu, others, vain_ns: None, chunks: 0, last_ns: begun_ns, each_ns }
+        Meter {
+            clock,
+            begun_ns,
+            end_ns,
+            cpu,
+            others,
+            vain_ns: None,
+            computed_ns: 0,
+            chunks: 0,
+            last_ns: begun_ns,
+            each_ns,
+        }
     }
     /// A chunk has ended, at about `at_ns`. Whether there is time for another one. The clock is read again only where the time of each is
     /// asked for: with several at a time its price would be much of what is measured.
@@ -142,6 +154,12 @@ impl Meter {
         self.vain_ns = Some(self.vain_ns.unwrap_or(0) + vain);
         now
     }
+    /// Computes for so long. Nothing but that is left out of what the host's thread has used: where the kernel takes the core in the
+    /// middle of it, less was computed than is left out, some microseconds of a run.
+    pub fn computes(&mut self, ns: u64) {
+        self.clock.spin(ns);
+        self.computed_ns += ns;
+    }
     /// Ends, where somebody else has counted the chunks.
     pub fn ran_of(mut self, chunks: u64) -> Result<Ran> {
         (self.chunks, self.each_ns) = (chunks, None);
@@ -161,7 +179,7 @@ impl Meter {
             median_ns,
             copy_ns: None,
             vain_ns: self.vain_ns.map(|ns| ns as f64),
-            cpu_ns: cpu.as_nanos() as f64,
+            cpu_ns: (cpu.as_nanos() as f64 - self.computed_ns as f64).max(0.0),
             other_cpu_ns: others.as_nanos() as f64,
         })
     }
@@ -227,6 +245,9 @@ pub enum Waits {
     Polling,
     /// It sleeps until something ends.
     Asleep,
+    /// It computes for so many nanoseconds between two looks, as a worker does that runs its fibers meanwhile. What it computes is not
+    /// counted; all looks are, also those that found nothing.
+    Computing(u64),
 }
 
 /// Any medium by its queue, into frames: nothing is copied by this thread, unless its driver does.
@@ -280,6 +301,11 @@ impl Queued {
                     going &= meter.ended(at);
                     waiting.push_back(slot as u32);
                 }
+            }
+            if let Waits::Computing(ns) = self.waits {
+                meter.computes(ns);
+                at = meter.clock.now_ns();
+                continue;
             }
             at = meter.looked(at, moved);
             if !moved && self.waits == Waits::Polling {

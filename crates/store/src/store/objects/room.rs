@@ -57,14 +57,14 @@ impl Store {
         self.state.live_subpages() * u64::from(PAGE_WEIGHT) + self.state.objects().weight()
     }
     /// How much more may become live, in a pool of objects.
-    pub(super) fn room(&self) -> u64 {
+    pub(in super::super) fn room(&self) -> u64 {
         let Some(log) = &self.objects else { return 0 };
         let waiting: u64 = log.queue.iter().map(|page| page.objects.len() as u64).sum();
         let placed = self.placed.saturating_sub(waiting) * u64::from(PAGE_WEIGHT);
         self.most_weight(self.geometry()).saturating_sub(self.live_weight() + log.grows + placed)
     }
     /// By how much a content of so many bytes weighs more than what it replaces.
-    pub(super) fn growth(&self, subpage: u32, bytes: usize) -> u64 {
+    pub(in super::super) fn growth(&self, subpage: u32, bytes: usize) -> u64 {
         let located = self.state.map().get(subpage);
         let before = located.map_or(0, |located| match self.state.objects().get(located.place) {
             Some(at) => weight(at.length.into()),

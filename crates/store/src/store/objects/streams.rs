@@ -74,3 +74,35 @@ impl<'h> Division<'h> {
         Stream { writer: self.writer, hot: self.heat.degree(subpage) >= self.from }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hot_and_cold_are_divided_in_large_pools_and_batches() {
+        let few = Geometry { extent_pages: 8, extents: 100, subpages: 64, objects: true };
+        let many = Geometry { extents: 200, ..few };
+        assert_eq!((open_at_most(few), open_at_most(many)), (2, 4));
+        let (program, reclaim) = (Stream::cold(Writer::Program), Stream::cold(Writer::Reclaim));
+        let all = [program, program.other(), reclaim, reclaim.other()];
+        assert_eq!(all.map(Stream::index), [0, 1, 2, 3]);
+        assert_eq!(all.map(|stream| stream.other().other()), all);
+        let mut heat = Heat::new(1000);
+        // Behind those that fade meanwhile.
+        for (subpage, touched) in [(901, 1), (902, 2), (903, 4), (904, 8)] {
+            (0..touched).for_each(|_| heat.touch(subpage));
+        }
+        let subpages = [900, 901, 902, 903, 904];
+        assert_eq!(subpages.map(|subpage| heat.degree(subpage)), [0, 1, 2, 3, 4]);
+        let hot = |division: Division| subpages.map(|subpage| division.stream(subpage).hot);
+        let (none, divided) = ([false; 5], 8 * SUBPAGE_BYTES);
+        assert_eq!(hot(Division::of_batch(&heat, many, divided)), [false, false, false, false, true]);
+        assert_eq!(hot(Division::of_batch(&heat, many, divided - 1)), none);
+        assert_eq!(hot(Division::of_batch(&heat, few, divided)), none);
+        assert_eq!(hot(Division::of_copies(&heat, many)), [false, false, false, true, true]);
+        assert_eq!(hot(Division::of_copies(&heat, few)), none);
+        assert_eq!(Division::of_copies(&heat, many).stream(0).writer, Writer::Reclaim);
+        assert_eq!(Division::of_batch(&heat, many, 0).stream(0).writer, Writer::Program);
+    }
+}

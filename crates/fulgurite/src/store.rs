@@ -1,0 +1,184 @@
+//! The store under a memory: in this process, or in the device that it lies on.
+//!
+//! A pool of this process is asked directly. Over a device the host runs no store: that of the device's firmware is asked by commands, and what
+//! only one of the two can do is refused by name ([`Error::OverDevice`]).
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use fulgurite_device::DeviceFlash;
+use fulgurite_flash::{Flash, FlashError, VersionError, Versions};
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_store::{Permissions, Pool, PoolError, View};
+
+use crate::Error;
+
+/// The kernel's word for what may not be done.
+const EACCES: i32 = 13;
+
+/// See the top of the file.
+#[derive(Clone)]
+pub(crate) enum Store {
+    Here(Arc<Pool>),
+    There(Arc<DeviceFlash>),
+}
+
+/// In the words of a pool.
+fn of_device(error: VersionError) -> PoolError {
+    match error {
+        VersionError::NoToken { token, kept } => PoolError::NoToken { token, kept },
+        VersionError::InUse { token, read } => PoolError::TokenInUse { token, read },
+        VersionError::Flash(error) => PoolError::Flash(error),
+        _ => PoolError::Flash(FlashError::Closed),
+    }
+}
+
+impl Store {
+    /// Pages of 64 KiB.
+    pub fn pages(&self) -> u32 {
+        match self {
+            Store::Here(pool) => pool.geometry().pages(),
+            Store::There(device) => device.pages(),
+        }
+    }
+    /// A state is about to get a name: says what time it is, for tokens that are kept by age, in milliseconds since 1970. A clock before that
+    /// is not one. A device has its own.
+    pub fn tick(&self) {
+        if let Store::Here(pool) = self {
+            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            pool.tick(since.map_or(0, |time| time.as_millis() as u64));
+        }
+    }
+    /// The tokens that are kept, ascending.
+    pub fn tokens(&self) -> Result<Vec<u64>, PoolError> {
+        match self {
+            Store::Here(pool) => Ok(Versions::tokens(&**pool)),
+            Store::There(device) => device.kept_tokens().map_err(of_device),
+        }
+    }
+    pub fn pin(&self, token: u64, pinned: bool) -> Result<(), PoolError> {
+        match self {
+            Store::Here(pool) => pool.pin(token, pinned),
+            Store::There(device) => device.pin_token(token, pinned).map_err(of_device),
+        }
+    }
+    pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
+        match self {
+            Store::Here(pool) => pool.can_roll_back(token),
+            Store::There(device) => match device.versions() {
+                Some(versions) => versions.can_roll_back(token).map_err(of_device),
+                None => Err(PoolError::Flash(FlashError::Closed)),
+            },
+        }
+    }
+    /// The state of a token, to be read beside this one.
+    pub fn view(&self, token: u64) -> Result<View, Error> {
+        match self {
+            Store::Here(pool) => Ok(pool.view(token)?),
+            Store::There(_) => Err(Error::OverDevice { what: "open_token" }),
+        }
+    }
+    pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
+        match self {
+            Store::Here(pool) => pool.delete_pages(pages),
+            Store::There(device) => device.delete_pages(pages.clone()).map_err(|error| match error {
+                // Which of them, it does not say.
+                VersionError::Flash(FlashError::Io(EACCES)) => PoolError::NotPermitted { page: pages.start },
+                error => of_device(error),
+            }),
+        }
+    }
+    /// Deletes what was written to pages that nobody had: that has made pages of them. Over a device only where they are to be allocated
+    /// (`allocates`), which it is told in any case: until the next sync no copies can stand in for that, should it die.
+    pub fn clear_pages(&self, pages: Range<u32>, allocates: bool) -> Result<(), PoolError> {
+        let Store::Here(pool) = self else { return if allocates { self.delete_pages(pages) } else { Ok(()) } };
+        // Those that are not there are left alone, and no room is asked for them.
+        let is_there = |page: &u32| pool.permissions(*page).is_some();
+        let mut from = pages.start;
+        while let Some(first) = (from..pages.end).find(is_there) {
+            let end = (first..pages.end).find(|page| !is_there(page)).unwrap_or(pages.end);
+            pool.delete_pages(first..end)?;
+            from = end;
+        }
+        Ok(())
+    }
+    /// Over a device, whose pages are not asked for before each access, only the permission to do all, for good.
+    pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), Error> {
+        match self {
+            Store::Here(pool) => Ok(pool.set_permissions(pages, permissions)?),
+            Store::There(device) if permissions == Permissions::DEFAULT => {
+                Ok(device.set_permissions(pages, permissions).map_err(of_device)?)
+            }
+            Store::There(_) if !permissions.permanent => Err(Error::OverDevice { what: "a temporary page" }),
+            Store::There(_) => Err(Error::OverDevice { what: "to take permissions away" }),
+        }
+    }
+    /// What may be done with a page; none when it is not allocated.
+    pub fn permissions(&self, page: u32) -> Result<Option<Permissions>, Error> {
+        match self {
+            Store::Here(pool) => Ok(pool.permissions(page)),
+            Store::There(_) => Err(Error::OverDevice { what: "permissions" }),
+        }
+    }
+    /// Temporary pages of earlier processes that are gone, and of which nobody was told yet. Over a device there are none.
+    pub fn take_dropped_temporary(&self) -> Vec<u32> {
+        match self {
+            Store::Here(pool) => pool.take_dropped_temporary(),
+            Store::There(_) => Vec::new(),
+        }
+    }
+
+    /// Bytes written since the last state was named.
+    pub fn unnamed_bytes(&self) -> u64 {
+        let subpages = match self {
+            Store::Here(pool) => pool.uncommitted(),
+            Store::There(device) => device.unnamed(),
+        };
+        subpages.saturating_mul(SUBPAGE_BYTES as u64)
+    }
+    /// After how many such bytes a thread that syncs by itself should do so in any case: what a device that dies takes with it, and of which
+    /// no copy could be kept, is told to the program.
+    pub fn unnamed_bytes_max(&self) -> u64 {
+        match self {
+            Store::Here(_) => u64::MAX,
+            Store::There(device) => (device.copies_max() / 2).saturating_mul(SUBPAGE_BYTES as u64),
+        }
+    }
+    /// Whether a sync would bring space.
+    pub fn wants_sync(&self) -> bool {
+        match self {
+            Store::Here(pool) => pool.wants_sync(),
+            Store::There(_) => false,
+        }
+    }
+    /// Somebody syncs from now on when asked, by a sync that writes so many subpages at the most; or nobody does any more.
+    pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
+        if let Store::Here(pool) = self {
+            pool.set_syncs_for_writers(subpages);
+        }
+    }
+    /// Only the program syncs, and so many frames may differ. Returns whether the store wants to know how many do.
+    pub fn leave_for_sync(&self, frames: u64) -> bool {
+        match self {
+            Store::Here(pool) => {
+                pool.leave_for_sync(frames);
+                true
+            }
+            Store::There(_) => false,
+        }
+    }
+    /// The last sync begins.
+    pub fn last_sync_begins(&self) {
+        match self {
+            Store::Here(pool) => pool.sync_begins(),
+            Store::There(device) => device.versions().into_iter().for_each(Versions::sync_begins),
+        }
+    }
+    /// Whether a sync that failed so may succeed when it is made once more: the device has died, and may have returned with what it had not
+    /// named written once more.
+    pub fn may_sync_again(&self, error: &fulgurite_runtime::SyncError) -> bool {
+        let died = fulgurite_runtime::SyncError::from(FlashError::Closed);
+        matches!(self, Store::There(_)) && *error == died
+    }
+}

@@ -1,0 +1,261 @@
+//! Goal: a program whose memory lies on the store of a device finds what it has synced last, or the state whose sync was under way, whole,
+//! when it was killed at any moment, when the device was, and when both were; when the device alone is killed and comes back, it goes on.
+//! Method: this program starts itself as a device over the store in a file, and as a program over that device, which changes a map and an
+//! array in rounds, notes the round under a root, syncs, and says so. One of the two or both are killed with SIGKILL at random moments. Each
+//! start of the program compares all that it finds with what the rounds make by the same seed, computed anew. Seeds are printed;
+//! `FULGURITE_KILLS` says how many kills.
+
+use std::collections::{BTreeMap, HashMap as Model};
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use fulgurite::{Durability, Error, Fulgurite, Medium, Memory};
+use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
+use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError};
+use fulgurite_format::PoolId;
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+
+const SOCKET: &str = "FULGURITE_TEST_SOCKET";
+const DATA: &str = "FULGURITE_TEST_DATA";
+const SEED: &str = "FULGURITE_TEST_SEED";
+/// Flash pages: 48 MiB.
+const PAGES: u32 = 12 << 10;
+/// Words of the array: 8 MiB, more than fits in DRAM.
+const WORDS: u64 = 1 << 20;
+const KEYS: u64 = 3000;
+/// Changes of a round.
+const CHANGES: u64 = 120;
+/// No step takes so long on any machine.
+const FOREVER: Duration = Duration::from_secs(120);
+
+/// SplitMix64 (Steele, Lea, Flood 2014).
+struct Random(u64);
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+    fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
+
+/// What a round changes: words of the array, then keys of the map.
+fn changes(seed: u64, round: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    let mut random = Random(seed ^ round.wrapping_mul(0x0101_0101_0101));
+    (0..CHANGES).map(move |_| (random.below(WORDS), random.below(KEYS), random.next() | 1))
+}
+
+fn patiently<T>(what: &str, mut work: impl FnMut() -> Result<T, Error>, passes: impl Fn(&Error) -> bool) -> T {
+    let begun = Instant::now();
+    loop {
+        match work() {
+            Ok(done) => return done,
+            Err(error) => assert!(passes(&error) && begun.elapsed() < FOREVER, "{what}: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Not a test: what this program does as a device. It ends by being killed, or with whoever started it.
+#[test]
+#[ignore = "the device's process; the test starts it"]
+fn be_the_device() {
+    let (Ok(socket), Ok(data)) = (std::env::var(SOCKET), std::env::var(DATA)) else { return };
+    // The kernel may hold the lock of the one that was killed until its ring is taken down.
+    let begun = Instant::now();
+    let medium: std::sync::Arc<dyn Flash> = loop {
+        match FileFlash::open(&FileConfig::existing(&data)) {
+            Err(OpenError::InUse { .. }) if begun.elapsed() < FOREVER => std::thread::sleep(Duration::from_millis(1)),
+            opened => break std::sync::Arc::new(opened.unwrap()),
+        }
+    };
+    let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
+    let config = DeviceConfig { spin: Duration::from_micros(50), ..DeviceConfig::default() };
+    let device = Device::start_store(pool.into_flash(), config).unwrap();
+    let _server = Server::start(std::sync::Arc::new(device), Path::new(&socket), ServerConfig::default()).unwrap();
+    let _ = std::io::stdin().read(&mut [0]);
+}
+
+/// Not a test: what this program does over the device.
+#[test]
+#[ignore = "the program's process; the test starts it"]
+fn be_the_program() {
+    let (Ok(socket), Ok(seed)) = (std::env::var(SOCKET), std::env::var(SEED)) else { return };
+    let seed = seed.parse::<u64>().unwrap();
+    // Whoever came before may have to be gone first, and the device may be away, too.
+    let memory = patiently(
+        "start",
+        || {
+            let medium = Medium::DevicePool { socket: PathBuf::from(&socket), share_frames: false };
+            let builder = Fulgurite::builder(medium).dram("8M")?.durability(Durability::Sync);
+            builder.with(|runtime| runtime.fibers(8)).start()
+        },
+        |error| matches!(error, Error::Device(_) | Error::Open(_)),
+    );
+    let map = memory.named("map").hash_map::<u64, u64>(KEYS).unwrap();
+    let array = memory.named("array").array::<u64>(WORDS, |_| 0).unwrap();
+    let round = memory.named("round").value::<u64>(0).unwrap();
+    let checked = map.clone();
+    let found = memory.run(move |m| {
+        let found = m.load(round)?;
+        let (mut words, mut keys) = (Model::new(), BTreeMap::new());
+        for (at, key, value) in (1..=found).flat_map(|round| changes(seed, round)) {
+            words.insert(at, value);
+            keys.insert(key, value);
+        }
+        let mut entries = BTreeMap::new();
+        checked.check(m)?;
+        checked.for_each(m, |&key, &value| entries.extend([(key, value)]))?;
+        assert_eq!(entries, keys, "the map after round {found}");
+        for at in 0..WORDS {
+            assert_eq!(array.get(m, at)?, words.get(&at).copied().unwrap_or(0), "word {at} after round {found}");
+        }
+        Ok(found)
+    });
+    let mut newest = found.unwrap();
+    println!("\nfound {newest}");
+    loop {
+        newest += 1;
+        let map = map.clone();
+        let changed = memory.run(move |m| {
+            for (at, key, value) in changes(seed, newest) {
+                array.set(m, at, value)?;
+                map.insert(m, &key, value)?;
+            }
+            m.store(round, newest)
+        });
+        changed.unwrap();
+        // Half of it is on its way before the state has a name.
+        let token = memory.sync().unwrap();
+        println!("synced {newest}");
+        assert!(memory.tokens().unwrap().contains(&token));
+    }
+}
+
+fn start(test: &str, directory: &Path, seed: u64) -> Child {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    command.env(SOCKET, directory.join("socket")).env(DATA, directory.join("data")).env(SEED, seed.to_string());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+/// A program's process, and what it says.
+struct Program {
+    child: Child,
+    said: Receiver<String>,
+}
+
+impl Program {
+    fn start(directory: &Path, seed: u64) -> Program {
+        let mut child = start("be_the_program", directory, seed);
+        let (says, said) = channel();
+        let output = child.stdout.take().unwrap();
+        std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).try_for_each(|line| says.send(line))
+        });
+        Program { child, said }
+    }
+    /// The next number that it says after this word; none when it has ended.
+    fn next(&self, word: &str) -> Option<u64> {
+        loop {
+            match self.said.recv_timeout(FOREVER) {
+                Ok(line) => {
+                    if let Some(number) = line.strip_prefix(word) {
+                        return Some(number.trim().parse().unwrap());
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => panic!("the program has said nothing for {FOREVER:?}"),
+            }
+        }
+    }
+    /// Kills it; returns the newest round of which it had said that it is synced.
+    fn kill(&mut self, synced: u64) -> u64 {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        let mut synced = synced;
+        while let Some(newer) = self.next("synced ") {
+            synced = newer;
+        }
+        synced
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct DeviceProcess(Child);
+
+impl DeviceProcess {
+    fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for DeviceProcess {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let seed = number("FULGURITE_SEED").unwrap_or_else(|| u64::from(std::process::id()) << 8 | 5);
+    let kills = number("FULGURITE_KILLS").unwrap_or(10);
+    println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_KILLS={kills} repeats it");
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    {
+        let create = FileConfig::create(directory.join("data"), u64::from(PAGES) * 4096);
+        let medium: std::sync::Arc<dyn Flash> = std::sync::Arc::new(FileFlash::open(&create).unwrap());
+        Pool::format(&medium, Geometry::new(PAGES, 64, None).unwrap(), PoolId([3; 16]), 0).unwrap();
+    }
+    let mut random = Random(seed);
+    let mut device = DeviceProcess(start("be_the_device", directory, seed));
+    let mut program = Program::start(directory, seed);
+    // The newest round of which it has said that it is synced.
+    let mut synced = program.next("found ").expect("it starts");
+    assert_eq!(synced, 0);
+    for kill in 0..kills {
+        let (kills_device, kills_program) = [(true, false), (false, true), (true, true)][(kill % 3) as usize];
+        // Some rounds, and a part of one. What is made before the first is more than there are copies of: a program that lives would be told.
+        for _ in 0..u64::from(!kills_program).max(random.below(4)) {
+            synced = program.next("synced ").expect("it goes on");
+        }
+        std::thread::sleep(Duration::from_micros(random.below(30_000)));
+        if kills_device {
+            device.kill();
+        }
+        if kills_program {
+            synced = program.kill(synced);
+        }
+        if kills_device {
+            device = DeviceProcess(start("be_the_device", directory, seed));
+        }
+        if !kills_program {
+            // It notices nothing; of two more rounds one was not under way.
+            for _ in 0..2 {
+                synced = program.next("synced ").expect("it goes on over the device that has returned");
+            }
+            continue;
+        }
+        program = Program::start(directory, seed);
+        let found = program.next("found ").expect("it finds a whole state");
+        assert!(found == synced || found == synced + 1, "round {found} after round {synced} was synced, kill {kill}");
+        synced = found;
+    }
+    assert!(synced > 0 || kills < 3, "no round was ever synced");
+}

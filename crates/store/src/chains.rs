@@ -1,0 +1,94 @@
+//! How long the chains of pages would be as NVMM keeps them, for reclaim that goes by that ([`Victims::LongestChains`]).
+//!
+//! In NVMM each write of a page adds a version to its chain, and what is hidden stays in it until reclaim consolidates the page: "blocks
+//! are freed from the longest chains first". Here a version that nobody needs leaves its chain at once, so that the length of chains says
+//! nothing; what NVMM's would be is counted beside. And an extent has parts of many chains: compared is the sum, over the versions in it
+//! that nobody needs any more, of how long the chain of its page was when that became so.
+//!
+//! A few additions for a record, and nothing on flash: a pool that was opened begins to count anew, as it does with heat.
+//!
+//! [`Victims::LongestChains`]: crate::Victims::LongestChains
+
+/// The counts.
+#[derive(Debug)]
+pub struct Chains {
+    /// Versions of each page since it was consolidated, up to 65,535.
+    lengths: Vec<u16>,
+    /// Of each extent, see above.
+    sums: Vec<u64>,
+}
+
+impl Chains {
+    /// Of no versions.
+    pub fn new(pages: u32, extents: u32) -> Chains {
+        Chains { lengths: vec![0; pages as usize], sums: vec![0; extents as usize] }
+    }
+    /// DRAM in bytes.
+    pub fn bytes(&self) -> usize {
+        self.lengths.capacity() * size_of::<u16>() + self.sums.capacity() * size_of::<u64>()
+    }
+    /// A version was added to the chain of a page.
+    pub fn added(&mut self, page: u32) {
+        let length = &mut self.lengths[page as usize];
+        *length = length.saturating_add(1);
+    }
+    /// What lies in this extent, of a version of a page, is not needed any more. It weighs so much.
+    pub fn superseded(&mut self, page: u32, extent: u32, weight: u32) {
+        // What was there before the counts began has a chain, too.
+        let length = self.lengths[page as usize].max(1);
+        let sum = &mut self.sums[extent as usize];
+        *sum = sum.saturating_add(u64::from(length) * u64::from(weight));
+    }
+    /// Reclaim has moved part of a page: NVMM writes all of it anew then, as one version.
+    pub fn consolidated(&mut self, page: u32) {
+        self.lengths[page as usize] = 1;
+    }
+    /// An extent begins anew.
+    pub fn begun(&mut self, extent: u32) {
+        self.sums[extent as usize] = 0;
+    }
+    /// The sum for an extent.
+    pub fn of(&self, extent: u32) -> u64 {
+        self.sums[extent as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_extent_of_long_chains_comes_before_one_that_lost_more() {
+        let mut chains = Chains::new(8, 4);
+        // Page 7 is written ten times; the last three of what that hides lie in extent 1.
+        for write in 1..=10 {
+            chains.added(7);
+            chains.superseded(7, if write > 7 { 1 } else { 0 }, 1);
+        }
+        // Five pages are written a second time; what that hides lies in extent 2.
+        for page in 0..5 {
+            chains.added(page);
+            chains.added(page);
+            chains.superseded(page, 2, 1);
+        }
+        assert_eq!((chains.of(1), chains.of(2)), (8 + 9 + 10, 5 * 2));
+        chains.consolidated(7);
+        chains.added(7);
+        chains.superseded(7, 3, 1);
+        assert_eq!(chains.of(3), 2, "a chain that was consolidated begins anew");
+        chains.begun(1);
+        assert_eq!((chains.of(1), chains.of(2)), (0, 10));
+    }
+    #[test]
+    fn what_cannot_be_counted_stays_at_the_most() {
+        let mut chains = Chains::new(1, 1);
+        (0..70_000).for_each(|_| chains.added(0));
+        chains.superseded(0, 0, 1);
+        assert_eq!(chains.of(0), 65_535);
+        chains.superseded(0, 0, u32::MAX);
+        assert!(chains.of(0) > u64::from(u32::MAX));
+        let mut unknown = Chains::new(1, 1);
+        unknown.superseded(0, 0, 3);
+        assert_eq!(unknown.of(0), 3, "older than the counts");
+    }
+}
