@@ -129,7 +129,7 @@ pub fn nand_profile(choice: &NandChoice) -> Result<String> {
         Err(error) => bad_input!("{choice}: {error}"),
     }
 }
-/// A device listens there, for one process, with room for the data.
+/// A device listens there, with room for the data of each of the processes that have a part of it.
 fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result<()> {
     use fulgurite_device::Link as _;
     let link = match fulgurite_device::SocketLink::connect(socket, frames) {

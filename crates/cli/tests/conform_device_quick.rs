@@ -316,7 +316,7 @@ fn benchmarks_run_on_a_device_in_another_process_by_default() {
         let on_device = json.to_string().matches("at dev.sock").count();
         assert!(on_device > 0 || words[1] == "tail", "{words:?}: nothing ran on the device: {json}");
     }
-    // Five of the default ones are on it; fixed-latency is not.
+    // Four of these are on it: neither dram-only nor fixed-latency is.
     let refused = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
         .args(["bench", "live", "--workload", "tatp", "--data", "64M", "--quick"])
         .args(["--config", "dram-only,fulgurite,fifo,flash-sync,fixed-latency,priority-aging"])

@@ -10,6 +10,7 @@
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
 //! | [`NandFlash`] | the times, the order and the failures of NAND by the model, over a medium that has the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
+//! | [`PartOfFlash`] | a part of a medium, as one of its own |
 //! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie, and checksums are checked |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
 //!

@@ -138,15 +138,16 @@ fn configs(args: &DemoArgs) -> Vec<Config> {
 /// Bytes of text to look for: `most`, or as many as the file or device that --flash names has room for.
 fn text_that_fits(args: &DemoArgs, on_flash: u64, most: u64) -> Result<u64> {
     let Some(mut bytes) = checks::flash_bytes(&args.flash)? else { return Ok(most) };
+    let (mut each, mut larger) = ("", "make it larger, or name a new file and add --create");
     if let FlashChoice::Device(_) = args.flash.flash {
         bytes = checks::part_of_device(bytes, on_flash);
+        (each, larger) = (if on_flash > 1 { " for each configuration" } else { "" }, "serve a larger one");
     }
     // A pool has half as much again for what it writes beside the data.
     let room = if args.config.contains(&Config::Pool) { bytes / 3 * 2 } else { bytes };
     if room < FLASH_BYTES_MIN {
         bad_input!(
-            "--flash {} has {} for each configuration, too little for an index (at least {}); make it larger, or name a new file \
-             and add --create",
+            "--flash {} has {}{each}, too little for an index (at least {}); {larger}",
             args.flash.flash,
             format_bytes(bytes),
             format_bytes(FLASH_BYTES_MIN)

@@ -676,7 +676,7 @@ impl Session {
         let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
         drop(child);
-        if way.config.guarded() && matches!(self.flash.flash, FlashChoice::File(_)) {
+        if way.config.on_named_flash() && matches!(self.flash.flash, FlashChoice::File(_)) {
             let named = !matches!(data, Data::Path(_)) || self.flash_path == Some(FlashPath::New);
             // The named file is free for the next configuration.
             self.flash_path_taken &= !named;
@@ -737,7 +737,7 @@ mod tests {
         let of = |workers| AtOnce::of(&configs, &|config| Way::all(config, workers, &[0, 3], false));
         let (one, two) = (of(1), of(2));
         assert_eq!(one, AtOnce { all: 12, whole: 2, guarded: 2, on_named: 2, pools: 0, swapped: 6, mapped: 3 });
-        assert_eq!(two, AtOnce { all: 15, whole: 4, guarded: 4, ..one });
+        assert_eq!(two, AtOnce { all: 15, whole: 4, guarded: 4, on_named: 4, ..one });
         // The image, two that play flash, two in DRAM; and two more of each.
         assert_eq!(one.memory_bytes(1 << 30, 1 << 20, false), (5 << 30) + (12 << 20));
         assert_eq!(two.memory_bytes(1 << 30, 1 << 20, false), (9 << 30) + (15 << 20));
