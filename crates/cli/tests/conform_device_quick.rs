@@ -304,8 +304,9 @@ fn benchmarks_run_on_a_device_in_another_process_by_default() {
         std::fs::write(directory.path().join(format!("text/{file}.txt")), text).unwrap();
     }
     const FLASH: [&str; 2] = ["--flash", "device:dev.sock"];
-    let live = ["bench", "live", "--workload", "array-swap,tatp", "--data", "24M", "--dram", "8M", "--rounds", "1"];
-    let live = [&live[..], &FLASH].concat();
+    let live = ["bench", "live", "--workload", "array-swap,tatp", "--data", "24M", "--dram", "8M"];
+    const SHORT: [&str; 4] = ["--rounds", "1", "--round-time", "20ms"];
+    let live = [&live[..], &SHORT, &FLASH].concat();
     let tail = [&["bench", "tail", "--data", "24M", "--dram", "8M", "--loads", "50"][..], &FLASH].concat();
     let demo = ["demo", "--input", "text", "--dram", "4M", "--act", "search", "--report", "demo.html"];
     let demo = [&demo[..], &FLASH].concat();
@@ -318,7 +319,7 @@ fn benchmarks_run_on_a_device_in_another_process_by_default() {
     }
     // Four of these are on it: neither dram-only nor fixed-latency is.
     let refused = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
-        .args(["bench", "live", "--workload", "tatp", "--data", "64M", "--quick"])
+        .args(["bench", "live", "--workload", "tatp", "--data", "64M", "--dram", "8M"])
         .args(["--config", "dram-only,fulgurite,fifo,flash-sync,fixed-latency,priority-aging"])
         .args(FLASH)
         .current_dir(directory.path())
@@ -326,7 +327,7 @@ fn benchmarks_run_on_a_device_in_another_process_by_default() {
         .expect("the program starts");
     let message = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(2), "{message}");
-    for part in ["for each of 4 configurations", "take 256 MiB", "serve a larger one"] {
+    for part in ["for each of 4 configurations", "take 256.0 MiB", "serve a larger one"] {
         assert!(message.contains(part), "the message lacks \"{part}\": {message}");
     }
 }
