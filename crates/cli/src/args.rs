@@ -289,8 +289,8 @@ pub struct OutputArgs {
 #[derive(Clone, Debug, Args)]
 pub struct FlashArgs {
     /// `emulated` (a thread on another core plays a device of fixed latencies), `nand:PROFILE` (a device with a store over the model of
-    /// NAND: slc, mlc, tlc, pcm, nvmm or a TOML file), `device:SOCKET` (that of `fulgurite device serve`), `memory`, or the path of a
-    /// file or block device. What it holds is lost.
+    /// NAND: slc, mlc, tlc, pcm, nvmm or a TOML file), `device:SOCKET` (that of `fulgurite device serve`; configurations
+    /// that run beside each other have a part of it each), `memory`, or the path of a file or block device. What it holds is lost.
     #[arg(
         long,
         value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE",

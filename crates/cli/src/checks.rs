@@ -98,6 +98,11 @@ pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result
 pub fn flash_bytes(args: &FlashArgs) -> Result<Option<u64>> {
     match &args.flash {
         FlashChoice::File(path) if !args.create => Ok(Some(fulgurite_flash::claim(path)?.bytes()?)),
+        FlashChoice::Device(socket) => {
+            use fulgurite_device::Link as _;
+            let link = fulgurite_device::SocketLink::connect(socket, args.share_frames)?;
+            Ok(Some(u64::from(link.sectors()) << 12))
+        }
         _ => Ok(None),
     }
 }
@@ -124,7 +129,7 @@ pub fn nand_profile(choice: &NandChoice) -> Result<String> {
         Err(error) => bad_input!("{choice}: {error}"),
     }
 }
-/// A device listens there, for one process, with room for the data.
+/// A device listens there, with room for the data of each of the processes that have a part of it.
 fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result<()> {
     use fulgurite_device::Link as _;
     let link = match fulgurite_device::SocketLink::connect(socket, frames) {
@@ -137,22 +142,31 @@ fn device(socket: &Path, frames: bool, on_flash: u64, data_bytes: u64) -> Result
             socket.display()
         );
     }
-    if on_flash > 1 {
-        bad_input!(
-            "--flash names a device, which one configuration at a time can use, and {on_flash} are to run beside each other; choose \
-             for example --config dram-only,fulgurite, and one of the --workers"
-        );
-    }
     let has = u64::from(link.sectors()) << 12;
-    if has < data_bytes {
+    if part_of_device(has, on_flash) < data_bytes {
+        let needed = on_flash.max(1).saturating_mul(data_bytes.next_multiple_of(fulgurite_format::PAGE_BYTES as u64));
+        let beside = match on_flash {
+            0 | 1 => String::new(),
+            more => format!(" for each of {more} configurations that run beside each other"),
+        };
         bad_input!(
-            "the device at {} has {}, and the data takes {}; serve a larger one, or choose less --data",
+            "the device at {} has {}, and {} of data{beside} take {}; serve a larger one, or choose less --data{}",
             socket.display(),
             format_bytes(has),
-            format_bytes(data_bytes)
+            format_bytes(data_bytes),
+            format_bytes(needed),
+            if on_flash > 1 { " or fewer --config" } else { "" }
         );
     }
     Ok(())
+}
+/// Bytes that each of so many processes has of a device: whole pages, so that what one trims is its own.
+pub fn part_of_device(device_bytes: u64, on_flash: u64) -> u64 {
+    let page = fulgurite_format::PAGE_BYTES as u64;
+    match on_flash {
+        0 | 1 => device_bytes,
+        more => device_bytes / more / page * page,
+    }
 }
 /// Nobody writes so much to describe NAND.
 const NAND_FILE_MAX: u64 = 1 << 20;

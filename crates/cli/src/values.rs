@@ -351,6 +351,10 @@ impl Config {
     pub const fn guarded(self) -> bool {
         !matches!(self, Config::DramOnly | Config::OsSwap | Config::Mmap)
     }
+    /// Whether its data lies on the flash that `--flash` names.
+    pub const fn on_named_flash(self) -> bool {
+        self.guarded() && !matches!(self, Config::FixedLatency)
+    }
     /// Whether it runs with less DRAM than data, in a cgroup where that can be had.
     pub const fn capped(self) -> bool {
         !matches!(self, Config::DramOnly | Config::Resident)

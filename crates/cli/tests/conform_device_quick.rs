@@ -293,6 +293,45 @@ fn workloads_run_on_a_device_in_another_process_which_may_have_the_frames() {
     }
 }
 
+/// All configurations that run by default, each on a part of the device; those that are not on it have none. Where the parts are too small,
+/// it is said how much they need.
+#[test]
+fn benchmarks_run_on_a_device_in_another_process_by_default() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("text")).unwrap();
+    for file in 0..40u32 {
+        let text: String = (0..2000u32).map(|i| format!("word{} ", i * i % (file + 50))).collect();
+        std::fs::write(directory.path().join(format!("text/{file}.txt")), text).unwrap();
+    }
+    const FLASH: [&str; 2] = ["--flash", "device:dev.sock"];
+    let live = ["bench", "live", "--workload", "array-swap,tatp", "--data", "24M", "--dram", "8M"];
+    const SHORT: [&str; 4] = ["--rounds", "1", "--round-time", "20ms"];
+    let live = [&live[..], &SHORT, &FLASH].concat();
+    let tail = [&["bench", "tail", "--data", "24M", "--dram", "8M", "--loads", "50"][..], &FLASH].concat();
+    let demo = ["demo", "--input", "text", "--dram", "4M", "--act", "search", "--report", "demo.html"];
+    let demo = [&demo[..], &FLASH].concat();
+    let _served = Served::start(directory.path(), &["--size", "200M"]);
+    for words in [&live, &tail, &demo] {
+        let (json, ..) = bench_and_table(directory.path(), words);
+        assert_eq!(json["failed"].as_array().map(Vec::len), Some(0), "{words:?}: {}", json["failed"]);
+        let on_device = json.to_string().matches("at dev.sock").count();
+        assert!(on_device > 0 || words[1] == "tail", "{words:?}: nothing ran on the device: {json}");
+    }
+    // Four of these are on it: neither dram-only nor fixed-latency is.
+    let refused = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(["bench", "live", "--workload", "tatp", "--data", "64M", "--dram", "8M"])
+        .args(["--config", "dram-only,fulgurite,fifo,flash-sync,fixed-latency,priority-aging"])
+        .args(FLASH)
+        .current_dir(directory.path())
+        .output()
+        .expect("the program starts");
+    let message = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    for part in ["for each of 4 configurations", "take 256.0 MiB", "serve a larger one"] {
+        assert!(message.contains(part), "the message lacks \"{part}\": {message}");
+    }
+}
+
 /// An image comes back as it was, filled up to whole sectors; of a device without one, a sentence.
 #[test]
 fn of_a_large_nand_no_more_is_made_than_the_size_takes() {

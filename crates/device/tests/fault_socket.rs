@@ -9,6 +9,7 @@ mod suite;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -281,4 +282,77 @@ fn a_device_that_never_comes_up_leaves_no_socket_and_no_boot_region_is_refused()
     assert!(matches!(again, Err(SocketError::InUse { .. })));
     drop(listening);
     assert!(!path.exists());
+}
+
+/// What the other user is to do: `connect` or `serve`, and the path of the socket.
+const AS_ANOTHER: &str = "FULGURITE_AS_ANOTHER_USER";
+
+/// The other user: this file's own program once more.
+#[test]
+#[ignore = "is run by the test that follows, as another user"]
+fn another_user() {
+    let Ok(words) = std::env::var(AS_ANOTHER) else { return };
+    let (what, path) = words.split_once(' ').unwrap();
+    let path = Path::new(path);
+    if what == "connect" {
+        let told = SocketLink::connect(path, false).unwrap_err();
+        assert!(matches!(&told, SocketError::Refused { text, .. } if text.contains("another user's")), "{told}");
+        return;
+    }
+    let _server = serve(path);
+    // Until who has started it has seen it.
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+}
+
+/// Also where the rights of the file would let the other one in. Only root can be two users.
+#[test]
+fn another_user_is_neither_served_nor_used() {
+    const NOBODY: u32 = 65534;
+    if !rustix::process::geteuid().is_root() {
+        println!("SKIPPED: another user can be had by root only");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let open_to_all = |path: &Path, mode| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    open_to_all(directory.path(), 0o777);
+    // Where the program lies, the other user may not look.
+    let program = directory.path().join("program");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    open_to_all(&program, 0o755);
+    let as_nobody = |what: &str, path: &Path| {
+        std::process::Command::new(&program)
+            .args(["--ignored", "--exact", "another_user", "--nocapture"])
+            .env(AS_ANOTHER, format!("{what} {}", path.display()))
+            .uid(NOBODY)
+            .gid(NOBODY)
+            .current_dir("/")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap()
+    };
+    let path = directory.path().join("ours");
+    let server = serve(&path);
+    open_to_all(&path, 0o666);
+    let status = as_nobody("connect", &path).wait().unwrap();
+    assert!(status.success(), "the other user was not refused as such: {status}");
+    assert!(SocketLink::connect(&path, false).is_ok(), "its owner is served");
+    drop(server);
+
+    let path = directory.path().join("theirs");
+    let mut other = as_nobody("serve", &path);
+    let begun = Instant::now();
+    let told = loop {
+        match SocketLink::connect(&path, false) {
+            Err(SocketError::Socket { .. }) if begun.elapsed() < Duration::from_secs(60) => {
+                assert!(other.try_wait().unwrap().is_none(), "the other user's device does not come up");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            other => break other.map(|_| ()),
+        }
+    };
+    drop(other.stdin.take());
+    assert!(other.wait().unwrap().success());
+    assert!(matches!(told, Err(SocketError::Foreign { found: NOBODY, .. })), "{told:?}");
 }

@@ -5,7 +5,8 @@
 //! whoever makes one says with `unsafe` that it can be.
 
 use crate::{
-    EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, NandFlash, StripedFlash, TimedFlash,
+    EmulatedFlash, FaultyFlash, FileFlash, Flash, Layer, Layered, MemoryFlash, NandFlash, PartOfFlash, StripedFlash,
+    TimedFlash,
 };
 
 /// A medium whose queues touch a frame only while it is theirs.
@@ -49,6 +50,10 @@ unsafe impl FrameContract for NandFlash {}
 // completed only when none that was passed on is in flight. What is completed without being passed on (a read of what was never
 // written) is filled before its completion is returned. The medium within keeps the contract itself.
 unsafe impl<L: Layer> FrameContract for Layered<L> {}
+
+// SAFETY: requests and completions are passed on one to one, naming the same frame for the same operation. The medium within keeps the
+// contract itself.
+unsafe impl FrameContract for PartOfFlash {}
 
 // SAFETY: a request is passed on to one member, naming the same frame for the same operation, and completed when that one has; a
 // flush touches no frame. The members keep the contract themselves, and each holds the arena for as long as it must.

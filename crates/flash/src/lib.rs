@@ -10,6 +10,7 @@
 //! | [`MemoryFlash`] | plain memory, deterministic: tests |
 //! | [`NandFlash`] | the times, the order and the failures of NAND by the model, over a medium that has the data |
 //! | [`StripedFlash`] | several media as one, extent by extent |
+//! | [`PartOfFlash`] | a part of a medium, as one of its own |
 //! | [`Layered`] | a medium over a medium: a [`Layer`] says where subpages lie, and checksums are checked |
 //! | [`FaultyFlash`] | any of the others, with faults by plan, reordering and a record of what was done |
 //!
@@ -34,6 +35,7 @@ mod file;
 mod layered;
 mod memory;
 mod nand;
+mod part;
 #[cfg(not(loom))]
 mod ring;
 #[cfg(loom)]
@@ -56,6 +58,7 @@ pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
 pub use nand::{NandFlash, NandReport};
+pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use versions::{VersionError, Versions};
 

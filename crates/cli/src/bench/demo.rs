@@ -52,9 +52,9 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     if !searches && args.output.plot.is_some() {
         bad_input!("--plot draws the search; leave it out, or add search to --act");
     }
+    let ways = |config| Way::all(config, args.flash.workers, &[0], quick);
+    let on_flash = configs(args).into_iter().filter(|config| config.on_named_flash()).flat_map(ways).count() as u64;
     if searches {
-        let ways = |config| Way::all(config, args.flash.workers, &[0], quick);
-        let on_flash = configs(args).into_iter().filter(|c| c.guarded()).flat_map(ways).count() as u64;
         checks::before_data(&args.flash, on_flash, &machine)?;
     }
     let scratch = checks::scratch(&args.flash)?;
@@ -65,7 +65,7 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     }
     // The image, copies of it as flash, and the DRAM-only copy are in memory at once, each up to 1.3 times the text.
     let most = if quick { QUICK_TEXT_BYTES_MAX } else { TEXT_BYTES_MAX }.min(machine.available_bytes / 8);
-    let limit = if searches { text_that_fits(args, most)? } else { most.min(survive::text_bytes(quick)) };
+    let limit = if searches { text_that_fits(args, on_flash, most)? } else { most.min(survive::text_bytes(quick)) };
     let corpus = Arc::new(scan(args.input.clone(), limit, &interrupt)?);
     let scan_time = start.elapsed();
     let text = format!(
@@ -82,6 +82,11 @@ pub fn run(args: &DemoArgs) -> Result<()> {
     let found = Found { corpus: &corpus, text: &text, limit, scan_time, start };
     let searched = if searches { Some(search(args, &found, &interrupt)?) } else { None };
     let interrupted = searched.as_ref().is_some_and(|s| s.interrupted);
+    if survives && !interrupted && !matches!(args.flash.flash, FlashChoice::Emulated) {
+        let (flash, scratch) = (&args.flash.flash, scratch.display());
+        let sentence = format!("The act survive has a pool of its own in {scratch}; it does not use --flash {flash}.");
+        report::print(&args.output, &sentence)?;
+    }
     let survived = (survives && !interrupted).then(|| survive::run(&args.output, &scratch, &corpus, &interrupt));
     if let Some(survived) = &survived {
         report::print(&args.output, &survive::ending(survived))?;
@@ -131,16 +136,19 @@ fn configs(args: &DemoArgs) -> Vec<Config> {
 }
 
 /// Bytes of text to look for: `most`, or as many as the file or device that --flash names has room for.
-fn text_that_fits(args: &DemoArgs, most: u64) -> Result<u64> {
-    let (Some(bytes), FlashChoice::File(path)) = (checks::flash_bytes(&args.flash)?, &args.flash.flash) else {
-        return Ok(most);
-    };
+fn text_that_fits(args: &DemoArgs, on_flash: u64, most: u64) -> Result<u64> {
+    let Some(mut bytes) = checks::flash_bytes(&args.flash)? else { return Ok(most) };
+    let (mut each, mut larger) = ("", "make it larger, or name a new file and add --create");
+    if let FlashChoice::Device(_) = args.flash.flash {
+        bytes = checks::part_of_device(bytes, on_flash);
+        (each, larger) = (if on_flash > 1 { " for each configuration" } else { "" }, "serve a larger one");
+    }
     // A pool has half as much again for what it writes beside the data.
     let room = if args.config.contains(&Config::Pool) { bytes / 3 * 2 } else { bytes };
     if room < FLASH_BYTES_MIN {
         bad_input!(
-            "--flash {} has {}, too little for an index (at least {}); make it larger, or name a new file and add --create",
-            path.display(),
+            "--flash {} has {}{each}, too little for an index (at least {}); {larger}",
+            args.flash.flash,
             format_bytes(bytes),
             format_bytes(FLASH_BYTES_MIN)
         );

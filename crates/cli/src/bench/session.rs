@@ -2,8 +2,9 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_runtime::Needs;
 use fulgurite_sys::{Arena, DirectFile, affinity};
@@ -75,6 +76,8 @@ struct AtOnce {
     whole: u64,
     /// On flash, each with a copy of the data of its own.
     guarded: u64,
+    /// Of those, on the flash that was named.
+    on_named: u64,
     /// Of those, over a pool, which is larger than its data.
     pools: u64,
     /// Under swap.
@@ -91,6 +94,7 @@ impl AtOnce {
             all: ways.len() as u64,
             whole: count(&|config| !config.capped()),
             guarded: count(&|config| config.guarded()),
+            on_named: count(&|config| config.on_named_flash()),
             pools: count(&|config| config.pooled()),
             swapped: count(&|config| config == Config::OsSwap),
             mapped: count(&|config| config == Config::Mmap),
@@ -133,6 +137,8 @@ pub struct Session {
     pub helper: Helper,
     flash_path: Option<FlashPath>,
     flash_path_taken: bool,
+    /// Parts of the device of another process, where several configurations run on it.
+    parts: Option<Parts>,
     cgroups_made: u32,
 }
 
@@ -179,6 +185,53 @@ enum Data {
     Memory(#[expect(dead_code, reason = "held, not used")] Arena),
     File(#[expect(dead_code, reason = "held, not used")] File),
     Path(PathBuf),
+    Part(#[expect(dead_code, reason = "held, not used")] TakenPart),
+}
+
+/// The parts of a device of another process that configurations which run beside each other have, one each.
+#[derive(Clone, Debug)]
+struct Parts {
+    subpages: u32,
+    taken: Arc<Mutex<Vec<bool>>>,
+}
+
+/// One of them. Dropping it gives it back.
+#[derive(Debug)]
+struct TakenPart {
+    parts: Parts,
+    number: usize,
+}
+
+impl Parts {
+    /// As many as processes use the device at a time; none where one has it for itself.
+    fn of(flash: &FlashArgs, processes: u64) -> Result<Option<Parts>> {
+        let FlashChoice::Device(_) = flash.flash else { return Ok(None) };
+        let (Some(bytes), true) = (checks::flash_bytes(flash)?, processes > 1) else { return Ok(None) };
+        let subpages = u32::try_from(checks::part_of_device(bytes, processes) / SUBPAGE_BYTES as u64)?;
+        Ok(Some(Parts { subpages, taken: Arc::new(Mutex::new(vec![false; usize::try_from(processes)?])) }))
+    }
+    fn taken(&self) -> MutexGuard<'_, Vec<bool>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn take(&self) -> Result<TakenPart> {
+        let mut taken = self.taken();
+        let number = taken.iter().position(|taken| !taken).context("more processes on the device than were counted")?;
+        taken[number] = true;
+        Ok(TakenPart { parts: self.clone(), number })
+    }
+}
+
+impl TakenPart {
+    /// Its first subpage, and how many it has.
+    fn range(&self) -> (u32, u32) {
+        (self.number as u32 * self.parts.subpages, self.parts.subpages)
+    }
+}
+
+impl Drop for TakenPart {
+    fn drop(&mut self) {
+        self.parts.taken()[self.number] = false;
+    }
 }
 
 impl Drop for Data {
@@ -237,7 +290,8 @@ impl Session {
                 "with this --flash a device makes the requests anyway; leave on-device out, or choose another --flash"
             );
         }
-        let flash_path = checks::flash(flash, named.guarded, largest)?;
+        let flash_path = checks::flash(flash, named.on_named, largest)?;
+        let parts = Parts::of(flash, named.on_named)?;
         let scratch = checks::scratch(flash)?;
         checks::memory(named.memory_bytes(data_bytes, dram_bytes, flash_path.is_some()), data_bytes, &machine)?;
 
@@ -308,6 +362,7 @@ impl Session {
             helper,
             flash_path,
             flash_path_taken: false,
+            parts,
             cgroups_made: 0,
         })
     }
@@ -491,7 +546,10 @@ impl Session {
             FlashChoice::File(path) => self.flash_file_for(&path, config)?,
             FlashChoice::Device(socket) => {
                 let image = crate::child::shared_path(image.arena().file().expect("a memfd"));
-                (DataSource::Device { socket, frames: self.flash.share_frames, image }, Data::None)
+                let taken = self.parts.as_ref().map(Parts::take).transpose()?;
+                let part = taken.as_ref().map(|taken| taken.range());
+                let data = taken.map_or(Data::None, Data::Part);
+                (DataSource::Device { socket, frames: self.flash.share_frames, part, image }, data)
             }
             FlashChoice::Nand(choice) => {
                 let mut spec = NandSpec {
@@ -618,7 +676,7 @@ impl Session {
         let Running { way, child, cgroup, peak_bytes, _data: data, .. } = running;
         let last = cgroup.as_ref().and_then(|(name, _)| self.helper.peak(name).ok());
         drop(child);
-        if way.config.guarded() && matches!(self.flash.flash, FlashChoice::File(_)) {
+        if way.config.on_named_flash() && matches!(self.flash.flash, FlashChoice::File(_)) {
             let named = !matches!(data, Data::Path(_)) || self.flash_path == Some(FlashPath::New);
             // The named file is free for the next configuration.
             self.flash_path_taken &= !named;
@@ -678,8 +736,8 @@ mod tests {
         let configs = [Config::DramOnly, Config::Resident, Config::Fulgurite, Config::OsSwap, Config::Mmap];
         let of = |workers| AtOnce::of(&configs, &|config| Way::all(config, workers, &[0, 3], false));
         let (one, two) = (of(1), of(2));
-        assert_eq!(one, AtOnce { all: 12, whole: 2, guarded: 2, pools: 0, swapped: 6, mapped: 3 });
-        assert_eq!(two, AtOnce { all: 15, whole: 4, guarded: 4, ..one });
+        assert_eq!(one, AtOnce { all: 12, whole: 2, guarded: 2, on_named: 2, pools: 0, swapped: 6, mapped: 3 });
+        assert_eq!(two, AtOnce { all: 15, whole: 4, guarded: 4, on_named: 4, ..one });
         // The image, two that play flash, two in DRAM; and two more of each.
         assert_eq!(one.memory_bytes(1 << 30, 1 << 20, false), (5 << 30) + (12 << 20));
         assert_eq!(two.memory_bytes(1 << 30, 1 << 20, false), (9 << 30) + (15 << 20));

@@ -52,8 +52,8 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
             let made = nand::made(nand, pool, spec.region_bytes, spec.device_core)?;
             (made.device.clone() as Arc<dyn Flash>, made.device as Arc<dyn Flash>, None, Some(made.nand))
         }
-        (DataSource::Device { socket, frames, image }, _) => {
-            let device: Arc<dyn Flash> = nand::attached(socket, *frames, image, spec.region_bytes)?;
+        (DataSource::Device { socket, frames, part, image }, _) => {
+            let device = nand::attached(socket, *frames, *part, image, spec.region_bytes)?;
             (device.clone(), device, None, None)
         }
         (_, pool) => {

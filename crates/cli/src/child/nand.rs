@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use fulgurite_device::{DeviceFlash, HostConfig, SocketLink};
-use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport};
+use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport, PartOfFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Geometry as NandGeometry, Profile};
 use fulgurite_sys::Arena;
@@ -271,11 +271,17 @@ pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
 /// How long a device of another process may leave a request without an answer, or be away, before requests fail.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The device that listens at a socket, with the data in it. Data are copied, or the runtime's frames are handed to it.
+/// The device that listens at a socket, or a part of it, with the data in it. Data are copied, or the runtime's frames are handed to it.
 ///
 /// # Errors
 /// When nobody listens there, it has too little room, or a write fails.
-pub fn attached(socket: &Path, frames: bool, image: &Path, region_bytes: u64) -> Result<Arc<DeviceFlash>> {
+pub fn attached(
+    socket: &Path,
+    frames: bool,
+    part: Option<(u32, u32)>,
+    image: &Path,
+    region_bytes: u64,
+) -> Result<Arc<dyn Flash>> {
     let link = SocketLink::connect(socket, frames)?;
     let config = HostConfig {
         timeout: Some(DEVICE_TIMEOUT),
@@ -283,18 +289,22 @@ pub fn attached(socket: &Path, frames: bool, image: &Path, region_bytes: u64) ->
         checks_writes: true,
         ..HostConfig::default()
     };
-    let device = DeviceFlash::over(Arc::new(link), config);
+    let mut device: Arc<dyn Flash> = Arc::new(DeviceFlash::over(Arc::new(link), config));
+    if let Some((first, count)) = part {
+        let part = PartOfFlash::new(device, first, count);
+        device = Arc::new(part.context("the device has become smaller than it was")?);
+    }
     let subpages = u32::try_from(region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
     if device.subpages() < subpages {
         bail!(
-            "the device at {} has {}, and the data takes {}; serve a larger one, or choose less --data",
+            "the device at {} has {} for each configuration, and the data takes {}; serve a larger one, or choose less --data",
             socket.display(),
             format_bytes(u64::from(device.subpages()) << 12),
             format_bytes(region_bytes)
         );
     }
-    pool::fill(&device, image, subpages)?;
-    Ok(Arc::new(device))
+    pool::fill(&*device, image, subpages)?;
+    Ok(device)
 }
 
 /// A device that was filled: the driver that the runtime sees, and the NAND under it.

@@ -130,6 +130,8 @@ pub enum DataSource {
         socket: PathBuf,
         /// Frames are handed to it.
         frames: bool,
+        /// The part of it that is this process's: its first subpage, and how many. None: all of it.
+        part: Option<(u32, u32)>,
         /// The image.
         image: PathBuf,
     },

@@ -102,7 +102,7 @@ Examples:
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data flash.img --boot loader.img
   # the memory of a program that names its states itself (Medium::DevicePool)
-  fulgurite device serve --socket flash.sock --size 8G --data pool --store \
+  fulgurite device serve --socket flash.sock --size 8G --data pool --store \\
     --keep-tokens 16 --keep-age 1h
   # on a block device, whose wear is kept in a file
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\

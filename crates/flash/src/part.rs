@@ -1,0 +1,217 @@
+//! A part of a medium, as one of its own: several who know nothing of each other share the medium, each from its subpage 0 on.
+//!
+//! Requests and trims are moved by where the part begins; those beyond its end are refused here, as the medium has subpages there that are
+//! somebody else's. A flush is the whole medium's, and so are its counters. States with names are none of a part: to roll one back would
+//! take what others have written.
+//!
+//! Invariant: nothing outside the part is named to the medium.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_format::SubpageIndex;
+use fulgurite_sys::{Arena, Notifier};
+
+use crate::{Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request};
+
+/// So many subpages of a medium, from one of them on.
+pub struct PartOfFlash {
+    inner: Arc<dyn Flash>,
+    first: u32,
+    count: u32,
+}
+
+impl std::fmt::Debug for PartOfFlash {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+impl PartOfFlash {
+    /// `count` subpages from `first` on; none where the medium has not so many.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Flash>, first: u32, count: u32) -> Option<PartOfFlash> {
+        let inside = first.checked_add(count).is_some_and(|end| end <= inner.subpages());
+        inside.then_some(PartOfFlash { inner, first, count })
+    }
+    fn queue(&self, inner: Box<dyn Queue>) -> Box<dyn Queue> {
+        Box::new(PartOfQueue { inner, first: self.first, count: self.count })
+    }
+}
+
+impl Flash for PartOfFlash {
+    fn subpages(&self) -> u32 {
+        self.count
+    }
+    fn describe(&self) -> String {
+        format!("{} subpages from {} on of {}", self.count, self.first, self.inner.describe())
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        Ok(self.queue(self.inner.open_queue(frames, depth, wake)?))
+    }
+    fn open_queue_for_any_thread(
+        &self,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        Ok(self.queue(self.inner.open_queue_for_any_thread(frames, depth, wake)?))
+    }
+    fn dram_bytes(&self) -> usize {
+        self.inner.dram_bytes()
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
+    }
+    fn wants_shared_frames(&self) -> bool {
+        self.inner.wants_shared_frames()
+    }
+    fn patience(&self) -> Duration {
+        self.inner.patience()
+    }
+    fn gathers(&self) -> usize {
+        self.inner.gathers()
+    }
+    fn holds_writes(&self) -> usize {
+        self.inner.holds_writes()
+    }
+    fn restricts(&self) -> bool {
+        self.inner.restricts()
+    }
+    fn asks(&self) -> bool {
+        self.inner.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.begin_change(for_sync)
+    }
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        subpage >= self.count || self.inner.may(self.first + subpage, write)
+    }
+    fn trims(&self) -> bool {
+        self.inner.trims()
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        if first.0.checked_add(count).is_none_or(|end| end > self.count) {
+            return Err(FlashError::OutOfRange);
+        }
+        self.inner.trim(SubpageIndex(self.first + first.0), count)
+    }
+    fn counters(&self) -> DeviceCounters {
+        self.inner.counters()
+    }
+}
+
+struct PartOfQueue {
+    inner: Box<dyn Queue>,
+    first: u32,
+    count: u32,
+}
+
+impl Queue for PartOfQueue {
+    #[inline]
+    fn submit(&mut self, request: Request) -> Result<(), QueueFull> {
+        let at = match request.op {
+            Op::Flush => request.subpage,
+            // No medium has this one.
+            _ if request.subpage.0 >= self.count => SubpageIndex(u32::MAX),
+            _ => SubpageIndex(self.first + request.subpage.0),
+        };
+        self.inner.submit(Request { subpage: at, ..request })
+    }
+    #[inline]
+    fn flush(&mut self) -> Result<(), FlashError> {
+        self.inner.flush()
+    }
+    #[inline]
+    fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
+        self.inner.poll(completions)
+    }
+    #[inline]
+    fn will_poll(&self) {
+        self.inner.will_poll();
+    }
+    fn hold_writes(&mut self, may: bool) {
+        self.inner.hold_writes(may);
+    }
+    fn gather_reads(&mut self) -> bool {
+        self.inner.gather_reads()
+    }
+    fn want_checksums(&mut self) -> bool {
+        self.inner.want_checksums()
+    }
+    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
+        self.inner.use_frames(frames);
+    }
+    fn own_work(&mut self) {
+        self.inner.own_work();
+    }
+    fn wait(&mut self, timeout: Option<Duration>) {
+        self.inner.wait(timeout);
+    }
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+    fn depth(&self) -> usize {
+        self.inner.depth()
+    }
+    fn bytes(&self) -> usize {
+        self.inner.bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_format::{FrameIndex, SUBPAGE_BYTES};
+    use fulgurite_sys::Backed;
+
+    use super::*;
+    use crate::MemoryFlash;
+
+    #[test]
+    fn parts_of_one_medium_do_not_meet() {
+        let whole = Arc::new(MemoryFlash::new(12).unwrap());
+        assert!(
+            PartOfFlash::new(whole.clone(), 8, 5).is_none() && PartOfFlash::new(whole.clone(), u32::MAX, 1).is_none()
+        );
+        let parts = [0, 4, 8].map(|first| PartOfFlash::new(whole.clone(), first, 4).unwrap());
+        let frames = Arc::new(Arena::anonymous(2 * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+        let run = |part: &PartOfFlash, op, subpage| {
+            let mut queue = part.open_queue(frames.clone(), 1, Arc::new(Notifier::new().unwrap())).unwrap();
+            queue.submit(Request { tag: 7, op, subpage: SubpageIndex(subpage), frame: FrameIndex(0) }).unwrap();
+            queue.flush().unwrap();
+            let mut ended = Vec::new();
+            while queue.poll(&mut ended) == 0 {}
+            assert_eq!(ended[0].tag, 7);
+            ended[0].result
+        };
+        for (number, part) in parts.iter().enumerate() {
+            for subpage in 0..4 {
+                frames.write(0, &[(10 * number as u8) + subpage as u8 + 1; SUBPAGE_BYTES]);
+                assert_eq!(run(part, Op::Write, subpage), Ok(()));
+            }
+            for subpage in [4, 8, u32::MAX - 3, u32::MAX] {
+                assert_eq!(run(part, Op::Write, subpage), Err(FlashError::OutOfRange), "{subpage}");
+                assert_eq!(part.trim(SubpageIndex(subpage), 1), Err(FlashError::OutOfRange));
+            }
+            assert_eq!(run(part, Op::Flush, 99), Ok(()));
+            assert_eq!(part.trim(SubpageIndex(3), 2), Err(FlashError::OutOfRange));
+        }
+        for (number, part) in parts.iter().enumerate() {
+            for subpage in 0..4 {
+                assert_eq!(run(part, Op::Read, subpage), Ok(()));
+                let mut byte = [0];
+                frames.read(9, &mut byte);
+                assert_eq!(usize::from(byte[0]), 10 * number + subpage as usize + 1);
+            }
+        }
+        // Memory does trim: its own part, and nothing beside.
+        assert!(parts[1].trims());
+        parts[1].trim(SubpageIndex(0), 4).unwrap();
+        for (number, subpage) in [(0, 3), (2, 0)] {
+            assert_eq!(run(&parts[number], Op::Read, subpage), Ok(()));
+            let mut byte = [0];
+            frames.read(9, &mut byte);
+            assert_eq!(usize::from(byte[0]), 10 * number + subpage as usize + 1);
+        }
+    }
+}
