@@ -1,0 +1,250 @@
+//! Tests of what belongs together.
+
+use fulgurite_flash::MemoryFlash;
+
+use super::*;
+use crate::Pool;
+
+fn memory(pages: u32) -> Arc<dyn Flash> {
+    Arc::new(MemoryFlash::new(pages).unwrap())
+}
+fn three() -> Members {
+    let members = [80, 80, 48].into_iter().zip(0u8..).map(|(pages, i)| (PathBuf::from(format!("/{i}")), memory(pages)));
+    let ids = [1, 2, 3].map(|n| PoolId([n; 16]));
+    Members::create(members.collect(), &ids, 8, PoolId([9; 16])).unwrap()
+}
+fn found(members: &Members, order: &[usize]) -> Result<Members, MemberError> {
+    let all: Vec<_> = members.members.clone();
+    let others: Vec<PathBuf> = order[1..].iter().map(|at| all[*at].0.clone()).collect();
+    let (path, flash) = all[order[0]].clone();
+    let mut open = |path: &Path| Ok(all.iter().find(|(p, _)| p == path).unwrap().1.clone());
+    Members::find((&path, &flash), &others, &mut open).map(Option::unwrap)
+}
+
+#[test]
+fn whatever_is_named_first_all_are_found() {
+    let mut made = three();
+    // 10 + 9 + 5 extents.
+    assert_eq!(made.flash().subpages(), 24 * 8);
+    for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
+        let again = found(&made, &order).unwrap();
+        assert_eq!((again.generation, &again.list), (made.generation, &made.list));
+        assert_eq!(again.paths().collect::<Vec<_>>(), made.paths().collect::<Vec<_>>());
+        assert!(again.damaged().is_empty());
+        made.begin_changes().unwrap();
+    }
+    assert!(matches!(found(&made, &[0, 1]), Err(MemberError::Missing { position: 2, .. })));
+    assert!(matches!(found(&made, &[0, 1, 1]), Err(MemberError::Duplicate { .. })));
+}
+#[test]
+fn a_list_is_in_effect_on_all_members_or_on_none() {
+    let made = three();
+    // The next generation, cut off after each of its six writes.
+    for cut in 0..=6usize {
+        let mut copy = three();
+        let mut next = three();
+        next.generation = made.generation + 1;
+        next.list.bands.truncate(1);
+        let order = [1, 0].into_iter().flat_map(|copy| (0..3).map(move |at| (at, copy)));
+        for (at, which) in order.take(cut) {
+            let page = next.page(at, which).unwrap();
+            driver(Path::new("/"), &copy.members[at].1).unwrap().write_all(vec![page]).unwrap();
+        }
+        let again = found(&copy, &[0, 1, 2]).unwrap();
+        let expected = if cut <= 3 { &made.list } else { &next.list };
+        assert_eq!(&again.list, expected, "after {cut} writes");
+        copy.begin_changes().unwrap();
+    }
+}
+/// A crash while a pool of several members is made, over nothing or over another one: there is no pool, or what there was before, or
+/// a new and empty one; and it can be made again.
+#[test]
+fn a_crash_while_a_pool_is_made() {
+    let (id, old_id) = (PoolId([9; 16]), PoolId([8; 16]));
+    let geometry = Geometry::new(50 * 8, 8, Some(64)).unwrap();
+    let media = || -> Vec<(PathBuf, Arc<dyn Flash>)> {
+        let each = [160, 160, 96].into_iter().zip(0u8..);
+        each.map(|(pages, i)| (PathBuf::from(format!("/{i}")), memory(pages))).collect()
+    };
+    let ids = |first: u8| [first, first + 1, first + 2].map(|n| PoolId([n; 16]));
+    let make = |media: Vec<(PathBuf, Arc<dyn Flash>)>, first: u8, id: PoolId| {
+        let made = Members::create(media, &ids(first), 8, id).unwrap();
+        let flash: Arc<dyn Flash> = made.flash();
+        Pool::format(&flash, geometry, id, 7).unwrap();
+        (made, flash)
+    };
+    let opened = |flash: Arc<dyn Flash>| Pool::open(flash, crate::StoreConfig::default());
+    // What is written, in order: what each is, and then the pool on all of them.
+    let (complete, _) = make(media(), 1, id);
+    let lists = [1, 0].into_iter().flat_map(|copy| (0..3).map(move |at| (at, copy)));
+    let mut writes: Vec<(Option<usize>, u32, PageBuffer)> = Vec::new();
+    for (at, copy) in lists {
+        let (place, page) = complete.page(at, copy).unwrap();
+        writes.push((Some(at), place, page));
+    }
+    let pool = crate::Store::format(geometry, id, 7);
+    writes.extend(pool.into_iter().map(|(place, page)| (None, place, page)));
+    let mut seen = [0; 3];
+    for over_an_old_one in [false, true] {
+        for (cut, torn) in (0..=writes.len()).flat_map(|cut| [0, 512, 2048, 3584].map(|torn| (cut, torn))) {
+            let what = format!("{cut} writes and {torn} bytes, over {over_an_old_one}");
+            let media = media();
+            if over_an_old_one {
+                let (_, flash) = make(media.clone(), 4, old_id);
+                let (pool, _) = opened(flash).unwrap();
+                pool.set_permissions(0..2, crate::Permissions::DEFAULT).unwrap();
+                pool.sync().unwrap();
+            }
+            let all: Arc<dyn Flash> = striped(&media, &complete.list);
+            let target = |at: &Option<usize>| at.map_or(&all, |at| &media[at].1);
+            for (at, place, page) in &writes[..cut] {
+                Driver::new(&**target(at), 4).unwrap().write_all(vec![(*place, page.clone())]).unwrap();
+            }
+            if let Some((at, place, page)) = writes.get(cut).filter(|_| torn > 0) {
+                let mut driver = Driver::new(&**target(at), 4).unwrap();
+                let mut there = driver.read(*place, 0).unwrap();
+                there[..torn].copy_from_slice(&page[..torn]);
+                driver.write_all(vec![(*place, there)]).unwrap();
+            }
+            let order = [[0, 1, 2], [1, 2, 0], [2, 0, 1]][(cut + torn / 512) % 3];
+            let others: Vec<PathBuf> = order[1..].iter().map(|at| media[*at].0.clone()).collect();
+            let (path, flash) = &media[order[0]];
+            let mut open = |path: &Path| Ok(media.iter().find(|(p, _)| p == path).unwrap().1.clone());
+            let found = Members::find((path, flash), &others, &mut open);
+            let is_new = cut == writes.len();
+            match found {
+                Ok(Some(members)) => match opened(members.flash()) {
+                    Ok((pool, report)) if pool.id() == id => {
+                        assert!(cut >= 8, "{what}: it is a pool before its anchors are there");
+                        assert_eq!((report.token, pool.info().live, pool.geometry()), (0, 0, geometry), "{what}");
+                        assert_eq!((pool.permissions(0), pool.audit()), (None, Vec::new()), "{what}");
+                        seen[2] += 1;
+                    }
+                    Ok((pool, _)) => {
+                        assert!(over_an_old_one && pool.id() == old_id && !is_new, "{what}");
+                        assert_eq!(pool.permissions(1), Some(crate::Permissions::DEFAULT), "{what}");
+                        seen[1] += 1;
+                    }
+                    Err(e) => {
+                        assert!(!is_new, "{what}: {e}");
+                        seen[0] += 1;
+                    }
+                },
+                Ok(None) | Err(_) => {
+                    assert!(!is_new, "{what}");
+                    seen[0] += 1;
+                }
+            }
+            let (_, flash) = make(media, 1, id);
+            assert_eq!(opened(flash).unwrap().0.id(), id, "{what}");
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 3), "{seen:?}");
+}
+/// What `add` writes, in order: (member, flash page, content).
+fn writes_of_adding(to: &Members, larger: &Members) -> Vec<(usize, u32, PageBuffer)> {
+    let mut writes = vec![(3, MEMBER_PAGES[0], zero_page())];
+    let page = |at: usize, copy: usize| {
+        let (place, page) = larger.page(at, copy).unwrap();
+        (at, place, page)
+    };
+    writes.push(page(3, 1));
+    writes.extend([1, 0].into_iter().flat_map(|copy| (0..to.members.len() + 1).map(move |at| page(at, copy))));
+    writes
+}
+#[test]
+fn one_that_is_added_is_a_member_or_is_none() {
+    // Something that there is.
+    let added = (PathBuf::from("/dev/null"), memory(64));
+    let mut larger = three();
+    larger.add(added.0.clone(), added.1.clone(), PoolId([4; 16])).unwrap();
+    assert_eq!(larger.flash().subpages(), (24 + 7) * 8);
+    let writes = writes_of_adding(&three(), &larger);
+    let (mut as_before, mut after) = (0, 0);
+    for cut in 0..=writes.len() {
+        for order in [vec![0, 1, 2], vec![1, 2, 0], vec![2, 0, 1]] {
+            for is_removed in [false, true] {
+                let mut copy = three();
+                let smaller = copy.list.clone();
+                copy.members.push((added.0.clone(), memory(64)));
+                for (at, place, page) in &writes[..cut] {
+                    let (path, flash) = &copy.members[*at];
+                    driver(path, flash).unwrap().write_all(vec![(*place, page.clone())]).unwrap();
+                }
+                if is_removed {
+                    // Somebody takes the file for a failed attempt; it must not have been a member yet.
+                    copy.members[3].1 = memory(64);
+                }
+                let again = found(&copy, &order);
+                let in_effect = cut > 6;
+                if is_removed && in_effect {
+                    assert!(again.is_err(), "a member is missing");
+                    continue;
+                }
+                let mut again = again.unwrap_or_else(|e| panic!("{cut} writes, {order:?}, {is_removed}: {e}"));
+                let expected = if in_effect { &larger.list } else { &smaller };
+                assert_eq!(&again.list, expected, "after {cut} writes");
+                (as_before, after) = (as_before + u32::from(!in_effect), after + u32::from(in_effect));
+                // It goes on from there, and what is seen then is the same by all of them.
+                again.begin_changes().unwrap();
+                let third = found(&again, &order).unwrap();
+                assert_eq!(&third.list, expected, "after {cut} writes and changes");
+            }
+        }
+    }
+    assert!(as_before > 10 && after > 10);
+}
+#[test]
+fn who_cannot_be_a_member_is_refused_before_anything_is_written() {
+    let mut made = three();
+    let before = (made.generation, made.list.clone());
+    let small = made.add("/small".into(), memory(15), PoolId([4; 16]));
+    assert!(matches!(small, Err(MemberError::TooSmall { .. })), "{small:?}");
+    let long = made.add(PathBuf::from("/x".repeat(2000)), memory(64), PoolId([4; 16]));
+    assert!(matches!(long, Err(MemberError::Paths)), "{long:?}");
+    assert_eq!((made.generation, made.list.clone()), before);
+    for n in 3..16u8 {
+        made.add(PathBuf::from(format!("/{n}")), memory(16), PoolId([n + 1; 16])).unwrap();
+    }
+    let many = made.add("/17".into(), memory(16), PoolId([17; 16]));
+    assert!(matches!(many, Err(MemberError::TooMany)), "{many:?}");
+}
+#[test]
+fn an_old_copy_of_a_member_is_refused() {
+    let mut made = three();
+    let old = memory(80);
+    let mut from = driver(Path::new("/1"), &made.members[1].1).unwrap();
+    let pages = MEMBER_PAGES.map(|place| (place, from.read(place, 0).unwrap()));
+    driver(Path::new("/1"), &old).unwrap().write_all(pages.to_vec()).unwrap();
+    made.begin_changes().unwrap();
+    made.members[1].1 = old;
+    assert!(matches!(found(&made, &[0, 1, 2]), Err(MemberError::Old { position: 1, .. })));
+    // Whichever is looked at first.
+    assert!(matches!(found(&made, &[1, 0, 2]), Err(MemberError::Old { position: 1, .. })));
+}
+#[test]
+fn growth_moves_nothing() {
+    let mut made = three();
+    let before: Vec<_> = (0..made.flash().subpages()).map(|page| made.flash.layout().find(page)).collect();
+    for (_, flash) in &mut made.members {
+        let larger = memory(flash.subpages() + 40);
+        let mut from = Driver::new(&**flash, 4).unwrap();
+        let pages = MEMBER_PAGES.map(|place| (place, from.read(place, 0).unwrap()));
+        Driver::new(&*larger, 4).unwrap().write_all(pages.to_vec()).unwrap();
+        *flash = larger;
+    }
+    let mut made = found(&made, &[0, 1, 2]).unwrap();
+    assert_eq!(made.grown(2, &[15, 15, 11]), Some(vec![10, 10, 8]));
+    assert_eq!(made.grown(200, &[15, 15, 11]), None);
+    made.grow(&[15, 14, 11]).unwrap();
+    let mut again = found(&made, &[2, 1, 0]).unwrap();
+    assert_eq!(again.flash().subpages(), (15 + 13 + 10) * 8);
+    let after: Vec<_> = (0..before.len() as u32).map(|page| again.flash.layout().find(page)).collect();
+    assert_eq!(after, before);
+    let needed = again.shrink(20).unwrap();
+    let small = found(&again, &[0, 1, 2]).unwrap();
+    assert_eq!(needed, (0..3).map(|at| small.extents_of(at)).collect::<Vec<_>>());
+    assert!((20..=22).contains(&(small.flash().subpages() / 8)));
+    let after: Vec<_> = (0..20 * 8).map(|page| small.flash.layout().find(page)).collect();
+    assert_eq!(after, before[..20 * 8]);
+}

@@ -1,0 +1,163 @@
+//! Tests of the state alone.
+
+use super::*;
+
+const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 160, objects: false };
+
+fn held_at(places: &[(u32, u32)]) -> Vec<Held> {
+    places.iter().map(|(subpage, place)| Held { subpage: *subpage, place: *place }).collect()
+}
+fn write(state: &mut State, page: u32, places: &[(u32, u32)]) {
+    let mut entries = Vec::new();
+    entries_of(&held_at(places), state.epoch() as u32, Status::ALLOCATED, &mut entries);
+    for entry in entries {
+        let mut checksums = Checksums::EMPTY;
+        held(entry).for_each(|h| checksums.push(h.place + 1));
+        let (start, valid, status) = (entry.start(), entry.valid(), entry.status());
+        state.apply(&Record::Write { page, start, valid, status, checksums }, &Unseen).unwrap();
+    }
+}
+fn apply(state: &mut State, record: Record) {
+    state.apply(&record, &Unseen).unwrap();
+}
+fn sync(state: &mut State) -> u64 {
+    let epoch = state.epoch();
+    apply(state, Record::Token { epoch });
+    epoch
+}
+fn sound(state: &State) {
+    assert_eq!(state.audit(), Vec::<String>::new());
+}
+
+#[test]
+fn entries_are_as_few_as_two_placements_allow() {
+    let packed = Status::ALLOCATED.with(Status::PACKED);
+    for (places, entries) in [
+        (vec![(3, 100)], vec![(97, Status::ALLOCATED)]),
+        // At its distance from the start of the pool, and nearer to it.
+        (vec![(3, 3)], vec![(0, Status::ALLOCATED)]),
+        (vec![(3, 2)], vec![(2, packed)]),
+        (vec![(3, 103), (5, 105), (9, 109)], vec![(100, Status::ALLOCATED)]),
+        (vec![(3, 103), (5, 104), (9, 105)], vec![(103, packed)]),
+        // Two of each kind are the first's; three side by side are more than two at their distance.
+        (vec![(3, 103), (4, 104), (6, 105)], vec![(103, packed)]),
+        (vec![(3, 103), (4, 104), (6, 106)], vec![(100, Status::ALLOCATED)]),
+        (vec![(3, 103), (4, 104), (6, 107)], vec![(100, Status::ALLOCATED), (101, Status::ALLOCATED)]),
+        (vec![(3, 103), (4, 90), (6, 2), (7, 3)], vec![(100, Status::ALLOCATED), (86, Status::ALLOCATED), (2, packed)]),
+        (vec![], vec![]),
+    ] {
+        let (held_by, mut made) = (held_at(&places), Vec::new());
+        entries_of(&held_by, 9, packed, &mut made);
+        let said: Vec<_> = made.iter().map(|e| (e.start().0, e.status())).collect();
+        assert_eq!(said, entries.iter().map(|(start, status)| (*start, *status)).collect::<Vec<_>>(), "{places:?}");
+        assert_eq!(made.iter().flat_map(|e| held(*e)).collect::<Vec<_>>(), held_by);
+        assert!(made.iter().all(|e| e.time() == 9 && status_of(*e) == Status::ALLOCATED));
+    }
+}
+#[test]
+fn sets_of_pages_are_walked_in_order() {
+    let mut set = PageSet(vec![0; 3]);
+    [0, 5, 63, 64, 190].into_iter().for_each(|page| set.set(page, true));
+    [5, 7].into_iter().for_each(|page| set.set(page, false));
+    let walked = std::iter::successors(set.next(0), |page| set.next(page + 1)).collect::<Vec<_>>();
+    assert_eq!(walked, [0, 63, 64, 190]);
+    assert_eq!((set.next(190), set.next(191), set.next(192), set.next(1000)), (Some(190), None, None, None));
+}
+#[test]
+fn live_flash_pages_are_those_that_somebody_can_ask_for() {
+    let mut state = State::new(G, u32::MAX);
+    write(&mut state, 1, &[(0, 40), (1, 41), (5, 45)]);
+    write(&mut state, 1, &[(1, 50)]);
+    assert_eq!((state.live(5), state.live(6), state.live_total(), state.old_count()), (2, 1, 3, 0));
+    assert!(state.is_written(17) && !state.is_written(18) && state.is_used(1) && !state.is_used(2));
+    let token = sync(&mut state);
+    write(&mut state, 1, &[(0, 60), (5, 61)]);
+    assert_eq!((state.live(5), state.live(7), state.old_count(), state.versions_of(1).len()), (2, 2, 2, 2));
+    let at = |state: &State, subpage| state.located_at(subpage, token).map(|l| (l.place, l.checksum));
+    assert_eq!([16, 17, 18, 21].map(|s| at(&state, s)), [Some((40, 41)), Some((50, 51)), None, Some((45, 46))]);
+    assert!(state.is_live(1, Held { subpage: 0, place: 40 }) && state.is_live(1, Held { subpage: 0, place: 60 }));
+    assert!(!state.is_live(1, Held { subpage: 0, place: 41 }) && !state.is_live(2, Held { subpage: 0, place: 40 }));
+    assert_eq!(state.checksum(1, Held { subpage: 5, place: 45 }), Some(46));
+    sound(&state);
+    // Moved, old or not; and one of several that lie side by side.
+    let mv = |from, to, subpages| {
+        let (from, to) = (FlashPage(from), FlashPage(to));
+        Record::Move { page: 1, subpages, from, to }
+    };
+    apply(&mut state, mv(40, 80, 1));
+    apply(&mut state, mv(60, 90, 0b10_0001));
+    assert_eq!(at(&state, 16), Some((80, 41)));
+    let visible = |state: &State, subpage| state.map().get(subpage).map(|l| (l.place, l.checksum));
+    assert_eq!((visible(&state, 16), visible(&state, 21)), (Some((90, 61)), Some((91, 62))));
+    assert_eq!((state.live(5), state.live(7), state.live(10), state.live(11)), (1, 0, 1, 2));
+    assert_eq!(state.take_emptied(), [7]);
+    sound(&state);
+    apply(&mut state, Record::Drop { epoch: token });
+    assert_eq!((state.live(5), state.live(10), state.live_total(), state.old_count()), (0, 0, 3, 0));
+    assert_eq!((state.take_emptied(), state.versions_of(1).len()), (vec![10, 5], 1));
+    sound(&state);
+}
+#[test]
+fn what_was_deleted_is_there_for_tokens_and_comes_back_with_them() {
+    let mut state = State::new(G, u32::MAX);
+    write(&mut state, 2, &[(0, 40), (1, 48)]);
+    let first = sync(&mut state);
+    apply(&mut state, Record::Status { page: 2, status: Status::DELETED });
+    let second = sync(&mut state);
+    write(&mut state, 2, &[(1, 56)]);
+    let third = sync(&mut state);
+    let at = |state: &State, token| [32, 33].map(|s| state.located_at(s, token).map(|l| l.place));
+    for token in [first, second, third] {
+        let expected = [[Some(40), Some(48)], [None, None], [None, Some(56)]][token as usize - 1];
+        assert_eq!(at(&state, token), expected);
+    }
+    assert_eq!((state.status(2), state.live_total(), state.tokens().newest()), (Status::ALLOCATED, 3, Some(3)));
+    sound(&state);
+    apply(&mut state, Record::RollBack { epoch: second });
+    assert_eq!((state.status(2), state.map().get(33), state.live_total()), (Status::DELETED, None, 2));
+    sound(&state);
+    apply(&mut state, Record::RollBack { epoch: first });
+    let visible = [32, 33].map(|s| state.map().get(s).map(|l| (l.place, l.checksum)));
+    assert_eq!((visible, state.old_count()), ([Some((40, 41)), Some((48, 49))], 0));
+    sound(&state);
+    // Nothing is left of a page that was deleted before the oldest token.
+    apply(&mut state, Record::Status { page: 2, status: Status::DELETED });
+    sync(&mut state);
+    apply(&mut state, Record::Drop { epoch: first });
+    assert_eq!((state.is_used(2), state.live_total(), state.old_count()), (false, 0, 0));
+    sound(&state);
+}
+#[test]
+fn old_versions_get_the_time_of_the_first_token_that_sees_them() {
+    let mut state = State::new(G, u32::MAX);
+    let mut tokens = Vec::new();
+    for i in 0..6 {
+        write(&mut state, 3, &[(i, 40 + 8 * i)]);
+        tokens.push(sync(&mut state));
+    }
+    let times = |state: &State| state.versions_of(3).iter().map(|v| v.time).collect::<Vec<_>>();
+    assert_eq!(times(&state), [6, 5, 4, 3, 2, 1]);
+    [1, 3, 4].into_iter().for_each(|epoch| apply(&mut state, Record::Drop { epoch }));
+    let before: Vec<_> = tokens.iter().map(|token| (48..54).map(|s| state.located_at(s, *token)).collect()).collect();
+    apply(&mut state, Record::Restamp { epoch: 5 });
+    assert_eq!(times(&state), [6, 5, 2]);
+    let after: Vec<Vec<_>> =
+        tokens.iter().map(|token| (48..54).map(|s| state.located_at(s, *token)).collect()).collect();
+    assert_eq!((&after[1], &after[4], &after[5]), (&before[1], &before[4], &before[5]));
+    sound(&state);
+}
+#[test]
+fn a_full_table_takes_nothing_and_stays_as_it_was() {
+    // 10 pages, and one entry less than a write may take.
+    for (limit, fits) in [(10 + 16, false), (10 + 17, true)] {
+        let mut state = State::new(G, limit);
+        let mut checksums = Checksums::EMPTY;
+        checksums.push(1);
+        let start = FlashPage(40);
+        let record = Record::Write { page: 0, start, valid: 1, status: Status::ALLOCATED, checksums };
+        assert_eq!(state.apply(&record, &Unseen), if fits { Ok(()) } else { Err(TableFull) });
+        let record = Record::Status { page: 1, status: Status::ALLOCATED };
+        assert_eq!(state.apply(&record, &Unseen), if fits { Ok(()) } else { Err(TableFull) });
+        assert_eq!((state.live_total(), state.is_used(1)), (u64::from(fits), fits));
+    }
+}
