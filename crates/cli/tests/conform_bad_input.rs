@@ -225,7 +225,7 @@ fn devices() {
     serve(&["--size=1M", "--write-cache=6000"], &["--write-cache 6000", "multiple of 4096", "up to 1.0 MiB"]);
     serve(&["--size=1M", "--write-cache=2M"], &["--write-cache", "up to 1.0 MiB"]);
     serve(&["--size=4G", "--write-cache=1G"], &["--write-cache", "up to 64.0 MiB"]);
-    serve(&["--size=1M", "--nand=slc", "--write-cache=64K"], &["--write-cache", "without --nand"]);
+    serve(&["--size=1M", "--nand=slc", "--write-cache=64K"], &["--write-cache", "without a store"]);
     serve(&["--size=1M", "--boot=./missing"], &["--boot ./missing", "No such file"]);
     serve(&["--size=1M", "--boot=."], &["--boot .", "no regular file"]);
     std::fs::write(at("empty"), "").unwrap();

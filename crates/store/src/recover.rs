@@ -374,6 +374,13 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     if extents.back().expect("the first").0 != at.extent {
         extents.push_back((at.extent, at.sequence));
     }
+    // Each extent is one thing, and where the journal goes on nothing is needed: else this was put together from several pools' lives, and
+    // what is written next would destroy what is there.
+    let mut metadata: Vec<u32> = used.iter().copied().chain(extents.iter().map(|(extent, _)| *extent)).collect();
+    metadata.sort_unstable();
+    if metadata.windows(2).any(|two| two[0] == two[1]) || state.live(at.extent) > 0 {
+        return Err(RecoverError::Journal(damaged));
+    }
     let stream = Stream::new(g, pool, Kind::Journal, at, NO_EXTENT);
     let journal = Journal {
         stream,

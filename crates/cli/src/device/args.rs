@@ -103,7 +103,7 @@ Examples:
     --data flash.img --boot loader.img
   # the memory of a program that names its states itself (Medium::DevicePool)
   fulgurite device serve --socket flash.sock --size 8G --data pool --store \\
-    --keep-tokens 16 --keep-age 1h
+    --keep-tokens 16 --keep-age 3600s
   # on a block device, whose wear is kept in a file
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data /dev/vdb --wear vdb.nand
@@ -182,7 +182,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub keep_tokens: u32,
     /// How old a token of a store may become: older ones are dropped as a newer one is made [default: any age].
-    #[arg(long, value_name = "1h", value_parser = values::duration)]
+    #[arg(long, value_name = "3600s", value_parser = values::duration)]
     pub keep_age: Option<Duration>,
     /// An image for the boot region, up to 64M: programs read it by plain loads, also before the device is up.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
