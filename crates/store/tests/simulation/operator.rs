@@ -270,6 +270,15 @@ impl Machine {
             assert_eq!(in_use, old.token > token, "{may:?}");
             self.close(world, old);
         }
+        // What a user has pinned is never taken away.
+        if let Err(VersionError::Pinned { pinned, .. }) = Versions::can_roll_back(&*self.pool, token) {
+            assert!(
+                pinned > token && world.pinned.contains(&pinned),
+                "{pinned} of {:?}, back to {token}",
+                world.pinned
+            );
+            return;
+        }
         if world.disk.is_dead() {
             return;
         }
