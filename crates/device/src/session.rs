@@ -16,7 +16,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::SystemTime;
 
 use fulgurite_store::{Pool, PoolError};
 
@@ -89,10 +88,9 @@ impl Session {
     }
 }
 
-/// Says to a store what time it is, before something gets a name: milliseconds since 1970. A clock before that is not one.
+/// Says to a store what time it is, before something gets a name.
 pub(crate) fn tick(pool: &Pool) {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    pool.tick(since.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)));
+    pool.tick(fulgurite_sys::clock::wall_ms());
 }
 
 #[cfg(all(test, not(loom)))]

@@ -5,7 +5,6 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{Flash, FlashError, VersionError, Versions};
@@ -42,12 +41,10 @@ impl Store {
             Store::There(device) => device.pages(),
         }
     }
-    /// A state is about to get a name: says what time it is, for tokens that are kept by age, in milliseconds since 1970. A clock before that
-    /// is not one. A device has its own.
+    /// A state is about to get a name: says what time it is, for tokens that are kept by age. A device has its own clock.
     pub fn tick(&self) {
         if let Store::Here(pool) = self {
-            let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-            pool.tick(since.map_or(0, |time| time.as_millis() as u64));
+            pool.tick(fulgurite_sys::clock::wall_ms());
         }
     }
     /// The tokens that are kept, ascending.

@@ -18,6 +18,11 @@ use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
+
+use trials::Random;
+
 const SOCKET: &str = "FULGURITE_TEST_SOCKET";
 const DATA: &str = "FULGURITE_TEST_DATA";
 const SEED: &str = "FULGURITE_TEST_SEED";
@@ -30,20 +35,6 @@ const KEYS: u64 = 3000;
 const CHANGES: u64 = 120;
 /// No step takes so long on any machine.
 const FOREVER: Duration = Duration::from_secs(120);
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// What a round changes: words of the array, then keys of the map.
 fn changes(seed: u64, round: u64) -> impl Iterator<Item = (u64, u64, u64)> {
@@ -213,7 +204,7 @@ impl Drop for DeviceProcess {
 #[test]
 fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    let seed = number("FULGURITE_SEED").unwrap_or_else(|| u64::from(std::process::id()) << 8 | 5);
+    let seed = trials::first_seed(u64::from(std::process::id()) << 8 | 5);
     let kills = number("FULGURITE_KILLS").unwrap_or(10);
     println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_KILLS={kills} repeats it");
     let directory = tempfile::tempdir().unwrap();

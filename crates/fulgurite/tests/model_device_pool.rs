@@ -18,26 +18,16 @@ use fulgurite_flash::{Flash, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
+
+use trials::Random;
+
 /// Flash pages: 64 MiB.
 const PAGES: u32 = 16 << 10;
 /// Words of the array: more than fits in DRAM.
 const WORDS: u64 = 1 << 20;
 const KEYS: u64 = 2000;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone)]
-struct Random(u64);
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 fn formatted() -> Arc<dyn Flash> {
     let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(PAGES).unwrap());
@@ -175,12 +165,7 @@ fn run(seed: u64, share_frames: bool, durability: Durability) {
 }
 
 fn run_all(share_frames: bool, durability: Durability) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
-    let first = number("FULGURITE_SEED").unwrap_or(1);
-    for seed in first..first + number("FULGURITE_RUNS").unwrap_or(2) {
-        eprintln!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_RUNS=1 repeats it");
-        run(seed, share_frames, durability);
-    }
+    trials::each_seed(1, 2, |seed| run(seed, share_frames, durability));
 }
 
 #[test]

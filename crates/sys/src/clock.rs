@@ -47,6 +47,13 @@ impl Clock {
     }
 }
 
+/// Milliseconds since 1970 by the system's clock, which may be set back; 0 for one before that.
+#[must_use]
+pub fn wall_ms() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// CPU time that the calling thread has used, user and kernel.
 #[must_use]
 pub fn thread_cpu() -> Duration {
