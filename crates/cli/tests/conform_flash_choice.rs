@@ -100,7 +100,7 @@ fn checkpoints_are_kept_by_a_served_store_and_in_a_pool_on_a_served_device() {
         let words = [&CHECKPOINT[..], &["--quick", "--flash", DEVICE]].concat();
         let output = run(directory.path(), &words);
         let message = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && message.contains("another program is in the way"), "{message}");
+        assert!(!output.status.success() && message.contains("in use by another program"), "{message}");
         drop(device);
         drop(served);
     }
@@ -213,7 +213,7 @@ fn what_cannot_be_is_refused_by_name() {
     for config in ["pool", "pool-unchecked", "pool-on-device"] {
         refused(at, &live(DEVICE, config), &["a store of its own", "without --nand and --store"]);
     }
-    let words = [&CHECKPOINT[..], &["--quick", "--data=24M", "--flash", DEVICE]].concat();
+    let words = ["bench", "checkpoint", "--quick", "--data=24M", "--flash", DEVICE];
     refused(at, &words, &["the device at dev.sock has 32.0 MiB", "48.0 MiB"]);
     // A budget of DRAM that the store does not fit into, and nothing was made.
     for below in [&["--store"][..], &["--nand", "slc"], &["--write-cache", "4M"]] {
