@@ -368,7 +368,7 @@ mod tests {
         let sizes = Sizes { data_bytes: 64 << 20, dram_bytes: 6 << 20, worker_core: cores[0] };
         let wanted = Wanted { flash: &FlashChoice::Emulated, create: false, force: false, share_frames: false };
         let judged = Judged::new(wanted, Holds::Data, sizes.data_bytes, 0, &Machine::describe()).unwrap();
-        let medium = judged.planes(PLANES).make(&Interrupt::catch().unwrap()).unwrap();
+        let medium = judged.planes(PLANES).make(&Interrupt::default()).unwrap();
         let mut misses = Misses::start(sizes, &medium, &mut |_| Ok(())).unwrap();
         let hit = misses.phase(Phase::Hit, 2000).unwrap();
         assert!(hit.miss_ratio < 0.2 && hit.cpu_ns > 0 && hit.requests == 2000);
