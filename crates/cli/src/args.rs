@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
 
+use crate::checks::Wanted;
 use crate::device::args::DeviceCommand;
 use crate::pool::args::PoolCommand;
 use crate::values::{
@@ -197,7 +198,15 @@ os-swap and mmap need a memory cgroup.";
 const MICRO_EXAMPLES: &str = "\
 Examples:
   fulgurite bench micro --json micro.json --plot micro.svg
-  fulgurite bench micro --quick --rounds 7 --config switch,hit";
+  fulgurite bench micro --quick --rounds 7 --config switch,hit
+  fulgurite bench micro --config miss --flash /mnt/nvme/flash.img --create
+  fulgurite bench micro --config miss --flash nand:slc
+  fulgurite bench micro --config miss --flash device:flash.sock --data 1G
+
+On nand:PROFILE misses go to a device in this process, whose firmware has a
+store over the model, as in `bench live`. On flash that answers later than 64
+fibers compute, all of them wait at most misses, which are left out; where too
+few are left, what a miss costs is not reported.";
 
 const STORE_EXAMPLES: &str = "\
 Examples:
@@ -225,6 +234,9 @@ Examples:
   fulgurite bench checkpoint --data 2G --dirty 16M --interval 1s \\
     --checkpoints 10 --json checkpoint.json
   fulgurite bench checkpoint --quick
+  fulgurite bench checkpoint --flash /dev/nvme0n1 --dir /mnt/nvme
+  fulgurite bench checkpoint --flash nand:mlc
+  fulgurite bench checkpoint --flash device:flash.sock --data 256M
 
 Ways, of one computation on one core; whoever else works for it may use the
 others:
@@ -239,6 +251,12 @@ others:
              log, then fsync; nobody folds the log into the image
   fulgurite  a pool behind --dram, nothing is kept
   sync       the same, and a token for each checkpoint
+
+The pool lies on --flash. The store of a served device (device serve --store,
+--nand) is the pool: this process runs none, and a sync is the device's. On a
+served device without one there is a pool of this process. emulated, memory
+and nand are this process's own memory: a sync there survives what it would on
+a device, but nothing is left of it after this program.
 
 A checkpoint that falls due while one is being made is put off. After the last
 there is one more interval. Each way's last checkpoint is read back and must
@@ -354,12 +372,64 @@ pub struct FlashArgs {
     pub scratch: Option<PathBuf>,
 }
 
+impl FlashArgs {
+    /// What is asked for, to be judged.
+    pub fn wanted(&self) -> Wanted<'_> {
+        Wanted { flash: &self.flash, create: self.create, force: self.force, share_frames: self.share_frames }
+    }
+}
+
+/// The flash of a benchmark that measures in its own process.
+#[derive(Clone, Debug, Args)]
+pub struct OnFlashArgs {
+    /// `emulated` (a thread on another core plays a device of fixed latencies), `nand:PROFILE` (the model of NAND: slc, mlc, tlc, pcm, nvmm
+    /// or a TOML file), `device:SOCKET` (that of `fulgurite device serve`), `memory`, or the path of a file or block device. What it holds
+    /// is lost [default: emulated; of `bench checkpoint` a file in --dir that is removed at the end].
+    #[arg(
+        long,
+        value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE",
+        value_parser = values::flash,
+        value_hint = ValueHint::FilePath
+    )]
+    pub flash: Option<FlashChoice>,
+    /// Create the file that --flash names, and remove it at the end.
+    #[arg(long, requires = "flash")]
+    pub create: bool,
+    /// Use what --flash names even where it holds a pool (other than a benchmark's), a file system or a file of a known kind, which is
+    /// gone then.
+    #[arg(long, requires = "flash")]
+    pub force: bool,
+    /// Hand the DRAM frames to the device of `device:SOCKET`, which then moves data straight from and to them; it must have no --data of
+    /// its own. Requests that it does not answer wait without end.
+    #[arg(long, requires = "flash")]
+    pub share_frames: bool,
+}
+
+impl OnFlashArgs {
+    /// What is asked for, to be judged; else this file, which is to be made, or an emulated device.
+    pub fn wanted<'w>(&'w self, otherwise: &'w FlashChoice) -> Wanted<'w> {
+        let made = self.flash.is_none() && matches!(otherwise, FlashChoice::File(_));
+        Wanted {
+            flash: self.flash.as_ref().unwrap_or(otherwise),
+            create: self.create || made,
+            force: self.force,
+            share_frames: self.share_frames,
+        }
+    }
+}
+
 /// `bench micro`.
 #[derive(Clone, Debug, Args)]
 pub struct MicroArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
+    /// What misses are read from.
+    #[command(flatten)]
+    pub on: OnFlashArgs,
+    /// Bytes of data in flash, a power of two [default: 2G; --quick: 256M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub data: Option<u64>,
     /// What is measured, comma-separated: switch, hit, miss (with what it is made of).
     #[arg(
         long,
@@ -607,7 +677,10 @@ pub struct CheckpointArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Directory for the pool and the files; four times the data and some more are needed [default: the temporary directory].
+    /// What the pool of `fulgurite` and `sync` lies on.
+    #[command(flatten)]
+    pub on: OnFlashArgs,
+    /// Directory for the files; twice the data is needed, and without --flash as much again and some more [default: the temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Bytes of data [default: 512M; --quick: 64M].

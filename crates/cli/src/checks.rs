@@ -90,7 +90,7 @@ fn dram_of_machine(args: &FlashArgs, machine: &Machine) -> Result<()> {
 pub fn before_data(args: &FlashArgs, on_flash: u64, machine: &Machine) -> Result<()> {
     workers(args.workers, machine)?;
     dram_of_machine(args, machine)?;
-    flash(args, on_flash, 0)?;
+    flash(args.wanted(), on_flash, 0)?;
     scratch(args).map(|_| ())
 }
 
@@ -127,6 +127,17 @@ pub fn nand_profile(choice: &NandChoice) -> Result<String> {
     match fulgurite_nand::Profile::parse(&text) {
         Ok(_) => Ok(text),
         Err(error) => bad_input!("{choice}: {error}"),
+    }
+}
+/// What the device that listens at a socket can do.
+///
+/// # Errors
+/// [`BadInput`] where none does.
+pub fn device_features(socket: &Path) -> Result<fulgurite_device::Features> {
+    use fulgurite_device::Link as _;
+    match fulgurite_device::SocketLink::connect(socket, false) {
+        Ok(link) => Ok(link.features()),
+        Err(error) => bad_input!("--flash device:{}: {error}", socket.display()),
     }
 }
 /// A device listens there, with room for the data of each of the processes that have a part of it.
@@ -171,24 +182,37 @@ pub fn part_of_device(device_bytes: u64, on_flash: u64) -> u64 {
 /// Nobody writes so much to describe NAND.
 const NAND_FILE_MAX: u64 = 1 << 20;
 
+/// What is asked for by `--flash`, and what else is said of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'w> {
+    /// Which.
+    pub flash: &'w FlashChoice,
+    /// A file is to be made.
+    pub create: bool,
+    /// Whatever a file or block device holds.
+    pub force: bool,
+    /// The device of another process is given the frames.
+    pub share_frames: bool,
+}
+
 /// The flash can hold `data_bytes` for each of the `on_flash` processes that use it at the same time; where it is a path, what
 /// that is.
-pub fn flash(args: &FlashArgs, on_flash: u64, data_bytes: u64) -> Result<Option<FlashPath>> {
-    if args.share_frames && !matches!(args.flash, FlashChoice::Device(_)) {
+pub fn flash(wanted: Wanted<'_>, on_flash: u64, data_bytes: u64) -> Result<Option<FlashPath>> {
+    if wanted.share_frames && !matches!(wanted.flash, FlashChoice::Device(_)) {
         bad_input!("--share-frames needs --flash device:SOCKET");
     }
-    let FlashChoice::File(path) = &args.flash else {
-        if args.create {
+    let FlashChoice::File(path) = wanted.flash else {
+        if wanted.create {
             bad_input!("--create needs --flash FILE");
         }
-        match &args.flash {
+        match wanted.flash {
             FlashChoice::Nand(choice) => drop(nand_profile(choice)?),
-            FlashChoice::Device(socket) => device(socket, args.share_frames, on_flash, data_bytes)?,
+            FlashChoice::Device(socket) => device(socket, wanted.share_frames, on_flash, data_bytes)?,
             _ => {}
         }
         return Ok(None);
     };
-    let found = flash_path(path, args.create, args.force, data_bytes, on_flash)?;
+    let found = flash_path(path, wanted.create, wanted.force, data_bytes, on_flash)?;
     if found == FlashPath::Device && on_flash > 1 {
         bad_input!(
             "--flash names a device, which one process at a time can use, and {on_flash} are to run beside each other; choose for \

@@ -130,7 +130,7 @@ fn what_cannot_be_is_refused_by_name() {
         ("nand:unit.toml", &[], &["unit.toml", "25"]),
         ("nand:none.toml", &[], &["none.toml", "geometry"]),
         ("nand:slc", &["--create"], &["--create"]),
-        ("nand:slc", &["--config", "fulgurite,pool"], &["store of its own"]),
+        ("nand:slc", &["--config", "fulgurite,pool-on-device"], &["fulgurite is a pool in a device"]),
         ("nand:slc", &["--also", "slc"], &["nand:PROFILE"]),
         ("nand:slc", &["--also", "nand:slc/0"], &["1 to 65536"]),
         ("nand:slc", &["--also", "nand:scl"], &["did you mean \"slc\""]),

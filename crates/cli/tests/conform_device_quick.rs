@@ -5,11 +5,11 @@
 //! Method: run the program in an empty directory; read its JSON and drawing; kill it and look for its child; speak to its NBD socket byte
 //! by byte. Nothing that depends on the machine's speed is compared with a number.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -19,9 +19,12 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
 use quick::{bench_and_table, number, rows, whole};
 use serde_json::Value;
+use served::Served;
 
 #[path = "common/quick.rs"]
 mod quick;
+#[path = "common/served.rs"]
+mod served;
 
 /// A spread's parts are in order, and can be; its median.
 fn spread(of: &Value, key: &str) -> f64 {
@@ -170,41 +173,6 @@ fn the_device_in_another_process_ends_with_the_program() {
     while lives() {
         assert!(begun.elapsed().as_secs() < 120, "the device's process lives on");
         std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}
-
-/// A device that is served in a directory. Killed when dropped.
-struct Served {
-    child: Child,
-    told: BufReader<std::process::ChildStdout>,
-}
-
-impl Served {
-    /// Starts it, and waits until it says that it serves.
-    fn start(directory: &Path, words: &[&str]) -> Served {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_fulgurite"))
-            .args(["device", "serve", "--socket", "dev.sock"])
-            .args(words)
-            .current_dir(directory)
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut told = BufReader::new(child.stdout.take().unwrap());
-        let mut line = String::new();
-        told.read_line(&mut line).unwrap();
-        assert!(line.starts_with("dev.sock: "), "{line}");
-        Served { child, told }
-    }
-    fn signal(&self, signal: rustix::process::Signal) {
-        let pid = rustix::process::Pid::from_child(&self.child);
-        rustix::process::kill_process(pid, signal).unwrap();
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -37,6 +37,11 @@ impl BootImage {
         bytes.resize(bytes.len().next_multiple_of(SECTOR_BYTES), 0);
         Ok(BootImage(bytes.into()))
     }
+    /// Bytes of it.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.len()
+    }
     /// Sectors of it.
     #[must_use]
     pub fn sectors(&self) -> u32 {

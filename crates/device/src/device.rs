@@ -19,6 +19,7 @@ use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Clock, Notifier, affinity, arch, clock, planted};
 
 use crate::cached::CachedFlash;
+use crate::dram::{Budget, DeviceDram, Share};
 use crate::firmware::{Backend, Closing, Firmware, FirmwareConfig, Port, Wake};
 use crate::hosts::{Hosts, Place, Refusal, Who};
 use crate::region::{DeviceStatus, Region};
@@ -43,11 +44,15 @@ pub struct DeviceConfig {
     pub spin: Duration,
     /// What the firmware does.
     pub firmware: FirmwareConfig,
+    /// The most DRAM in bytes for the medium's tables and buffers and for queue pairs: one that does not fit any more is refused. What the
+    /// medium sets aside must fit. `usize::MAX`: no bound.
+    pub dram_bytes: usize,
 }
 
 impl Default for DeviceConfig {
     fn default() -> Self {
-        DeviceConfig { core: None, spin: Duration::from_millis(1), firmware: FirmwareConfig::default() }
+        let firmware = FirmwareConfig::default();
+        DeviceConfig { core: None, spin: Duration::from_millis(1), firmware, dram_bytes: usize::MAX }
     }
 }
 
@@ -106,6 +111,17 @@ struct Medium {
     pool: Option<Arc<Pool>>,
 }
 
+impl Medium {
+    /// DRAM that it may come to.
+    fn set_aside(&self) -> usize {
+        self.flash.dram_bytes()
+    }
+    /// DRAM that it has now.
+    fn taken(&self) -> usize {
+        self.pool.as_ref().map_or_else(|| self.flash.dram_bytes(), |pool| pool.dram_taken())
+    }
+}
+
 /// A device in this process. Dropping it ends its thread; queues that outlive it say so.
 pub struct Device {
     config: DeviceConfig,
@@ -120,6 +136,7 @@ pub struct Device {
     run: Mutex<(Arc<Run>, Option<JoinHandle<()>>)>,
     /// CPU time of runs that have ended.
     past_cpu_ns: AtomicU64,
+    dram: Arc<Budget>,
 }
 
 impl std::fmt::Debug for Device {
@@ -136,6 +153,7 @@ pub struct Attachment {
     run: Arc<Run>,
     closing: Arc<Closing>,
     bytes: usize,
+    _dram: Share,
 }
 
 impl std::fmt::Debug for Attachment {
@@ -214,10 +232,15 @@ impl Device {
         let instance = Arc::new(AtomicU64::new(instance));
         let of_pool = |pool: &Arc<Pool>| Session::new(pool.clone(), instance.clone(), config.firmware.flushes_itself);
         let session = medium.pool.as_ref().map(of_pool).map(Arc::new);
+        let dram = Budget::new(config.dram_bytes);
+        dram.holds(medium.set_aside() + config.firmware.boot.bytes()).map_err(|refused| OpenError::System {
+            what: "keep the device to its DRAM",
+            source: std::io::Error::other(refused),
+        })?;
         let run = Device::begin(&medium, &config, &instance, session.as_ref())?;
         let single_core = Device::shares_core(&config);
         let (run, hosts, past_cpu_ns) = (Mutex::new(run), Hosts::of(session.clone()), AtomicU64::new(0));
-        Ok(Device { config, single_core, medium, instance, session, hosts, run, past_cpu_ns })
+        Ok(Device { config, single_core, medium, instance, session, hosts, run, past_cpu_ns, dram })
     }
     fn begin(
         medium: &Medium,
@@ -291,6 +314,16 @@ impl Device {
         let run = self.run().0.clone();
         Duration::from_nanos(self.past_cpu_ns.load(Ordering::Relaxed) + run.cpu_ns.load(Ordering::Relaxed))
     }
+    /// DRAM of its medium and of its queue pairs.
+    #[must_use]
+    pub fn dram(&self) -> DeviceDram {
+        let beside = self.config.firmware.boot.bytes() + self.dram.pairs();
+        DeviceDram {
+            taken: (self.medium.taken() + beside) as u64,
+            set_aside: (self.medium.set_aside() + beside) as u64,
+            bound: self.dram.bound(),
+        }
+    }
     /// Whether the thread has ended: it was stopped, or it panicked.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -333,7 +366,7 @@ impl Device {
     /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
     ///
     /// # Errors
-    /// When the medium opens no queue; when the device has ended.
+    /// When the medium opens no queue; when the device has ended, or has no DRAM left for it.
     pub fn attach(
         &self,
         region: &Arc<Region>,
@@ -344,6 +377,11 @@ impl Device {
         let run = self.run().0.clone();
         let port = run.backend.open_port(region, pair, frames, &run.doorbell, host.clone())?;
         let (closing, bytes) = (port.closing().clone(), port.bytes());
+        let of_medium = || self.medium.set_aside() + self.config.firmware.boot.bytes();
+        let dram = self.dram.take(region.arena().len() + bytes, of_medium).map_err(|refused| OpenError::System {
+            what: "attach to the device",
+            source: std::io::Error::other(refused),
+        })?;
         {
             let mut arrivals = run.arrivals();
             if run.life.has_ended() {
@@ -356,7 +394,7 @@ impl Device {
             arrivals.push(Arrival(port, host));
         }
         run.has_changed();
-        Ok(Attachment { run, closing, bytes })
+        Ok(Attachment { run, closing, bytes, _dram: dram })
     }
 }
 

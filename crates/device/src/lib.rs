@@ -42,6 +42,7 @@ mod cached;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
 mod device;
+mod dram;
 mod entry;
 mod firmware;
 mod host;
@@ -64,6 +65,7 @@ pub use bell::Bell;
 pub use boot::BootImage;
 pub use cached::CachedFlash;
 pub use device::{Attachment, Device, DeviceConfig, Life};
+pub use dram::DeviceDram;
 pub use entry::{
     COMPLETION_WORDS, Command, DEPTH_MAX, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,
     VERIFY_CHECKSUM,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
-use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
+use fulgurite_format::{ObjectPlace, PoolId, SUBPAGE_BYTES, Status, format_bytes};
 use fulgurite_sys::Notifier;
 
 use crate::changes::Changes;
@@ -30,6 +30,9 @@ const DEPTH: usize = 128;
 /// The same where the history's DRAM is bounded by less than so much: buffers for 128 take half a mebibyte.
 const DEPTH_SMALL: usize = 64;
 const SMALL: usize = 1 << 20;
+fn depth_of(config: &StoreConfig) -> usize {
+    if config.history_bytes < SMALL { DEPTH_SMALL } else { DEPTH }
+}
 /// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
 const IDLE_TURNS: u32 = 32;
 /// The kernel's word for what may only be read.
@@ -261,8 +264,7 @@ impl Pool {
         if config.unchecked && (config.durability != Durability::Cache || read_only) {
             return Err(PoolError::MustCheck);
         }
-        let depth = if config.history_bytes < SMALL { DEPTH_SMALL } else { DEPTH };
-        let mut driver = Driver::that_checks(&*medium, depth, !config.unchecked)?;
+        let mut driver = Driver::that_checks(&*medium, depth_of(&config), !config.unchecked)?;
         if !read_only {
             // Copies differ when a change of size was cut off between them, or one is damaged.
             for repair in superblock_repairs(&mut driver) {
@@ -402,6 +404,18 @@ impl Pool {
     #[must_use]
     pub fn info(&self) -> StoreInfo {
         self.lock().store.info()
+    }
+    /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Flash::dram_bytes`] of it as a flash.
+    #[must_use]
+    pub fn dram_taken(&self) -> usize {
+        let inner = self.lock();
+        self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
+    }
+    /// DRAM in bytes that a pool of this geometry sets aside, beside its medium's and what the queue of its own takes there; known before
+    /// there is one.
+    #[must_use]
+    pub fn dram_needed(geometry: Geometry, config: StoreConfig) -> usize {
+        Store::dram_needed(geometry, config) + (depth_of(&config) + 1) * SUBPAGE_BYTES
     }
     /// What it has done since it was opened.
     #[must_use]

@@ -9,21 +9,22 @@ mod miss;
 mod primitives;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use fulgurite_format::format_bytes;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::medium::{Holds, Judged, Medium};
 use crate::args::MicroArgs;
+use crate::bad_input::bad_input;
 use crate::checks;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
 use crate::progress;
 use crate::report::rows::Spread;
 use crate::report::{self, Report, table};
-use crate::values::Measure;
+use crate::values::{FlashChoice, Measure};
 use hit::Hits;
 use miss::{Measured, Misses, Phase, Sizes};
 
@@ -55,7 +56,7 @@ const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
     ("chained_guarded_ns", "ns", None, "the same load, guarded"),
     ("chained_overhead_ns", "ns", None, "the difference: what a guard adds to the latency of a load"),
     ("job_ns", "ns", None, "an empty request of a service: started, ended, the next one chosen"),
-    ("submit_poll_ns", "ns", None, "a read of the emulated device, submitted and polled, in batches of 64"),
+    ("submit_poll_ns", "ns", None, "a read of the flash, submitted and polled, in batches of 64"),
     ("barrier_ns", "ns", None, "a barrier on all threads; several workers pay one for each batch of victims"),
     ("hit_request_ns", "ns", None, "CPU of a request of the miss phases (2 µs of computing, one load) that hits"),
     ("miss_cpu_ns", "ns", Some(300.0), "CPU that a miss adds to that request, eviction of a clean victim included"),
@@ -70,6 +71,9 @@ const FIGURES: &[(&str, &str, Option<f64>, &str)] = &[
     ),
     ("crowded_ns", "ns", None, "CPU of these, polling included, for each access of the phase"),
 ];
+
+/// Data are so many times the DRAM at the least: hardly any access finds its subpage there by chance.
+const DATA_OVER_DRAM: u64 = 8;
 
 /// How much is done in a round.
 struct Amounts {
@@ -89,7 +93,7 @@ impl Amounts {
         if args.output.quick {
             return Amounts {
                 rounds: args.rounds.unwrap_or(3),
-                data_bytes: 256 << 20,
+                data_bytes: args.data.unwrap_or(256 << 20),
                 dram_bytes: 8 << 20,
                 switches: 100_000,
                 loads: 10_000,
@@ -102,7 +106,7 @@ impl Amounts {
         Amounts {
             // Many and short: what else the machine does falls on few of them.
             rounds: args.rounds.unwrap_or(31),
-            data_bytes: 2 << 30,
+            data_bytes: args.data.unwrap_or(2 << 30),
             dram_bytes: 64 << 20,
             switches: 1_000_000,
             loads: 200_000,
@@ -122,6 +126,8 @@ struct Collected {
     sleeps: u64,
     wait_ns: Option<u64>,
     evictions_in_use: u64,
+    /// Phases in which too few misses were left to say what one costs.
+    without_cost: u64,
 }
 
 impl Collected {
@@ -174,15 +180,32 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     checks::outputs(&args.output)?;
     let amounts = Amounts::of(args);
     let machine = Machine::describe();
-    // The flash, the frames, and those of the hits.
-    checks::memory(amounts.data_bytes + amounts.dram_bytes + (96 << 20), amounts.data_bytes, &machine)?;
+    let (data, dram) = (format_bytes(amounts.data_bytes), format_bytes(amounts.dram_bytes));
+    if !amounts.data_bytes.is_power_of_two() || amounts.data_bytes < DATA_OVER_DRAM * amounts.dram_bytes {
+        bad_input!(
+            "--data {data} must be a power of two, and {DATA_OVER_DRAM} times the DRAM of {dram} at the least, so that accesses miss; choose \
+             for example 256M"
+        );
+    }
+    let wanted = args.on.wanted(&FlashChoice::Emulated);
+    let judged = if args.config.contains(&Measure::Miss) {
+        // The frames, and those of the hits.
+        let beside = amounts.dram_bytes + (96 << 20);
+        Some(Judged::new(wanted, Holds::Data, amounts.data_bytes, beside, &machine)?.planes(miss::PLANES))
+    } else if args.on.flash.is_some() {
+        bad_input!(
+            "--flash is what misses are read from, and --config names none; add miss to it, or leave --flash out"
+        )
+    } else {
+        None
+    };
     let cores = fulgurite_sys::affinity::cores();
-    let (worker_core, device_core) = (cores[0], cores[cores.len() - 1]);
+    let worker_core = cores[0];
     let load_before = load_average();
     report::print(&args.output, &machine.line())?;
 
-    let sizes = Sizes { data_bytes: amounts.data_bytes, dram_bytes: amounts.dram_bytes, worker_core, device_core };
-    let mut rigs = Rigs { sizes, interrupt: &interrupt, hits: None, misses: None };
+    let sizes = Sizes { data_bytes: amounts.data_bytes, dram_bytes: amounts.dram_bytes, worker_core };
+    let mut rigs = Rigs { sizes, interrupt: &interrupt, judged, medium: None, hits: None, misses: None };
     let mut collected = Collected::default();
     let bar = progress::steps("rounds", u64::from(amounts.rounds));
     for _ in 0..amounts.rounds {
@@ -194,18 +217,23 @@ pub fn run(args: &MicroArgs) -> Result<()> {
         bar.inc(1);
     }
     bar.finish_and_clear();
+    let medium = rigs.medium;
     let misses = rigs.misses;
+    let device_core = medium.as_ref().and_then(Medium::device_core);
+    let flash = misses.as_ref().map(|misses| misses.flash().describe());
 
     let figures = collected.figures();
     let notes = notes(&figures, &collected, &cores, load_before);
-    let (data, dram) = (format_bytes(amounts.data_bytes), format_bytes(amounts.dram_bytes));
     report::print(
         &args.output,
-        &format!(
-            "{data} of data on emulated flash, {dram} of DRAM ({} frames), {} rounds",
-            misses.as_ref().map_or("no".to_owned(), |m| m.frames().to_string()),
-            amounts.rounds
-        ),
+        &match (&misses, &flash) {
+            (Some(misses), Some(flash)) => format!(
+                "{data} of data on {flash}, {dram} of DRAM ({} frames), {} rounds",
+                misses.frames(),
+                amounts.rounds
+            ),
+            _ => format!("{} rounds", amounts.rounds),
+        },
     )?;
     report::print(&args.output, &figures_table(&figures))?;
     for note in &notes {
@@ -214,6 +242,8 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     let interrupted = interrupt.asked();
     let setting = serde_json::json!({
         "rounds": amounts.rounds,
+        "flash": wanted.flash.to_string(),
+        "medium": flash,
         "data_bytes": amounts.data_bytes,
         "dram_bytes": amounts.dram_bytes,
         "measures": args.config,
@@ -247,8 +277,11 @@ pub fn run(args: &MicroArgs) -> Result<()> {
 struct Rigs<'i> {
     sizes: Sizes,
     interrupt: &'i Interrupt,
+    judged: Option<Judged>,
     hits: Option<Hits>,
+    /// Above the medium: it goes first.
     misses: Option<Misses>,
+    medium: Option<Medium>,
 }
 
 impl Rigs<'_> {
@@ -259,9 +292,13 @@ impl Rigs<'_> {
         Ok(self.hits.as_ref().expect("set just now"))
     }
     fn misses(&mut self) -> Result<&mut Misses> {
+        if let Some(judged) = self.judged.take() {
+            self.medium = Some(judged.make(self.interrupt)?);
+        }
         if self.misses.is_none() {
+            let medium = self.medium.as_ref().context("no flash was judged")?;
             let bar = progress::share("filling the flash");
-            self.misses = Some(Misses::start(self.sizes, &mut |share| {
+            self.misses = Some(Misses::start(self.sizes, medium, &mut |share| {
                 progress::set_share(&bar, share);
                 self.interrupt.check()
             })?);
@@ -305,8 +342,7 @@ fn misses_once(
 ) -> Result<()> {
     all.add("job_ns", misses.phase(Phase::Empty, amounts.jobs)?.cpu_ns_each());
     let flash = misses.flash();
-    let latency = Duration::from_micros(50);
-    let submit = primitives::on_core(core, || primitives::submit_and_poll(flash, latency, amounts.batches));
+    let submit = primitives::on_core(core, || primitives::submit_and_poll(flash, amounts.batches));
     // On a machine without a core for the device every batch may be late; that is no reason to give up the rest.
     if let Ok(ns) = submit {
         all.add("submit_poll_ns", ns);
@@ -324,8 +360,12 @@ fn misses_once(
     let after = misses.phase(Phase::Hit, amounts.requests)?.cpu_ns_each();
     let hit = f64::midpoint(before, after);
     all.add("hit_request_ns", hit);
-    all.add("miss_cpu_ns", miss.cpu_ns_per_miss(hit));
-    all.add("miss_cpu_write_ns", dirty.cpu_ns_per_miss(hit));
+    for (name, phase) in [("miss_cpu_ns", &miss), ("miss_cpu_write_ns", &dirty)] {
+        match phase.cpu_ns_per_miss(hit) {
+            Some(ns) => all.add(name, ns),
+            None => all.without_cost += 1,
+        }
+    }
     all.add("crowded_share", miss.crowded_share());
     all.add("crowded_ns", miss.crowded_ns_each());
     all.add_latencies(&miss);
@@ -370,6 +410,13 @@ fn notes(figures: &[Figure], collected: &Collected, cores: &[usize], load: f64) 
         if crowded.median > 0.1 {
             notes.push("That is much: the device came late, or its core was taken.".to_owned());
         }
+    }
+    if collected.without_cost > 0 {
+        notes.push(format!(
+            "In {} phases all fibers waited at nearly every miss: this flash answers later than they compute, and what a miss costs is not \
+             told by these.",
+            collected.without_cost
+        ));
     }
     if let Some(latency) = &collected.latency {
         let us = |quantile: f64| latency.value_at_quantile(quantile) as f64 / 1000.0;

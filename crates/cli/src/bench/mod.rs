@@ -8,6 +8,7 @@ mod fio;
 mod floor;
 mod image;
 pub mod live;
+mod medium;
 pub mod micro;
 pub mod policies;
 mod rounds;

@@ -252,7 +252,7 @@ fn check(session: &mut Session, ran: &mut Ran, bar: &ProgressBar) -> Result<()> 
         let Some(running) = &mut one.running else { continue };
         bar.set_message(format!("{}: checking", name(one.way)));
         let set = set_page_cluster(session, one.way);
-        let stored = one.way.config.pooled() || session.in_device(one.way.config);
+        let stored = session.is_read_whole(one.way.config);
         let grows = one.way.config.paged_by_kernel() || stored || on_file;
         let ready =
             set.and_then(|()| session.ran(running)).and_then(|()| if grows { session.lift(running) } else { Ok(()) });

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context as _, Result};
+use fulgurite_device::Features;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_runtime::Needs;
 use fulgurite_sys::{Arena, DirectFile, affinity};
@@ -15,7 +16,7 @@ use crate::args::FlashArgs;
 use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
 use crate::child::nand::NandShape;
-use crate::child::pool::EXTENT_PAGES as POOL_EXTENT_PAGES;
+use crate::child::pool::flash_pages as pool_pages;
 use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Scaling, Spec};
 use crate::child::{self, ChildHandle};
 use crate::interrupt::Interrupt;
@@ -36,13 +37,6 @@ pub fn swap_bytes(data_bytes: u64, processes: u64) -> u64 {
     data_bytes.saturating_add(128 << 20).saturating_mul(processes)
 }
 
-/// Flash pages of a pool that so much data fills to 80%.
-fn pool_pages(region_bytes: u64) -> u32 {
-    let pages = (region_bytes / SUBPAGE_BYTES as u64) * 5 / 4;
-    // Small pools need a few extents more for themselves.
-    u32::try_from(pages + 32 * u64::from(POOL_EXTENT_PAGES)).unwrap_or(u32::MAX)
-}
-
 /// Pages of a block of the NAND that so much data would get; none where it is not built in, or is no NAND.
 ///
 /// # Errors
@@ -58,6 +52,37 @@ pub fn block_pages(flash: &FlashArgs, data_bytes: u64) -> Result<Option<u32>> {
         Ok(shape) => Ok(Some(shape.block_pages)),
         Err(error) => bad_input!("--flash {}: {error}", flash.flash),
     }
+}
+
+/// Whether each of these configurations is something there that no other one of them is.
+///
+/// # Errors
+/// `BadInput`, with what to name instead.
+fn runs_there(flash: &FlashChoice, configs: &[Config]) -> Result<()> {
+    let has = |config| configs.contains(&config);
+    if has(Config::OnDevice) && matches!(flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
+        bad_input!(
+            "with this --flash a device makes the requests anyway; leave on-device out, or choose another --flash"
+        );
+    }
+    match flash {
+        FlashChoice::Nand(_) if has(Config::PoolOnDevice) => bad_input!(
+            "over NAND, fulgurite is a pool in a device of this process already; write --config fulgurite instead of pool-on-device (pool \
+             has its store in the worker)"
+        ),
+        FlashChoice::Device(socket)
+            if configs.iter().any(|config| config.pooled())
+                && checks::device_features(socket)?.has(Features::PAGES) =>
+        {
+            bad_input!(
+                "the device at {} has a store of its own, over which there is no other: fulgurite is a pool there; leave pool, \
+                 pool-unchecked and pool-on-device out, or serve a device without --nand and --store",
+                socket.display()
+            )
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// DRAM that a device of NAND keeps for itself: the model's tables, and what its store has for each subpage.
@@ -278,19 +303,12 @@ impl Session {
         checks::workers(flash.workers, &machine)?;
         let dram_bytes = checks::dram(flash, data_bytes, &machine)?;
         let named = AtOnce::of(configs, ways);
-        let largest = if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2) } else { data_bytes };
-        if named.pools > 0 && matches!(flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
-            bad_input!(
-                "a device has a store of its own, over which there is no other; leave pool, pool-unchecked and pool-on-device \
-                 out, or choose another --flash"
-            );
-        }
-        if configs.contains(&Config::OnDevice) && matches!(flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_)) {
-            bad_input!(
-                "with this --flash a device makes the requests anyway; leave on-device out, or choose another --flash"
-            );
-        }
-        let flash_path = checks::flash(flash, named.on_named, largest)?;
+        // What a pool needs beside its data; a workload's region is a little more than was asked for.
+        let pool_bytes = u64::from(pool_pages(data_bytes)) * SUBPAGE_BYTES as u64;
+        let largest =
+            if named.pools > 0 { data_bytes.saturating_add(data_bytes / 2).max(pool_bytes) } else { data_bytes };
+        runs_there(&flash.flash, configs)?;
+        let flash_path = checks::flash(flash.wanted(), named.on_named, largest)?;
         let parts = Parts::of(flash, named.on_named)?;
         let scratch = checks::scratch(flash)?;
         checks::memory(named.memory_bytes(data_bytes, dram_bytes, flash_path.is_some()), data_bytes, &machine)?;
@@ -428,7 +446,7 @@ impl Session {
         let workload_bytes = if config.guarded() { image.workload_bytes(way.threads)? } else { 0 };
         let runtime_bytes = self.runtime_dram(way, image.region_bytes, workload_bytes)?;
         let dram_bytes = if config == Config::DramOnly { image.region_bytes } else { runtime_bytes + workload_bytes };
-        let stored = config.pooled() || self.in_device(config);
+        let stored = self.is_read_whole(config);
         let (source, data) = if stored { self.pool(image, config)? } else { self.data(image, config)? };
         let path = if let DataSource::File { path } = &source { Some(path.clone()) } else { None };
         let nand = match &source {
@@ -443,11 +461,16 @@ impl Session {
             let name = format!("{}-{}", self.cgroups_made, config.name());
             let mut limit = dram_bytes + CGROUP_ALLOWANCE_BYTES;
             if let DataSource::Nand(nand) = &source {
-                let bytes = device_dram(nand, image.region_bytes)?;
+                // The store of a pool is in the runtime's budget.
+                let (bytes, of) = if config.pooled() {
+                    (child::nand::model_bytes(nand, pool_pages(image.region_bytes))?, "the model of its NAND")
+                } else {
+                    let bytes = device_dram(nand, image.region_bytes)?;
+                    (bytes, "its firmware's store and the model of its NAND")
+                };
                 limit += bytes;
                 self.note(format!(
-                    "The device has {} of DRAM of its own for its firmware's store and the model of its NAND, in the same \
-                     cgroup, which may be larger by that.",
+                    "The device has {} of DRAM of its own for {of}, in the same cgroup, which may be larger by that.",
                     format_bytes(bytes)
                 ));
             }
@@ -581,8 +604,12 @@ impl Session {
             }
         })
     }
+    /// Whether the data of a configuration lies in a pool, or in a device that may have one: that is read whole, to be looked at.
+    pub fn is_read_whole(&self, config: Config) -> bool {
+        config.pooled() || self.in_device(config)
+    }
     /// Whether the data of a configuration lies in a device whose firmware has a store.
-    pub fn in_device(&self, config: Config) -> bool {
+    fn in_device(&self, config: Config) -> bool {
         config.guarded()
             && config != Config::FixedLatency
             && matches!(self.flash.flash, FlashChoice::Nand(_) | FlashChoice::Device(_))

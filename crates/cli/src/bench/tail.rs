@@ -341,8 +341,7 @@ fn serve(
         // Its number is compared with nobody's: see `Row::work_hash`.
         let config = server.running.way.config;
         session.ran(&mut server.running)?;
-        if session.in_device(config) {
-            // What is in a device is read whole, to be looked at.
+        if session.is_read_whole(config) {
             session.lift(&server.running)?;
         }
         let _invariant = server.running.child.check().with_context(|| config.name())?;

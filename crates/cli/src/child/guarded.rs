@@ -26,7 +26,7 @@ use super::arrivals::Arrivals;
 use super::handle::open_shared;
 use super::measure::{Latencies, Usage, answer_hash, request_hash};
 use super::nand::{self, NandCounts};
-use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
+use super::protocol::{Batch, DataSource, Load, Opened, Outcome, PoolSpec, Spec};
 use super::{Runner, added_work, pool};
 use crate::kernel;
 use crate::values::{Config, Prefetch, Replacement};
@@ -47,28 +47,7 @@ const RUN_LIMIT: Duration = Duration::from_secs(60);
 
 /// Starts a runtime over the flash and opens the workload in it.
 pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
-    let (medium, flash, file, nand) = match (&spec.data, &spec.pool) {
-        (DataSource::Nand(nand), Some(pool)) => {
-            let made = nand::made(nand, pool, spec.region_bytes, spec.device_core)?;
-            (made.device.clone() as Arc<dyn Flash>, made.device as Arc<dyn Flash>, None, Some(made.nand))
-        }
-        (DataSource::Device { socket, frames, part, image }, _) => {
-            let device = nand::attached(socket, *frames, *part, image, spec.region_bytes)?;
-            (device.clone(), device, None, None)
-        }
-        (_, pool) => {
-            let (medium, file) = medium(&spec)?;
-            let flash: Arc<dyn Flash> = match pool {
-                Some(pool) => {
-                    let store = pool::filled(&medium, pool, spec.region_bytes, pool::EXTENT_PAGES)?;
-                    if spec.config.on_device() { pool::on_device(store, spec.device_core)? } else { Arc::new(store) }
-                }
-                None if spec.config.on_device() => pool::flat_on_device(medium.clone(), spec.device_core)?,
-                None => medium.clone(),
-            };
-            (medium, flash, file, None)
-        }
-    };
+    let Under { medium, flash, file, nand } = under(&spec)?;
     let (fibers, scheduling) = match spec.config {
         // One fiber: nobody else runs while it waits.
         Config::FlashSync => (1, SchedulingPolicy::ArrivedFirst),
@@ -133,6 +112,57 @@ fn bring_in(runtime: &Runtime, bytes: u64) -> Result<()> {
         job.wait()??;
     }
     Ok(())
+}
+
+/// What is under a runtime.
+struct Under {
+    medium: Arc<dyn Flash>,
+    flash: Arc<dyn Flash>,
+    file: Option<Arc<FileFlash>>,
+    nand: Option<Arc<NandFlash>>,
+}
+
+/// Makes it, with the data in it.
+fn under(spec: &Spec) -> Result<Under> {
+    let subpages =
+        u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
+    match (&spec.data, &spec.pool) {
+        (DataSource::Nand(nand), Some(pool)) if spec.config.pooled() => {
+            let nand = nand::flash(nand, pool.flash_pages)?;
+            let medium: Arc<dyn Flash> = nand.clone();
+            let flash = pool_over(&medium, pool, spec, nand.extent_pages())?;
+            Ok(Under { medium, flash, file: None, nand: Some(nand) })
+        }
+        (DataSource::Nand(nand), Some(pool)) => {
+            let made = nand::made(nand, pool, spec.region_bytes, spec.device_core)?;
+            Ok(Under { medium: made.device.clone(), flash: made.device, file: None, nand: Some(made.nand) })
+        }
+        (DataSource::Device { socket, frames, part, .. }, Some(pool)) if spec.config.pooled() => {
+            let medium = nand::attached(socket, *frames, *part, pool.flash_pages)?;
+            let flash = pool_over(&medium, pool, spec, pool::EXTENT_PAGES)?;
+            Ok(Under { medium, flash, file: None, nand: None })
+        }
+        (DataSource::Device { socket, frames, part, image }, _) => {
+            let device = nand::attached(socket, *frames, *part, subpages)?;
+            pool::fill(&*device, image, subpages)?;
+            Ok(Under { medium: device.clone(), flash: device, file: None, nand: None })
+        }
+        (_, pool) => {
+            let (medium, file) = medium(spec)?;
+            let flash: Arc<dyn Flash> = match pool {
+                Some(pool) => pool_over(&medium, pool, spec, pool::EXTENT_PAGES)?,
+                None if spec.config.on_device() => pool::flat_on_device(medium.clone(), spec.device_core)?,
+                None => medium.clone(),
+            };
+            Ok(Under { medium, flash, file, nand: None })
+        }
+    }
+}
+
+/// A pool over a medium, with the data in it: its store is the worker's affair, or a device's.
+fn pool_over(medium: &Arc<dyn Flash>, pool: &PoolSpec, spec: &Spec, extent_pages: u32) -> Result<Arc<dyn Flash>> {
+    let store = pool::filled(medium, pool, spec.region_bytes, extent_pages)?;
+    Ok(if spec.config.on_device() { pool::on_device(store, spec.device_core)? } else { Arc::new(store) })
 }
 
 type Medium = (Arc<dyn Flash>, Option<Arc<FileFlash>>);

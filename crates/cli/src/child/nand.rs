@@ -271,39 +271,31 @@ pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
 /// How long a device of another process may leave a request without an answer, or be away, before requests fail.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The device that listens at a socket, or a part of it, with the data in it. Data are copied, or the runtime's frames are handed to it.
+/// The driver of a device of another process.
+pub fn host_of_another() -> HostConfig {
+    HostConfig { timeout: Some(DEVICE_TIMEOUT), reattach: DEVICE_TIMEOUT, checks_writes: true, ..HostConfig::default() }
+}
+
+/// The device that listens at a socket, or a part of it. Data are copied, or the runtime's frames are handed to it.
 ///
 /// # Errors
-/// When nobody listens there, it has too little room, or a write fails.
-pub fn attached(
-    socket: &Path,
-    frames: bool,
-    part: Option<(u32, u32)>,
-    image: &Path,
-    region_bytes: u64,
-) -> Result<Arc<dyn Flash>> {
+/// When nobody listens there, or it has less room than so many subpages.
+pub fn attached(socket: &Path, frames: bool, part: Option<(u32, u32)>, subpages: u32) -> Result<Arc<dyn Flash>> {
     let link = SocketLink::connect(socket, frames)?;
-    let config = HostConfig {
-        timeout: Some(DEVICE_TIMEOUT),
-        reattach: DEVICE_TIMEOUT,
-        checks_writes: true,
-        ..HostConfig::default()
-    };
-    let mut device: Arc<dyn Flash> = Arc::new(DeviceFlash::over(Arc::new(link), config));
+    let mut device: Arc<dyn Flash> = Arc::new(DeviceFlash::over(Arc::new(link), host_of_another()));
     if let Some((first, count)) = part {
         let part = PartOfFlash::new(device, first, count);
         device = Arc::new(part.context("the device has become smaller than it was")?);
     }
-    let subpages = u32::try_from(region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?;
     if device.subpages() < subpages {
         bail!(
-            "the device at {} has {} for each configuration, and the data takes {}; serve a larger one, or choose less --data",
+            "the device at {} has {} for each configuration, and the data with what a pool needs beside takes {}; serve a larger one, or \
+             choose less --data",
             socket.display(),
             format_bytes(u64::from(device.subpages()) << 12),
-            format_bytes(region_bytes)
+            format_bytes(u64::from(subpages) << 12)
         );
     }
-    pool::fill(&*device, image, subpages)?;
     Ok(device)
 }
 
@@ -315,16 +307,24 @@ pub struct Made {
     pub nand: Arc<NandFlash>,
 }
 
-/// Makes a device over memory that is there, with the data in it.
+/// NAND over memory that is there, as large as so many flash pages need.
+///
+/// # Errors
+/// When it cannot be made.
+pub fn flash(spec: &NandSpec, flash_pages: u32) -> Result<Arc<NandFlash>> {
+    let (profile, config) = fitted(spec, flash_pages, None)?;
+    let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);
+    let pages = u32::try_from(storage.len() / SUBPAGE_BYTES).context("more memory than a flash can have")?;
+    let cells: Arc<dyn Flash> = Arc::new(MemoryFlash::over(storage, pages)?);
+    Ok(Arc::new(NandFlash::new(cells, profile, config)?))
+}
+
+/// Makes a device over it, with the data in it.
 ///
 /// # Errors
 /// When it cannot be made, or its data not be written.
 pub fn made(spec: &NandSpec, pool: &PoolSpec, region_bytes: u64, core: Option<usize>) -> Result<Made> {
-    let (profile, config) = fitted(spec, pool.flash_pages, None)?;
-    let storage = Arc::new(Arena::shared(open_shared(&spec.storage)?)?);
-    let pages = u32::try_from(storage.len() / SUBPAGE_BYTES).context("more memory than a flash can have")?;
-    let cells: Arc<dyn Flash> = Arc::new(MemoryFlash::over(storage, pages)?);
-    let nand = Arc::new(NandFlash::new(cells, profile, config)?);
+    let nand = flash(spec, pool.flash_pages)?;
     let below: Arc<dyn Flash> = nand.clone();
     let store = pool::filled(&below, pool, region_bytes, nand.extent_pages())?;
     Ok(Made { device: pool::on_device(store, core)?, nand })

@@ -18,17 +18,34 @@ use crate::pool::open::benchmark_id;
 /// Flash pages in an extent, where the medium has no say in it: 2 MiB.
 pub const EXTENT_PAGES: u32 = 512;
 
-/// Makes a pool of a medium, and writes the data to it. As a cache, as the flat media beside it: nothing old is kept.
+/// Flash pages of a pool that so much data fills to 80%.
+pub fn flash_pages(bytes: u64) -> u32 {
+    let pages = (bytes / SUBPAGE_BYTES as u64) * 5 / 4;
+    // Small pools need a few extents more for themselves.
+    u32::try_from(pages + 32 * u64::from(EXTENT_PAGES)).unwrap_or(u32::MAX)
+}
+
+/// Makes a pool of a medium, and writes the data to it.
 pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages: u32) -> Result<Layered<Pool>> {
+    let flash = made(medium, (spec.flash_pages, bytes), spec.unchecked, extent_pages)?;
+    fill(&flash, &spec.image, u32::try_from(bytes / SUBPAGE_BYTES as u64)?)?;
+    Ok(flash)
+}
+
+/// Makes a pool of so many flash pages of a medium, for so many bytes of data. As a cache, as the flat media beside it: nothing old is kept.
+pub fn made(
+    medium: &Arc<dyn Flash>,
+    (flash_pages, bytes): (u32, u64),
+    unchecked: bool,
+    extent_pages: u32,
+) -> Result<Layered<Pool>> {
     let subpages = u32::try_from(bytes / SUBPAGE_BYTES as u64).context("more data than a pool can hold")?;
-    let geometry = Geometry::new(medium.subpages().min(spec.flash_pages), extent_pages, Some(subpages))?;
+    let geometry = Geometry::new(medium.subpages().min(flash_pages), extent_pages, Some(subpages))?;
     Pool::format(medium, geometry, benchmark_id()?, 0)?;
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;
-    config.unchecked = spec.unchecked;
-    let flash = Pool::open(medium.clone(), config)?.0.into_flash();
-    fill(&flash, &spec.image, subpages)?;
-    Ok(flash)
+    config.unchecked = unchecked;
+    Ok(Pool::open(medium.clone(), config)?.0.into_flash())
 }
 
 /// Puts a pool's store into the firmware of a device in this process, on a core if one is named.

@@ -104,6 +104,8 @@ Examples:
   # the memory of a program that names its states itself (Medium::DevicePool)
   fulgurite device serve --socket flash.sock --size 8G --data pool --store \\
     --keep-tokens 16 --keep-age 3600s
+  # with a budget for the firmware's DRAM, which `device info` shows
+  fulgurite device serve --socket flash.sock --size 8G --nand mlc --dram 64M
   # on a block device, whose wear is kept in a file
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data /dev/vdb --wear vdb.nand
@@ -184,6 +186,10 @@ pub struct ServeArgs {
     /// How old a token of a store may become: older ones are dropped as a newer one is made [default: any age].
     #[arg(long, value_name = "3600s", value_parser = values::duration)]
     pub keep_age: Option<Duration>,
+    /// The most DRAM for the firmware: its store's map, tables, checksums and buffers, --write-cache, --boot, queue pairs. Older states of a
+    /// store that would take more go, then writes wait for a flush; a queue pair that would is refused [default: no bound].
+    #[arg(long, value_name = "32M", value_parser = values::bytes)]
+    pub dram: Option<u64>,
     /// An image for the boot region, up to 64M: programs read it by plain loads, also before the device is up.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub boot: Option<PathBuf>,

@@ -18,8 +18,10 @@ use crate::{checks, report};
 struct Info {
     description: String,
     bytes: u64,
-    /// Of the device's process.
+    /// Of the device's process: what it may come to with the queue pairs that there are, what is in use, and the bound (`--dram`).
     dram_bytes: u64,
+    dram_taken_bytes: u64,
+    dram_budget_bytes: Option<u64>,
     features: Vec<&'static str>,
     /// Of its medium: what a store does for itself.
     sectors_read: u64,
@@ -50,12 +52,18 @@ fn thousands(count: u64) -> String {
     table::thousands(i64::try_from(count).unwrap_or(i64::MAX))
 }
 
+/// What it has of DRAM: of its own process, and of no host's.
+fn dram(info: &Info) -> String {
+    let (taken, most) = (format_bytes(info.dram_taken_bytes), format_bytes(info.dram_bytes));
+    match info.dram_budget_bytes {
+        Some(budget) => format!("{taken} taken, {most} at the most as it is, of a budget of {}", format_bytes(budget)),
+        None => format!("{taken} taken, {most} at the most as it is; no budget"),
+    }
+}
+
 fn text(info: &Info) -> String {
-    let mut lines = vec![
-        ("device", info.description.clone()),
-        ("size", format_bytes(info.bytes)),
-        ("DRAM", format!("{} of its own process", format_bytes(info.dram_bytes))),
-    ];
+    let mut lines =
+        vec![("device", info.description.clone()), ("size", format_bytes(info.bytes)), ("DRAM", dram(info))];
     lines.extend(info.features.iter().map(|&feature| ("notes", feature.to_owned())));
     let requests = |of: u64, in_requests: u64| match in_requests {
         0 => format!("{} sectors of its medium", thousands(of)),
@@ -88,11 +96,13 @@ pub fn run(args: &InfoArgs) -> Result<()> {
         SocketError::NotASocket { .. } => Error::new(BadInput(format!("--socket: {error}"))),
         error => Error::new(error),
     })?;
-    let (counters, features) = (link.counters(), link.features());
+    let (counters, features, dram) = (link.counters(), link.features(), link.device_dram());
     let info = Info {
         description: link.describe(),
         bytes: u64::from(link.sectors()) * SUBPAGE_BYTES as u64,
-        dram_bytes: link.device_dram_bytes(),
+        dram_bytes: dram.set_aside,
+        dram_taken_bytes: dram.taken,
+        dram_budget_bytes: dram.bound,
         features: FEATURES.iter().filter(|(feature, _)| features.has(*feature)).map(|(_, words)| *words).collect(),
         sectors_read: counters.reads,
         sectors_written: counters.writes,

@@ -102,6 +102,11 @@ const QUARTERS: u64 = 5;
 /// And so many more.
 const PAGES_MORE: u64 = 1 << 14;
 
+/// DRAM in a budget at the least for queue pairs, and for the queues that a store and a buffer have of their own on the medium.
+const QUEUES_BYTES: u64 = 2 << 20;
+/// What a store takes for older states at the least, whatever it is told (`StoreConfig::history_bytes`).
+const HISTORY_BYTES_MIN: u64 = 512 << 10;
+
 /// What is to be opened.
 #[derive(Debug)]
 pub struct Plan {
@@ -211,6 +216,39 @@ impl Plan {
         config.keep_tokens = keep_tokens as usize;
         config.keep_age = keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         Ok(config)
+    }
+    /// Judges a budget for the DRAM of the firmware, `beside` of which is for its buffers and the like, and divides what the size does not
+    /// take: half is for older states of the store, which keeps to that, half for queue pairs.
+    ///
+    /// # Errors
+    /// `BadInput` where it is too little.
+    pub fn keep_to(&self, budget: u64, store: &mut StoreConfig, beside: u64) -> Result<()> {
+        let geometry = match &self.nand {
+            Some((profile, config)) => Some(geometry(self.bytes, &Fil::new(*profile, *config)?)?),
+            None if self.over_data => Some(geometry_over_data(self.bytes)?),
+            None => None,
+        };
+        // The least that a store can be bounded by.
+        let mut least = *store;
+        least.history_bytes = 0;
+        let tables = geometry.map_or(0, |geometry| Pool::dram_needed(geometry, least) as u64);
+        let needed = tables + beside + QUEUES_BYTES;
+        if budget < needed {
+            bad_input!(
+                "--dram {} is too little: a device of {} needs at least {}, {} of it for its store's tables and buffers, {} for --write-cache and \
+                 --boot, {} for queues; give more, or choose less --size",
+                format_bytes(budget),
+                format_bytes(self.bytes),
+                format_bytes(needed),
+                format_bytes(tables),
+                format_bytes(beside),
+                format_bytes(QUEUES_BYTES)
+            );
+        }
+        if geometry.is_some() {
+            store.history_bytes = usize::try_from(HISTORY_BYTES_MIN + (budget - needed) / 2).unwrap_or(usize::MAX - 1);
+        }
+        Ok(())
     }
     /// The same of a store over NAND, kept nowhere: its geometry is scaled to the size.
     ///

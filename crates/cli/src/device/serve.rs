@@ -40,9 +40,12 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let kept = Kept { data: args.data.as_deref(), wear: args.wear.as_deref(), force: args.force };
     let below = if args.store { Below::Store.instead_of(&args.nand)? } else { args.nand.clone() };
     let plan = Plan::of(&below, args.size, kept, &machine)?;
-    let store = plan.store(args.keep_tokens, args.keep_age)?;
+    let mut store = plan.store(args.keep_tokens, args.keep_age)?;
     let write_cache = args.write_cache.map_or(Ok(0), |bytes| plan.write_cache(bytes))?;
     let boot = args.boot.as_deref().map_or(Ok(BootImage::default()), boot::image)?;
+    if let Some(dram) = args.dram {
+        plan.keep_to(dram, &mut store, u64::from(write_cache) * SUBPAGE_BYTES as u64 + boot.bytes() as u64)?;
+    }
     let core = medium::core(args.core)?;
     free_for_a_socket("--socket", &NbdAddress::Unix(args.socket.clone()))?;
     if let Some(address) = &args.nbd {
@@ -65,7 +68,8 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let moves_by_cpu = plan.moves_by_cpu();
     let firmware =
         FirmwareConfig { keeps_writes, forgets, moves_by_cpu, write_cache, boot, ..FirmwareConfig::default() };
-    let config = DeviceConfig { core, firmware, ..DeviceConfig::default() };
+    let dram_bytes = args.dram.map_or(usize::MAX, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
+    let config = DeviceConfig { core, firmware, dram_bytes, ..DeviceConfig::default() };
     let nand = medium.nand();
     let device = medium.start(config)?;
     let medium = device.flash().clone();

@@ -17,6 +17,7 @@ use super::{
     BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, SHARED, STARTING, SocketBell, SocketError, foreign, receive, send,
 };
 use crate::device::Life;
+use crate::dram::DeviceDram;
 use crate::firmware::Wake;
 use crate::host::{Hold, Link, Linked, Want};
 use crate::region::{Features, Region};
@@ -38,7 +39,7 @@ pub struct SocketLink {
     path: PathBuf,
     sectors: u32,
     description: String,
-    dram_bytes: u64,
+    dram: DeviceDram,
     features: Features,
     /// Hands frames over, where they are sealed memory and the device takes them.
     share_frames: bool,
@@ -84,7 +85,9 @@ impl SocketLink {
         let sectors = u32::try_from(info.words[2]).ok().filter(|&sectors| sectors > 0);
         link.newest = Mutex::new(counters_of(&info));
         link.sectors = sectors.ok_or_else(|| link.protocol("it has no sectors"))?;
-        (link.description, link.dram_bytes, link.features) = (info.text, info.words[3], Features(info.words[14]));
+        let bound = Some(info.words[16]).filter(|&bound| bound > 0);
+        link.dram = DeviceDram { taken: info.words[15], set_aside: info.words[3], bound };
+        (link.description, link.features) = (info.text, Features(info.words[14]));
         Ok(link)
     }
     /// Wants the device for this program alone: its queues are opened when no other program has one, and as long as there are any,
@@ -122,7 +125,7 @@ impl SocketLink {
             path: path.to_owned(),
             sectors: 0,
             description: String::new(),
-            dram_bytes: 0,
+            dram: DeviceDram::default(),
             features: Features::default(),
             share_frames: false,
             program: 0,
@@ -144,10 +147,10 @@ impl SocketLink {
     pub fn path(&self) -> &Path {
         &self.path
     }
-    /// DRAM that the device keeps in its own process, in bytes: not part of this program's budget.
+    /// DRAM that the device keeps in its own process: not part of this program's budget. As it was when the device was found.
     #[must_use]
-    pub fn device_dram_bytes(&self) -> u64 {
-        self.dram_bytes
+    pub fn device_dram(&self) -> DeviceDram {
+        self.dram
     }
     fn protocol(&self, what: &'static str) -> SocketError {
         SocketError::Protocol { path: self.path.clone(), what }

@@ -27,9 +27,9 @@
 //!             for itself, or 0; no pair is opened beside one of another number. Word 6: the host's number. Word 7: 1 if it is to write
 //!             once more what was lost, which only the first host since the start may, alone while it does. Word 8: 1 if its program names
 //!             the states of the store itself, for which it must have it for itself; the answer says the newest token there
-//!             answer to info: sectors, bytes of DRAM, then counts since the start: reads, writes, flushes, errors, CPU time in ns,
-//!             late completions, their lateness in ns in all and at the most, write requests, read requests; features. Text: what
-//!             the device is
+//!             answer to info: sectors, bytes of DRAM that are set aside, then counts since the start: reads, writes, flushes, errors, CPU
+//!             time in ns, late completions, their lateness in ns in all and at the most, write requests, read requests; features;
+//!             bytes of DRAM in use, and the bound for DRAM or 0. Text: what the device is
 //! ```
 //!
 //! One connection for each queue pair: so the kernel tells each side when the other has died, and a pair goes with its program. Both bells

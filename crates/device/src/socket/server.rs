@@ -298,10 +298,11 @@ fn ring_on(socket: BorrowedFd<'_>, attachment: &Attachment) {
 fn inform(device: &Device, answer: &mut Message) {
     let flash = device.flash();
     let counters = flash.counters();
+    let dram = device.dram();
     let cpu = u64::try_from(device.cpu().as_nanos()).unwrap_or(u64::MAX);
     let words = [
         u64::from(flash.subpages()),
-        flash.dram_bytes() as u64,
+        dram.set_aside,
         counters.reads,
         counters.writes,
         counters.flushes,
@@ -313,6 +314,8 @@ fn inform(device: &Device, answer: &mut Message) {
         counters.write_requests,
         counters.read_requests,
         device.backend().features().0,
+        dram.taken,
+        dram.bound.unwrap_or(0),
     ];
     answer.words[2..2 + words.len()].copy_from_slice(&words);
     answer.text = flash.describe();

@@ -6,11 +6,14 @@
 //! again so does the pool's time, so that none is kept for ever.
 
 use fulgurite_format::{Record, SUBPAGE_BYTES, Status};
+use fulgurite_policy::Heat;
 
+use super::objects::ObjectLog;
 use super::{N, Store, StoreConfig, WriteError};
+use crate::extents::{Extents, Victims};
 use crate::geometry::{Geometry, RECLAIM_AHEAD};
 use crate::objects::{OLDER_SLOT_BYTES, SLOT_PIECE_BYTES};
-use crate::state::OLD_BUCKET_BYTES;
+use crate::state::{OLD_BUCKET_BYTES, State};
 use crate::table::TableFull;
 use crate::tokens::TokenTime;
 
@@ -63,6 +66,11 @@ pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, 
     let (piece, slots) = if geometry.objects { (SLOT_PIECE_BYTES, OLDER_SLOT_BYTES) } else { (0, 0) };
     let buckets = ((half - piece) * 2 / (3 * OLD_BUCKET_BYTES + slots) + 1).next_power_of_two() / 2;
     (StoreConfig { history_bytes: bytes, commit_after, table_limit, ..config }, buckets / 16 * 7)
+}
+
+/// What a reclaim has to look at, twice while that grows; and the page of the journal that is being filled.
+fn beside_extents(geometry: Geometry) -> usize {
+    2 * geometry.extent_pages as usize * size_of::<(u32, u32)>() + SUBPAGE_BYTES
 }
 
 impl Store {
@@ -242,10 +250,22 @@ impl Store {
         self.fixed_bytes() + self.heat.bytes_max() + self.state.bytes_max() + objects + history
     }
     fn fixed_bytes(&self) -> usize {
-        // What a reclaim has to look at, twice while that grows.
-        let reclaim = 2 * self.geometry().extent_pages as usize * size_of::<(u32, u32)>();
-        // And the page of the journal that is being filled.
-        self.extents.bytes() + reclaim + SUBPAGE_BYTES
+        self.extents.bytes() + beside_extents(self.geometry())
+    }
+    /// DRAM that the store of a pool of this geometry may come to ([`StoreInfo::dram_bytes_max`](crate::StoreInfo::dram_bytes_max)) before it has
+    /// older versions and bad flash pages; with no bound for history, without that.
+    #[must_use]
+    pub fn dram_needed(geometry: Geometry, config: StoreConfig) -> usize {
+        let config = bounded(config, geometry).0;
+        let mut state = State::new(geometry, config.table_limit);
+        if config.victims == Victims::LongestChains {
+            state.count_chains();
+        }
+        let history = if config.history_bytes == usize::MAX { 0 } else { config.history_bytes };
+        let heat = Heat::new(geometry.subpages).bytes_max();
+        let objects = ObjectLog::of(geometry).map_or(0, |log| log.bytes_max());
+        let extents = Extents::new(geometry).bytes() + beside_extents(geometry);
+        extents + heat + state.bytes_max() + objects + history
     }
     /// DRAM for what tokens remember and for pages of the journal that wait: what [`StoreConfig::history_bytes`] bounds.
     #[must_use]

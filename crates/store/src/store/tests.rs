@@ -134,6 +134,30 @@ fn dram_for_history_is_shared_out() {
     let (config, _) = retention::bounded(config, small());
     assert_eq!((config.commit_after, config.table_limit), (2, 100));
 }
+/// What is said before there is a pool is what the pool says that it may come to.
+#[test]
+fn dram_is_known_before_there_is_a_pool() {
+    let bounded = StoreConfig { history_bytes: 1 << 20, ..StoreConfig::default() };
+    let chains = StoreConfig { victims: crate::Victims::LongestChains, ..bounded };
+    let of_objects = Geometry::with_objects(40 * 256, 256, 64).unwrap();
+    for geometry in [small(), large(), Geometry::new(40 * 256, 256, None).unwrap(), of_objects] {
+        for config in [bounded, chains] {
+            let (mut store, _) = made(geometry, config);
+            let needed = Store::dram_needed(geometry, config);
+            assert_eq!(needed, store.info().dram_bytes_max, "{geometry:?}");
+            if !geometry.objects {
+                write(&mut store, 0..40);
+                store.sync().unwrap();
+            }
+            assert!(store.info().dram_bytes <= needed, "{geometry:?}");
+        }
+        // Without a bound there is none for what older versions take.
+        assert_eq!(
+            Store::dram_needed(geometry, StoreConfig::default()),
+            Store::dram_needed(geometry, bounded) - (1 << 20)
+        );
+    }
+}
 #[test]
 fn room_ends_where_dram_for_history_does() {
     let bounded = StoreConfig { history_bytes: 512 << 10, ..StoreConfig::default() };

@@ -1,4 +1,4 @@
-//! The computation as requests of a runtime over a pool, with less DRAM than data: kept by `sync` from another thread, or not at all.
+//! The computation as requests of a runtime over a pool ([`Place`]), with less DRAM than data: kept by `sync` from another thread, or not at all.
 //!
 //! Each update is a write section, so that a token has all of it or nothing, and the program knows what is in which token: it is
 //! asked when a sync has closed the gate ([`Durable::save`]).
@@ -9,18 +9,16 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use fulgurite_flash::Flash;
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 use fulgurite_memory::{AccessError, Memory};
 use fulgurite_runtime::{Context, Durable, Next, Runtime, Service};
-use fulgurite_store::{Geometry, Pool, StoreConfig};
 
 use super::job::{Gaps, Job, Progress, State, Sum};
+use super::place::Place;
 use super::used::{Used, huge_bytes};
 use super::{Made, Run};
-use crate::child::{added_work, pool::EXTENT_PAGES};
+use crate::child::added_work;
 use crate::pool::mover::Mover;
-use crate::pool::open::benchmark_id;
 
 /// How often it is seen that the computation has ended.
 const LOOK: Duration = Duration::from_millis(50);
@@ -87,7 +85,7 @@ impl Durable for Noted {
 /// Takes a checkpoint whenever one falls due, until the computation has ended. Returns them and the last one's token.
 fn sync_when_due(
     runtime: &Runtime,
-    medium: &Arc<dyn Flash>,
+    written: &dyn Fn() -> u64,
     noted: &Noted,
     job: &Job,
     fell_due: &mpsc::Receiver<()>,
@@ -105,53 +103,33 @@ fn sync_when_due(
         if !made.is_empty() && noted.progress.state().updates == job.all_updates() {
             return Ok((made, token));
         }
-        let writes = medium.counters().writes;
+        let before = written();
         let synced = runtime.sync()?;
         token = synced.token;
-        let written = (medium.counters().writes - writes) * SUBPAGE_BYTES as u64;
+        let written = written() - before;
         made.push(Made { state: noted.saved.state(), held: synced.gate, durable: synced.took, written });
         ensure!(noted.saves.load(Ordering::Relaxed) == made.len() as u64, "a sync did not ask the program");
     }
 }
 
-/// Runs it over a new pool on this medium.
-pub fn run(
-    medium: &Arc<dyn Flash>,
-    job: &Job,
-    first: State,
-    dram_bytes: u64,
-    with_sync: bool,
-    cores: &[usize],
-) -> Result<Run> {
+/// Runs it over a new pool there.
+pub fn run(place: &Place, job: &Job, first: State, dram_bytes: u64, with_sync: bool, cores: &[usize]) -> Result<Run> {
     let subpages = u32::try_from(job.pages)?;
-    let geometry = Geometry::new(medium.subpages(), EXTENT_PAGES, Some(subpages))?;
-    Pool::format(medium, geometry, benchmark_id()?, 0)?;
-    let flash = Arc::new(Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash());
-    let mut rest = 0..subpages;
-    Mover::new(&*flash)?.write(|bytes| {
-        let page = rest.next();
-        if let Some(page) = page {
-            job.fill(page.into(), bytes);
-        }
-        Ok(page)
-    })?;
-    flash.layer().sync()?;
+    let flash = place.filled(job)?;
     let bytes = job.pages * SUBPAGE_BYTES as u64;
-    let runtime = Runtime::builder(flash.clone())
-        .dram(dram_bytes)
-        .pool(bytes)
-        .existing(bytes)
-        .cores(&cores[..1])
-        .submit_batch(4)
-        .spin(Duration::from_micros(20))
-        .build()?;
+    let mut builder = Runtime::builder(flash.clone()).dram(dram_bytes).pool(bytes).existing(bytes).cores(&cores[..1]);
+    if place.is_file() {
+        // A hand-over is a system call, and so is sleeping.
+        builder = builder.submit_batch(4).spin(Duration::from_micros(20));
+    }
+    let runtime = builder.build()?;
     let progress = Progress::from(first);
     let noted = Arc::new(Noted { progress: progress.clone(), saved: Progress::default(), saves: AtomicU64::new(0) });
     runtime.keep(noted.clone());
     let ended = Arc::new(Mutex::new(None));
     let (due, fell_due) = mpsc::channel();
     let (mut made, mut token) = (Vec::new(), 0);
-    let (huge_before, writes_before) = (huge_bytes(), medium.counters().writes);
+    let (huge_before, writes_before) = (huge_bytes(), place.written(&flash));
     let before = Used::now();
     std::thread::scope(|scope| -> Result<()> {
         let serving = scope.spawn(|| {
@@ -167,13 +145,13 @@ pub fn run(
         });
         if with_sync {
             let ended = || serving.is_finished();
-            (made, token) = sync_when_due(&runtime, medium, &noted, job, &fell_due, ended)?;
+            (made, token) = sync_when_due(&runtime, &|| place.written(&flash), &noted, job, &fell_due, ended)?;
         }
         serving.join().map_err(|_| anyhow!("the thread that serves died"))??;
         Ok(())
     })?;
     let used = Used::since(before, Duration::ZERO);
-    let written = (medium.counters().writes - writes_before) * SUBPAGE_BYTES as u64;
+    let written = place.written(&flash) - writes_before;
     let huge = (huge_before, huge_bytes());
     let gaps = ended.lock().map_err(|_| anyhow!("the service died"))?.take().context("the service did not end")?;
     let end = progress.state();
@@ -185,9 +163,9 @@ pub fn run(
     // A token of the state as it is now.
     drop(runtime);
     drop(flash);
-    let again = Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash();
+    let again = place.again()?;
     let mut sum = Sum::default();
-    Mover::new(&again)?.read(0..subpages, |(subpage, page)| {
+    Mover::new(&*again)?.read(0..subpages, |(subpage, page)| {
         sum.add(subpage.into(), page?);
         Ok(())
     })?;

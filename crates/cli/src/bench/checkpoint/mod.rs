@@ -18,14 +18,13 @@ mod in_memory;
 mod in_pool;
 mod job;
 mod log;
+mod place;
 mod shown;
 mod used;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use fulgurite_flash::{FileConfig, FileFlash, Flash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_sys::affinity;
 use serde::Serialize;
@@ -40,6 +39,7 @@ use crate::progress;
 use crate::report::charts::stack;
 use crate::report::rows::Spread;
 use crate::report::{self, Report};
+use crate::values::FlashChoice;
 
 use job::{Gaps, Job, State};
 use used::Used;
@@ -205,8 +205,6 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     if updates == 0 {
         bad_input!("--interval {interval:?} is shorter than one update: {WORK:?}");
     }
-    // What lies on it, and room for what a token keeps and for reclaim.
-    let pool_bytes = data_bytes * 2 + (256 << 20);
     let directory = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     if !directory.is_dir() {
         bad_input!("--dir {} is no directory", directory.display());
@@ -217,18 +215,20 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
     };
     let pages = data_bytes / page;
     let job = Job { seed: args.output.seed, pages, dirty_pages: dirty_bytes / page, updates, checkpoints, iterations };
-    // Beside the pool two images, or one and the log.
-    checks::space("--dir", &directory, pool_bytes + data_bytes + data_bytes.max(log::log_bytes(&job)))?;
-    // The memory; pages that a fork or a copy doubles, or what is read back; DRAM before the pool.
-    checks::memory(data_bytes * 3 + dram_bytes, data_bytes, &machine)?;
+    // Two images, or one and the log.
+    let files_bytes = data_bytes + data_bytes.max(log::log_bytes(&job));
+    let own = args.on.flash.is_none();
+    checks::space("--dir", &directory, files_bytes + if own { place::pool_bytes(data_bytes) } else { 0 })?;
+    let made = FlashChoice::File(directory.join(format!("fulgurite-checkpoint-{}.flash", std::process::id())));
+    let wanted = args.on.wanted(&made);
+    let judged = place::Judged::new(wanted, data_bytes, dram_bytes, &machine)?;
     let files = tempfile::Builder::new().prefix("fulgurite-checkpoint-").tempdir_in(&directory)?;
     let kept = files.path().join("kept");
     std::fs::create_dir(&kept)?;
     let cores = affinity::cores();
 
-    let preparing = progress::waiting("a file for the pool");
-    let config = FileConfig::create(files.path().join("pool"), pool_bytes);
-    let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&config)?);
+    let place = judged.make(&interrupt)?;
+    let preparing = progress::waiting("the first state");
     let first = job.first();
     preparing.finish_and_clear();
     let bar = progress::steps("checkpoint", (rounds * Way::ALL.len()) as u64);
@@ -246,7 +246,7 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             let way = Way::ALL[index];
             bar.set_message(way.name());
             let run = if way.in_pool() {
-                in_pool::run(&medium, &job, first, dram_bytes, way == Way::Sync, &cores)
+                in_pool::run(&place, &job, first, dram_bytes, way == Way::Sync, &cores)
             } else {
                 in_memory::run(&kept, &job, first, way, &cores)
             };
@@ -271,8 +271,12 @@ pub fn run(args: &CheckpointArgs) -> Result<()> {
             cores.len()
         ),
     )?;
+    report::print(&args.output, &place.sentence())?;
     report::print(&args.output, &shown::lines(&rows))?;
     let setting = serde_json::json!({
+        "flash": if own { "file".to_owned() } else { wanted.flash.to_string() },
+        "medium": place.describe(),
+        "syncs_in_a_device": place.is_served(),
         "interval_ms": interval.as_secs_f64() * 1e3,
         "work_us": WORK.as_secs_f64() * 1e6,
         "checkpoints_due": checkpoints,

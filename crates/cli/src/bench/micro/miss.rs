@@ -14,21 +14,24 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use fulgurite_flash::{EmulatedConfig, EmulatedFlash};
+use fulgurite_flash::Flash;
 use fulgurite_memory::{AccessError, Address, Memory, Ptr};
 use fulgurite_policy::PrefetchPolicy;
 use fulgurite_runtime::{Context, Counts, Next, Runtime, Service, WorkerStatistics};
 use fulgurite_sys::clock::thread_cpu;
-use fulgurite_sys::{Arena, Backed};
 
+use crate::bench::medium::Medium;
 use crate::child;
+use crate::pool::mover::Mover;
 
 pub const FIBERS: u32 = 64;
 /// Computing of a request.
 const WORK: Duration = Duration::from_micros(2);
-/// Planes of the device: so many that it is never at its limit, or a miss would be charged for waiting (a read and the write of
+/// Planes of an emulated device: so many that it is never at its limit, or a miss would be charged for waiting (a read and the write of
 /// a dirty victim keep a plane for 150 µs; 64 planes would be all taken at a miss every 2.3 µs).
-const PLANES: usize = 512;
+pub const PLANES: usize = 512;
+/// Of the accesses of a phase, the share at the least that is not left out, for a cost of a miss to be told.
+const COUNTED_MIN: f64 = 0.01;
 /// Subpages of the phases that hit.
 const RESIDENT: u64 = 256;
 
@@ -69,11 +72,14 @@ impl Measured {
     pub fn cpu_ns_each(&self) -> f64 {
         self.cpu_ns as f64 / self.requests as f64
     }
-    /// CPU nanoseconds that a miss adds to `hit`, a request that hits.
-    pub fn cpu_ns_per_miss(&self, hit: f64) -> f64 {
+    /// CPU nanoseconds that a miss adds to `hit`, a request that hits; none where too few accesses are left to say so.
+    pub fn cpu_ns_per_miss(&self, hit: f64) -> Option<f64> {
         let counted = (self.requests - self.crowded) as f64;
+        if counted < self.requests as f64 * COUNTED_MIN || counted < 1.0 {
+            return None;
+        }
         let extra = self.cpu_ns as f64 - self.crowded_ns as f64 - hit * counted;
-        extra / (counted * self.miss_ratio)
+        Some(extra / (counted * self.miss_ratio))
     }
     /// The share of accesses that were left out.
     pub fn crowded_share(&self) -> f64 {
@@ -85,10 +91,10 @@ impl Measured {
     }
 }
 
-/// A worker, its DRAM, and the emulated flash behind it.
+/// A worker, its DRAM, and the flash behind it.
 pub struct Misses {
     runtime: Runtime,
-    flash: Arc<EmulatedFlash>,
+    flash: Arc<dyn Flash>,
     subpages: u64,
     work: u64,
     /// Where the next phase continues in the order of the subpages.
@@ -102,8 +108,10 @@ pub struct Sizes {
     pub data_bytes: u64,
     pub dram_bytes: u64,
     pub worker_core: usize,
-    pub device_core: usize,
 }
+
+/// How many subpages are written between two looks at whether to go on.
+const FILL_LOOK: u32 = 4096;
 
 /// The word that is touched in a subpage; which line it lies on differs from subpage to subpage.
 fn word_of(subpage: u64) -> u64 {
@@ -225,41 +233,44 @@ impl Misses {
     /// Fills the flash and starts the worker.
     ///
     /// # Errors
-    /// When there is no memory, a core cannot be had, or `progress` fails.
-    pub fn start(sizes: Sizes, progress: &mut dyn FnMut(f64) -> Result<()>) -> Result<Misses> {
+    /// When there is no memory, a core cannot be had, the flash fails, or `progress` does.
+    pub fn start(sizes: Sizes, medium: &Medium, progress: &mut dyn FnMut(f64) -> Result<()>) -> Result<Misses> {
         let subpages = sizes.data_bytes / 4096;
         ensure!(
             subpages.is_power_of_two() && subpages >= RESIDENT,
             "data of {} bytes is no power of two",
             sizes.data_bytes
         );
-        let storage = Arena::anonymous(usize::try_from(sizes.data_bytes)?, Backed::HugePages)?;
-        for subpage in 0..subpages {
-            storage.write(word_of(subpage) as usize, &subpage.to_ne_bytes());
-            if subpage % 4096 == 0 {
-                progress(subpage as f64 / subpages as f64)?;
+        let flash = medium.open(sizes.data_bytes)?;
+        let mut rest = 0..u32::try_from(subpages)?;
+        Mover::new(&*flash)?.write(|page| {
+            let Some(subpage) = rest.next() else { return Ok(None) };
+            page.fill(0);
+            let at = (word_of(subpage.into()) % 4096) as usize;
+            page[at..at + 8].copy_from_slice(&u64::from(subpage).to_ne_bytes());
+            if subpage % FILL_LOOK == 0 {
+                progress(f64::from(subpage) / subpages as f64)?;
             }
-        }
-        let flash = Arc::new(EmulatedFlash::new(EmulatedConfig {
-            core: Some(sizes.device_core),
-            storage: Some(Arc::new(storage)),
-            planes: PLANES,
-            ..EmulatedConfig::new(u32::try_from(subpages)?)
-        })?);
-        let runtime = Runtime::builder(flash.clone())
+            Ok(Some(subpage))
+        })?;
+        let mut builder = Runtime::builder(flash.clone())
             .dram(sizes.dram_bytes)
             .existing(sizes.data_bytes)
             .cores(&[sizes.worker_core])
             .fibers(FIBERS as usize)
-            .prefetch(PrefetchPolicy::Off)
-            .build()?;
+            .prefetch(PrefetchPolicy::Off);
+        if medium.path().is_some() {
+            // A hand-over is a system call: worth gathering a few requests for.
+            builder = builder.submit_batch(4);
+        }
+        let runtime = builder.build()?;
         let work = super::primitives::on_core(sizes.worker_core, || Ok(iterations(WORK)))?;
         Ok(Misses { runtime, flash, subpages, work, next: 0 })
     }
 
     /// The device.
-    pub fn flash(&self) -> &EmulatedFlash {
-        &self.flash
+    pub fn flash(&self) -> &dyn Flash {
+        &*self.flash
     }
     /// The worker's frames.
     pub fn frames(&self) -> u64 {
@@ -325,7 +336,21 @@ impl Misses {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::medium::{Holds, Judged};
+    use crate::checks::Wanted;
+    use crate::interrupt::Interrupt;
+    use crate::machine::Machine;
+    use crate::values::FlashChoice;
 
+    #[test]
+    fn a_miss_costs_what_those_accesses_say_that_are_left() {
+        let measured =
+            Measured { requests: 1000, cpu_ns: 3_000_000, crowded: 500, crowded_ns: 1_000_000, ..Measured::default() };
+        let of = |crowded| Measured { crowded, miss_ratio: 1.0, ..measured.clone() }.cpu_ns_per_miss(2_000.0);
+        // Two milliseconds for 500 requests, of which a hit takes two microseconds.
+        assert_eq!(of(500), Some(2_000.0));
+        assert_eq!((of(991), of(1000)), (None, None));
+    }
     #[test]
     fn the_order_visits_every_subpage_once() {
         for bits in [8, 9, 16] {
@@ -340,13 +365,11 @@ mod tests {
     #[test]
     fn phases_hit_and_miss_as_they_say() {
         let cores = fulgurite_sys::affinity::cores();
-        let sizes = Sizes {
-            data_bytes: 64 << 20,
-            dram_bytes: 6 << 20,
-            worker_core: cores[0],
-            device_core: *cores.last().unwrap(),
-        };
-        let mut misses = Misses::start(sizes, &mut |_| Ok(())).unwrap();
+        let sizes = Sizes { data_bytes: 64 << 20, dram_bytes: 6 << 20, worker_core: cores[0] };
+        let wanted = Wanted { flash: &FlashChoice::Emulated, create: false, force: false, share_frames: false };
+        let judged = Judged::new(wanted, Holds::Data, sizes.data_bytes, 0, &Machine::describe()).unwrap();
+        let medium = judged.planes(PLANES).make(&Interrupt::default()).unwrap();
+        let mut misses = Misses::start(sizes, &medium, &mut |_| Ok(())).unwrap();
         let hit = misses.phase(Phase::Hit, 2000).unwrap();
         assert!(hit.miss_ratio < 0.2 && hit.cpu_ns > 0 && hit.requests == 2000);
         let miss = misses.phase(Phase::Miss, 2000).unwrap();

@@ -14,9 +14,10 @@ use fulgurite_store::{Pool, RecoverReport, StoreConfig};
 use serde::Serialize;
 
 use super::content::{self, Shuffled};
-use super::medium::{self, Judged, Medium, Otherwise};
+use super::medium::{self, Judged, Otherwise};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
+use crate::bench::medium::Medium;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
 use crate::pool::mover::Mover;

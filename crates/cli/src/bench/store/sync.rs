@@ -18,10 +18,11 @@ use serde::Serialize;
 
 use super::content::{self, Shuffled};
 use super::drive::Driver;
-use super::medium::{self, Judged, Medium, Otherwise};
+use super::medium::{self, Judged, Otherwise};
 use super::programs::{self, Cut, Program};
 use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
+use crate::bench::medium::Medium;
 use crate::checks;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;

@@ -34,7 +34,7 @@ pub fn run(args: &BesideArgs) -> Result<()> {
             memory.storage().zero(0, memory.storage().len());
         }
         let firmware = FirmwareConfig { bypass, moves_by_cpu: true, ..FirmwareConfig::default() };
-        let config = DeviceConfig { core: args.core, spin: SPIN, firmware };
+        let config = DeviceConfig { core: args.core, spin: SPIN, firmware, ..DeviceConfig::default() };
         let device = Arc::new(Device::start(Arc::new(memory), config)?);
         Ok((Server::start(device.clone(), &args.directory.join(name), ServerConfig::default())?, device))
     };

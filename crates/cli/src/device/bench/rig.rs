@@ -78,7 +78,7 @@ impl Rig {
         };
         let device = |flash: Arc<dyn Flash>, bypass: bool| -> Result<Arc<DeviceFlash>> {
             let firmware = FirmwareConfig { bypass, ..FirmwareConfig::default() };
-            let config = DeviceConfig { core: device_core, spin: SPIN, firmware };
+            let config = DeviceConfig { core: device_core, spin: SPIN, firmware, ..DeviceConfig::default() };
             Ok(Arc::new(DeviceFlash::start(flash, config, HostConfig::default())?))
         };
         let nothing = device(Arc::new(MemoryFlash::new(sectors)?), true)?;
