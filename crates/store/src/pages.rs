@@ -132,6 +132,15 @@ impl Pool {
         Permissions::of(self.status(page))
     }
 
+    /// The same of several.
+    ///
+    /// # Panics
+    /// When there are no such pages.
+    #[must_use]
+    pub fn permissions_of(&self, pages: Range<u32>) -> Vec<Option<Permissions>> {
+        self.on_state(|state| pages.map(|page| Permissions::of(state.status(page))).collect())
+    }
+
     /// Whether a subpage may be read, or written. One load, unless some page of the pool is restricted.
     #[inline]
     #[must_use]

@@ -2,7 +2,7 @@
 
 mod objects;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::map::Map;
 use crate::objects::Slots;
 use crate::pages::Survey;
 use crate::recover::{RecoverError, RecoverReport, recover, superblock};
+use crate::state::State;
 use crate::store::{
     Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, StoreCounters, StoreInfo, WriteError,
     superblock_pages, superblock_repairs,
@@ -168,7 +169,9 @@ pub struct Pool {
     /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
     starved: AtomicBool,
     /// Tokens before this epoch are of processes that have ended.
-    opened_at: u64,
+    opened_at: AtomicU64,
+    /// Temporary pages of processes that have ended may be in the state.
+    temporary_stays: bool,
     inner: Mutex<Inner>,
     /// How many threads wait for that lock.
     waiting: AtomicUsize,
@@ -292,10 +295,15 @@ impl Pool {
             store.begin_checkpoint();
             driver.settle(&mut store)?;
         }
-        let Survey { restricted, temporary: dropped } = store.drop_temporary()?;
+        let Survey { restricted, temporary: dropped } = if config.temporary_stays {
+            Survey { temporary: Vec::new(), ..Survey::of(store.state()) }
+        } else {
+            store.drop_temporary()?
+        };
         let pool = Pool {
             medium,
-            opened_at: store.state().epoch(),
+            opened_at: AtomicU64::new(store.state().epoch()),
+            temporary_stays: config.temporary_stays,
             map: store.map(),
             slots: store.state().objects().slots().clone(),
             reader: Mutex::new(None),
@@ -483,7 +491,7 @@ impl Pool {
             let store = &mut self.lock_for_changes()?.store;
             Self::may_roll_back(store.state().tokens(), token)?;
             store.roll_back(token)?;
-            let restricted = if token < self.opened_at {
+            let restricted = if token < self.opened_at.load(Ordering::Acquire) {
                 let survey = store.drop_temporary()?;
                 *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) = survey.temporary;
                 survey.restricted
@@ -497,7 +505,50 @@ impl Pool {
     }
     /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
     pub fn take_dropped_temporary(&self) -> Vec<u32> {
-        std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
+        self.take_some_dropped_temporary(usize::MAX)
+    }
+    /// The same, so many at the most.
+    pub fn take_some_dropped_temporary(&self, most: usize) -> Vec<u32> {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = dropped.len().min(most);
+        dropped.drain(..count).collect()
+    }
+    /// Whether opening has left temporary pages alone ([`StoreConfig::temporary_stays`]).
+    #[must_use]
+    pub fn temporary_stays(&self) -> bool {
+        self.temporary_stays
+    }
+    /// Another process uses the pool from now on: tokens up to this one are of processes that have ended.
+    pub fn process_begins(&self, after: u64) {
+        self.opened_at.store(after.saturating_add(1), Ordering::Release);
+    }
+    /// The process that made the temporary pages of the state has ended: they are deleted, which is part of the state as it is, and of the next
+    /// token. Those of earlier ones of which nobody was told yet are not forgotten.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn drop_temporary(&self) -> Result<(), PoolError> {
+        let survey = self.lock_for_changes()?.store.drop_temporary()?;
+        self.add_dropped(survey.temporary);
+        Ok(())
+    }
+    /// Goes back to the newest token, because the process has ended that used it: what it has not named is gone, and so are its
+    /// temporary pages. Waits until the former is durable.
+    ///
+    /// # Errors
+    /// As [`Pool::roll_back`].
+    pub fn process_ends(&self, newest: u64) -> Result<(), PoolError> {
+        let untold = self.take_dropped_temporary();
+        self.opened_at.store(u64::MAX, Ordering::Release);
+        let rolled_back = self.roll_back(newest);
+        self.add_dropped(untold);
+        rolled_back
+    }
+    fn add_dropped(&self, pages: Vec<u32>) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.extend(pages);
+        dropped.sort_unstable();
+        dropped.dedup();
     }
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
@@ -555,6 +606,10 @@ impl Pool {
             return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
         }
         Ok(())
+    }
+    /// Looks at the state.
+    pub(crate) fn on_state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(self.lock_to_look().store.state())
     }
     /// Status of a page.
     #[must_use]
