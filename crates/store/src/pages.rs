@@ -74,6 +74,13 @@ impl Survey {
 }
 
 impl Store {
+    /// What there is when the pool is opened; temporary pages are deleted, unless they stay ([`crate::StoreConfig::temporary_stays`]).
+    pub(crate) fn survey_at_opening(&mut self, temporary_stays: bool) -> Result<Survey, WriteError> {
+        if temporary_stays {
+            return Ok(Survey { temporary: Vec::new(), ..Survey::of(self.state()) });
+        }
+        self.drop_temporary()
+    }
     /// Deletes the temporary pages of the state, which are those of a process that has ended. Returns what there was.
     pub(crate) fn drop_temporary(&mut self) -> Result<Survey, WriteError> {
         let survey = Survey::of(self.state());

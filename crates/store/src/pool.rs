@@ -1,6 +1,7 @@
 //! A pool as a medium: the store behind the requests of programs.
 
 mod objects;
+mod processes;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
@@ -18,7 +19,6 @@ use crate::map::Map;
 use crate::objects::Slots;
 use crate::pages::Survey;
 use crate::recover::{RecoverError, RecoverReport, recover, superblock};
-use crate::state::State;
 use crate::store::{
     Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, StoreCounters, StoreInfo, WriteError,
     superblock_pages, superblock_repairs,
@@ -295,11 +295,7 @@ impl Pool {
             store.begin_checkpoint();
             driver.settle(&mut store)?;
         }
-        let Survey { restricted, temporary: dropped } = if config.temporary_stays {
-            Survey { temporary: Vec::new(), ..Survey::of(store.state()) }
-        } else {
-            store.drop_temporary()?
-        };
+        let Survey { restricted, temporary: dropped } = store.survey_at_opening(config.temporary_stays)?;
         let pool = Pool {
             medium,
             opened_at: AtomicU64::new(store.state().epoch()),
@@ -503,53 +499,6 @@ impl Pool {
         self.changes.forgotten();
         Ok(self.until(Store::is_quiet)?)
     }
-    /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
-    pub fn take_dropped_temporary(&self) -> Vec<u32> {
-        self.take_some_dropped_temporary(usize::MAX)
-    }
-    /// The same, so many at the most.
-    pub fn take_some_dropped_temporary(&self, most: usize) -> Vec<u32> {
-        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = dropped.len().min(most);
-        dropped.drain(..count).collect()
-    }
-    /// Whether opening has left temporary pages alone ([`StoreConfig::temporary_stays`]).
-    #[must_use]
-    pub fn temporary_stays(&self) -> bool {
-        self.temporary_stays
-    }
-    /// Another process uses the pool from now on: tokens up to this one are of processes that have ended.
-    pub fn process_begins(&self, after: u64) {
-        self.opened_at.store(after.saturating_add(1), Ordering::Release);
-    }
-    /// The process that made the temporary pages of the state has ended: they are deleted, which is part of the state as it is, and of the next
-    /// token. Those of earlier ones of which nobody was told yet are not forgotten.
-    ///
-    /// # Errors
-    /// When it cannot be recorded.
-    pub fn drop_temporary(&self) -> Result<(), PoolError> {
-        let survey = self.lock_for_changes()?.store.drop_temporary()?;
-        self.add_dropped(survey.temporary);
-        Ok(())
-    }
-    /// Goes back to the newest token, because the process has ended that used it: what it has not named is gone, and so are its
-    /// temporary pages. Waits until the former is durable.
-    ///
-    /// # Errors
-    /// As [`Pool::roll_back`].
-    pub fn process_ends(&self, newest: u64) -> Result<(), PoolError> {
-        let untold = self.take_dropped_temporary();
-        self.opened_at.store(u64::MAX, Ordering::Release);
-        let rolled_back = self.roll_back(newest);
-        self.add_dropped(untold);
-        rolled_back
-    }
-    fn add_dropped(&self, pages: Vec<u32>) {
-        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
-        dropped.extend(pages);
-        dropped.sort_unstable();
-        dropped.dedup();
-    }
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
     /// # Errors
@@ -608,7 +557,7 @@ impl Pool {
         Ok(())
     }
     /// Looks at the state.
-    pub(crate) fn on_state<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+    pub(crate) fn on_state<T>(&self, look: impl FnOnce(&crate::state::State) -> T) -> T {
         look(self.lock_to_look().store.state())
     }
     /// Status of a page.

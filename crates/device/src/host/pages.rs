@@ -114,10 +114,18 @@ impl DeviceFlash {
         loop {
             let some = self.on_store(|commands| Ok(commands.take_dropped()?))?;
             if some.is_empty() {
-                return Ok(all);
+                break;
             }
             all.extend(some);
+            if all.len() > self.pages() as usize {
+                // It has no more of them.
+                return Err(FlashError::Corrupt.into());
+            }
         }
+        all.retain(|&page| page < self.pages());
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
     }
     /// Sectors written since the last state was named, in the session of a program that names them.
     #[must_use]
