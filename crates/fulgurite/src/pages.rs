@@ -69,7 +69,7 @@ impl Fulgurite {
             })
         });
         match (&done, narrowed) {
-            (Ok(()), Some(narrowed)) => narrowed.is_done(),
+            (Ok(()), Some(narrowed)) => narrowed.changed(),
             (_, narrowed) => drop(narrowed),
         }
         if done.is_err() {
@@ -114,7 +114,7 @@ impl Fulgurite {
             check(m, directory, region)?;
             Ok(pool.set_permissions(pages_of(region), permissions)?)
         })?;
-        narrowed.is_done();
+        narrowed.changed();
         // Who came in between found the old permissions.
         Ok(held.take_out(region.base, region.bytes, true)?)
     }

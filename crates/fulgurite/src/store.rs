@@ -22,11 +22,14 @@ pub(crate) enum Store {
 
 /// What could be done with pages of a device whose permissions are about to change, to be given back unless they have changed.
 #[must_use]
-pub(crate) struct Narrowed<'s>(Option<(&'s Arc<DeviceFlash>, Vec<(Range<u32>, Permissions)>)>);
+pub(crate) struct Narrowed<'s>(Option<(&'s DeviceFlash, Before)>);
+
+/// Pages, and what could be done with them.
+type Before = Vec<(Range<u32>, Permissions)>;
 
 impl Narrowed<'_> {
     /// The permissions have changed.
-    pub fn is_done(mut self) {
+    pub fn changed(mut self) {
         self.0 = None;
     }
 }
