@@ -99,7 +99,7 @@ fn set(runs: &mut Runs, pages: Range<u32>, permissions: Permissions) {
     }
     let mut pages = pages;
     // Neighbours that are alike become one with it; of others that it overlaps the ends stay.
-    let begins = runs.range(..=pages.start).next_back().map_or(pages.start, |(&start, _)| start);
+    let begins = runs.range(..pages.start).next_back().map_or(pages.start, |(&start, _)| start);
     let met: Vec<_> = runs
         .range(begins..=pages.end)
         .map(|(&start, &(end, is))| (start..end, is))
