@@ -3,7 +3,7 @@
 use fulgurite_flash::FrameContract;
 
 use crate::cached::CachedFlash;
-use crate::host::DeviceFlash;
+use crate::host::{DeviceFlash, OldState};
 
 // SAFETY: a command names the frame of a request that is in flight, for the same operation. It is in flight until the firmware has
 // posted its end, which it does when the medium within has returned that, and the medium keeps the contract itself; or until the device
@@ -18,3 +18,6 @@ unsafe impl FrameContract for DeviceFlash {}
 // the request and the return of its completion; what is passed on names the same frame for the same operation, and the medium within
 // keeps the contract itself. The buffer's own queue has an arena of its own.
 unsafe impl FrameContract for CachedFlash {}
+
+// SAFETY: its queues are those of `DeviceFlash` that always copy: frames are written in `poll` alone, by the queue's owner, and no device has them.
+unsafe impl FrameContract for OldState {}

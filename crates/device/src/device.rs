@@ -354,9 +354,10 @@ impl Device {
     pub(crate) fn admit(&self, who: Who, most: usize) -> Result<Place, Refusal> {
         self.hosts.admit(who, most)
     }
-    /// The newest state of its store that has a name, while a program names them; 0 without a session.
-    pub(crate) fn newest_of_session(&self) -> u64 {
-        self.session.as_ref().filter(|session| session.is_open()).map_or(0, |session| session.newest())
+    /// The newest state of its store that has a name, while a program names them, and 1 if its temporary pages are there; 0 without a session.
+    pub(crate) fn session_stands(&self) -> (u64, u64) {
+        let open = self.session.as_ref().filter(|session| session.is_open());
+        open.map_or((0, 0), |session| (session.newest(), session.has_temporary().into()))
     }
     /// Whether its store may hold what has no name and is to get one at the end: nothing of a program that names its states itself is.
     #[must_use]
@@ -374,8 +375,22 @@ impl Device {
         frames: Option<Arc<Arena>>,
         host: Arc<dyn Wake>,
     ) -> Result<Attachment, OpenError> {
+        self.attach_as(region, pair, frames, host, false)
+    }
+    /// The same; `only_looks`: whoever has it changes nothing and reads no sectors ([`crate::Opcode::only_looks`]).
+    pub(crate) fn attach_as(
+        &self,
+        region: &Arc<Region>,
+        pair: u32,
+        frames: Option<Arc<Arena>>,
+        host: Arc<dyn Wake>,
+        only_looks: bool,
+    ) -> Result<Attachment, OpenError> {
         let run = self.run().0.clone();
-        let port = run.backend.open_port(region, pair, frames, &run.doorbell, host.clone())?;
+        let mut port = run.backend.open_port(region, pair, frames, &run.doorbell, host.clone())?;
+        if only_looks {
+            port.set_only_looks();
+        }
         let (closing, bytes) = (port.closing().clone(), port.bytes());
         let of_medium = || self.medium.set_aside() + self.config.firmware.boot.bytes();
         let dram = self.dram.take(region.arena().len() + bytes, of_medium).map_err(|refused| OpenError::System {

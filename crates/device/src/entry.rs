@@ -76,11 +76,23 @@ pub enum Opcode {
     Name = 0x89,
     /// Whether [`Opcode::RollBack`] would be refused, as things are.
     MayRollBack = 0x8A,
+    /// As [`Opcode::Tokens`], of those that somebody wants kept ([`Opcode::Pin`]).
+    Pinned = 0x8B,
+    /// Writes a [`crate::Standing`] of the store into one sector of the data buffer.
+    Standing = 0x8C,
+    /// Writes into the data buffer what may be done with the pages from that of the start sector on, a byte each, as many as there are and fit;
+    /// the result is how many. Bits 0 to 2 are those of an argument, bit 3: it is allocated.
+    Pages = 0x8D,
+    /// Keeps the token of the argument for as long as this queue pair is open, so that it can be read all the while. Nothing survives of that.
+    Hold = 0x8E,
+    /// Writes temporary pages of programs that have gone into the data buffer, which were deleted and of which nobody was told yet, as many as fit,
+    /// 8 bytes each, little-endian; the result is how many. From then on somebody was told.
+    Dropped = 0x8F,
 }
 
 impl Opcode {
     /// All of them.
-    pub const ALL: [Opcode; 16] = [
+    pub const ALL: [Opcode; 21] = [
         Opcode::Flush,
         Opcode::Write,
         Opcode::Read,
@@ -97,11 +109,21 @@ impl Opcode {
         Opcode::ReadAt,
         Opcode::Name,
         Opcode::MayRollBack,
+        Opcode::Pinned,
+        Opcode::Standing,
+        Opcode::Pages,
+        Opcode::Hold,
+        Opcode::Dropped,
     ];
     /// Whether it changes what sectors hold by something that is no write: what was written after it is undone where it is done late.
     #[must_use]
     pub fn changes_without_data(self) -> bool {
         matches!(self, Opcode::Trim | Opcode::Delete | Opcode::RollBack)
+    }
+    /// Whether it changes nothing, and shows nothing of what sectors hold: who only looks may ask it beside anybody.
+    #[must_use]
+    pub fn only_looks(self) -> bool {
+        matches!(self, Opcode::Identify | Opcode::Tokens | Opcode::Pinned | Opcode::Standing | Opcode::Pages)
     }
     /// The one with this code.
     #[inline]
@@ -124,6 +146,11 @@ impl Opcode {
             0x88 => Opcode::ReadAt,
             0x89 => Opcode::Name,
             0x8A => Opcode::MayRollBack,
+            0x8B => Opcode::Pinned,
+            0x8C => Opcode::Standing,
+            0x8D => Opcode::Pages,
+            0x8E => Opcode::Hold,
+            0x8F => Opcode::Dropped,
             _ => return None,
         })
     }
@@ -285,6 +312,7 @@ impl Status {
     #[cold]
     fn error(self) -> FlashError {
         // The kernel's words for what has no variant.
+        const ENOENT: i32 = 2;
         const EIO: i32 = 5;
         const EACCES: i32 = 13;
         const EEXIST: i32 = 17;
@@ -299,6 +327,7 @@ impl Status {
             Status::NO_SPACE => FlashError::NoSpace,
             Status::UNREADABLE | Status::WRONG_CHECKSUM => FlashError::Corrupt,
             Status::CLOSED | Status::ABORTED => FlashError::Closed,
+            Status::NO_TOKEN => FlashError::Io(ENOENT),
             Status::ACCESS_DENIED => FlashError::Io(EACCES),
             Status::ALLOCATED => FlashError::Io(EEXIST),
             Status::READ_ONLY => FlashError::Io(EROFS),

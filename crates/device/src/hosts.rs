@@ -27,6 +27,8 @@ pub struct Who {
     pub restores: bool,
     /// Its program names the states of the store, and nobody else does.
     pub names_states: bool,
+    /// Of such a program that returns: the newest token when it began, without those that it has rolled back; else 0.
+    pub since: u64,
 }
 
 /// Why it gets none.
@@ -156,7 +158,11 @@ impl Hosts {
             drop(known);
             known = self.begin_session(who)?;
         }
-        known.touched |= !who.names_states;
+        if !who.names_states {
+            let dropped = self.session.as_ref().map_or(Ok(()), |session| session.drop_strange_temporary());
+            dropped.map_err(|error| Refusal::NotTakenBack(error.to_string()))?;
+            known.touched = true;
+        }
         known.first.get_or_insert(who.host);
         known.several |= is_other;
         let mut others = false;
@@ -192,7 +198,7 @@ impl Hosts {
             known.stage = Stage::Changes;
             known.touched
         };
-        let begun = session.begin(touched);
+        let begun = session.begin(touched, who.since);
         let mut known = self.known();
         match begun {
             Ok(()) => (known.stage, known.touched) = (Stage::Open, false),

@@ -56,6 +56,7 @@ mod ring;
 pub mod ring;
 mod session;
 mod socket;
+mod standing;
 #[cfg(not(loom))]
 mod window;
 #[cfg(loom)]
@@ -71,7 +72,7 @@ pub use entry::{
     VERIFY_CHECKSUM,
 };
 pub use firmware::{Backend, Closing, Firmware, FirmwareConfig, FirmwareCounters, Port, Wake};
-pub use host::{Buddy, Commands, DeviceFlash, Done, Hold, HostConfig, HostCounters, Link, Linked, Want};
+pub use host::{Buddy, Commands, DeviceFlash, Done, Hold, HostConfig, HostCounters, Link, Linked, OldState, Want};
 pub use hosts::Who;
 pub use identity::Identity;
 #[doc(hidden)]
@@ -79,3 +80,4 @@ pub use planted::{Planted, PlantedReplay};
 pub use region::{Capability, DeviceStatus, Features, PAIRS_MAX, Region, RegionError};
 pub use ring::{Consumer, Damaged, Producer};
 pub use socket::{Listening, Server, ServerConfig, SocketError, SocketLink};
+pub use standing::Standing;

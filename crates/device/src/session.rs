@@ -28,11 +28,17 @@ pub(crate) struct Session {
     /// Whether the firmware flushes by itself while no session is open.
     flushes_itself: bool,
     open: AtomicBool,
+    /// Temporary pages of a program that was there before this start may be in the state.
+    has_strange_temporary: AtomicBool,
+    /// Those of the program whose session is open are there, if it made any.
+    has_temporary: AtomicBool,
 }
 
 impl Session {
     pub fn new(pool: Arc<Pool>, instance: Arc<AtomicU64>, flushes_itself: bool) -> Session {
-        Session { pool, instance, flushes_itself, open: AtomicBool::new(false) }
+        let has_strange_temporary = AtomicBool::new(pool.temporary_stays());
+        let (open, has_temporary) = (AtomicBool::new(false), AtomicBool::new(false));
+        Session { pool, instance, flushes_itself, open, has_strange_temporary, has_temporary }
     }
     /// The store.
     pub fn pool(&self) -> &Arc<Pool> {
@@ -47,23 +53,60 @@ impl Session {
         self.pool.tokens().newest().unwrap_or(0)
     }
     /// Begins one. What others have written (`touched`: they may have) is named first, so that what they were told stays; so is an empty store.
-    pub fn begin(&self, touched: bool) -> Result<(), PoolError> {
+    /// `since`: of a program that returns, the newest token when it began; else 0.
+    pub fn begin(&self, touched: bool, since: u64) -> Result<(), PoolError> {
         self.open.store(true, Ordering::SeqCst);
         // Only the program knows when its state is worth a name: who finds no space is told at once.
         self.pool.set_syncs_for_writers(None);
-        if !touched && self.newest() != 0 {
-            return Ok(());
-        }
-        tick(&self.pool);
-        let named = self.pool.sync().map(drop);
-        if named.is_err() {
+        let begun = self.begin_with(touched, since);
+        if begun.is_err() {
             self.close();
         }
-        named
+        begun
     }
-    /// Ends it: the state is that of the newest token, and durable. Where that fails it stays open: nobody is to find what was not named.
+    fn begin_with(&self, touched: bool, since: u64) -> Result<(), PoolError> {
+        // What it named since it began has its temporary pages. What it has not named it writes once more, or is told.
+        let named_some = since != 0 && self.newest() > since;
+        let are_there = !named_some || self.has_strange_temporary.load(Ordering::SeqCst);
+        self.has_temporary.store(are_there, Ordering::SeqCst);
+        if touched && !named_some {
+            // Nobody of those who may have made some is there any more.
+            self.has_strange_temporary.store(true, Ordering::SeqCst);
+        }
+        if named_some {
+            self.has_strange_temporary.store(false, Ordering::SeqCst);
+        } else {
+            self.drop_strange_temporary()?;
+        }
+        if since != 0 {
+            // It was told of these before.
+            self.pool.take_dropped_temporary();
+        }
+        if touched || self.newest() == 0 {
+            tick(&self.pool);
+            self.pool.sync()?;
+        }
+        self.pool.process_begins(if since == 0 { self.newest() } else { since });
+        Ok(())
+    }
+    /// Deletes temporary pages of a program that was there before this start of the device and does not return.
+    pub fn drop_strange_temporary(&self) -> Result<(), PoolError> {
+        if self.has_strange_temporary.load(Ordering::SeqCst) {
+            self.pool.drop_temporary()?;
+            self.has_strange_temporary.store(false, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+    /// Whether the temporary pages of the program whose session is open are there.
+    pub fn has_temporary(&self) -> bool {
+        self.has_temporary.load(Ordering::SeqCst)
+    }
+    /// Ends it: the state is that of the newest token, without temporary pages, and durable but for that. Where that fails it stays open: nobody is
+    /// to find what was not named.
     pub fn end(&self) -> Result<(), PoolError> {
-        self.pool.roll_back(self.newest())?;
+        let newest = self.newest();
+        self.pool.process_ends(newest)?;
+        self.pool.process_begins(newest);
         // Any other number: its lowest bits are those of an address or of time.
         self.instance.fetch_add(1 << 48 | 1, Ordering::SeqCst);
         self.close();
@@ -118,19 +161,19 @@ mod tests {
         let allocate = |page| pool.set_permissions(page..page + 1, fulgurite_store::Permissions::DEFAULT).unwrap();
         allocate(1);
         // An empty store gets a name, too; one with a name that nobody has touched keeps it.
-        session.begin(false).unwrap();
+        session.begin(false, 0).unwrap();
         let first = session.newest();
         assert!(first != 0 && session.is_open());
         allocate(2);
         session.end().unwrap();
         assert!(!session.is_open() && allocated(1) && !allocated(2));
         assert!(session.newest() == first && instance.load(Ordering::SeqCst) != 7);
-        session.begin(false).unwrap();
+        session.begin(false, 0).unwrap();
         assert_eq!(session.newest(), first);
         session.end().unwrap();
         // Others have allocated a page, and were told so.
         allocate(3);
-        session.begin(true).unwrap();
+        session.begin(true, 0).unwrap();
         assert!(session.newest() > first);
         session.end().unwrap();
         assert!(allocated(3));

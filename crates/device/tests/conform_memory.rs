@@ -58,7 +58,13 @@ fn everything(flash: &DeviceFlash) {
         assert!(matches!(result, Err(VersionError::NoToken { token, .. }) if token == missing), "{result:?}");
     }
     commands.pin(first, true).unwrap();
+    assert_eq!(commands.pinned().unwrap(), [first]);
     commands.pin(first, false).unwrap();
+    assert_eq!(commands.pinned().unwrap(), []);
+    let standing = commands.standing().unwrap();
+    let parts = standing.extents_free + standing.extents_data + standing.extents_metadata + standing.extents_retired;
+    assert_eq!((standing.sectors, standing.extents), (flash.subpages().into(), parts));
+    assert!(standing.live >= 2 && standing.uncommitted >= 1, "{standing:?}");
     // Through the trait that the runtime uses.
     let versions = flash.versions().unwrap();
     assert_eq!(versions.can_roll_back(first), Ok(()));
@@ -87,6 +93,16 @@ fn everything(flash: &DeviceFlash) {
     assert_eq!(commands.allocate(10..12, Permissions::DEFAULT), Ok(()));
     assert_eq!(commands.allocate(9..11, Permissions::DEFAULT), Err(EXISTS));
     commands.set_permissions(0..1, only_read).unwrap();
+    let found = commands.permissions_from(0).unwrap();
+    let all: Vec<Option<Permissions>> =
+        (0..flash.subpages() / 16).map(|page| commands.permissions(page).unwrap()).collect();
+    assert_eq!(found, all);
+    assert_eq!(
+        (found[0], &found[9..13]),
+        (Some(only_read), &[None, Some(Permissions::DEFAULT), Some(Permissions::DEFAULT), None][..])
+    );
+    assert_eq!(commands.permissions_from(11).unwrap(), found[11..]);
+    assert_eq!(commands.permissions_from(flash.subpages() / 16), Err(FlashError::OutOfRange));
     let mut queue = Driver::new(flash, &frames, 2);
     assert_eq!(queue.one(Op::Write, 5, 0), Err(DENIED));
     assert_eq!(commands.write(4, &[1; 4 * SECTOR_BYTES]), Err(DENIED));
@@ -177,7 +193,7 @@ fn each_field_is_refused_by_its_code() {
     let wake = Arc::new(fulgurite_sys::Notifier::new().unwrap());
     let flash: Arc<dyn Flash> = Arc::new(store);
     let sectors = u64::from(flash.subpages());
-    let backend = Arc::new(Backend::new(flash, FirmwareConfig::default(), 1).with_pool(pool));
+    let backend = Arc::new(Backend::new(flash, FirmwareConfig::default(), 1).with_pool(pool.clone()));
     let region = Arc::new(Region::create(backend.capability(1, 4, 8), false).unwrap());
     let mut firmware = Firmware::new(backend.clone(), &wake).unwrap();
     firmware.add(backend.open_port(&region, 0, None, &wake, wake.clone()).unwrap());
@@ -210,16 +226,40 @@ fn each_field_is_refused_by_its_code() {
         let odd = Command { argument, ..command(0, Opcode::SetPermissions, 0, 16, 0) };
         assert_eq!(run(odd), Status::INVALID_FIELD);
     }
-    for opcode in [Opcode::ReadAt, Opcode::Tokens] {
+    assert_eq!(run(command(1, Opcode::Standing, 0, 2, 0)), Status::INVALID_FIELD);
+    assert_eq!(run(command(1, Opcode::Pages, sectors, 1, 0)), Status::SECTOR_RANGE);
+    for opcode in [Opcode::ReadAt, Opcode::Tokens, Opcode::Pinned, Opcode::Standing, Opcode::Pages, Opcode::Dropped] {
         assert_eq!(run(command(1, opcode, 0, 0, 0)), Status::INVALID_FIELD);
-        assert_eq!(run(command(1, opcode, 0, 9, 0)), Status::BUFFER_RANGE);
+        let many = if opcode == Opcode::Standing { Status::INVALID_FIELD } else { Status::BUFFER_RANGE };
+        assert_eq!(run(command(1, opcode, 0, 9, 0)), many);
         assert_eq!(run(command(1, opcode, 0, 1, 8)), Status::BUFFER_RANGE);
         assert_eq!(run(command(1, opcode, 0, 1, u32::MAX)), Status::BUFFER_RANGE);
         assert_eq!(run(command(1, opcode, 0, u32::MAX, 0)), Status::INVALID_FIELD);
     }
-    for opcode in [Opcode::ReadAt, Opcode::Sync, Opcode::RollBack, Opcode::MayRollBack, Opcode::Pin, Opcode::Unpin] {
+    for opcode in
+        [Opcode::ReadAt, Opcode::Sync, Opcode::RollBack, Opcode::MayRollBack, Opcode::Pin, Opcode::Unpin, Opcode::Hold]
+    {
         let odd = Command { argument: u64::MAX, ..command(2, opcode, 0, 1, 0) };
         assert_eq!(run(odd), Status::NO_TOKEN, "{opcode:?}");
     }
     assert_eq!(run(command(3, Opcode::Sync, 0, 0, 0)), Status::SUCCESS);
+    // A queue pair holds no more tokens than it may, each once; what it holds stays until it is closed.
+    let mut held = Vec::new();
+    loop {
+        assert_eq!(run(command(3, Opcode::Sync, 0, 0, 0)), Status::SUCCESS);
+        let token = pool.tokens().newest().unwrap();
+        let hold = Command { argument: token, ..command(3, Opcode::Hold, 0, 0, 0) };
+        let status = run(hold);
+        if status != Status::SUCCESS {
+            assert_eq!((status, held.len()), (Status::INVALID_FIELD, 64));
+            break;
+        }
+        assert_eq!(run(hold), Status::SUCCESS);
+        held.push(token);
+    }
+    assert!(held.iter().all(|token| pool.tokens().contains(*token)));
+    firmware.remove(|_| true);
+    // Dropping the pair does not wait for anything but its jobs, of which there are none.
+    pool.sync().unwrap();
+    assert!(!pool.tokens().contains(held[0]) && pool.tokens().as_slice().len() <= 8);
 }

@@ -270,3 +270,92 @@ fn a_program_does_not_write_its_copies_over_the_states_of_another_one() {
         assert_eq!(found, if others_name { Err(FlashError::Poisoned) } else { Ok(Some(11)) });
     }
 }
+
+/// It is beside a program that has the device for itself, asks for nothing but what may be looked at, and nobody notices that it was there.
+#[test]
+fn who_only_looks_is_beside_anybody_and_changes_nothing() {
+    const DENIED: FlashError = FlashError::Io(13);
+    let (_directory, socket) = directory();
+    let _server = serve(&formatted(), &socket);
+    let look = || {
+        let flash = DeviceFlash::over(Arc::new(link(&socket).only_looks()), HostConfig::default());
+        flash.commands(1, 8).unwrap()
+    };
+    // While nobody has named anything, this does not.
+    assert_eq!(look().tokens().unwrap(), []);
+    assert_eq!(look().standing().unwrap().uncommitted, 0);
+    let flash = session(&socket, 64);
+    let frames = arena(2);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    write(&mut queue, &frames, 1, 11);
+    let versions = flash.versions().unwrap();
+    let token = versions.name_state().unwrap();
+    versions.wait_durable(token).unwrap();
+    flash.pin_token(token, true).unwrap();
+    write(&mut queue, &frames, 1, 12);
+    let mut looks = look();
+    assert_eq!((looks.tokens().unwrap().last(), looks.pinned().unwrap()), (Some(&token), vec![token]));
+    assert_eq!(looks.standing().unwrap().uncommitted, 1);
+    assert_eq!(looks.permissions(0).unwrap(), Some(fulgurite_store::Permissions::DEFAULT));
+    assert!(looks.identify().is_ok());
+    let mut sector = [0; SECTOR_BYTES];
+    assert_eq!(looks.read(1, &mut sector), Err(DENIED));
+    assert_eq!(looks.write(1, &sector), Err(DENIED));
+    assert_eq!(looks.flush(), Err(DENIED));
+    assert_eq!(looks.read_at(token, 1, &mut sector), Err(DENIED.into()));
+    assert_eq!(looks.sync(), Err(DENIED.into()));
+    assert_eq!(looks.pin(token, false), Err(DENIED.into()));
+    assert_eq!((looks.delete(0..1), looks.trim(0, 16)), (Err(DENIED), Err(DENIED)));
+    assert_eq!(looks.set_permissions(0..1, fulgurite_store::Permissions::DEFAULT), Err(DENIED));
+    assert_eq!(read(&mut queue, &frames, 1), Some(12));
+    // It stays while the program goes and another one comes.
+    let kept = looks.tokens().unwrap();
+    drop((queue, flash));
+    let flash = session(&socket, 64);
+    assert_eq!(read(&mut Driver::new(&flash, &frames, 2), &frames, 1), Some(11));
+    assert_eq!((flash.kept_tokens().unwrap(), looks.tokens().unwrap()), (kept.clone(), kept));
+}
+
+/// Of a store that is opened to leave them: a device that dies with its program does not know yet whether that returns.
+#[test]
+fn temporary_pages_are_gone_for_whoever_comes_next() {
+    let temporary = fulgurite_store::Permissions { permanent: false, ..fulgurite_store::Permissions::DEFAULT };
+    let (_directory, socket) = directory();
+    let medium = formatted();
+    let serve = || {
+        let mut config = StoreConfig::default();
+        (config.keep_tokens, config.temporary_stays) = (8, true);
+        let (pool, _) = Pool::open(medium.clone(), config).unwrap();
+        let device = Device::start_store(pool.into_flash(), DeviceConfig::default()).unwrap();
+        Server::start(Arc::new(device), &socket, ServerConfig::default()).unwrap()
+    };
+    let frames = arena(2);
+    let mut server = serve();
+    for (dies, names_states) in [(false, true), (true, true), (false, false), (true, false)] {
+        let flash = session(&socket, 64);
+        assert_eq!(flash.take_dropped_temporary().unwrap(), [], "somebody was told of all of them");
+        let mut queue = Driver::new(&flash, &frames, 2);
+        flash.set_permissions(2..4, temporary).unwrap();
+        write(&mut queue, &frames, 35, 7);
+        let versions = flash.versions().unwrap();
+        versions.wait_durable(versions.name_state().unwrap()).unwrap();
+        drop((queue, flash));
+        if dies {
+            drop(server);
+            server = serve();
+        }
+        let next = if names_states { session(&socket, 64) } else { sharing(&socket) };
+        assert_eq!(
+            (next.permissions(2), next.permissions(3)),
+            (Ok(None), Ok(None)),
+            "dies {dies}, names {names_states}"
+        );
+        assert_eq!(read(&mut Driver::new(&next, &frames, 2), &frames, 35), None);
+        drop(next);
+        // Whoever has a list of what was handed out is told, also after one that has none.
+        let next = session(&socket, 64);
+        assert_eq!(next.take_dropped_temporary().unwrap(), [2, 3], "dies {dies}, names {names_states}");
+        let versions = next.versions().unwrap();
+        versions.wait_durable(versions.name_state().unwrap()).unwrap();
+    }
+}

@@ -74,7 +74,9 @@ fn must_fail(c: &Command) -> bool {
         Some(_) if c.flags & !(SAY_CHECKSUM | VERIFY_CHECKSUM) != 0 => true,
         Some(Opcode::Read | Opcode::Write | Opcode::ReadAt) => count == 0 || sectors || in_buffer,
         Some(Opcode::Trim | Opcode::Allocate | Opcode::Delete | Opcode::SetPermissions) => count == 0 || sectors,
-        Some(Opcode::Identify | Opcode::Tokens) => buffer >= BUFFER.into(),
+        Some(Opcode::Pages) => count == 0 || sector >= SECTORS.into() || in_buffer,
+        Some(Opcode::Identify | Opcode::Standing) => count != 1 || in_buffer,
+        Some(Opcode::Tokens | Opcode::Pinned | Opcode::Dropped) => count == 0 || in_buffer,
         Some(_) => false,
     }
 }

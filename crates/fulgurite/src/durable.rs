@@ -153,11 +153,13 @@ impl Fulgurite {
     }
 
     /// Opens the state of a token to read it, beside the live one, with a DRAM budget of its own. The token stays for as long as the
-    /// reader lives; when the process dies before that, it is kept as it was before.
+    /// reader lives; when the process dies before that, it is kept as it was before. So it is over a device, which reads for one reader after
+    /// the other; where that alone has died and returned, and has let go of the token before it was asked to keep it again, accesses of the
+    /// reader fail.
     ///
     /// # Errors
     /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token; [`Error::Sync`] when the medium fails while a sync is waited for;
-    /// [`Error::Build`] when the budget is too small; [`Error::OverDevice`].
+    /// [`Error::Build`] when the budget is too small.
     pub fn open_token(&self, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
         let kept = self.kept("open_token")?;
         let view = {
@@ -165,7 +167,7 @@ impl Fulgurite {
             let _held = self.runtime.hold_state()?;
             kept.pool.view(token)?
         };
-        Reader::open(view, dram_bytes)
+        Reader::open(view, token, dram_bytes)
     }
 }
 

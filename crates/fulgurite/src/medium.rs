@@ -71,12 +71,12 @@ pub enum Medium {
     /// What [`crate::Fulgurite::sync`] has named survives a kill of this program, of the device, and of both. What it has not is gone when this
     /// program ends in whatever way: the device goes back to the newest token before it lets anybody else in. When the device alone dies,
     /// requests wait for half a minute at the most; what was written since the last sync is written again when it is back, for up to 8 MiB of
-    /// it, or a quarter of the DRAM budget, which pays for these copies. Where more was written, or pages were deleted since, every request ends with
-    /// `Poisoned` instead, and the program is to be started again, at its last sync.
+    /// it, or a quarter of the DRAM budget, which pays for these copies. Where more was written, or pages were deleted or got other permissions since,
+    /// every request ends with `Poisoned` instead, and the program is to be started again, at its last sync. Temporary pages stay when the device alone
+    /// dies, and go with this program.
     ///
     /// Not as over a pool of this process: how many tokens are kept, and how long, is the device's affair, and so `keep_tokens` and `keep_age` are
-    /// refused, as is [`Durability::Cache`]; permissions cannot be taken away or asked for, and there are no temporary pages; no old token
-    /// is read beside the live state ([`Error::OverDevice`]). With [`Durability::Sync`], who writes more between two syncs than the device
+    /// refused, as is [`Durability::Cache`] ([`Error::OverDevice`]). With [`Durability::Sync`], who writes more between two syncs than the device
     /// has room for may be told by any access that needs a frame, and the sync may find no room either: then the program is to be started
     /// again, at its last sync.
     DevicePool {

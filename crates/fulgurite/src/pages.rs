@@ -43,8 +43,7 @@ impl Fulgurite {
     ///
     /// # Errors
     /// [`Error::Root`] when there are not as many; [`Error::Pool`] when it cannot be recorded; [`Error::NoPool`]; [`Error::Sync`] when
-    /// somebody who has no right to them holds them in DRAM, or a sync that was given up is still being written; [`Error::OverDevice`]
-    /// where they are not to be permanent, readable and writable.
+    /// somebody who has no right to them holds them in DRAM, or a sync that was given up is still being written.
     pub fn alloc(&self, pages: u32, permissions: Permissions) -> Result<Region, Error> {
         self.reserve_clean("alloc", u64::from(pages) * PAGE, Some(permissions))
     }
@@ -59,14 +58,20 @@ impl Fulgurite {
     ) -> Result<Region, Error> {
         let held = self.runtime.hold_state()?;
         let region = self.on_pages(what, move |m, _, directory| Ok(directory.reserve(m, bytes)?))?;
+        let pool = self.kept(what)?.pool.clone();
+        let narrowed = permissions.map(|permissions| pool.narrow(pages_of(region), permissions));
         let cleaned = held.take_out(region.base, region.bytes, false).map_err(Error::from);
         let done = cleaned.and_then(|()| {
             self.on_pages(what, move |_, pool, _| {
                 let pages = pages_of(region);
                 pool.clear_pages(pages.clone(), permissions.is_some())?;
-                permissions.map_or(Ok(()), |permissions| pool.set_permissions(pages, permissions))
+                permissions.map_or(Ok(()), |permissions| Ok(pool.set_permissions(pages, permissions)?))
             })
         });
+        match (&done, narrowed) {
+            (Ok(()), Some(narrowed)) => narrowed.changed(),
+            (_, narrowed) => drop(narrowed),
+        }
         if done.is_err() {
             // What cannot be given back is lost, and nothing else.
             let _ = self.on_pages(what, move |m, _, directory| Ok(directory.give_back(m, region)?));
@@ -98,14 +103,18 @@ impl Fulgurite {
     ///
     /// # Errors
     /// [`Error::Root`] when they were not handed out, or a root lies in them; [`Error::Pool`] when it cannot be recorded;
-    /// [`Error::NoPool`]; [`Error::OverDevice`] where they are not to be permanent, readable and writable.
+    /// [`Error::NoPool`]; [`Error::Sync`] when somebody holds some of them in DRAM.
     pub fn set_permissions(&self, region: Region, permissions: Permissions) -> Result<(), Error> {
         let held = self.runtime.hold_state()?;
+        let pool = self.kept("set_permissions")?.pool.clone();
+        self.on_pages("set_permissions", move |m, _, directory| Ok(check(m, directory, region)?))?;
+        let narrowed = pool.narrow(pages_of(region), permissions);
         held.take_out(region.base, region.bytes, true)?;
         self.on_pages("set_permissions", move |m, pool, directory| {
             check(m, directory, region)?;
-            pool.set_permissions(pages_of(region), permissions)
+            Ok(pool.set_permissions(pages_of(region), permissions)?)
         })?;
+        narrowed.changed();
         // Who came in between found the old permissions.
         Ok(held.take_out(region.base, region.bytes, true)?)
     }
@@ -113,12 +122,12 @@ impl Fulgurite {
     /// What may be done with the page of an address; none when it is not allocated.
     ///
     /// # Errors
-    /// [`Error::NoPool`], [`Error::OverDevice`].
+    /// [`Error::NoPool`]; [`Error::Pool`] when a device does not say.
     pub fn permissions(&self, at: Address) -> Result<Option<Permissions>, Error> {
         let kept = self.kept("permissions")?;
         let page = pages_of(Region::new(Address::from_linear(at.linear() / PAGE * PAGE), PAGE)).start;
         let there = at.controller() == Address::FIRST_CONTROLLER && page < kept.pool.pages();
-        if there { kept.pool.permissions(page) } else { Ok(None) }
+        if there { Ok(kept.pool.permissions(page)?) } else { Ok(None) }
     }
 
     fn on_pages<T: Send + 'static>(
@@ -155,7 +164,8 @@ fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Resul
 /// Gives the addresses of temporary pages back that went with an earlier process.
 pub(crate) fn give_temporary_back(m: &mut Context, pool: &Store, named: &Registry) -> Result<(), AccessError> {
     let _section = m.write_section()?;
-    for run in pool.take_dropped_temporary().chunk_by(|a, b| a + 1 == *b) {
+    let dropped = pool.take_dropped_temporary().map_err(|source| AccessError::Flash { at: Address::NULL, source })?;
+    for run in dropped.chunk_by(|a, b| a + 1 == *b) {
         let region = Region::new(Address::from_linear(u64::from(run[0]) * PAGE), run.len() as u64 * PAGE);
         match check(m, &named.directory, region).and_then(|()| named.directory.give_back(m, region)) {
             // What was never handed out, or is a root's whose page was made temporary: nothing to give back.

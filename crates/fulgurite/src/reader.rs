@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_memory::{AccessError, Container, Directory, Memory, Ptr, RootEntry, Rooted, Stored};
 use fulgurite_runtime::{Context, Runtime};
-use fulgurite_store::View;
 
 use crate::Error;
 
@@ -21,10 +21,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(crate) fn open(view: View, dram_bytes: u64) -> Result<Reader, Error> {
-        let token = view.token();
-        let flash = Arc::new(view.into_flash());
-        let bytes = u64::from(fulgurite_flash::Flash::subpages(&*flash)) * SUBPAGE_BYTES as u64;
+    /// Of the state of a token, as a medium that keeps the token for as long as it lives.
+    pub(crate) fn open(flash: Arc<dyn Flash>, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
+        let bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
         let builder = Runtime::builder(flash).dram(dram_bytes).existing(bytes);
         let runtime = builder.submit_batch(4).spin(Duration::from_micros(20)).build()?;
         let directory = runtime.run(move |m| Ok(Directory::look(m, bytes)))??;

@@ -1,7 +1,6 @@
 //! The store under a memory: in this process, or in the device that it lies on.
 //!
-//! A pool of this process is asked directly. Over a device the host runs no store: that of the device's firmware is asked by commands, and what
-//! only one of the two can do is refused by name ([`Error::OverDevice`]).
+//! A pool of this process is asked directly. Over a device the host runs no store: that of the device's firmware is asked by commands.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,9 +8,7 @@ use std::sync::Arc;
 use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{Flash, FlashError, VersionError, Versions};
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_store::{Permissions, Pool, PoolError, View};
-
-use crate::Error;
+use fulgurite_store::{Permissions, Pool, PoolError};
 
 /// The kernel's word for what may not be done.
 const EACCES: i32 = 13;
@@ -21,6 +18,28 @@ const EACCES: i32 = 13;
 pub(crate) enum Store {
     Here(Arc<Pool>),
     There(Arc<DeviceFlash>),
+}
+
+/// What could be done with pages of a device whose permissions are about to change, to be given back unless they have changed.
+#[must_use]
+pub(crate) struct Narrowed<'s>(Option<(&'s DeviceFlash, Before)>);
+
+/// Pages, and what could be done with them.
+type Before = Vec<(Range<u32>, Permissions)>;
+
+impl Narrowed<'_> {
+    /// The permissions have changed.
+    pub fn changed(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Narrowed<'_> {
+    fn drop(&mut self) {
+        if let Some((device, before)) = self.0.take() {
+            device.widen(before);
+        }
+    }
 }
 
 /// In the words of a pool.
@@ -69,11 +88,11 @@ impl Store {
             },
         }
     }
-    /// The state of a token, to be read beside this one.
-    pub fn view(&self, token: u64) -> Result<View, Error> {
+    /// The state of a token, to be read beside this one. The token stays for as long as that lives.
+    pub fn view(&self, token: u64) -> Result<Arc<dyn Flash>, PoolError> {
         match self {
-            Store::Here(pool) => Ok(pool.view(token)?),
-            Store::There(_) => Err(Error::OverDevice { what: "open_token" }),
+            Store::Here(pool) => Ok(Arc::new(pool.view(token)?.into_flash())),
+            Store::There(device) => Ok(Arc::new(device.open_token(token).map_err(of_device)?)),
         }
     }
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), PoolError> {
@@ -100,29 +119,35 @@ impl Store {
         }
         Ok(())
     }
-    /// Over a device, whose pages are not asked for before each access, only the permission to do all, for good.
-    pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), Error> {
+    /// Permissions are about to be changed to these. A device refuses writes that come too late: until [`Store::set_permissions`], or until this is
+    /// dropped, nobody may do with the pages what will be forbidden, and what was written to them before is to be written back.
+    pub fn narrow(&self, pages: Range<u32>, permissions: Permissions) -> Narrowed<'_> {
+        Narrowed(match self {
+            Store::Here(_) => None,
+            Store::There(device) => Some((device, device.narrow(pages, permissions))),
+        })
+    }
+    pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), PoolError> {
         match self {
-            Store::Here(pool) => Ok(pool.set_permissions(pages, permissions)?),
-            Store::There(device) if permissions == Permissions::DEFAULT => {
-                Ok(device.set_permissions(pages, permissions).map_err(of_device)?)
-            }
-            Store::There(_) if !permissions.permanent => Err(Error::OverDevice { what: "a temporary page" }),
-            Store::There(_) => Err(Error::OverDevice { what: "to take permissions away" }),
+            Store::Here(pool) => pool.set_permissions(pages, permissions),
+            Store::There(device) => device.set_permissions(pages, permissions).map_err(of_device),
         }
     }
     /// What may be done with a page; none when it is not allocated.
-    pub fn permissions(&self, page: u32) -> Result<Option<Permissions>, Error> {
+    pub fn permissions(&self, page: u32) -> Result<Option<Permissions>, PoolError> {
         match self {
             Store::Here(pool) => Ok(pool.permissions(page)),
-            Store::There(_) => Err(Error::OverDevice { what: "permissions" }),
+            Store::There(device) => device.permissions(page).map_err(of_device),
         }
     }
-    /// Temporary pages of earlier processes that are gone, and of which nobody was told yet. Over a device there are none.
-    pub fn take_dropped_temporary(&self) -> Vec<u32> {
+    /// Temporary pages of earlier processes that are gone, and of which nobody was told yet.
+    pub fn take_dropped_temporary(&self) -> Result<Vec<u32>, FlashError> {
         match self {
-            Store::Here(pool) => pool.take_dropped_temporary(),
-            Store::There(_) => Vec::new(),
+            Store::Here(pool) => Ok(pool.take_dropped_temporary()),
+            Store::There(device) => device.take_dropped_temporary().map_err(|error| match error {
+                VersionError::Flash(error) => error,
+                _ => FlashError::Closed,
+            }),
         }
     }
 

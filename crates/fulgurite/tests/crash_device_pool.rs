@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use fulgurite::{Durability, Error, Fulgurite, Medium, Memory};
+use fulgurite::{Durability, Error, Fulgurite, Medium, Memory, Permissions, Ptr};
 use fulgurite_device::{Device, DeviceConfig, Server, ServerConfig};
 use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::PoolId;
@@ -66,7 +66,9 @@ fn be_the_device() {
             opened => break std::sync::Arc::new(opened.unwrap()),
         }
     };
-    let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
+    let mut config = StoreConfig::default();
+    config.temporary_stays = true;
+    let (pool, _) = Pool::open(medium, config).unwrap();
     let config = DeviceConfig { spin: Duration::from_micros(50), ..DeviceConfig::default() };
     let device = Device::start_store(pool.into_flash(), config).unwrap();
     let _server = Server::start(std::sync::Arc::new(device), Path::new(&socket), ServerConfig::default()).unwrap();
@@ -110,6 +112,20 @@ fn be_the_program() {
         Ok(found)
     });
     let mut newest = found.unwrap();
+    // Pages of this program alone: nothing of the one before is in them, and their addresses are free, however that ended.
+    let temporary = memory.alloc(2, Permissions { permanent: false, ..Permissions::DEFAULT }).unwrap();
+    let known = memory.named("temporary").value(temporary.base.linear()).unwrap();
+    let words = move || (0..temporary.bytes / 4096).map(move |n| Ptr::<u64>::new(temporary.base.add(n * 4096)));
+    let checked = memory.run(move |m| {
+        assert_eq!(m.load(known)?, temporary.base.linear(), "the addresses of a program that was killed are free");
+        for word in words() {
+            assert_eq!(m.load(word)?, 0, "what a program that was killed had for itself");
+            m.store(word, u64::MAX)?;
+        }
+        Ok(())
+    });
+    checked.unwrap();
+    let mut last = u64::MAX;
     println!("\nfound {newest}");
     loop {
         newest += 1;
@@ -119,9 +135,14 @@ fn be_the_program() {
                 array.set(m, at, value)?;
                 map.insert(m, &key, value)?;
             }
+            for word in words() {
+                assert_eq!(m.load(word)?, last, "what this program has for itself, before round {newest}");
+                m.store(word, newest)?;
+            }
             m.store(round, newest)
         });
         changed.unwrap();
+        last = newest;
         // Half of it is on its way before the state has a name.
         let token = memory.sync().unwrap();
         println!("synced {newest}");

@@ -37,6 +37,7 @@ fn formatted() -> Arc<dyn Flash> {
 fn serve(medium: &Arc<dyn Flash>, socket: &Path) -> Server {
     let mut config = StoreConfig::default();
     config.keep_tokens = 16;
+    config.temporary_stays = true;
     let pool = Pool::open(medium.clone(), config).unwrap().0;
     let device = Device::start_store(pool.into_flash(), DeviceConfig::default()).unwrap();
     Server::start(Arc::new(device), socket, ServerConfig::default()).unwrap()
@@ -252,14 +253,6 @@ fn what_a_device_does_not_do_is_refused_by_name() {
     assert_eq!(refused(each().keep_tokens(2).start()), "keep_tokens");
     assert_eq!(refused(each().keep_age(Duration::from_secs(1)).start()), "keep_age");
     let memory = each().start().unwrap();
-    let token = memory.sync().unwrap();
-    let region = memory.alloc(1, Permissions::DEFAULT).unwrap();
-    let over_device = |error: Error| assert!(matches!(error, Error::OverDevice { .. }), "{error}");
-    over_device(memory.open_token(token, 4 << 20).err().unwrap());
-    over_device(memory.permissions(region.base).unwrap_err());
-    over_device(memory.alloc(1, Permissions { permanent: false, ..Permissions::DEFAULT }).unwrap_err());
-    over_device(memory.set_permissions(region, Permissions { write: false, ..Permissions::DEFAULT }).unwrap_err());
-    memory.set_permissions(region, Permissions::DEFAULT).unwrap();
     // One program has it, and the others are told.
     let told = each().start().err().unwrap();
     assert!(told.to_string().contains("in use by another program"), "{told}");

@@ -74,6 +74,13 @@ impl Survey {
 }
 
 impl Store {
+    /// What there is when the pool is opened; temporary pages are deleted, unless they stay ([`crate::StoreConfig::temporary_stays`]).
+    pub(crate) fn survey_at_opening(&mut self, temporary_stays: bool) -> Result<Survey, WriteError> {
+        if temporary_stays {
+            return Ok(Survey { temporary: Vec::new(), ..Survey::of(self.state()) });
+        }
+        self.drop_temporary()
+    }
     /// Deletes the temporary pages of the state, which are those of a process that has ended. Returns what there was.
     pub(crate) fn drop_temporary(&mut self) -> Result<Survey, WriteError> {
         let survey = Survey::of(self.state());
@@ -130,6 +137,15 @@ impl Pool {
     #[must_use]
     pub fn permissions(&self, page: u32) -> Option<Permissions> {
         Permissions::of(self.status(page))
+    }
+
+    /// The same of several.
+    ///
+    /// # Panics
+    /// When there are no such pages.
+    #[must_use]
+    pub fn permissions_of(&self, pages: Range<u32>) -> Vec<Option<Permissions>> {
+        self.on_state(|state| pages.map(|page| Permissions::of(state.status(page))).collect())
     }
 
     /// Whether a subpage may be read, or written. One load, unless some page of the pool is restricted.

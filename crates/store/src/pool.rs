@@ -1,8 +1,10 @@
 //! A pool as a medium: the store behind the requests of programs.
 
+mod dram;
 mod objects;
+mod processes;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
@@ -171,7 +173,9 @@ pub struct Pool {
     /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
     starved: AtomicBool,
     /// Tokens before this epoch are of processes that have ended.
-    opened_at: u64,
+    opened_at: AtomicU64,
+    /// Temporary pages of processes that have ended may be in the state.
+    temporary_stays: bool,
     inner: Mutex<Inner>,
     /// How many threads wait for that lock.
     waiting: AtomicUsize,
@@ -294,10 +298,11 @@ impl Pool {
             store.begin_checkpoint();
             driver.settle(&mut store)?;
         }
-        let Survey { restricted, temporary: dropped } = store.drop_temporary()?;
+        let Survey { restricted, temporary: dropped } = store.survey_at_opening(config.temporary_stays)?;
         let pool = Pool {
             medium,
-            opened_at: store.state().epoch(),
+            opened_at: AtomicU64::new(store.state().epoch()),
+            temporary_stays: config.temporary_stays,
             map: store.map(),
             slots: store.state().objects().slots().clone(),
             reader: Mutex::new(None),
@@ -405,18 +410,6 @@ impl Pool {
     pub fn info(&self) -> StoreInfo {
         self.lock().store.info()
     }
-    /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Flash::dram_bytes`] of it as a flash.
-    #[must_use]
-    pub fn dram_taken(&self) -> usize {
-        let inner = self.lock();
-        self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
-    }
-    /// DRAM in bytes that a pool of this geometry sets aside, beside its medium's and what the queue of its own takes there; known before
-    /// there is one.
-    #[must_use]
-    pub fn dram_needed(geometry: Geometry, config: StoreConfig) -> usize {
-        Store::dram_needed(geometry, config) + (depth_of(&config) + 1) * SUBPAGE_BYTES
-    }
     /// What it has done since it was opened.
     #[must_use]
     pub fn counters(&self) -> StoreCounters {
@@ -497,7 +490,7 @@ impl Pool {
             let store = &mut self.lock_for_changes()?.store;
             Self::may_roll_back(store.state().tokens(), token)?;
             store.roll_back(token)?;
-            let restricted = if token < self.opened_at {
+            let restricted = if token < self.opened_at.load(Ordering::Acquire) {
                 let survey = store.drop_temporary()?;
                 *self.dropped.lock().unwrap_or_else(PoisonError::into_inner) = survey.temporary;
                 survey.restricted
@@ -508,10 +501,6 @@ impl Pool {
         }
         self.changes.forgotten();
         Ok(self.until(Store::is_quiet)?)
-    }
-    /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
-    pub fn take_dropped_temporary(&self) -> Vec<u32> {
-        std::mem::take(&mut *self.dropped.lock().unwrap_or_else(PoisonError::into_inner))
     }
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
@@ -569,6 +558,10 @@ impl Pool {
             return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
         }
         Ok(())
+    }
+    /// Looks at the state.
+    pub(crate) fn on_state<T>(&self, look: impl FnOnce(&crate::state::State) -> T) -> T {
+        look(self.lock_to_look().store.state())
     }
     /// Status of a page.
     #[must_use]

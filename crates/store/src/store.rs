@@ -104,6 +104,9 @@ pub struct StoreConfig {
     /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
     /// lost is so for good then.
     pub accept_loss: bool,
+    /// Temporary pages stay when the pool is opened: whoever opens it lets processes come and go, and deletes them when it knows that theirs has
+    /// gone ([`crate::Pool::drop_temporary`]).
+    pub temporary_stays: bool,
     /// Makes no checksums of data and compares none, to measure what they cost. Only for a pool that is empty and keeps nothing
     /// ([`Durability::Cache`]): whoever opens it later finds it empty again, and so no data without a checksum.
     pub unchecked: bool,
@@ -129,6 +132,7 @@ impl Default for StoreConfig {
             restamp_after: 1 << 21,
             wear_spread: 64,
             accept_loss: false,
+            temporary_stays: false,
             unchecked: false,
             planted: None,
         }

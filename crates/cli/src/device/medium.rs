@@ -214,6 +214,8 @@ impl Plan {
         }
         let mut config = StoreConfig::default();
         config.keep_tokens = keep_tokens as usize;
+        // A program that lives when the device dies finds its own again.
+        config.temporary_stays = true;
         config.keep_age = keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
         Ok(config)
     }

@@ -95,6 +95,8 @@ Examples:
   fulgurite pool info data.pool
   fulgurite pool info data.pool --json
   fulgurite pool info data.pool --json info.json
+  # the store of a served device, also while a program uses it
+  fulgurite pool info device:flash.sock
   # how long flash of 3000 cycles will last
   fulgurite pool info data.pool --endurance 3000
   # what its extents hold, as a picture
@@ -128,13 +130,16 @@ tokens that are named are gone for good then. Export that state first:
 const TOKENS_EXAMPLES: &str = "\
 Examples:
   fulgurite pool tokens data.pool
-  fulgurite pool tokens data.pool --json";
+  fulgurite pool tokens data.pool --json
+  fulgurite pool tokens device:flash.sock";
 
 const PIN_EXAMPLES: &str = "\
 Examples:
   fulgurite pool tokens data.pool
   fulgurite pool pin data.pool 17
-  fulgurite pool unpin data.pool 17";
+  fulgurite pool unpin data.pool 17
+  # no program may use the device meanwhile
+  fulgurite pool pin device:flash.sock 17";
 
 const ROLLBACK_EXAMPLES: &str = "\
 Examples:
@@ -190,7 +195,8 @@ last.";
 /// Which pool.
 #[derive(Debug, Args)]
 pub struct PoolArgs {
-    /// The pool: a file or block device, or any of those that it spans.
+    /// The pool: a file or block device, or any of those that it spans; for info, tokens, pin, unpin and rollback also device:SOCKET, the store of a
+    /// device that is served.
     #[arg(value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
     /// Where another file or device of the pool is, if it is neither beside PATH nor where it was last. May be given several times.

@@ -4,6 +4,7 @@ use anyhow::Result;
 
 use super::args::{CompactArgs, RollbackArgs, TokenArgs};
 use super::open::{self, config, to_change};
+use super::served::{self, Change};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
 use crate::{pages, progress};
@@ -19,11 +20,20 @@ fn list(tokens: &[u64]) -> String {
 
 /// `pool pin` and `pool unpin`.
 pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
-    let opened = to_change(&args.pool, config(None))?;
-    let (token, tokens) = (args.token, opened.pool().tokens());
+    let token = args.token;
     let word = if pinned { "pinned" } else { "not pinned" };
-    if tokens.as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
-        return say(&format!("token {token} is {word} already"));
+    let already = || say(&format!("token {token} is {word} already"));
+    if let Some(socket) = served::socket_of(&args.pool.path) {
+        let store = Change::of(&args.pool, &socket)?;
+        if store.tokens.iter().any(|t| t.token == token && t.pinned == pinned) {
+            return already();
+        }
+        store.pin(&args.pool, token, pinned)?;
+        return say(&format!("token {token} is {word}"));
+    }
+    let opened = to_change(&args.pool, config(None))?;
+    if opened.pool().tokens().as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
+        return already();
     }
     opened.pool().pin(token, pinned).map_err(|e| open::pool_error(&args.pool.path, e))?;
     say(&format!("token {token} is {word}"))
@@ -31,27 +41,45 @@ pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
 
 /// `pool rollback`.
 pub fn roll_back(args: &RollbackArgs) -> Result<()> {
-    let opened = to_change(&args.pool, config(None))?;
-    let (token, tokens) = (args.token, opened.pool().tokens());
-    if tokens.newest() == Some(token) {
-        return say(&format!("token {token} is the newest: its state is what the pool holds"));
-    }
-    if tokens.contains(token) {
-        let newer = || tokens.as_slice().iter().filter(|t| t.epoch > token);
-        let all: Vec<u64> = newer().map(|t| t.epoch).collect();
-        let pinned: Vec<u64> = newer().filter(|t| t.pinned).map(|t| t.epoch).collect();
-        if !pinned.is_empty() {
-            bad_input!(
-                "newer than token {token} are the pinned {}, which would be gone; unpin them first",
-                list(&pinned)
-            );
+    let token = args.token;
+    let newest = || say(&format!("token {token} is the newest: its state is what the pool holds"));
+    if let Some(socket) = served::socket_of(&args.pool.path) {
+        let store = Change::of(&args.pool, &socket)?;
+        if !may_roll_back(args, store.tokens.iter().map(|t| (t.token, t.pinned)))? {
+            return newest();
         }
-        if !args.yes {
-            bad_input!("a rollback to token {token} takes away the newer {}; add --yes if that is meant", list(&all));
+        store.roll_back(&args.pool, token)?;
+    } else {
+        let opened = to_change(&args.pool, config(None))?;
+        let tokens = opened.pool().tokens();
+        if !may_roll_back(args, tokens.as_slice().iter().map(|t| (t.epoch, t.pinned)))? {
+            return newest();
         }
+        opened.pool().roll_back(token).map_err(|e| open::pool_error(&args.pool.path, e))?;
     }
-    opened.pool().roll_back(token).map_err(|e| open::pool_error(&args.pool.path, e))?;
     say(&format!("the pool holds the state of token {token}"))
+}
+
+/// Whether there is anything to go back over, judged by all tokens, each with whether it is pinned. Of a token that there is not the pool says so.
+fn may_roll_back(args: &RollbackArgs, tokens: impl Iterator<Item = (u64, bool)>) -> Result<bool> {
+    let token = args.token;
+    let mut newer: Vec<(u64, bool)> = tokens.filter(|(t, _)| *t >= token).collect();
+    if newer.first().is_none_or(|(first, _)| *first != token) {
+        return Ok(true);
+    }
+    newer.remove(0);
+    if newer.is_empty() {
+        return Ok(false);
+    }
+    let all: Vec<u64> = newer.iter().map(|(t, _)| *t).collect();
+    let pinned: Vec<u64> = newer.iter().filter(|(_, pinned)| *pinned).map(|(t, _)| *t).collect();
+    if !pinned.is_empty() {
+        bad_input!("newer than token {token} are the pinned {}, which would be gone; unpin them first", list(&pinned));
+    }
+    if !args.yes {
+        bad_input!("a rollback to token {token} takes away the newer {}; add --yes if that is meant", list(&all));
+    }
+    Ok(true)
 }
 
 /// `pool compact`.

@@ -5,9 +5,10 @@ use fulgurite_flash::Flash;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use serde::Serialize;
 
-use super::args::{InfoArgs, LookArgs};
+use super::args::{InfoArgs, LookArgs, PoolArgs};
 use super::maps;
 use super::open::{Opened, name_of, to_look_at};
+use super::served::{self, Look};
 use crate::bad_input::bad_input;
 use crate::report::table::{table, thousands};
 use crate::values::Output;
@@ -43,39 +44,43 @@ struct Info {
     /// The files or devices that it spans, if there are several.
     members: Vec<Member>,
     id: String,
-    /// Seconds since 1970.
-    made: u64,
+    /// Seconds since 1970. A device does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made: Option<u64>,
     size_bytes: u64,
     data_bytes: u64,
-    /// Of the data, what was ever written and not deleted.
-    written_bytes: u64,
+    /// Of the data, what was ever written and not deleted. A device does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    written_bytes: Option<u64>,
     extent_bytes: u64,
-    extents: u32,
-    extents_free: usize,
-    extents_data: usize,
-    extents_metadata: usize,
+    extents: u64,
+    extents_free: u64,
+    extents_data: u64,
+    extents_metadata: u64,
     /// Current content, and older versions that tokens keep.
     live_bytes: u64,
-    older_versions: u32,
+    older_versions: u64,
     /// Written and not yet synced, which cannot be reclaimed: as it is, and as much as it may be before writers are told to sync.
     uncommitted_bytes: u64,
     uncommitted_max_bytes: u64,
     tokens: Vec<Token>,
     /// Flash pages that failed and are not used any more, and extents with too many of them.
-    bad_pages: u32,
-    extents_retired: u32,
+    bad_pages: u64,
+    extents_retired: u64,
     /// How often extents were filled since the pool was made.
-    fills_min: u32,
-    fills_median: u32,
-    fills_max: u32,
+    fills_min: u64,
+    fills_median: u64,
+    fills_max: u64,
     /// With --endurance: at the rate at which the pool was written since it was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     lifetime_left_seconds: Option<u64>,
     journal_pages: u64,
-    checkpoint_pages: u64,
+    /// A device does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint_pages: Option<u64>,
     /// What it takes when it is open, and what it takes when all of it is written.
-    dram_bytes: usize,
-    dram_bytes_max: usize,
+    dram_bytes: u64,
+    dram_bytes_max: u64,
     durability: String,
 }
 
@@ -108,46 +113,94 @@ fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
     let map = opened.flash.layer();
     let written = (0..geometry.subpages).filter(|s| fulgurite_flash::Layer::locate(&**map, *s).is_some()).count();
     let tokens = tokens_of(opened);
-    let durability = match tokens.last() {
-        Some(newest) => {
-            format!("whoever opens it finds the state of token {}, also after a crash", newest.token)
-        }
-        None => "nothing was synced yet: whoever opens it finds it empty".to_owned(),
-    };
+    let durability = durability(&tokens);
     Info {
         path: opened.path.display().to_string(),
         medium: opened.medium.describe(),
         members: members_of(opened),
         id: name_of(pool.id()),
-        made: opened.superblock.made,
+        made: Some(opened.superblock.made),
         size_bytes: bytes(geometry.flash_pages().into()),
         data_bytes: opened.data_bytes(),
-        written_bytes: bytes(written as u64),
+        written_bytes: Some(bytes(written as u64)),
         extent_bytes: bytes(geometry.extent_pages.into()),
-        extents: info.extents,
-        extents_free: uses.free.len(),
-        extents_data: uses.data.len(),
-        extents_metadata: uses.metadata.len() + uses.fixed.len(),
+        extents: info.extents.into(),
+        extents_free: uses.free.len() as u64,
+        extents_data: uses.data.len() as u64,
+        extents_metadata: (uses.metadata.len() + uses.fixed.len()) as u64,
         live_bytes: bytes(info.live),
-        older_versions: info.versions,
+        older_versions: info.versions.into(),
         uncommitted_bytes: bytes(info.uncommitted),
         uncommitted_max_bytes: bytes(info.uncommitted_max),
         tokens,
-        bad_pages: info.bad_pages,
-        extents_retired: info.retired_extents,
-        fills_min: info.fills.min,
-        fills_median: info.fills.median,
-        fills_max: info.fills.max,
+        bad_pages: info.bad_pages.into(),
+        extents_retired: info.retired_extents.into(),
+        fills_min: info.fills.min.into(),
+        fills_median: info.fills.median.into(),
+        fills_max: info.fills.max.into(),
         lifetime_left_seconds: endurance.and_then(|cycles| {
             let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs());
             let extents = (info.extents - uses.retired.len() as u32 - geometry.fixed_extents()).into();
             lifetime_left(info.fills.sum, extents, cycles, now.saturating_sub(opened.superblock.made))
         }),
         journal_pages: opened.report.journal_pages,
-        checkpoint_pages: opened.report.checkpoint_pages,
-        dram_bytes: opened.flash.dram_bytes() - info.dram_bytes_max + info.dram_bytes,
-        dram_bytes_max: opened.flash.dram_bytes(),
+        checkpoint_pages: Some(opened.report.checkpoint_pages),
+        dram_bytes: (opened.flash.dram_bytes() - info.dram_bytes_max + info.dram_bytes) as u64,
+        dram_bytes_max: opened.flash.dram_bytes() as u64,
         durability,
+    }
+}
+
+/// The same of the store of a served device.
+fn gather_served(pool: &PoolArgs, mut look: Look) -> Result<Info> {
+    let (standing, tokens) = (look.standing(pool)?, tokens_of_served(pool, &mut look)?);
+    let bytes = |pages: u64| pages.saturating_mul(SUBPAGE_BYTES as u64);
+    Ok(Info {
+        path: pool.path.display().to_string(),
+        medium: look.describe(),
+        members: Vec::new(),
+        id: name_of(standing.id),
+        made: None,
+        size_bytes: bytes(standing.flash_pages),
+        data_bytes: bytes(standing.sectors),
+        written_bytes: None,
+        extent_bytes: bytes(standing.extent_pages),
+        extents: standing.extents,
+        extents_free: standing.extents_free,
+        extents_data: standing.extents_data,
+        extents_metadata: standing.extents_metadata,
+        live_bytes: bytes(standing.live),
+        older_versions: standing.versions,
+        uncommitted_bytes: bytes(standing.uncommitted),
+        uncommitted_max_bytes: bytes(standing.uncommitted_max),
+        durability: durability(&tokens),
+        tokens,
+        bad_pages: standing.bad_pages,
+        extents_retired: standing.extents_retired,
+        fills_min: standing.fills_min,
+        fills_median: standing.fills_median,
+        fills_max: standing.fills_max,
+        lifetime_left_seconds: None,
+        journal_pages: standing.journal_pages,
+        checkpoint_pages: None,
+        dram_bytes: standing.dram_bytes,
+        dram_bytes_max: standing.dram_bytes_max,
+    })
+}
+
+fn tokens_of_served(pool: &PoolArgs, look: &mut Look) -> Result<Vec<Token>> {
+    let known = look.tokens(pool)?;
+    let newest = known.last().map(|t| t.token);
+    Ok(known.iter().map(|t| Token { token: t.token, pinned: t.pinned, newest: Some(t.token) == newest }).collect())
+}
+
+/// What whoever opens it finds.
+fn durability(tokens: &[Token]) -> String {
+    match tokens.last() {
+        Some(newest) => {
+            format!("whoever opens it finds the state of token {}, also after a crash", newest.token)
+        }
+        None => "nothing was synced yet: whoever opens it finds it empty".to_owned(),
     }
 }
 
@@ -171,39 +224,48 @@ fn long_time(seconds: u64) -> String {
 
 fn text(info: &Info) -> String {
     let pinned = info.tokens.iter().filter(|t| t.pinned).count();
-    let lines = [
+    let count = |of: u64| thousands(of.cast_signed());
+    let mut lines = vec![
         ("pool", info.id.clone()),
         ("lies on", info.medium.clone()),
-        ("made", date(info.made)),
+        ("made", info.made.map(date).unwrap_or_default()),
         ("size", format_bytes(info.size_bytes)),
-        ("data", format!("{}, {} of it written", format_bytes(info.data_bytes), format_bytes(info.written_bytes))),
+        (
+            "data",
+            match info.written_bytes {
+                Some(written) => {
+                    format!("{}, {} of it written", format_bytes(info.data_bytes), format_bytes(written))
+                }
+                None => format_bytes(info.data_bytes),
+            },
+        ),
         ("live", format!("{}, older versions that tokens keep included", format_bytes(info.live_bytes))),
         (
             "extents",
             format!(
                 "{} of {}: {} free, {} with data, {} with metadata",
-                thousands(info.extents.into()),
+                count(info.extents),
                 format_bytes(info.extent_bytes),
-                thousands(info.extents_free as i64),
-                thousands(info.extents_data as i64),
-                thousands(info.extents_metadata as i64)
+                count(info.extents_free),
+                count(info.extents_data),
+                count(info.extents_metadata)
             ),
         ),
         (
             "failed",
             format!(
                 "{} flash pages, which are not used any more; {} extents with too many of them",
-                thousands(info.bad_pages.into()),
-                thousands(info.extents_retired.into())
+                count(info.bad_pages),
+                count(info.extents_retired)
             ),
         ),
         (
             "wear",
             format!(
                 "extents were filled {} to {} times, the median {}{}",
-                thousands(info.fills_min.into()),
-                thousands(info.fills_max.into()),
-                thousands(info.fills_median.into()),
+                count(info.fills_min),
+                count(info.fills_max),
+                count(info.fills_median),
                 info.lifetime_left_seconds.map_or(String::new(), |left| format!(
                     "; worn out in {} at the rate since the pool was made",
                     long_time(left)
@@ -219,41 +281,60 @@ fn text(info: &Info) -> String {
                 format_bytes(info.uncommitted_max_bytes)
             ),
         ),
-        ("versions", format!("{} older entries in the page table", thousands(info.older_versions.into()))),
+        ("versions", format!("{} older entries in the page table", count(info.older_versions))),
         (
             "to replay",
-            format!(
-                "{} pages of checkpoint, {} of journal",
-                thousands(info.checkpoint_pages.cast_signed()),
-                thousands(info.journal_pages.cast_signed())
-            ),
+            match info.checkpoint_pages {
+                Some(pages) => {
+                    format!("{} pages of checkpoint, {} of journal", count(pages), count(info.journal_pages))
+                }
+                None => format!("{} pages of journal behind the last checkpoint", count(info.journal_pages)),
+            },
         ),
         (
             "DRAM",
             format!(
                 "{} when open, beside the frames, and up to {} when all of it is written",
-                format_bytes(info.dram_bytes as u64),
-                format_bytes(info.dram_bytes_max as u64)
+                format_bytes(info.dram_bytes),
+                format_bytes(info.dram_bytes_max)
             ),
         ),
         ("durability", info.durability.clone()),
     ];
+    lines.retain(|(_, value)| !value.is_empty());
     lines.iter().map(|(name, value)| format!("{name:<11}{value}\n")).collect()
 }
 
-fn look(args: &LookArgs) -> Result<Opened> {
+/// Judges where the JSON is to go.
+fn judge(args: &LookArgs) -> Result<()> {
     if let Some(Output::File(path)) = &args.json {
         checks::writable("--json", path)?;
         // A slip in the order of the words would replace the pool by its description.
-        if path.exists() && path.canonicalize().ok() == args.pool.path.canonicalize().ok() {
+        let pool = served::socket_of(&args.pool.path).unwrap_or_else(|| args.pool.path.clone());
+        if path.exists() && path.canonicalize().ok() == pool.canonicalize().ok() {
             bad_input!("--json {} is the pool itself; name another file", path.display());
         }
     }
-    to_look_at(&args.pool, None)
+    Ok(())
 }
 
 /// `pool info`.
 pub fn info(args: &InfoArgs) -> Result<()> {
+    if let Some(socket) = served::socket_of(&args.look.pool.path) {
+        if args.maps.is_some() {
+            bad_input!(
+                "--maps is for pools in files: a device does not say what each of its extents holds; leave it out"
+            );
+        }
+        if args.endurance.is_some() {
+            bad_input!(
+                "--endurance is for pools in files: a device does not say when its store was made; leave it out"
+            );
+        }
+        judge(&args.look)?;
+        let info = gather_served(&args.look.pool, Look::at(&args.look.pool, &socket)?)?;
+        return report::write_as(args.look.json.as_ref(), &info, || text(&info));
+    }
     if let Some(path) = &args.maps {
         if path.extension().is_none_or(|end| end != "svg") {
             bad_input!("--maps {} does not end in .svg; SVG is what is drawn", path.display());
@@ -263,7 +344,8 @@ pub fn info(args: &InfoArgs) -> Result<()> {
             bad_input!("--maps {} is the pool itself; name another file", path.display());
         }
     }
-    let opened = look(&args.look)?;
+    judge(&args.look)?;
+    let opened = to_look_at(&args.look.pool, None)?;
     if let Some(path) = &args.maps {
         report::write_file(path, maps::draw(&opened).as_bytes())?;
     }
@@ -273,7 +355,11 @@ pub fn info(args: &InfoArgs) -> Result<()> {
 
 /// `pool tokens`.
 pub fn tokens(args: &LookArgs) -> Result<()> {
-    let tokens = tokens_of(&look(args)?);
+    judge(args)?;
+    let tokens = match served::socket_of(&args.pool.path) {
+        Some(socket) => tokens_of_served(&args.pool, &mut Look::at(&args.pool, &socket)?)?,
+        None => tokens_of(&to_look_at(&args.pool, None)?),
+    };
     report::write_as(args.json.as_ref(), &serde_json::json!({ "tokens": tokens }), || {
         if tokens.is_empty() {
             return "there are no tokens: nothing was synced yet\n".to_owned();

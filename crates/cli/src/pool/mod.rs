@@ -2,7 +2,8 @@
 //!
 //! Every command judges its path and its options before anything is touched (exit code 2, one sentence). `info`, `tokens`, `check` and
 //! `export` write nothing to a pool: they recover its state in DRAM only ([`fulgurite_store::Pool::inspect`]). What runs meanwhile
-//! cannot get in between: an open pool is locked.
+//! cannot get in between: an open pool is locked. Of the store of a served device (`device:SOCKET`) the tokens can be had, and how it stands
+//! ([`served`]).
 
 mod add_member;
 pub mod args;
@@ -16,6 +17,7 @@ pub mod mover;
 pub mod open;
 mod repair;
 mod resize;
+mod served;
 
 use anyhow::Result;
 
@@ -23,6 +25,7 @@ use args::PoolCommand;
 
 /// Runs a command.
 pub fn run(command: &PoolCommand) -> Result<()> {
+    served::refuse(command)?;
     match command {
         PoolCommand::Create(args) => create::run(args),
         PoolCommand::Info(args) => info::info(args),

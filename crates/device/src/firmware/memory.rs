@@ -11,18 +11,26 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 
 use fulgurite_flash::{OpenError, VersionError, Versions};
-use fulgurite_store::{Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, WriteError};
+use fulgurite_store::{Permissions, Pool, PoolError, SUBPAGES_PER_PAGE, View, WriteError};
 use fulgurite_sys::{Arena, Notifier, planted};
 
 use super::port::Gone;
 use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
 use crate::session::tick;
+use crate::standing::Standing;
 
-/// Jobs of one queue pair that have ended.
+/// Tokens that one queue pair may hold at a time.
+const HELD_MAX: usize = 64;
+/// Pages that are looked at under one lock.
+const PAGES_AT_A_TIME: u32 = 4096;
+
+/// Jobs of one queue pair that have ended, and what it holds.
 #[derive(Debug, Default)]
 pub(super) struct Ends {
     any: AtomicBool,
     list: Mutex<Vec<(u16, Status, u64)>>,
+    /// Tokens that stay for as long as this does.
+    held: Mutex<Vec<View>>,
 }
 
 impl Ends {
@@ -36,6 +44,18 @@ impl Ends {
             return Vec::new();
         }
         std::mem::take(&mut *self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+    /// Holds a token from now on.
+    fn hold(&self, pool: &Arc<Pool>, token: u64) -> Result<(), (Status, u64)> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.iter().any(|view| view.token() == token) {
+            return Ok(());
+        }
+        if held.len() >= HELD_MAX {
+            return Err((Status::INVALID_FIELD, 0));
+        }
+        held.push(pool.view(token).map_err(|error| of_pool(&error))?);
+        Ok(())
     }
 }
 
@@ -101,17 +121,42 @@ pub(crate) fn permissions_of(argument: u64) -> Option<Permissions> {
     (argument < 8).then(|| Permissions { read: has(1), write: has(2), permanent: has(4) })
 }
 
+/// What may be done with a page, as [`Opcode::Pages`] says it. None where it is not allocated, or the byte says nothing.
+pub(crate) fn permissions_of_page(byte: u8) -> Option<Permissions> {
+    (byte & ALLOCATED != 0).then(|| permissions_of(u64::from(byte & !ALLOCATED))).flatten()
+}
+
+/// Of a page's byte: it is allocated.
+const ALLOCATED: u8 = 8;
+
 /// The inverse.
 pub(crate) fn argument_of(permissions: Permissions) -> u64 {
     u64::from(permissions.read) | u64::from(permissions.write) << 1 | u64::from(permissions.permanent) << 2
 }
 
-fn run(pool: &Pool, job: &Job) -> (Status, u64) {
+fn run(pool: &Arc<Pool>, job: &Job) -> (Status, u64) {
     let result = match job.opcode {
         Opcode::Allocate | Opcode::SetPermissions | Opcode::Delete => pages(pool, job).map(|()| 0),
         Opcode::Trim => trim(pool, &job.command).map(|()| 0),
         Opcode::ReadAt => read_at(pool, job).map(|()| 0),
-        Opcode::Tokens => Ok(tokens(pool, job)),
+        Opcode::Tokens => Ok(tokens(job, &Versions::tokens(&**pool))),
+        Opcode::Pinned => {
+            let pinned = pool
+                .tokens()
+                .as_slice()
+                .iter()
+                .filter(|token| token.pinned)
+                .map(|token| token.epoch)
+                .collect::<Vec<_>>();
+            Ok(tokens(job, &pinned))
+        }
+        Opcode::Standing => {
+            job.arena.write(job.at, &Standing::of_pool(pool).to_bytes());
+            Ok(0)
+        }
+        Opcode::Pages => Ok(pages_from(pool, job)),
+        Opcode::Hold => job.ends.hold(pool, job.command.argument).map(|()| 0),
+        Opcode::Dropped => Ok(dropped(pool, job)),
         Opcode::Pin | Opcode::Unpin => {
             pool.pin(job.command.argument, job.opcode == Opcode::Pin).map(|()| 0).map_err(|error| of_pool(&error))
         }
@@ -235,13 +280,36 @@ fn read_at(pool: &Pool, job: &Job) -> Result<(), (Status, u64)> {
     Ok(())
 }
 
-fn tokens(pool: &Pool, job: &Job) -> u64 {
-    let tokens = Versions::tokens(pool);
+/// Writes the newest of these, as many as fit. Returns how many there are.
+fn tokens(job: &Job, tokens: &[u64]) -> u64 {
     let room = job.command.count as usize * SECTOR_BYTES / 8;
     let newest = &tokens[tokens.len().saturating_sub(room)..];
     let bytes: Vec<u8> = newest.iter().flat_map(|token| token.to_le_bytes()).collect();
     job.arena.write(job.at, &bytes);
     tokens.len() as u64
+}
+
+fn pages_from(pool: &Pool, job: &Job) -> u64 {
+    let first = job.command.sector as u32 / SUBPAGES_PER_PAGE;
+    let room = u32::try_from(u64::from(job.command.count) * SECTOR_BYTES as u64).unwrap_or(u32::MAX);
+    let end = pool.geometry().pages().min(first.saturating_add(room));
+    let byte = |permissions: Option<Permissions>| permissions.map_or(0, |may| ALLOCATED | argument_of(may) as u8);
+    let mut from = first;
+    while from < end {
+        // Whoever waits for the store comes in between.
+        let to = end.min(from + PAGES_AT_A_TIME);
+        let bytes: Vec<u8> = pool.permissions_of(from..to).into_iter().map(byte).collect();
+        job.arena.write(job.at + (from - first) as usize, &bytes);
+        from = to;
+    }
+    u64::from(end - first)
+}
+
+fn dropped(pool: &Pool, job: &Job) -> u64 {
+    let pages = pool.take_some_dropped_temporary(job.command.count as usize * SECTOR_BYTES / 8);
+    let bytes: Vec<u8> = pages.iter().flat_map(|&page| u64::from(page).to_le_bytes()).collect();
+    job.arena.write(job.at, &bytes);
+    pages.len() as u64
 }
 
 #[cfg(test)]
@@ -255,6 +323,10 @@ mod tests {
         }
         for argument in [8, 9, u64::MAX] {
             assert_eq!(permissions_of(argument), None);
+        }
+        for byte in 0..=u8::MAX {
+            let expected = if (8..16).contains(&byte) { permissions_of(u64::from(byte - 8)) } else { None };
+            assert_eq!(permissions_of_page(byte), expected, "{byte}");
         }
     }
 }

@@ -107,6 +107,7 @@ pub struct Port {
     jobs: u32,
     ends: Arc<Ends>,
     turned: Turned,
+    only_looks: bool,
     /// The last field, so that what it says when it is dropped is true: the queue has gone by then.
     closing: Arc<Gone>,
 }
@@ -183,8 +184,13 @@ impl Port {
             turned: Turned::default(),
             ends: Arc::default(),
             jobs: 0,
+            only_looks: false,
             closing: Arc::new(Gone(Arc::default())),
         }
+    }
+    /// From now on whoever has it only looks ([`Opcode::only_looks`]).
+    pub(crate) fn set_only_looks(&mut self) {
+        self.only_looks = true;
     }
     /// How it ends.
     #[must_use]
@@ -298,6 +304,9 @@ impl Port {
             _ => return self.broken(Status::ID_CONFLICT, id.into()),
         }
         let Some(opcode) = Opcode::of(command.opcode) else { return self.refuse(id, Status::INVALID_OPCODE) };
+        if self.only_looks && !opcode.only_looks() {
+            return self.refuse(id, Status::ACCESS_DENIED);
+        }
         if command.flags & !(SAY_CHECKSUM | VERIFY_CHECKSUM) != 0 {
             return self.refuse(id, Status::INVALID_FIELD);
         }
@@ -328,13 +337,19 @@ impl Port {
             opcode,
             Opcode::Allocate | Opcode::Delete | Opcode::SetPermissions | Opcode::Trim | Opcode::ReadAt
         );
-        let of_buffer = matches!(opcode, Opcode::ReadAt | Opcode::Tokens);
-        if flags != 0 || (of_sectors || of_buffer) && count == 0 || of_buffer && count > backend.config.command_sectors
+        let of_buffer = opcode == Opcode::ReadAt
+            || matches!(opcode, Opcode::Tokens | Opcode::Pinned | Opcode::Standing | Opcode::Pages | Opcode::Dropped);
+        if flags != 0
+            || (of_sectors || of_buffer) && count == 0
+            || of_buffer && count > backend.config.command_sectors
+            || opcode == Opcode::Standing && count != 1
         {
             return self.refuse(id, Status::INVALID_FIELD);
         }
         let sectors = u64::from(backend.sectors);
-        if of_sectors && (sector >= sectors || u64::from(count) > sectors - sector) {
+        if of_sectors && (sector >= sectors || u64::from(count) > sectors - sector)
+            || opcode == Opcode::Pages && sector >= sectors
+        {
             return self.refuse(id, Status::SECTOR_RANGE);
         }
         if of_buffer && !self.in_buffer(&command) {

@@ -70,7 +70,12 @@ impl Attempt {
             let state = ends.state.clone();
             let attached = opening.link(&frames, depth, &wake).map(|pair| {
                 let met = if state.enter(ANSWERED) {
-                    opening.shared.meets(&opening.link, &opening.config, &pair.linked, &state.stop)
+                    let met = opening.shared.meets(&opening.link, &opening.config, &pair.linked, &state.stop);
+                    if met == Met::Whole {
+                        // Where that fails, whoever reads is told why.
+                        let _ = opening.at.as_ref().map(|held| held.renew());
+                    }
+                    met
                 } else {
                     Met::Again
                 };

@@ -14,7 +14,8 @@ use super::shared::{Covers, Shared};
 use super::transfer::Commands;
 use super::{HostConfig, Link};
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
-use crate::firmware::memory::argument_of;
+use crate::firmware::memory::{argument_of, permissions_of_page};
+use crate::standing::Standing;
 
 /// Sectors of data buffer for what is not data: 4096 tokens fit.
 const BUFFER: u32 = 8;
@@ -96,11 +97,55 @@ impl Commands {
     /// # Errors
     /// What the device says.
     pub fn tokens(&mut self) -> Result<Vec<u64>, FlashError> {
-        let mut bytes = vec![0; BUFFER.min(self.free_sectors().max(1)) as usize * SECTOR_BYTES];
+        self.words(Opcode::Tokens)
+    }
+    /// Those of them that somebody wants kept.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn pinned(&mut self) -> Result<Vec<u64>, FlashError> {
+        self.words(Opcode::Pinned)
+    }
+    /// How the store stands.
+    ///
+    /// # Errors
+    /// What the device says; an answer that cannot be one is [`FlashError::Corrupt`].
+    pub fn standing(&mut self) -> Result<Standing, FlashError> {
+        let mut bytes = [0; SECTOR_BYTES];
+        self.run(Opcode::Standing, 0, 1, 0, &mut bytes)?.status.to_result()?;
+        Standing::of(&bytes).ok_or(FlashError::Corrupt)
+    }
+    /// What may be done with the pages from this one on, with as many as the data buffer has room for; none where one is not allocated.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn permissions_from(&mut self, page: u32) -> Result<Vec<Option<Permissions>>, FlashError> {
+        let (bytes, count) = self.answer(Opcode::Pages, u64::from(page) * u64::from(SUBPAGES_PER_PAGE), BUFFER)?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX).min(bytes.len());
+        Ok(bytes[..count].iter().map(|&byte| permissions_of_page(byte)).collect())
+    }
+    /// What may be done with a page; none where it is not allocated.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn permissions(&mut self, page: u32) -> Result<Option<Permissions>, FlashError> {
+        let (bytes, count) = self.answer(Opcode::Pages, u64::from(page) * u64::from(SUBPAGES_PER_PAGE), 1)?;
+        Ok(bytes.first().filter(|_| count > 0).and_then(|&byte| permissions_of_page(byte)))
+    }
+    /// Some of the temporary pages of programs that have gone, which were deleted and of which nobody was told yet; none: there are no more.
+    pub(super) fn take_dropped(&mut self) -> Result<Vec<u32>, FlashError> {
+        Ok(self.words(Opcode::Dropped)?.into_iter().filter_map(|page| u32::try_from(page).ok()).collect())
+    }
+    /// An answer that fills what is free of the data buffer, so many sectors at the most, and its result.
+    fn answer(&mut self, opcode: Opcode, sector: u64, most: u32) -> Result<(Vec<u8>, u64), FlashError> {
+        let mut bytes = vec![0; most.min(self.free_sectors().max(1)) as usize * SECTOR_BYTES];
         let sectors = (bytes.len() / SECTOR_BYTES) as u32;
-        let ended = self.run(Opcode::Tokens, 0, sectors, 0, &mut bytes)?;
-        ended.status.to_result()?;
-        let count = usize::try_from(ended.result).unwrap_or(usize::MAX).min(bytes.len() / 8);
+        let ended = self.run(opcode, sector, sectors, 0, &mut bytes)?;
+        ended.status.to_result().map(|()| (bytes, ended.result))
+    }
+    fn words(&mut self, opcode: Opcode) -> Result<Vec<u64>, FlashError> {
+        let (bytes, count) = self.answer(opcode, 0, BUFFER)?;
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
         let words = bytes.chunks_exact(8).take(count);
         Ok(words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
     }
@@ -197,6 +242,26 @@ impl Remote {
             result => result,
         }
     }
+    /// Asks the device what may be done with all pages, and keeps that.
+    pub(super) fn survey(&self, open: &mut Open) -> Result<(), VersionError> {
+        let pages = self.link.sectors() / SUBPAGES_PER_PAGE;
+        let found = self.again(open, |commands| {
+            let (mut found, mut page) = (Vec::new(), 0);
+            while page < pages {
+                let some = commands.permissions_from(page)?;
+                if some.is_empty() {
+                    // It has fewer than it said.
+                    return Err(FlashError::Corrupt.into());
+                }
+                let restricted = |may: &Option<Permissions>| may.filter(|may| *may != Permissions::DEFAULT);
+                found.extend((page..).zip(&some).filter_map(|(page, may)| Some((page..page + 1, restricted(may)?))));
+                page = page.saturating_add(some.len() as u32);
+            }
+            Ok(found)
+        })?;
+        self.shared.restrictions.replace(found);
+        Ok(())
+    }
     fn wait_for(&self, open: &mut Open, token: u64) -> Result<(), VersionError> {
         // First it is known which device this is.
         self.once(open, |_| Ok(()))?;
@@ -281,7 +346,8 @@ impl Versions for Remote {
         let covers = self.shared.begins_flush(None);
         open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
         self.shared.unnamed.store(0, Ordering::Relaxed);
-        Ok(())
+        // Permissions have gone back as well.
+        if self.link.names_states() { self.survey(&mut open) } else { Ok(()) }
     }
     fn tokens(&self) -> Vec<u64> {
         self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()

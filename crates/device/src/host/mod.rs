@@ -14,8 +14,10 @@ mod attach;
 mod buddy;
 mod kept;
 mod memory;
+mod old;
 mod pages;
 mod queue;
+mod restrict;
 mod shared;
 mod transfer;
 
@@ -26,7 +28,7 @@ use std::time::{Duration, Instant};
 
 use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, Versions};
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
-use fulgurite_store::Pool;
+use fulgurite_store::{Permissions, Pool};
 use fulgurite_sys::{Arena, Notifier};
 
 use crate::device::{Attachment, Device, DeviceConfig, Life};
@@ -37,6 +39,7 @@ use crate::region::{Capability, Features, Region};
 use shared::Shared;
 
 pub use buddy::Buddy;
+pub use old::OldState;
 pub use transfer::{Commands, Done};
 
 /// How often it is asked whether a device that is away has returned, by who opens a queue.
@@ -117,6 +120,8 @@ pub struct Linked {
     pub shares_frames: bool,
     /// The newest state there that has a name, in a session of the program that names them; else 0.
     pub newest_token: u64,
+    /// In such a session: the temporary pages of the program, if it has been there before and made some, are still there.
+    pub has_temporary: bool,
     /// DRAM that the device's side of it takes in this process.
     pub device_bytes: usize,
     /// Closes it.
@@ -233,7 +238,17 @@ impl Link for Device {
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
         let hold = Box::new(Here { attachment, _place: place });
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, newest_token: 0, device_bytes, hold })
+        Ok(Linked {
+            region,
+            pair: 0,
+            doorbell,
+            life,
+            shares_frames,
+            newest_token: 0,
+            has_temporary: false,
+            device_bytes,
+            hold,
+        })
     }
     fn has_own_core(&self) -> bool {
         Device::has_own_core(self)
@@ -405,8 +420,8 @@ impl Flash for DeviceFlash {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(OpenError::Depth { depth });
         }
-        let opening =
-            queue::Opening { link: self.link.clone(), shared: self.shared.clone(), config: self.config.clone() };
+        let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
+        let opening = queue::Opening { link, shared, config, at: None };
         Ok(Box::new(queue::DeviceQueue::open(opening, frames, depth, wake)?))
     }
     fn dram_bytes(&self) -> usize {
@@ -431,10 +446,10 @@ impl Flash for DeviceFlash {
         !self.config.copies && self.link.takes_frames()
     }
     fn restricts(&self) -> bool {
-        self.here().is_some_and(|flash| flash.restricts())
+        self.link.names_states() || self.here().is_some_and(|flash| flash.restricts())
     }
     fn may(&self, subpage: u32, write: bool) -> bool {
-        self.here().is_none_or(|flash| flash.may(subpage, write))
+        self.here().map_or_else(|| self.shared.restrictions.may(subpage, write), |flash| flash.may(subpage, write))
     }
     fn asks(&self) -> bool {
         self.here().is_some_and(|flash| flash.asks())
@@ -447,7 +462,13 @@ impl Flash for DeviceFlash {
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
         match self.remote.as_ref().filter(|_| self.trims()) {
-            Some(remote) => remote.trim(first.0, count),
+            Some(remote) => {
+                remote.trim(first.0, count)?;
+                let page = fulgurite_store::SUBPAGES_PER_PAGE;
+                let pages = first.0.div_ceil(page)..first.0.saturating_add(count) / page;
+                self.shared.restrictions.set(pages, Permissions::DEFAULT);
+                Ok(())
+            }
             None => Ok(()),
         }
     }

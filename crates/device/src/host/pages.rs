@@ -32,7 +32,15 @@ impl DeviceFlash {
             source: std::io::Error::other(error),
         };
         let store = self.store().map_err(refused)?;
-        store.commands(&mut store.lock()).map(drop)
+        let mut open = store.lock();
+        store.commands(&mut open)?;
+        if !self.link.names_states() {
+            return Ok(());
+        }
+        store.survey(&mut open).map_err(|error| OpenError::System {
+            what: "ask the device what may be done with its pages",
+            source: std::io::Error::other(error),
+        })
     }
     /// Pages of 64 KiB.
     #[must_use]
@@ -46,6 +54,13 @@ impl DeviceFlash {
     pub fn kept_tokens(&self) -> Result<Vec<u64>, VersionError> {
         self.on_store(|commands| Ok(commands.tokens()?))
     }
+    /// Those of them that somebody wants kept.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn pinned_tokens(&self) -> Result<Vec<u64>, VersionError> {
+        self.on_store(|commands| Ok(commands.pinned()?))
+    }
     /// Keeps a token whatever the policy says, or no more.
     ///
     /// # Errors
@@ -58,14 +73,59 @@ impl DeviceFlash {
     /// # Errors
     /// `EACCES` when one of them may not be written, and none is deleted; what the device says.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), VersionError> {
-        self.on_store(|commands| Ok(commands.delete(pages.clone())?))
+        self.on_store(|commands| Ok(commands.delete(pages.clone())?))?;
+        self.shared.restrictions.set(pages, Permissions::DEFAULT);
+        Ok(())
     }
     /// Changes what may be done with pages; those that are not allocated are. As with [`DeviceFlash::delete_pages`] until it is durable.
+    ///
+    /// Temporary ones go when the session of this program ends, however it ends; a death of the device alone leaves them.
     ///
     /// # Errors
     /// What the device says.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), VersionError> {
-        self.on_store(|commands| Ok(commands.set_permissions(pages.clone(), permissions)?))
+        self.on_store(|commands| Ok(commands.set_permissions(pages.clone(), permissions)?))?;
+        self.shared.restrictions.set(pages, permissions);
+        Ok(())
+    }
+    /// From now on this host asks for nothing that this forbids of these pages, though the device does not know of it yet. What was written to
+    /// them before is to be written back next, while the device takes it. Returns what could be done before, for [`DeviceFlash::widen`].
+    #[must_use]
+    pub fn narrow(&self, pages: Range<u32>, permissions: Permissions) -> Vec<(Range<u32>, Permissions)> {
+        self.shared.restrictions.narrow(pages, permissions)
+    }
+    /// Takes [`DeviceFlash::narrow`] back.
+    pub fn widen(&self, to: Vec<(Range<u32>, Permissions)>) {
+        to.into_iter().for_each(|(pages, permissions)| self.shared.restrictions.set(pages, permissions));
+    }
+    /// What may be done with a page; none when it is not allocated.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn permissions(&self, page: u32) -> Result<Option<Permissions>, VersionError> {
+        self.on_store(|commands| Ok(commands.permissions(page)?))
+    }
+    /// Temporary pages of programs that have gone, which were deleted and of which nobody was told yet, ascending.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn take_dropped_temporary(&self) -> Result<Vec<u32>, VersionError> {
+        let mut all = Vec::new();
+        loop {
+            let some = self.on_store(|commands| Ok(commands.take_dropped()?))?;
+            if some.is_empty() {
+                break;
+            }
+            all.extend(some);
+            if all.len() > self.pages() as usize {
+                // It has no more of them.
+                return Err(FlashError::Corrupt.into());
+            }
+        }
+        all.retain(|&page| page < self.pages());
+        all.sort_unstable();
+        all.dedup();
+        Ok(all)
     }
     /// Sectors written since the last state was named, in the session of a program that names them.
     #[must_use]

@@ -15,6 +15,7 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Clock, Notifier, arch};
 
 use super::attach::{Attached, Attempt};
+use super::old::Held;
 use super::shared::{Covers, Met, Shared, keeps};
 use super::{HostConfig, Link, Linked, Want, died_again, patiently};
 use crate::bell::Bell;
@@ -45,12 +46,17 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The longest spin before a sleep: about what being woken costs.
 const SPIN_MAX_NS: u64 = 20_000;
 
+/// The kernel's word for what may only be read.
+const EROFS: i32 = 30;
+
 /// What a queue is opened with.
 #[derive(Clone)]
 pub(super) struct Opening {
     pub(super) link: Arc<dyn Link>,
     pub(super) shared: Arc<Shared>,
     pub(super) config: HostConfig,
+    /// The state that is read, if it is not the live one; nothing is written then.
+    pub(super) at: Option<Arc<Held>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -294,6 +300,10 @@ impl DeviceQueue {
                 id.into()
             }
         };
+        let opcode = self.opening.at.as_ref().map_or(opcode, |held| {
+            argument = held.token();
+            Opcode::ReadAt
+        });
         self.slots[usize::from(id)].sent = true;
         let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument };
         self.pair.submissions.push(command.pack());
@@ -655,6 +665,12 @@ impl Queue for DeviceQueue {
         let inside = request.subpage.0 < self.sectors && request.frame.0 < self.frame_count;
         let refused = if !inside && request.op != Op::Flush { Some(FlashError::OutOfRange) } else { self.dead };
         let refused = refused.or_else(|| self.free.is_empty().then_some(FlashError::TimedOut));
+        if self.opening.at.is_some() && request.op != Op::Read {
+            // Nothing was written that a flush could be for.
+            let result = if request.op == Op::Write { Err(FlashError::Io(EROFS)) } else { refused.map_or(Ok(()), Err) };
+            self.ended.push(Completion { tag: request.tag, result, checksum: 0 });
+            return Ok(());
+        }
         if let Some(error) = refused {
             self.ended.push(Completion { tag: request.tag, result: Err(error), checksum: 0 });
             return Ok(());
@@ -744,6 +760,10 @@ impl Queue for DeviceQueue {
         self.pair.completions.fetch();
     }
     fn want_checksums(&mut self) -> bool {
+        if self.opening.at.is_some() {
+            // The store has compared those that it has.
+            return false;
+        }
         self.flags = SAY_CHECKSUM;
         true
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use fulgurite_flash::{FlashError, OpenError};
 
 use super::kept::Kept;
+use super::restrict::Restrictions;
 use super::transfer::Commands;
 use super::{HostConfig, Link, Linked};
 use crate::device::Life;
@@ -67,6 +68,8 @@ struct Known {
     /// with another one has been somebody else's.
     durable: u64,
     named: u64,
+    /// Of such a program, the newest token when it began; older, when it has gone back behind that since.
+    began: u64,
 }
 
 impl Known {
@@ -109,6 +112,8 @@ pub(crate) struct Shared {
     lost: AtomicBool,
     /// Sectors written since the last state was named, by a program that names the states.
     pub(super) unnamed: AtomicU64,
+    /// What may be done with pages, in the session of a program that names states; else nothing is known of that here.
+    pub(super) restrictions: Restrictions,
     /// Requests that took longer than they may.
     pub(crate) timed_out: AtomicU64,
     /// Entries of the device that broke the protocol.
@@ -137,7 +142,7 @@ impl Shared {
     }
     /// Who opens a queue pair, and whether to write once more what was acknowledged.
     pub(super) fn who(&self, restores: bool) -> Who {
-        Who { host: self.id.0, restores, ..Who::default() }
+        Who { host: self.id.0, restores, since: self.known().began, ..Who::default() }
     }
     /// A queue pair is about to be closed while its device is there.
     pub(super) fn leaves(&self, region: &Arc<Region>) {
@@ -280,7 +285,9 @@ impl Shared {
             let by_others = unknown || known.regions.iter().any(|region| region.has_others());
             let overtaken = by_others && known.kept.len() > 0 || link.is_alone() && linked.region.had_predecessors();
             let foreign = link.names_states() && !(known.durable..=known.named).contains(&linked.newest_token);
-            let overtaken = overtaken || foreign;
+            // Or it was taken back as what a program leaves that has gone.
+            let has_lost_pages = link.names_states() && self.restrictions.has_temporary() && !linked.has_temporary;
+            let overtaken = overtaken || foreign || has_lost_pages;
             let empty = features.has(Features::FORGETS) && self.written.load(Ordering::SeqCst);
             if empty || overtaken || at_risk && !features.has(Features::KEEPS_WRITES) {
                 self.loses();
@@ -300,6 +307,7 @@ impl Shared {
         }
         if before == 0 {
             (known.durable, known.named) = (linked.newest_token, linked.newest_token);
+            known.began = linked.newest_token;
         }
         known.are_on(instance);
         known.regions.push(linked.region.clone());
@@ -325,6 +333,7 @@ impl Shared {
         known.durable = known.durable.min(token);
         if is_there {
             (known.durable, known.named) = (token, token);
+            known.began = known.began.min(token);
         }
     }
     /// Whether something of what was acknowledged is gone.

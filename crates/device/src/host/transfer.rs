@@ -183,6 +183,11 @@ impl Commands {
     pub(super) fn instance(&self) -> u64 {
         self.pair.linked.region.capability().instance
     }
+    /// Whether it is of a device that has not died since, and that keeps to the protocol.
+    pub(super) fn is_there(&self) -> bool {
+        self.pair.linked.hold.check();
+        !self.broken && !self.pair.linked.life.has_ended()
+    }
     /// Whether what is written is kept until a flush covers it.
     pub(super) fn keeps(&self) -> bool {
         self.keeps

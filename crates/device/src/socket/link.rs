@@ -47,6 +47,8 @@ pub struct SocketLink {
     program: u64,
     /// This program names the states of the store there.
     names_states: bool,
+    /// It only looks.
+    only_looks: bool,
     /// What it has counted, when it was asked last.
     newest: Mutex<DeviceCounters>,
     /// By instance: all queue pairs of one device live and die together.
@@ -104,10 +106,22 @@ impl SocketLink {
     /// # Errors
     /// [`SocketError::NoStates`] when the device has no store, or none that can go back by itself.
     pub fn names_states(self) -> Result<SocketLink, SocketError> {
-        if !self.features.has(Features(Features::TOKENS.0 | Features::PAGES.0 | Features::SESSIONS.0)) {
-            return Err(SocketError::NoStates { path: self.path });
-        }
+        self.keeps_states()?;
         Ok(SocketLink { names_states: true, ..self.alone() })
+    }
+    /// Whether the device has a store that a program may have for itself.
+    ///
+    /// # Errors
+    /// [`SocketError::NoStates`] when it has not.
+    pub fn keeps_states(&self) -> Result<(), SocketError> {
+        let needed = Features(Features::TOKENS.0 | Features::PAGES.0 | Features::SESSIONS.0);
+        if self.features.has(needed) { Ok(()) } else { Err(SocketError::NoStates { path: self.path.clone() }) }
+    }
+    /// Only looks: nothing but [`crate::Opcode::only_looks`] is asked for. Its queue pairs are beside those of anybody, also of who has the
+    /// device alone, count as nobody's, and change nothing.
+    #[must_use]
+    pub fn only_looks(self) -> SocketLink {
+        SocketLink { only_looks: true, ..self }
     }
     /// Reads the boot region of the device at a path: a region without a queue pair's memory, also while the device starts
     /// ([`Region::read_boot`], [`Region::status`]). No driver is needed, and none is left behind.
@@ -130,6 +144,7 @@ impl SocketLink {
             share_frames: false,
             program: 0,
             names_states: false,
+            only_looks: false,
             newest: Mutex::default(),
             lives: Mutex::default(),
         }
@@ -275,6 +290,7 @@ impl SocketLink {
         message.words[4] = frames.is_some().into();
         (message.words[5], message.words[6]) = (self.program, want.who.host);
         (message.words[7], message.words[8]) = (want.who.restores.into(), self.names_states.into());
+        (message.words[9], message.words[10]) = (self.only_looks.into(), want.who.since);
         let (answer, region) = self.ask(socket.as_fd(), &message, frames, ANSWER)?;
         if self.names_states && answer.words[8] == 0 {
             // Another device than the one that was asked what it can do.
@@ -290,8 +306,18 @@ impl SocketLink {
         })?;
         let doorbell: Arc<dyn Wake> = Arc::new(SocketBell(doorbell));
         let hold = Box::new(SocketHold { socket, life: life.clone(), closed: false });
-        let newest_token = answer.words[8];
-        Ok(Linked { region, pair: 0, doorbell, life, shares_frames, newest_token, device_bytes: 0, hold })
+        let (newest_token, has_temporary) = (answer.words[8], answer.words[9] != 0);
+        Ok(Linked {
+            region,
+            pair: 0,
+            doorbell,
+            life,
+            shares_frames,
+            newest_token,
+            has_temporary,
+            device_bytes: 0,
+            hold,
+        })
     }
 }
 

@@ -26,7 +26,9 @@
 //!             whether they are used, and brings the region as a memfd. Word 5: a number of the program's own if it wants the device
 //!             for itself, or 0; no pair is opened beside one of another number. Word 6: the host's number. Word 7: 1 if it is to write
 //!             once more what was lost, which only the first host since the start may, alone while it does. Word 8: 1 if its program names
-//!             the states of the store itself, for which it must have it for itself; the answer says the newest token there
+//!             the states of the store itself, for which it must have it for itself; the answer says the newest token there, and in word 9
+//!             whether the temporary pages of a program that returns are still there. Word 9: 1 if it only looks, which anybody may
+//!             beside anybody. Word 10: of a program that names states and returns, the newest token when it began; else 0
 //!             answer to info: sectors, bytes of DRAM that are set aside, then counts since the start: reads, writes, flushes, errors, CPU
 //!             time in ns, late completions, their lateness in ns in all and at the most, write requests, read requests; features;
 //!             bytes of DRAM in use, and the bound for DRAM or 0. Text: what the device is

@@ -244,9 +244,12 @@ fn serve_pair(
     descriptor: Option<OwnedFd>,
     mut answer: Message,
 ) {
-    let [program, host, restores, names_states] = [5, 6, 7, 8].map(|word| question.words[word]);
-    let who = Who { host, program, restores: restores != 0, names_states: names_states != 0 };
-    let place = match device.admit(who, shared.config.connections_max) {
+    let [program, host, restores, names_states, only_looks, since] =
+        [5, 6, 7, 8, 9, 10].map(|word| question.words[word]);
+    let who = Who { host, program, restores: restores != 0, names_states: names_states != 0, since };
+    // Who only looks is in nobody's way.
+    let admitted = (only_looks == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
+    let place = match admitted {
         Ok(place) => place,
         Err(refusal) => {
             answer.words[1] = match refusal {
@@ -262,9 +265,9 @@ fn serve_pair(
     };
     match open(shared, device, socket, question, descriptor) {
         Ok((region, attachment, shares)) => {
-            place.is_in(&region);
+            place.as_ref().inspect(|place| place.is_in(&region));
             answer.words[4] = shares.into();
-            answer.words[8] = device.newest_of_session();
+            (answer.words[8], answer.words[9]) = device.session_stands();
             if send(socket, &answer, region.arena().file()).is_ok()
                 && sockopt::set_socket_timeout(socket, sockopt::Timeout::Recv, Some(LOOK)).is_ok()
             {
@@ -347,7 +350,8 @@ fn open(
     backend.config.boot.fill(&region);
     let region = Arc::new(region);
     let interrupt = Arc::new(SocketBell(socket.try_clone_to_owned().map_err(|e| words(&e))?));
-    let attachment = device.attach(&region, 0, frames, interrupt).map_err(|e| words(&e))?;
+    let only_looks = question.words[9] != 0;
+    let attachment = device.attach_as(&region, 0, frames, interrupt, only_looks).map_err(|e| words(&e))?;
     debug_assert_eq!(region.status(), DeviceStatus::Ready);
     Ok((region, attachment, shares))
 }

@@ -46,6 +46,7 @@ impl Link for Played {
             life: Arc::default(),
             shares_frames: false,
             newest_token: 0,
+            has_temporary: false,
             device_bytes: 0,
             hold: Box::new(Held),
         })

@@ -1,0 +1,22 @@
+//! What a pool takes of DRAM.
+
+use fulgurite_format::SUBPAGE_BYTES;
+
+use super::{Pool, depth_of};
+use crate::geometry::Geometry;
+use crate::store::{Store, StoreConfig};
+
+impl Pool {
+    /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Flash::dram_bytes`] of it as a flash.
+    #[must_use]
+    pub fn dram_taken(&self) -> usize {
+        let inner = self.lock();
+        self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
+    }
+    /// DRAM in bytes that a pool of this geometry sets aside, beside its medium's and what the queue of its own takes there; known before
+    /// there is one.
+    #[must_use]
+    pub fn dram_needed(geometry: Geometry, config: StoreConfig) -> usize {
+        Store::dram_needed(geometry, config) + (depth_of(&config) + 1) * SUBPAGE_BYTES
+    }
+}

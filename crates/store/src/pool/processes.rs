@@ -1,0 +1,59 @@
+//! Processes that use a pool one after the other: what of theirs goes when they do.
+//!
+//! Mostly a pool is opened by the process that uses it, and closed when that ends. A device's store is open all the while that programs come and
+//! go, and may be opened again while one lives: so the device says when one begins and has ended.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+use super::{Pool, PoolError};
+
+impl Pool {
+    /// Temporary pages of earlier processes that opening or a roll back has deleted since this was asked last, ascending.
+    pub fn take_dropped_temporary(&self) -> Vec<u32> {
+        self.take_some_dropped_temporary(usize::MAX)
+    }
+    /// The same, so many at the most.
+    pub fn take_some_dropped_temporary(&self, most: usize) -> Vec<u32> {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = dropped.len().min(most);
+        dropped.drain(..count).collect()
+    }
+    /// Whether opening has left temporary pages alone ([`crate::StoreConfig::temporary_stays`]).
+    #[must_use]
+    pub fn temporary_stays(&self) -> bool {
+        self.temporary_stays
+    }
+    /// Another process uses the pool from now on: tokens up to this one are of processes that have ended.
+    pub fn process_begins(&self, after: u64) {
+        self.opened_at.store(after.saturating_add(1), Ordering::Release);
+    }
+    /// The process that made the temporary pages of the state has ended: they are deleted, which is part of the state as it is, and of the next
+    /// token. Those of earlier ones of which nobody was told yet are not forgotten.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub fn drop_temporary(&self) -> Result<(), PoolError> {
+        let survey = self.lock_for_changes()?.store.drop_temporary()?;
+        self.add_dropped(survey.temporary);
+        Ok(())
+    }
+    /// Goes back to the newest token, because the process has ended that used it: what it has not named is gone, and so are its
+    /// temporary pages. Waits until the former is durable.
+    ///
+    /// # Errors
+    /// As [`Pool::roll_back`].
+    pub fn process_ends(&self, newest: u64) -> Result<(), PoolError> {
+        let untold = self.take_dropped_temporary();
+        self.opened_at.store(u64::MAX, Ordering::Release);
+        let rolled_back = self.roll_back(newest);
+        self.add_dropped(untold);
+        rolled_back
+    }
+    fn add_dropped(&self, pages: Vec<u32>) {
+        let mut dropped = self.dropped.lock().unwrap_or_else(PoisonError::into_inner);
+        dropped.extend(pages);
+        dropped.sort_unstable();
+        dropped.dedup();
+    }
+}
