@@ -1,212 +1,32 @@
 //! Goal: a device in a process of its own can be killed at any moment: what was acknowledged is there, or its loss is said; nothing is
-//! torn; the host replays what was under way, and goes on with the device that returns. A device that is stopped is a time-out.
+//! torn; the host replays what was under way, and goes on with the device that returns.
 //! Method: this program starts itself as a device over a file, over memory that outlives it, with the host's frames in its hands, or over
 //! the journaled store on a file or on NAND whose cells are a file and whose wear is kept beside it, and kills it with SIGKILL at random moments while queues and commands of two threads write, read, flush
 //! and compare with maps. Seeds are printed.
 
 #[path = "../../flash/tests/common/mod.rs"]
 mod common;
+#[path = "common/process.rs"]
+mod process;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use common::*;
-use fulgurite_device::{
-    Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Server, ServerConfig, SocketLink,
-};
-use fulgurite_flash::{FileConfig, FileFlash, Flash, FlashError, MemoryFlash, NandFlash, Op, OpenError};
-use fulgurite_nand::{Fil, FilConfig, Parts, Profile};
-use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_device::{Commands, DeviceFlash, SocketLink};
+use fulgurite_flash::{FlashError, Op, VersionError};
 use fulgurite_sys::Arena;
+use process::*;
 
-const SECTORS: u32 = 2048;
-const SOCKET: &str = "FULGURITE_TEST_SOCKET";
-const DATA: &str = "FULGURITE_TEST_DATA";
-const OVER: &str = "FULGURITE_TEST_OVER";
-
-/// What the device is over.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Over {
-    File,
-    /// A file's pages in memory, which only the processor moves: the device has the host's frames.
-    Memory,
-    Store,
-    /// The store over NAND, whose cells are in the file.
-    Nand,
-}
-
-impl Over {
-    fn has_store(self) -> bool {
-        matches!(self, Over::Store | Over::Nand)
-    }
-}
-
-/// 4 planes of 80 blocks of 8 pages, in times that a test can wait for.
-fn nand() -> (Profile, FilConfig) {
-    let mut profile = Profile::built_in("slc").unwrap();
-    let parts = Parts {
-        channels: 2,
-        packages_per_channel: 1,
-        dies_per_package: 1,
-        planes_per_die: 2,
-        blocks_per_plane: 80,
-        pages_per_block: 8,
-        page_bytes: 4096,
-    };
-    profile.geometry = fulgurite_nand::Geometry::new(parts).unwrap();
-    profile.wear.factory_bad = 0.0;
-    (profile.timing.read_ns, profile.timing.program_ns, profile.timing.erase_ns) = (10_000, 20_000, 50_000);
-    (profile, FilConfig { log_blocks: 4, spare_blocks: 2, hold_ns: 2_000, ..FilConfig::default() })
-}
-
-/// Where the wear of the NAND in this file is kept.
-fn wear(data: &str) -> PathBuf {
-    PathBuf::from(format!("{data}.nand"))
-}
-
-/// Not a test: what this program does as a device. It ends by being killed, or with whoever started it.
+/// Not a test: see [`process::be_the_device`].
 #[test]
 #[ignore = "the device's process; the tests start it"]
 fn be_the_device() {
-    let Ok(socket) = std::env::var(SOCKET) else { return };
-    let data = std::env::var(DATA).unwrap();
-    let over = std::env::var(OVER).unwrap();
-    let is = |what: Over| over == format!("{what:?}");
-    let firmware = FirmwareConfig { keeps_writes: !is(Over::Store) && !is(Over::Nand), ..FirmwareConfig::default() };
-    let mut worn = None;
-    let config = DeviceConfig { firmware, spin: Duration::from_micros(50), ..DeviceConfig::default() };
-    let device = if is(Over::Memory) {
-        let file = std::fs::File::options().read(true).write(true).open(data).unwrap();
-        let medium = MemoryFlash::over(Arc::new(Arena::shared(file).unwrap()), SECTORS).unwrap();
-        let firmware = FirmwareConfig { moves_by_cpu: true, ..config.firmware };
-        Device::start(Arc::new(medium), DeviceConfig { firmware, ..config }).unwrap()
-    } else {
-        let config_of_file = FileConfig::existing(&data);
-        // The kernel may hold the lock of the one that was killed until its ring is taken down.
-        let begun = Instant::now();
-        let medium = loop {
-            match FileFlash::open(&config_of_file) {
-                Err(OpenError::InUse { .. }) if begun.elapsed() < Duration::from_secs(10) => {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                opened => break Arc::new(opened.unwrap()),
-            }
-        };
-        let store = |medium: Arc<dyn Flash>| {
-            let (pool, _) = Pool::open(medium, StoreConfig::default()).unwrap();
-            Device::start_store(pool.into_flash(), config.clone()).unwrap()
-        };
-        if is(Over::Store) {
-            store(medium)
-        } else if is(Over::Nand) {
-            let (profile, config) = nand();
-            let state = std::fs::read(wear(&data)).ok();
-            let nand = Arc::new(NandFlash::reopened_with(medium, profile, config, state.as_deref()).unwrap());
-            worn = Some((nand.clone(), wear(&data)));
-            store(nand)
-        } else {
-            Device::start(medium, config).unwrap()
-        }
-    };
-    let _server = Server::start(Arc::new(device), Path::new(&socket), ServerConfig::default()).unwrap();
-    if let Some((nand, path)) = worn {
-        std::thread::spawn(move || {
-            let new = path.with_extension("new");
-            loop {
-                std::fs::write(&new, nand.state()).unwrap();
-                std::fs::rename(&new, &path).unwrap();
-                std::thread::sleep(Duration::from_millis(5));
-            }
-        });
-    }
-    // The end of the input is the end of the parent.
-    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
-}
-
-/// A device's process.
-struct Process {
-    child: Child,
-    socket: PathBuf,
-    data: PathBuf,
-    over: Over,
-}
-
-impl Process {
-    fn start(directory: &Path, over: Over) -> Process {
-        let (socket, data) = (directory.join("socket"), directory.join("data"));
-        if !data.exists() {
-            let (profile, config) = nand();
-            let fil = Fil::new(profile, config).unwrap();
-            let (pages, extent_pages) = match over {
-                Over::Nand => (fil.flash_pages(), fil.extent_pages()),
-                _ => (SECTORS, 32),
-            };
-            let create = FileConfig::create(&data, u64::from(pages) * 4096);
-            let mut medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&create).unwrap());
-            if over == Over::Nand {
-                medium = Arc::new(NandFlash::new(medium, profile, config).unwrap());
-            }
-            if over.has_store() {
-                let geometry = Geometry::new(pages, extent_pages, Some(512)).unwrap();
-                Pool::format(&medium, geometry, fulgurite_format::PoolId([3; 16]), 0).unwrap();
-            }
-        }
-        let child = Process::spawn(&socket, &data, over);
-        Process { child, socket, data, over }
-    }
-    fn spawn(socket: &Path, data: &Path, over: Over) -> Child {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "be_the_device", "--ignored", "--nocapture"]);
-        command.env(SOCKET, socket).env(DATA, data).env(OVER, format!("{over:?}"));
-        command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
-    }
-    fn kill_and_start(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
-        self.child = Process::spawn(&self.socket, &self.data, self.over);
-    }
-    fn connect(&self) -> SocketLink {
-        let begun = Instant::now();
-        loop {
-            match SocketLink::connect(&self.socket, self.over == Over::Memory) {
-                Ok(link) => return link,
-                Err(error) => assert!(begun.elapsed() < Duration::from_secs(30), "{error}"),
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-    }
-    fn flash(&self, timeout: Option<Duration>) -> DeviceFlash {
-        self.flash_with(HostConfig { timeout, ..host(8 << 20) })
-    }
-    fn flash_with(&self, host: HostConfig) -> DeviceFlash {
-        let flash =
-            DeviceFlash::over(Arc::new(self.connect()), HostConfig { copies: self.over != Over::Memory, ..host });
-        assert_eq!(flash.wants_shared_frames(), self.over == Over::Memory);
-        flash
-    }
-    /// So many frames, in memory that the device may be given.
-    fn frames(&self, count: u32) -> Arc<Arena> {
-        match self.over {
-            Over::Memory => Arc::new(Arena::sealed_memfd("frames", count as usize * 4096).unwrap()),
-            _ => arena(count),
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A patient host that keeps so many bytes of what was not flushed.
-fn host(unflushed_bytes: usize) -> HostConfig {
-    HostConfig { copies: true, reattach: Duration::from_secs(60), unflushed_bytes, ..HostConfig::default() }
+    process::be_the_device();
 }
 
 fn kills() -> u32 {
@@ -214,13 +34,33 @@ fn kills() -> u32 {
 }
 
 /// Kills and starts the process again and again until told to stop.
-fn killer(mut process: Process, seed: u64, stop: Arc<AtomicBool>) -> std::thread::JoinHandle<(Process, u32)> {
+fn killer(process: Process, seed: u64, stop: Arc<AtomicBool>) -> JoinHandle<(Process, u32)> {
+    killer_at(process, seed, stop, kills(), None)
+}
+
+/// The same, so many times at the most; each time when something has begun that it is to meet, where that is counted.
+fn killer_at(
+    mut process: Process,
+    seed: u64,
+    stop: Arc<AtomicBool>,
+    most: u32,
+    begun: Option<Arc<AtomicU64>>,
+) -> JoinHandle<(Process, u32)> {
     std::thread::spawn(move || {
         let mut random = Random(seed);
         let mut count = 0;
-        while !stop.load(Ordering::Relaxed) && count < kills() {
+        while !stop.load(Ordering::Relaxed) && count < most {
             drop(process.connect());
-            std::thread::sleep(Duration::from_micros(random.below(20_000)));
+            let mut pause = 20_000;
+            if let Some(begun) = &begun {
+                let (those, since) = (begun.load(Ordering::Relaxed) + 1 + random.below(5), Instant::now());
+                while begun.load(Ordering::Relaxed) < those && !stop.load(Ordering::Relaxed) {
+                    assert!(since.elapsed() < Duration::from_secs(60), "nothing is begun that could be met");
+                    std::thread::sleep(Duration::from_micros(50));
+                }
+                pause = 3_000;
+            }
+            std::thread::sleep(Duration::from_micros(random.below(pause)));
             process.kill_and_start();
             count += 1;
         }
@@ -352,6 +192,10 @@ fn a_device_on_the_store_is_killed_and_every_acknowledged_flush_is_there() {
 #[test]
 fn a_device_on_nand_is_killed_and_every_acknowledged_flush_is_there() {
     every_acknowledged_flush_is_there(Over::Nand);
+}
+#[test]
+fn a_device_on_the_store_is_killed_in_the_middle_of_syncs_and_every_acknowledged_token_is_there() {
+    every_acknowledged_token_is_there(Over::Store);
 }
 
 /// The store's state after a kill is that of the last flush; the host has copies of what was written since, and goes on. No error is seen,
@@ -502,6 +346,105 @@ fn every_acknowledged_flush_is_there(over: Over) {
     assert!(count >= kills());
 }
 
+/// What each sector may hold: what was acknowledged last, and what was written since by a command that ended with the device.
+type May = BTreeMap<u32, Vec<u64>>;
+
+/// Commands write and sync while the process is killed. A sync that was acknowledged is a token, and what it had is read by it; one that ended
+/// with the device may be one or not. What was acknowledged since is there, too, as the host has copies of it.
+fn every_acknowledged_token_is_there(over: Over) {
+    let seed = seed();
+    println!("seed {seed}");
+    let directory = tempfile::tempdir().unwrap();
+    let process = Process::start(directory.path(), over);
+    let flash = process.flash(None);
+    let stop = Arc::new(AtomicBool::new(false));
+    // Each of them meets a sync, or comes soon after one, and a sync is as slow as the disk.
+    let most = kills().div_ceil(10);
+    let begun = Arc::new(AtomicU64::new(0));
+    let killed = killer_at(process, seed, stop.clone(), most, Some(begun.clone()));
+    let frames = arena(2);
+    let mut random = Random(seed ^ 1);
+    let mut may: May = BTreeMap::new();
+    // The newest token that was acknowledged, and what it has.
+    let mut newest: (u64, May) = (0, BTreeMap::new());
+    let (mut syncs, mut interrupted, mut compared) = (0, 0, 0);
+    let mut opened = None;
+    while !stop.load(Ordering::Relaxed) || syncs == 0 {
+        let mut commands = opened.take().unwrap_or_else(|| flash.commands(2, 8).unwrap());
+        let mut change = || {
+            for _ in 0..1 + random.below(3) {
+                let (sector, stamp) = (random.below(100) as u32, random.next() | 1);
+                fill(&frames, 0, stamp);
+                let mut bytes = [0; 4096];
+                frames.read(0, &mut bytes);
+                let wrote = commands.write(sector, &bytes);
+                let at = may.entry(sector).or_insert_with(|| vec![0]);
+                if wrote.is_ok() {
+                    at.clear();
+                }
+                at.push(stamp);
+                wrote?;
+            }
+            begun.fetch_add(1, Ordering::Relaxed);
+            let token = commands.sync()?;
+            assert!(token > newest.0, "token {token} after {}", newest.0);
+            newest = (token, may.clone());
+            Ok::<(), VersionError>(())
+        };
+        match change() {
+            Ok(()) => syncs += 1,
+            Err(error) => {
+                assert_eq!(error, FlashError::Closed.into());
+                interrupted += 1;
+                // The next one has all that this one had acknowledged.
+                commands = flash.commands(2, 8).unwrap();
+                match compare(&mut commands, &frames, &newest, &may) {
+                    Ok(()) => compared += 1,
+                    Err(error) => {
+                        assert_eq!(error, FlashError::Closed.into());
+                        continue;
+                    }
+                }
+            }
+        }
+        opened = Some(commands);
+    }
+    let (_process, count) = killed.join().unwrap();
+    compare(&mut flash.commands(2, 8).unwrap(), &frames, &newest, &may).unwrap();
+    println!(
+        "{count} kills, {syncs} syncs, {interrupted} interrupted, {compared} compared, {:?}",
+        flash.host_counters()
+    );
+    assert!(count >= most);
+}
+
+/// What the device holds now, and what it held at the newest token that was acknowledged.
+fn compare(commands: &mut Commands, frames: &Arena, newest: &(u64, May), may: &May) -> Result<(), VersionError> {
+    let holds = |bytes: &[u8; 4096], may: &[u64], what: &str| {
+        frames.write(4096, bytes);
+        let found = if *bytes == [0; 4096] { Some(0) } else { stamp_of(frames, 1) };
+        assert!(found.is_some_and(|found| may.contains(&found)), "{what}: {found:?}, not {may:?}");
+    };
+    let mut bytes = [0; 4096];
+    for (&sector, may) in may {
+        commands.read(sector, &mut bytes)?;
+        holds(&bytes, may, &format!("sector {sector}"));
+    }
+    let tokens = commands.tokens()?;
+    let (token, had) = newest;
+    // The one whose sync was under way may be there as well, and take its place.
+    assert!(*token == 0 || tokens.last() >= Some(token), "{token} was acknowledged, and there are {tokens:?}");
+    for (&sector, may) in had.iter().filter(|_| tokens.contains(token)) {
+        match commands.read_at(*token, sector, &mut bytes) {
+            // The firmware has made room by a flush of its own.
+            Err(VersionError::NoToken { .. }) => break,
+            read => read?,
+        }
+        holds(&bytes, may, &format!("sector {sector} at token {token}"));
+    }
+    Ok(())
+}
+
 fn reconnect(directory: &Path) -> Arc<SocketLink> {
     let begun = Instant::now();
     loop {
@@ -511,37 +454,4 @@ fn reconnect(directory: &Path) -> Arc<SocketLink> {
         }
         std::thread::sleep(Duration::from_millis(2));
     }
-}
-
-#[test]
-fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {
-    let directory = tempfile::tempdir().unwrap();
-    let process = Process::start(directory.path(), Over::File);
-    let flash = process.flash(Some(Duration::from_millis(50)));
-    let frames = arena(2);
-    let mut queue = Driver::new(&flash, &frames, 2);
-    fill(&frames, 0, 5);
-    // The first commands may meet a process that is still busy with its start.
-    while queue.one(Op::Write, 7, 0) == Err(FlashError::TimedOut) {}
-    let mut queue = Driver::new(&flash, &frames, 2);
-    let mut commands = flash.commands(2, 2).unwrap();
-    let id = rustix::process::Pid::from_child(&process.child);
-    rustix::process::kill_process(id, rustix::process::Signal::STOP).unwrap();
-    // Its threads run on until each has been told.
-    while !rustix::process::waitpid(Some(id), rustix::process::WaitOptions::UNTRACED).unwrap().unwrap().1.stopped() {}
-    let begun = Instant::now();
-    assert_eq!(queue.one(Op::Read, 7, 1), Err(FlashError::TimedOut));
-    assert_eq!(queue.one(Op::Write, 8, 0), Err(FlashError::TimedOut));
-    assert_eq!(commands.read(7, &mut [0; 4096]), Err(FlashError::TimedOut));
-    // The driver's clock is the processor's counter, whose rate was measured once.
-    assert!(begun.elapsed() >= Duration::from_millis(25));
-    assert!(flash.host_counters().timed_out > 0);
-    rustix::process::kill_process(id, rustix::process::Signal::CONT).unwrap();
-    while queue.one(Op::Read, 7, 1) == Err(FlashError::TimedOut) {}
-    assert_eq!(stamp_of(&frames, 1), Some(5));
-    // The queue pairs are those of before: nothing was opened anew, and what came late was not taken for what was asked for since.
-    let mut bytes = [0; 4096];
-    while commands.read(7, &mut bytes) == Err(FlashError::TimedOut) {}
-    frames.write(4096, &bytes);
-    assert_eq!((stamp_of(&frames, 1), flash.host_counters().relinked), (Some(5), 0));
 }

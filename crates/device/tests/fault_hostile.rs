@@ -68,10 +68,10 @@ fn is_guarded(bench: &Bench) -> bool {
 
 #[test]
 fn every_entry_is_answered_by_its_code() {
-    fuzz(entries);
+    fuzz("entries of a hostile host to a firmware", entries);
 }
-fn entries(seed: u64) {
-    let mut random = Random(seed);
+fn entries(seed: u64) -> u64 {
+    let (mut random, mut sent) = (Random(seed), 0);
     let flash = memory();
     let plan = FaultPlan { seed, reorder: true, ..FaultPlan::default() };
     let faulty = FaultyFlash::new(MemoryFlash::new(SECTORS).unwrap(), plan);
@@ -139,7 +139,9 @@ fn entries(seed: u64) {
         }
         assert!(under_way.is_empty() && broken.is_empty() && !bench.firmware.is_busy());
         assert!(is_guarded(&bench));
+        sent += position;
     }
+    sent
 }
 
 /// A queue that is overrun: entries overwritten before they were taken, ids used again and again, completions never taken.
@@ -162,9 +164,10 @@ fn who_overruns_a_queue_hurts_only_itself() {
 
 #[test]
 fn scribbling_while_the_firmware_works() {
-    fuzz(scribble);
+    fuzz("rounds of an honest host beside one that scribbles", scribble);
 }
-fn scribble(seed: u64) {
+fn scribble(seed: u64) -> u64 {
+    const ROUNDS: u32 = 3000;
     let flash = memory();
     let mut bench = Bench::new(flash.clone(), FirmwareConfig::default());
     guard(&bench);
@@ -202,7 +205,7 @@ fn scribble(seed: u64) {
     });
     let buffer = region.buffer_first(0) as usize * SECTOR_BYTES;
     let mut random = Random(seed ^ 1);
-    for round in 0..3000u32 {
+    for round in 0..ROUNDS {
         let byte = round as u8;
         let sector = SECTORS_OF_HOSTILE + random.below(u64::from(SECTORS) - SECTORS_OF_HOSTILE);
         region.arena().write(buffer, &[byte; SECTOR_BYTES]);
@@ -227,4 +230,5 @@ fn scribble(seed: u64) {
     }
     assert!(!bench.firmware.is_busy(), "something was taken and never ended");
     assert!(is_guarded(&bench), "outside the data buffer");
+    ROUNDS.into()
 }

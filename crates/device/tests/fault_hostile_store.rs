@@ -6,12 +6,14 @@
 
 #[path = "../../flash/tests/common/mod.rs"]
 mod common;
+#[path = "common/fuzz.rs"]
+mod fuzz;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Driver, Random, arena, fill, seed, stamp_of};
+use common::{Driver, Random, arena, fill, stamp_of};
 use fulgurite_device::*;
 use fulgurite_flash::*;
 use fulgurite_store::{Geometry, Permissions, Pool, StoreConfig};
@@ -100,7 +102,8 @@ fn ended(
     None
 }
 
-fn commands(seed: u64) {
+fn commands(seed: u64) -> u64 {
+    const STEPS: u32 = 2000;
     let what = format!("seed {seed}");
     let (layered, pool) = store();
     let device = Arc::new(Device::start_store(layered, DeviceConfig::default()).unwrap());
@@ -112,13 +115,14 @@ fn commands(seed: u64) {
     .unwrap();
     let (mut submissions, mut completions) = linked.region.host_ends(linked.pair);
     let (mut random, mut under_way) = (Random(seed), HashMap::new());
-    let (mut token, mut succeeded) = (0, 0);
-    for _ in 0..2000 {
+    let (mut token, mut succeeded, mut sent) = (0, 0, 0);
+    for _ in 0..STEPS {
         let command = any(&mut random, token);
         if under_way.len() < DEPTH && !under_way.contains_key(&command.id) {
             submissions.push(command.pack());
             linked.doorbell.wake();
             under_way.insert(command.id, command);
+            sent += 1;
             continue;
         }
         let Some((command, ended)) = ended(&mut completions, &mut under_way, &what) else { continue };
@@ -149,16 +153,10 @@ fn commands(seed: u64) {
     }
     memory.sync().unwrap_or_else(|e| panic!("{what}: {e}"));
     assert!(pool.audit().is_empty(), "{what}: {:?}", pool.audit());
+    sent
 }
 
 #[test]
 fn any_command_of_the_store_is_answered_and_leaves_it_sound() {
-    let seconds = std::env::var("FULGURITE_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
-    let (begun, mut seed, mut rounds) = (Instant::now(), seed(), 0);
-    while rounds == 0 || begun.elapsed() < Duration::from_secs(seconds) {
-        println!("seed {seed}");
-        commands(seed);
-        (seed, rounds) = (Random(seed).next(), rounds + 1);
-    }
-    println!("{rounds} rounds");
+    fuzz::fuzz("commands of a hostile host to a store", commands);
 }

@@ -29,6 +29,8 @@ mod counters;
 mod engine;
 mod error;
 mod exchange;
+#[cfg(test)]
+mod fuzz;
 mod negotiate;
 mod places;
 mod reader;

@@ -206,6 +206,12 @@ fn asked(content: &[u8]) -> Option<Asked<'_>> {
     fields.0.is_empty().then_some(Asked { name, kinds })
 }
 
+/// Name and kinds that an option's content asks for.
+#[cfg(test)]
+pub(crate) fn asked_for(content: &[u8]) -> Option<(&[u8], &[u8])> {
+    asked(content).map(|asked| (asked.name, asked.kinds))
+}
+
 /// Appends the replies that describe the export: always its size, flags and block sizes; its names when asked.
 fn describe(into: &mut Vec<u8>, option: u32, export: &Export, agreed: Agreed, asked: &Asked<'_>) {
     let mut put = |kind: u16, parts: &[&[u8]]| {

@@ -140,7 +140,7 @@ impl Reader {
 }
 
 /// What a request asks for, if it may.
-fn judge(r: &Request, may: &May) -> Result<Kind, Errno> {
+pub(crate) fn judge(r: &Request, may: &May) -> Result<Kind, Errno> {
     let &May { bytes, request_bytes_max, read_only, trims, structured } = may;
     let (kind, flags) = match r.command {
         command::READ if structured => (Kind::Read, command_flag::FUA | command_flag::DF),

@@ -1,4 +1,5 @@
-//! Goal: the clients that people have can use the server: libnbd's `nbdinfo` and `nbdcopy`, and qemu's `qemu-io` and `qemu-img`.
+//! Goal: the clients that people have can use the server: libnbd's `nbdinfo` and `nbdcopy`, qemu's `qemu-io`, `qemu-img` and `qemu-nbd`, fio by its
+//! own engine, and what of `nbd-client` needs no kernel.
 //! Method: each is run against a server over a Unix socket; what it wrote is compared with the medium, what it read with what was
 //! written. Where a client is not installed, the test says so and ends.
 
@@ -14,7 +15,7 @@ fn run(program: &str, args: &[&str]) -> Option<String> {
     let output = match Command::new(program).args(args).output() {
         Ok(output) => output,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            println!("{program} is not installed, so this is not tested here");
+            eprintln!("SKIPPED: no {program}");
             return None;
         }
         Err(error) => panic!("{program}: {error}"),
@@ -131,4 +132,54 @@ fn over_tcp_too() {
     let server = fulgurite_nbd::NbdServer::start(memory(64), config).unwrap();
     let Some(text) = run("nbdinfo", &["--size", &server.uri()]) else { return };
     assert_eq!(text.trim(), (64 << 12).to_string());
+}
+
+/// fio's engine of this name is libnbd: no kernel is between. What it wrote it reads back and verifies, several requests at a time.
+#[test]
+fn fio_writes_and_verifies() {
+    let served = serve(memory(1024), |_| {});
+    let Some(engines) = run("fio", &["--enghelp"]) else { return };
+    if !engines.lines().any(|line| line.trim() == "nbd") {
+        return eprintln!("SKIPPED: a fio without its engine nbd");
+    }
+    let uri = format!("--uri={}", served.server.uri());
+    let job = [
+        "--name=verified",
+        "--ioengine=nbd",
+        uri.as_str(),
+        "--rw=randwrite",
+        "--bsrange=512-64k",
+        "--blockalign=512",
+        "--size=4M",
+        "--iodepth=16",
+        "--verify=crc32c",
+        "--do_verify=1",
+        "--verify_fatal=1",
+        "--fsync=32",
+        "--thread",
+    ];
+    run("fio", &job);
+    let counters = served.server.counters();
+    assert!(counters.written_bytes >= 2 << 20 && counters.read_bytes >= 2 << 20, "{counters:?}");
+    assert_eq!((counters.broken, counters.errors), (0, 0));
+}
+
+#[test]
+fn qemu_nbd_lists_the_export() {
+    let served = serve(memory(256), |_| {});
+    let Some(text) = run("qemu-nbd", &["--list", "-k", name(&served.path)]) else { return };
+    assert!(text.contains("fulgurite") && text.contains("1048576"), "{text}");
+}
+
+/// To attach a device takes the kernel's driver; to ask for the names of exports does not.
+#[test]
+fn nbd_client_lists_the_export() {
+    let config = fulgurite_nbd::NbdConfig::new("localhost:0".parse().unwrap());
+    let server = fulgurite_nbd::NbdServer::start(memory(64), config).unwrap();
+    let uri = server.uri();
+    let address = uri.strip_prefix("nbd://").and_then(|rest| rest.split('/').next()).unwrap();
+    let (host, port) = address.rsplit_once(':').unwrap();
+    let host = host.trim_matches(['[', ']']);
+    let Some(text) = run("nbd-client", &["-l", host, port]) else { return };
+    assert!(text.contains("fulgurite"), "{text}");
 }

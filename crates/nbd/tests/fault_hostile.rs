@@ -4,6 +4,8 @@
 //! left off (seeds are printed), each followed by an honest client.
 
 mod common;
+#[path = "../../format/tests/trials/mod.rs"]
+mod trials;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -264,6 +266,7 @@ fn resident_bytes() -> u64 {
 
 #[test]
 fn random_breakage_is_survived() {
+    const SESSIONS: u64 = 400;
     let seed = seed();
     let mut random = Random(seed);
     let (_, served) = impatient(256);
@@ -282,7 +285,7 @@ fn random_breakage_is_survived() {
             }
             rounds
         });
-        for n in 0..400 {
+        for n in 0..SESSIONS {
             let mut bytes = session(&mut random, 256 << 12);
             spoil(&mut random, &mut bytes);
             let mut stream = UnixStream::connect(&served.path).unwrap();
@@ -309,4 +312,5 @@ fn random_breakage_is_survived() {
     let grown = resident_bytes().saturating_sub(before);
     // 16 clients with a buffer and replies of 8 MiB each, were they all to fill them.
     assert!(grown < 300 << 20, "{} MiB more than before, seed {seed}", grown >> 20);
+    trials::figure(12, "broken sessions of NBD clients", SESSIONS);
 }

@@ -21,6 +21,10 @@ use crate::standing::Standing;
 const BUFFER: u32 = 8;
 /// States that may be named and not waited for: what older ones cover is as if they had not been named, until one of these is durable.
 const NAMED_MAX: usize = 64;
+/// States named on a device that has returned to come to a number that none of its predecessor's was, at the most.
+const RENAMED_MAX: u32 = 1 << 16;
+/// An answer that no device gives that keeps to the protocol.
+const EPROTO: i32 = 71;
 
 impl Commands {
     fn of_pages(&mut self, opcode: Opcode, pages: Range<u32>, argument: u64) -> Result<(), FlashError> {
@@ -288,6 +292,7 @@ impl Versions for Remote {
         let mut open = self.lock();
         // What has completed by now is in the state, whichever device names it.
         let covers = self.shared.begins_flush(None);
+        let (mut last, mut renamed) = (0, 0);
         loop {
             let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
             let before = self.shared.names();
@@ -315,6 +320,13 @@ impl Versions for Remote {
                 }
                 return Ok(token);
             }
+            // One whose numbers do not grow never comes there.
+            renamed += 1;
+            if token <= last || renamed > RENAMED_MAX {
+                self.shared.ended_flush(covers, false);
+                return Err(FlashError::Io(EPROTO).into());
+            }
+            last = token;
         }
     }
     fn wait_durable(&self, token: u64) -> Result<(), VersionError> {

@@ -41,6 +41,8 @@ const LET_GO_NS: u64 = 10_000_000_000;
 const ANSWER_NS: u64 = 1_000_000_000;
 /// Queue pairs opened one after the other without any command completing on them, before the device is given up.
 const FRUITLESS_MAX: u32 = 8;
+/// Completions in a row that are not believed, until the queue pair is left: so many do not come of an accident.
+pub(super) const LIES_MAX: u32 = 64;
 /// The longest sleep: a bell that was scribbled over costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The longest spin before a sleep: about what being woken costs.
@@ -132,6 +134,8 @@ pub(super) struct DeviceQueue {
     /// That is being tried.
     attempt: Option<Attempt>,
     fruitless: u32,
+    /// Completions in a row that were not believed.
+    lies: u32,
     /// Writes are kept until a flush covers them.
     keeps: bool,
     /// A flush of the queue's own is under way.
@@ -253,6 +257,7 @@ impl DeviceQueue {
             broken: None,
             attempt: None,
             fruitless: 0,
+            lies: 0,
             keeps: keeps(&*opening.link, &opening.config, capability.features),
             flushing: false,
             names_states: opening.link.names_states(),
@@ -330,11 +335,13 @@ impl DeviceQueue {
             let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
             let Some(slot) = slot else {
                 self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
-                if id == NO_ID {
+                self.lies += 1;
+                if id == NO_ID || self.lies > LIES_MAX {
                     return self.is_broken();
                 }
                 continue;
             };
+            self.lies = 0;
             slot.sent = false;
             let slot = *slot;
             if slot.flushing {
@@ -554,6 +561,7 @@ impl DeviceQueue {
         };
         self.broken = None;
         self.fruitless += 1;
+        self.lies = 0;
         self.keeps = keeps(&*self.opening.link, &self.opening.config, pair.linked.region.capability().features);
         self.pair = pair;
         self.count_frames();
@@ -740,17 +748,22 @@ impl Queue for DeviceQueue {
     #[inline]
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         self.polls = self.polls.wrapping_add(1);
+        let (before, looks) = (completions.len(), self.polls.is_multiple_of(LOOK));
         // A pair that is broken says nothing any more, whatever still lies in its ring.
-        if self.broken.is_some() || !self.pair.completions.ready() && self.ended.is_empty() {
+        let news = self.pair.completions.ready() || !self.ended.is_empty();
+        if self.broken.is_some() || !news {
             // As most polls.
-            if !self.polls.is_multiple_of(LOOK) && self.broken.is_none() {
+            if !looks && self.broken.is_none() {
                 return 0;
             }
             self.look();
         }
-        let before = completions.len();
         if self.broken.is_none() {
             self.take(completions);
+            if news && looks {
+                // However much the others bring, one of them may hang.
+                self.look();
+            }
         }
         completions.append(&mut self.ended);
         completions.len() - before

@@ -16,7 +16,7 @@ use fulgurite_flash::{FlashError, OpenError};
 use fulgurite_sys::{Clock, Notifier, arch};
 
 use super::buddy::Buddy;
-use super::queue::Pair;
+use super::queue::{LIES_MAX, Pair};
 use super::shared::{Covers, Met, Shared, keeps};
 use super::{HostConfig, Link, Want, died_again, patiently};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
@@ -75,6 +75,8 @@ pub struct Commands {
     replays: bool,
     /// Only its program names states: it never flushes by itself.
     names_states: bool,
+    /// Completions in a row that were not believed.
+    lies: u32,
     /// The device broke the protocol, or another one was met since: nothing more is asked of it.
     broken: bool,
 }
@@ -155,6 +157,9 @@ impl Commands {
         if (capability.depth as usize) < depth || capability.buffer_sectors < buffer_sectors.max(1) {
             return refused("its queues or data buffer are smaller than was asked for");
         }
+        if capability.sectors != link.sectors() {
+            return refused("it has another size than before");
+        }
         if linked.shares_frames {
             return refused("it took frames that it was not given");
         }
@@ -173,6 +178,7 @@ impl Commands {
             keeps: false,
             replays: false,
             names_states,
+            lies: 0,
             broken: false,
             config,
             shared,
@@ -248,7 +254,9 @@ impl Commands {
             let bytes = data.len().min(count as usize * SECTOR_BYTES);
             self.pair.linked.region.arena().write(self.at(buffer), &data[..bytes]);
         }
-        let written = (opcode == Opcode::Write).then(|| u32::try_from(sector).ok()).flatten();
+        // Of sectors that there are not nothing is kept, whatever the device says of them.
+        let inside = sector.checked_add(count.into()).is_some_and(|end| end <= self.sectors.into());
+        let written = (opcode == Opcode::Write && inside).then_some(sector as u32);
         self.slots[usize::from(id)] = Slot { state: State::Running, buffer, count, written };
         self.submit(Command { id, opcode: opcode as u8, flags: 0, sector, count, buffer, argument });
         Some(id)
@@ -271,6 +279,7 @@ impl Commands {
             let Ended { id, status, result } = Ended::unpack(words);
             match self.slots.get_mut(usize::from(id)) {
                 Some(slot) if slot.state == State::Running => {
+                    self.lies = 0;
                     slot.state = State::Ended;
                     let slot = *slot;
                     if let Some(sector) = slot.written
@@ -282,12 +291,17 @@ impl Commands {
                     return Some(Done { id, status, result });
                 }
                 Some(slot) if slot.state == State::Abandoned => {
+                    self.lies = 0;
                     slot.state = State::Ended;
                     self.release(id);
                 }
                 _ => {
                     self.shared.broken.fetch_add(1, Ordering::Relaxed);
-                    self.broken |= id == crate::NO_ID;
+                    self.lies += 1;
+                    self.broken |= id == crate::NO_ID || self.lies > LIES_MAX;
+                    if self.broken {
+                        return None;
+                    }
                 }
             }
         }

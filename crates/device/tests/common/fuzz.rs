@@ -1,18 +1,38 @@
 //! One seed after the other, for as long as there is time.
 
-use std::time::Duration;
+#[path = "../../../format/tests/trials/mod.rs"]
+pub mod trials;
+
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 use crate::common::{Random, seed};
 
+/// No seed takes so long on any machine: it hangs.
+const FOREVER: Duration = Duration::from_secs(120);
+
 /// Runs it with one seed after the other until its budget is used up: `FULGURITE_FUZZ_SECONDS`, 2 each in CI, more in `make soak`. The first
-/// seed is that of the run; what fails with a later one fails with that one as `FULGURITE_SEED`.
-pub fn fuzz(once: impl Fn(u64)) {
+/// seed is that of the run; what fails with a later one fails with that one as `FULGURITE_SEED`. It returns how often it did `what`, which goes
+/// into the table of aims.
+pub fn fuzz(what: &str, once: fn(u64) -> u64) {
     let seconds = std::env::var("FULGURITE_FUZZ_SECONDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2);
-    let (begun, mut seed, mut rounds) = (std::time::Instant::now(), seed(), 0);
+    let (begun, mut seed, mut rounds, mut did) = (Instant::now(), seed(), 0, 0);
     while rounds == 0 || begun.elapsed() < Duration::from_secs(seconds) {
         println!("seed {seed}");
-        once(seed);
+        let (says, said) = channel();
+        let thread = std::thread::spawn(move || {
+            // Whether anybody hears of it is not this thread's affair.
+            let _ = says.send(once(seed));
+        });
+        match said.recv_timeout(FOREVER) {
+            Ok(count) => did += count,
+            Err(RecvTimeoutError::Timeout) => panic!("seed {seed} has not come to its end in {FOREVER:?}"),
+            Err(RecvTimeoutError::Disconnected) => {
+                std::panic::resume_unwind(thread.join().expect_err("it has said nothing"))
+            }
+        }
         (seed, rounds) = (Random(seed).next(), rounds + 1);
     }
     println!("{rounds} rounds");
+    trials::figure(12, what, did);
 }

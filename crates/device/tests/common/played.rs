@@ -13,6 +13,12 @@ pub struct Played {
     pub sectors: u32,
     pub open: AtomicU64,
     pub features: Features,
+    /// By region: it was opened to write once more what a device had lost.
+    pub restoring: Mutex<Vec<bool>>,
+    /// Of the regions that are opened from now on.
+    pub instance: AtomicU64,
+    /// What the registers of the regions that are opened from now on say, where that is not `sectors`; 0 else.
+    pub said_sectors: AtomicU64,
 }
 
 pub struct Held;
@@ -26,18 +32,22 @@ impl Hold for Held {
 impl Link for Played {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
         self.open.fetch_add(1, Ordering::Relaxed);
+        let said = self.said_sectors.load(Ordering::Relaxed) as u32;
         let capability = Capability {
-            sectors: self.sectors,
+            sectors: if said == 0 { self.sectors } else { said },
             pairs: 1,
             depth: want.depth as u32,
             buffer_sectors: want.buffer_sectors,
             boot_sectors: 0,
             features: self.features,
-            instance: 1,
+            instance: self.instance.load(Ordering::Relaxed),
             command_sectors: 8,
         };
         let region = Arc::new(Region::create(capability, false).unwrap());
-        self.opened.lock().unwrap().push(region.clone());
+        let mut opened = self.opened.lock().unwrap();
+        opened.push(region.clone());
+        self.restoring.lock().unwrap().push(want.who.restores);
+        drop(opened);
         let doorbell: Arc<dyn Wake> = Arc::new(Notifier::new().unwrap());
         Ok(Linked {
             region,
@@ -71,5 +81,17 @@ pub fn played() -> Arc<Played> {
 }
 
 pub fn played_with(features: Features) -> Arc<Played> {
-    Arc::new(Played { opened: Mutex::default(), sectors: 100, open: AtomicU64::new(0), features })
+    played_of(features, 100)
+}
+
+pub fn played_of(features: Features, sectors: u32) -> Arc<Played> {
+    Arc::new(Played {
+        opened: Mutex::default(),
+        restoring: Mutex::default(),
+        sectors,
+        open: AtomicU64::new(0),
+        features,
+        instance: AtomicU64::new(1),
+        said_sectors: AtomicU64::new(0),
+    })
 }
