@@ -1,15 +1,15 @@
 //! A pool as a medium: the store behind the requests of programs.
 
-mod dram;
 mod objects;
 mod processes;
+mod standing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
-use fulgurite_format::{ObjectPlace, PoolId, SUBPAGE_BYTES, Status, format_bytes};
+use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::Notifier;
 
 use crate::changes::Changes;
@@ -21,8 +21,7 @@ use crate::objects::Slots;
 use crate::pages::Survey;
 use crate::recover::{RecoverError, RecoverReport, recover, superblock};
 use crate::store::{
-    Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, StoreCounters, StoreInfo, WriteError,
-    superblock_pages, superblock_repairs,
+    Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, WriteError, superblock_pages, superblock_repairs,
 };
 use crate::tokens::Tokens;
 pub use objects::Object;
@@ -404,16 +403,6 @@ impl Pool {
     #[must_use]
     pub fn geometry(&self) -> Geometry {
         self.geometry
-    }
-    /// How it stands.
-    #[must_use]
-    pub fn info(&self) -> StoreInfo {
-        self.lock().store.info()
-    }
-    /// What it has done since it was opened.
-    #[must_use]
-    pub fn counters(&self) -> StoreCounters {
-        self.lock().store.counters()
     }
     /// The tokens that are kept.
     #[must_use]

@@ -1,12 +1,22 @@
-//! What a pool takes of DRAM.
+//! How a pool stands: its counts, and what it takes of DRAM.
 
 use fulgurite_format::SUBPAGE_BYTES;
 
 use super::{Pool, depth_of};
 use crate::geometry::Geometry;
-use crate::store::{Store, StoreConfig};
+use crate::store::{Store, StoreConfig, StoreCounters, StoreInfo};
 
 impl Pool {
+    /// How it stands.
+    #[must_use]
+    pub fn info(&self) -> StoreInfo {
+        self.lock().store.info()
+    }
+    /// What it has done since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> StoreCounters {
+        self.lock().store.counters()
+    }
     /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Flash::dram_bytes`] of it as a flash.
     #[must_use]
     pub fn dram_taken(&self) -> usize {
