@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, Queue, Request, Versions,
-    When,
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, Queue, Request,
+    VersionError, Versions, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig, WriteError};
@@ -231,6 +231,29 @@ fn a_flush_makes_durable_what_was_written_before() {
         let found = User::new(&pool.into_flash()).one(Op::Read, 5, 0);
         assert_eq!(found, Ok(if survives { 55 } else { 0 }), "{durability:?}");
     }
+}
+
+/// Named first and waited for afterwards, as runtimes do.
+#[test]
+fn who_waits_for_a_state_that_was_named_has_it() {
+    let (medium, keep, flash) = keeps_tokens(3);
+    let mut user = User::new(&flash);
+    let mut name = |value| {
+        user.one(Op::Write, 9, value).unwrap();
+        flash.layer().name_state().unwrap()
+    };
+    let (first, second) = (name(1), name(2));
+    flash.layer().wait_durable(second).unwrap();
+    flash.layer().roll_back(first).unwrap();
+    let gone = flash.layer().wait_durable(second);
+    assert!(matches!(gone, Err(VersionError::NoToken { token, .. }) if token == second), "{gone:?}");
+    user.one(Op::Write, 9, 3).unwrap();
+    let third = flash.layer().name_state().unwrap();
+    flash.layer().wait_durable(third).unwrap();
+    drop((user, flash));
+    let (pool, report) = Pool::open(medium, keep).unwrap();
+    assert_eq!(report.token, third);
+    assert_eq!(User::new(&pool.into_flash()).one(Op::Read, 9, 0), Ok(3));
 }
 
 #[test]

@@ -596,3 +596,39 @@ fn a_sync_is_asked_for_before_dram_for_history_runs_out() {
         assert_eq!(store.is_short(1000), is_short, "{checksums} checksums");
     }
 }
+#[test]
+fn tokens_are_dropped_for_a_deletion_only_under_a_bound() {
+    let full = Err(WriteError::NoSpace { uncommitted: 0 });
+    for (history_bytes, deleted, kept) in [(512 << 10, Ok(()), 1), (usize::MAX, full, 3)] {
+        let config = StoreConfig { keep_tokens: 9, history_bytes, ..StoreConfig::default() };
+        let (mut store, _) = made(large(), config);
+        for _ in 0..3 {
+            write(&mut store, 0..16);
+            store.sync().unwrap();
+        }
+        // 32 are old, and 16 would be.
+        store.old_limit = 16;
+        assert_eq!(store.admit_statuses(&[0], Status::DELETED), deleted, "{history_bytes}");
+        assert_eq!(tokens(&store).len(), kept, "{history_bytes}");
+    }
+}
+#[test]
+fn what_takes_new_versions_in_leaves_entries_for_two_pages() {
+    for (entries, fits) in [(32, true), (31, false)] {
+        let mut store = made(large(), StoreConfig::default()).0;
+        let taken = store.geometry().pages() + store.state().table().versions();
+        store.state.set_table_limit(taken + entries);
+        let full = Err(WriteError::Table(TableFull));
+        let changed = store.record(Record::Status { page: 1, status: Status::ALLOCATED });
+        assert_eq!(changed, if fits { Ok(()) } else { full }, "{entries} entries");
+    }
+}
+#[test]
+fn a_small_pool_is_checkpointed_sooner() {
+    let after = |geometry, checkpoint_after| {
+        made(geometry, StoreConfig { checkpoint_after, ..StoreConfig::default() }).0.config.checkpoint_after
+    };
+    let many = Geometry::new(2000 * 8, 8, Some(64)).unwrap();
+    // A 64th of the pool, and an extent at least.
+    assert_eq!([after(many, 1024), after(many, 100), after(small(), 1024), after(small(), 5)], [250, 100, 8, 5]);
+}
