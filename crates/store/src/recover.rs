@@ -487,3 +487,77 @@ fn next_position(at: StreamPosition, header: Header, checksum: u32, g: Geometry)
         if at.index + 1 == g.extent_pages { (header.next_extent, 0) } else { (at.extent, at.index + 1) };
     StreamPosition { extent, index, sequence: at.sequence + 1, before: checksum }
 }
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_format::{Checksums, FlashPage, Status};
+
+    use super::*;
+    use crate::state::Unseen;
+
+    /// 320 flash pages, ten pages.
+    const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 160, objects: false };
+
+    #[test]
+    fn records_name_only_what_there_is() {
+        let mut state = State::new(G, u32::MAX);
+        let sane = |record: Record| is_sane(&record, &State::new(G, u32::MAX));
+        let write = |page, start, valid, status| {
+            let start = FlashPage(start);
+            sane(Record::Write { page, start, valid, status, checksums: Checksums::EMPTY })
+        };
+        let (plain, packed) = (Status::ALLOCATED, Status::ALLOCATED.with(Status::PACKED));
+        assert!(write(9, 319, 1, plain) && !write(10, 40, 1, plain) && !write(9, 320, 1, plain));
+        // At their distance the last of sixteen lies fifteen behind the start; side by side as many as there are.
+        assert!(write(0, 304, 0x8000, plain) && !write(0, 305, 0x8000, plain));
+        assert!(write(0, 319, 0x8000, packed) && write(0, 318, 0x8001, packed) && !write(0, 319, 0x8001, packed));
+        let status = |page| sane(Record::Status { page, status: plain });
+        assert!(status(9) && !status(10));
+        let moved =
+            |page, subpages, from, to| sane(Record::Move { page, subpages, from: FlashPage(from), to: FlashPage(to) });
+        assert!(moved(9, 1, 319, 319) && !moved(10, 1, 40, 40) && !moved(9, 0, 40, 40));
+        assert!(!moved(9, 1, 320, 40) && !moved(9, 1, 40, 320));
+        assert!(moved(9, 0b101, 40, 318) && !moved(9, 0b101, 40, 319));
+        let bad = |place| sane(Record::Bad { place: FlashPage(place) });
+        assert!(bad(0) && bad(319) && !bad(320));
+        let wear = |extent, count| {
+            let mut fills = Checksums::EMPTY;
+            (0..count).for_each(|n| fills.push(n));
+            sane(Record::Wear { extent, fills })
+        };
+        assert!(wear(0, 2) && wear(38, 2) && !wear(39, 2) && wear(39, 1) && wear(40, 0) && !wear(u32::MAX, 1));
+        // A token ends the epoch that there is, and none comes twice.
+        assert!(is_sane(&Record::Token { epoch: 1 }, &state));
+        assert!(!is_sane(&Record::Token { epoch: 0 }, &state) && !is_sane(&Record::Token { epoch: 2 }, &state));
+        state.apply(&Record::Token { epoch: 1 }, &Unseen).unwrap();
+        assert!(is_sane(&Record::Token { epoch: 2 }, &state) && !is_sane(&Record::Token { epoch: 1 }, &state));
+        let newest = state.tokens().clone();
+        state.set_epoch(1, newest);
+        assert!(!is_sane(&Record::Token { epoch: 1 }, &state));
+        let mut full = State::new(G, u32::MAX);
+        (1..=fulgurite_format::TOKENS_MAX as u64).for_each(|epoch| {
+            assert!(is_sane(&Record::Token { epoch }, &full));
+            full.apply(&Record::Token { epoch }, &Unseen).unwrap();
+        });
+        assert!(!is_sane(&Record::Token { epoch: full.epoch() }, &full));
+        // What names neither a place nor a page can always be.
+        assert!(sane(Record::Drop { epoch: 99 }) && sane(Record::RollBack { epoch: 99 }));
+    }
+    #[test]
+    fn an_extent_of_a_stream_ends_with_its_last_page() {
+        let header = Header {
+            kind: Kind::Journal,
+            used: 0,
+            commit_offset: 0,
+            pool: PoolId([1; 16]),
+            place: 0,
+            next_extent: 20,
+            sequence: 7,
+            epoch: 1,
+            before: 0,
+        };
+        let at = |extent, index, sequence, before| StreamPosition { extent, index, sequence, before };
+        assert_eq!(next_position(at(5, 6, 7, 1), header, 99, G), at(5, 7, 8, 99));
+        assert_eq!(next_position(at(5, 7, 7, 1), header, 99, G), at(20, 0, 8, 99));
+    }
+}

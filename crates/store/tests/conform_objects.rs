@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fulgurite_flash::{Completion, Flash, FlashError, Layer, MemoryFlash, Op, Request};
+use fulgurite_flash::{
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, MemoryFlash, Op, Request, When,
+};
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex, crc32c};
 use fulgurite_store::{
     Driver, Durability, Geometry, LOST_MAGIC, Pool, PoolError, ReadPages, RecoverError, ResizeError, StoreConfig,
@@ -161,6 +163,25 @@ fn what_was_written_is_read_and_kept_by_tokens() {
     assert!(written + pool.counters().object_pages > 60 && pool.info().objects > 0);
 }
 
+/// Also on a flash that takes its time; and an error of it is the writer's.
+#[test]
+fn when_a_write_of_objects_returns_it_has_ended() {
+    let plan = |fault| FaultPlan::rule(Some(Op::Write), When::From(1), fault);
+    let faulty = Arc::new(FaultyFlash::new(MemoryFlash::new(2048).unwrap(), FaultPlan::default()));
+    let medium: Arc<dyn Flash> = faulty.clone();
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let pool = open(&medium);
+    faulty.set_plan(plan(Fault::Late { polls: 5 }));
+    let (mut random, mut now) = (Random(11), Contents::new());
+    for round in 0..10u32 {
+        let objects: Vec<(u32, Vec<u8>)> = (0..1 + round * 20).map(|n| (n * 7, random.object())).collect();
+        write(&pool, &objects, &mut now);
+        check(&pool, &now);
+    }
+    faulty.set_plan(plan(Fault::Fails(FlashError::NoSpace)));
+    assert!(pool.write_objects(&[(3, &[1; 100])]).is_err());
+    assert_eq!(pool.read_object(3, &mut [0; 100]).unwrap(), 0);
+}
 #[test]
 fn damage_is_an_error_of_the_objects_that_have_it() {
     let medium = medium();
@@ -212,6 +233,30 @@ fn damage_is_an_error_of_the_objects_that_have_it() {
     pool.sync().unwrap();
     drop((flash, pool));
     check(&open(&medium), &now);
+}
+
+/// Also where it was, byte for byte, what is written in place of what is lost.
+#[test]
+fn what_stands_for_a_lost_object_never_passes_for_it() {
+    let medium = medium();
+    let pool = open(&medium);
+    let mut now = Contents::new();
+    let marker = [&LOST_MAGIC[..], &9u32.to_le_bytes()].concat();
+    write(&pool, &[(9, marker), (20, LOST_MAGIC[..5].to_vec()), (21, vec![7; 100])], &mut now);
+    pool.sync().unwrap();
+    let mut bytes = [0; SUBPAGE_BYTES];
+    for subpage in [9, 20] {
+        let at = pool.locate_object(subpage).unwrap().at;
+        let mut driver = Driver::new(&*medium, 4).unwrap();
+        let mut page = driver.read(at.flash_page, 0).unwrap();
+        page[usize::from(at.offset) + 3] ^= 1;
+        driver.write_all(vec![(at.flash_page, page)]).unwrap();
+        assert!(pool.mark_lost(subpage, at.flash_page).unwrap());
+        let read = pool.read_object(subpage, &mut bytes);
+        assert!(matches!(read, Err(PoolError::Flash(FlashError::Corrupt))), "{subpage}: {read:?}");
+        now.remove(&subpage);
+    }
+    check(&pool, &now);
 }
 
 #[test]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, Queue, Request, Versions,
-    When,
+    Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, Queue, Request,
+    VersionError, Versions, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
-use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig};
+use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig, WriteError};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 const POOL: PoolId = PoolId([7; 16]);
@@ -210,6 +210,50 @@ fn a_cache_that_was_closed_is_there_and_one_that_crashed_is_empty() {
     };
     assert_eq!(read_back(true), 0);
     assert_eq!(read_back(false), 0, "it was not synced at the end");
+}
+
+/// By the queue of a program, without [`Pool::sync`].
+#[test]
+fn a_flush_makes_durable_what_was_written_before() {
+    for (durability, survives) in [(Durability::Sync, true), (Durability::Cache, false)] {
+        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+        Pool::format(&medium, geometry(), POOL, 0).unwrap();
+        let flash = Pool::open(medium.clone(), config(durability)).unwrap().0.into_flash();
+        let mut user = User::new(&flash);
+        user.one(Op::Write, 5, 55).unwrap();
+        user.one(Op::Flush, 0, 0).unwrap();
+        let newest = flash.layer().tokens().newest();
+        assert_eq!((newest.is_some(), flash.layer().uncommitted()), (survives, if survives { 0 } else { 1 }));
+        user.one(Op::Write, 5, 66).unwrap();
+        drop((user, flash));
+        let (pool, report) = Pool::open(medium, config(durability)).unwrap();
+        assert_eq!(report.token, newest.unwrap_or(0));
+        let found = User::new(&pool.into_flash()).one(Op::Read, 5, 0);
+        assert_eq!(found, Ok(if survives { 55 } else { 0 }), "{durability:?}");
+    }
+}
+
+/// Named first and waited for afterwards, as runtimes do.
+#[test]
+fn who_waits_for_a_state_that_was_named_has_it() {
+    let (medium, keep, flash) = keeps_tokens(3);
+    let mut user = User::new(&flash);
+    let mut name = |value| {
+        user.one(Op::Write, 9, value).unwrap();
+        flash.layer().name_state().unwrap()
+    };
+    let (first, second) = (name(1), name(2));
+    flash.layer().wait_durable(second).unwrap();
+    flash.layer().roll_back(first).unwrap();
+    let gone = flash.layer().wait_durable(second);
+    assert!(matches!(gone, Err(VersionError::NoToken { token, .. }) if token == second), "{gone:?}");
+    user.one(Op::Write, 9, 3).unwrap();
+    let third = flash.layer().name_state().unwrap();
+    flash.layer().wait_durable(third).unwrap();
+    drop((user, flash));
+    let (pool, report) = Pool::open(medium, keep).unwrap();
+    assert_eq!(report.token, third);
+    assert_eq!(User::new(&pool.into_flash()).one(Op::Read, 9, 0), Ok(3));
 }
 
 #[test]
@@ -593,6 +637,32 @@ fn what_may_be_done_with_pages_is_part_of_the_state() {
             assert_eq!(pool.audit(), Vec::<String>::new());
         }
     }
+}
+
+/// Where a program has said how many frames may differ, what pages hold does not take the room that its sync needs.
+#[test]
+fn pages_change_as_long_as_that_leaves_room_for_a_sync() {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry().flash_pages()).unwrap());
+    Pool::format(&medium, geometry(), POOL, 0).unwrap();
+    let mut bounded = config(Durability::Sync);
+    bounded.uncommitted_max = 500;
+    let pool = Pool::open(medium, bounded).unwrap().0;
+    let (room, pages) = (pool.info().room as u32, pool.geometry().pages());
+    pool.leave_for_sync(u64::from(room));
+    // Each may make 16 subpages old, and there is one page for whoever does it.
+    let most = room / 16 - 1;
+    assert!((2..pages).contains(&most), "room for {room} subpages");
+    let is_refused = |result| matches!(result, Err(PoolError::Write(WriteError::NoSpace { .. })));
+    assert!(is_refused(pool.set_permissions(0..most + 1, Permissions::DEFAULT)));
+    assert_eq!(pool.permissions(0), None);
+    pool.set_permissions(pages - most..pages, Permissions::DEFAULT).unwrap();
+    assert!(is_refused(pool.delete_pages(0..most + 1)));
+    assert_eq!(pool.permissions(pages - 1), Some(Permissions::DEFAULT));
+    pool.delete_pages(pages - most..pages).unwrap();
+    // Nobody needs it any more.
+    pool.leave_for_sync(0);
+    pool.set_permissions(0..pages, Permissions::DEFAULT).unwrap();
+    assert_eq!(pool.permissions(0), Some(Permissions::DEFAULT));
 }
 
 /// A copy of the superblock that is damaged is written again by who opens the pool for changes; who only looks changes nothing.

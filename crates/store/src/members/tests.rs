@@ -248,3 +248,50 @@ fn growth_moves_nothing() {
     let after: Vec<_> = (0..20 * 8).map(|page| small.flash.layout().find(page)).collect();
     assert_eq!(after, before[..20 * 8]);
 }
+#[test]
+fn there_are_no_more_bands_than_a_page_has_room_for() {
+    let with = |bands: usize| {
+        let mut made = three();
+        made.list.bands = vec![Band { rows: 1, members: 1 }; bands];
+        made
+    };
+    // One more for what is added.
+    for (bands, fits) in [(BANDS_MAX - 2, true), (BANDS_MAX - 1, true), (BANDS_MAX, false), (BANDS_MAX + 1, false)] {
+        let may = with(bands).may_add(Path::new("/more"), 64);
+        assert!(if fits { may.is_ok() } else { matches!(may, Err(MemberError::Bands)) }, "{bands} bands: {may:?}");
+    }
+    // And what is grown takes one for each number of members that have as much.
+    let list = three().list.bands;
+    for (new, more) in [([12, 12, 8], 1), ([14, 12, 8], 2), ([12, 11, 9], 3)] {
+        for room in [more - 1, more] {
+            let mut made = three();
+            let fill = BANDS_MAX - room - list.len();
+            made.list.bands.extend(vec![Band { rows: 1, members: 1 }; fill]);
+            let before = made.list.clone();
+            let grown = made.grow(&new);
+            if room < more {
+                assert!(matches!(grown, Err(MemberError::Bands)), "{new:?}: {grown:?}");
+                assert_eq!(made.list, before);
+            } else {
+                assert!(grown.is_ok(), "{new:?}: {grown:?}");
+                assert_eq!(made.list.bands.len(), BANDS_MAX);
+            }
+        }
+    }
+}
+#[test]
+fn each_flash_page_lies_on_one_member_and_each_says_what_it_has() {
+    let made = three();
+    assert_eq!(
+        (made.pool(), made.ids().collect::<Vec<_>>()),
+        (PoolId([9; 16]), [1, 2, 3].map(|n| PoolId([n; 16])).to_vec())
+    );
+    assert_eq!(made.bytes().collect::<Vec<_>>(), [80, 80, 48].map(|pages| pages * 4096));
+    // The first extent is the first member's own; the others follow each other, until the smallest is full.
+    let of = |extent: u32| made.member_of(extent * 8);
+    assert_eq!([0, 1, 2, 3, 4, 5].map(of), [0, 1, 2, 0, 1, 2].map(Some));
+    assert_eq!([0, 1, 2].map(|at| made.extents_of(at)), [10, 10, 6]);
+    let mut counts = [0; 3];
+    (0..24 * 8).for_each(|place| counts[made.member_of(place).unwrap() as usize] += 1);
+    assert_eq!((counts, made.member_of(24 * 8)), ([80, 72, 40], None));
+}

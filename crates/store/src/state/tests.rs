@@ -1,5 +1,7 @@
 //! Tests of the state alone.
 
+use fulgurite_format::{ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten};
+
 use super::*;
 
 const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 160, objects: false };
@@ -160,4 +162,101 @@ fn a_full_table_takes_nothing_and_stays_as_it_was() {
         assert_eq!(state.apply(&record, &Unseen), if fits { Ok(()) } else { Err(TableFull) });
         assert_eq!((state.live_total(), state.is_used(1)), (u64::from(fits), fits));
     }
+}
+/// Pages that have a record already.
+struct Has(u32);
+impl Seen for Has {
+    fn contains(&self, page: u32) -> bool {
+        page == self.0
+    }
+}
+const OBJECTS: Geometry = Geometry { objects: true, ..G };
+
+fn objects(flash_page: u32, of: &[(u32, u16, u16)]) -> ObjectsWritten {
+    let mut written = ObjectsWritten::new(flash_page, Status::ALLOCATED);
+    for &(subpage, offset, length) in of {
+        let checksum = if length > 0 { subpage + 1 } else { 0 };
+        written.push(ObjectWritten { subpage, length, offset, checksum });
+    }
+    written
+}
+#[test]
+fn a_full_table_takes_no_object_or_all_of_a_record() {
+    // At worst each takes 17 entries.
+    for (limit, fits) in [(10 + 33, false), (10 + 34, true)] {
+        let mut state = State::new(OBJECTS, limit);
+        let record = Record::Objects(objects(40, &[(0, 0, 16), (20, 16, 16)]));
+        assert_eq!(state.apply(&record, &Unseen), if fits { Ok(()) } else { Err(TableFull) });
+        assert_eq!((state.objects().count(), state.is_used(0)), (if fits { 2 } else { 0 }, fits));
+    }
+}
+#[test]
+fn records_of_objects_leave_out_pages_that_have_them() {
+    let mut state = State::new(OBJECTS, u32::MAX);
+    // Pages 0 and 2, and the other way around.
+    for seen in [2, 0] {
+        state.apply(&Record::Objects(objects(40, &[(3, 0, 100), (35, 112, 50)])), &Has(seen)).unwrap();
+        assert_eq!([3, 35].map(|subpage| state.is_written(subpage)), [true, seen == 0]);
+    }
+    let at =
+        |state: &State, subpage| state.slots_of(subpage).into_iter().map(|(_, at)| at.flash_page).collect::<Vec<_>>();
+    let mut moved = ObjectsMoved::new(80);
+    for (subpage, from_offset) in [(3, 0), (35, 112)] {
+        moved.push(ObjectMoved { subpage, from: 40, from_offset, offset: from_offset });
+    }
+    state.apply(&Record::MoveObjects(moved), &Has(2)).unwrap();
+    assert_eq!((at(&state, 3), at(&state, 35), state.live(5), state.live(10)), (vec![80], vec![40], 1, 1));
+    state.apply(&Record::MoveObjects(moved), &Has(0)).unwrap();
+    assert_eq!((at(&state, 3), at(&state, 35), state.live(5)), (vec![80], vec![80], 0));
+    sound(&state);
+}
+#[test]
+fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
+    let state = State::new(OBJECTS, u32::MAX);
+    let may = |flash_page, of| state.may_write(&objects(flash_page, &[(0, 0, 16), of]));
+    // Extents 0 to 2 have none, and 320 flash pages are all.
+    for (flash_page, fits) in [(23, false), (24, true), (319, true), (320, false)] {
+        assert_eq!(may(flash_page, (5, 16, 4080)), fits, "{flash_page}");
+    }
+    for (of, fits) in [
+        ((159, 16, 4080), true),
+        ((160, 16, 4080), false),
+        ((5, 16, 4081), false),
+        ((5, 8, 100), false),
+        // What is freed lies nowhere.
+        ((5, 0, 0), true),
+        ((5, 16, 0), false),
+    ] {
+        assert_eq!(may(40, of), fits, "{of:?}");
+    }
+    let mut freed = ObjectsWritten::new(40, Status::ALLOCATED);
+    freed.push(ObjectWritten { subpage: 5, length: 0, offset: 0, checksum: 1 });
+    assert!(!state.may_write(&freed), "nothing has a checksum");
+    assert!(!State::new(G, u32::MAX).may_write(&objects(40, &[(0, 0, 16)])), "a pool without objects");
+    // In a checkpoint.
+    let entry = |valid| PageEntry::new(FlashPage(0), EntryIndex::NONE, valid, 1, Status::ALLOCATED);
+    let words = |at: ObjectPlace, checksum| at.words(checksum).to_vec();
+    let there = ObjectPlace { flash_page: 40, offset: 16, length: 100 };
+    assert!(
+        state.are_sane(entry(1), &words(there, 7)) && state.are_sane(entry(1 << 15), &words(ObjectPlace::FREED, 0))
+    );
+    assert!(
+        !state.are_sane(entry(1 << 16), &words(there, 7)) && !state.are_sane(entry(1), &words(ObjectPlace::FREED, 7))
+    );
+    assert!(!state.are_sane(entry(1), &words(ObjectPlace { flash_page: 23, ..there }, 7)));
+    // Where one is moved to it must lie as a whole.
+    let mut state = State::new(OBJECTS, u32::MAX);
+    state.apply(&Record::Objects(objects(40, &[(3, 0, 100)])), &Unseen).unwrap();
+    let may = |flash_page, subpage, offset| {
+        let mut moved = ObjectsMoved::new(flash_page);
+        moved.push(ObjectMoved { subpage, from: 40, from_offset: 0, offset });
+        state.may_move(&moved)
+    };
+    // Of what is not there any more a byte is enough.
+    for (subpage, offset, fits) in
+        [(3, 3984, true), (3, 4000, false), (4, 4080, true), (4, 4096, false), (160, 0, false)]
+    {
+        assert_eq!(may(80, subpage, offset), fits, "{subpage} to {offset}");
+    }
+    assert!(!may(23, 3, 0) && !may(320, 3, 0) && may(24, 3, 0));
 }

@@ -142,7 +142,7 @@ impl Store {
         }
     }
     /// How many writes of subpages the indices of the page table have room for, whatever they and those under way make old.
-    fn indices_for_writes(&self) -> u64 {
+    pub(super) fn indices_for_writes(&self) -> u64 {
         // A version, what it hides, and that older places next to that fall apart.
         (u64::from(self.state.room_for()).saturating_sub(u64::from(2 * N)) / 4).saturating_sub(self.placed)
     }

@@ -90,6 +90,9 @@ fn room_is_what_is_not_needed_kept_or_promised() {
     assert_eq!((store.info().room, store.info().live, store.info().uncommitted), (155, 20, 10));
     let (store, _) = made(large(), StoreConfig::default());
     assert_eq!((store.unneeded(), store.info().room), (36 * 255, 25 * 255 - 36 * 2));
+    // With a version for each of so many a checkpoint takes an extent more.
+    let (store, _) = made(Geometry::new(200 * 8, 8, Some(64)).unwrap(), StoreConfig::default());
+    assert_eq!((store.unneeded(), store.info().room), (196 * 7, (196 - 6 - 5 - 1) * 7));
 }
 #[test]
 fn a_checkpoint_of_many_versions_takes_more_extents() {
@@ -181,6 +184,8 @@ fn room_ends_where_dram_for_history_does() {
 fn whoever_syncs_for_writers_is_asked_in_time() {
     let (mut store, _) = made(small(), StoreConfig { keep_tokens: 9, ..StoreConfig::default() });
     assert!(!store.is_short(66));
+    // 196 are left: not before as much was written as is beyond the 66.
+    assert_eq!(store.looked_at, (0, 130));
     for _ in 0..2 {
         write(&mut store, 0..64);
         store.sync().unwrap();
@@ -188,6 +193,7 @@ fn whoever_syncs_for_writers_is_asked_in_time() {
     // Half of what is beyond the data and what is kept is 66; 52 are left, and enough was written that a sync is worth it from 17 on.
     write(&mut store, 0..16);
     assert!(!store.is_short(66) && !store.is_short(1000));
+    assert_eq!(store.looked_at, (16, 17));
     write(&mut store, 16..17);
     assert!(store.is_short(66) && store.is_short(1000) && !store.is_short(0));
     store.sync().unwrap();
@@ -365,4 +371,288 @@ fn fills_times_and_bad_pages_outlive_checkpoints() {
     let after = of(&store);
     assert_eq!((&after.1, store.state().wear().places()), (&before.1, &[bad][..]));
     assert!(after.0.iter().zip(&before.0).all(|(after, before)| after >= before), "{before:?}, {:?}", after.0);
+}
+/// Metadata takes what is free, until so many extents are left.
+fn leave_free(store: &mut Store, extents: u32) {
+    while store.extents.free() > extents {
+        store.extents.take_for_metadata(store.state.wear()).unwrap();
+    }
+    assert_eq!(store.extents.free(), extents);
+}
+#[test]
+fn a_checkpoint_begins_where_there_is_room_for_it_and_for_the_journal() {
+    // An extent for it, and one for the journal where that has not named the next one yet.
+    for (free, wants, begins) in
+        [(0, false, false), (1, false, true), (0, true, false), (1, true, false), (2, true, true)]
+    {
+        let mut store = made(small(), StoreConfig::default()).0;
+        store.journal.current.clear();
+        if !wants {
+            store.name_next_extent();
+        }
+        leave_free(&mut store, free);
+        assert_eq!((store.journal.stream.wants_extent(), store.has_room_for_checkpoint()), (wants, begins));
+        store.begin_checkpoint();
+        let what = format!("{free} extents are free, one is wanted: {wants}");
+        assert_eq!((store.checkpoint.is_some(), store.poisoned()), (begins, None), "{what}");
+        // Without room nothing is taken.
+        assert_eq!(store.extents.free(), if begins { 0 } else { free }, "{what}");
+        assert_eq!(store.journal.stream.wants_extent(), wants && !begins, "{what}");
+    }
+}
+#[test]
+fn a_journal_that_is_mostly_empty_extents_or_in_the_way_is_scattered() {
+    let mut made = made(small(), StoreConfig::default());
+    for _ in 0..40 {
+        made.0.sync().unwrap();
+        settle(&mut made);
+    }
+    let store = &mut made.0;
+    let sequence = store.journal.stream.position().sequence;
+    assert!(sequence > 40, "{sequence}");
+    let is_scattered = |store: &mut Store, extents: u32, pages: u64| {
+        store.journal.extents = (0..extents).map(|extent| (extent, 0)).collect();
+        store.journal.since = sequence - pages;
+        store.is_scattered()
+    };
+    // More than four extents of eight pages each, less than half of which are used.
+    let cases = [(5, 19), (5, 20), (4, 1), (6, 23), (6, 24)];
+    let scattered = cases.map(|(extents, pages)| is_scattered(store, extents, pages));
+    assert_eq!(scattered, [true, false, false, true, false]);
+    // Or the fourth of few, where no more is free than writers leave: that is in the way.
+    assert_eq!(store.reserve(), 6);
+    for (free, fourth) in [(7, false), (6, true)] {
+        leave_free(store, free);
+        assert_eq!([4, 3].map(|extents| is_scattered(store, extents, 31)), [fourth, false], "{free} are free");
+    }
+    // Copies leave two extents for metadata, and one for a checkpoint.
+    for (free, room) in [(4, true), (3, false)] {
+        leave_free(store, free);
+        assert_eq!(store.has_room_for_copies(), room, "{free} are free");
+    }
+    let needed = 1 + u32::from(store.journal.stream.wants_extent());
+    for (free, room) in [(needed, true), (needed - 1, false)] {
+        leave_free(store, free);
+        assert_eq!([4, 5].map(|extents| is_scattered(store, extents, 1)), [room; 2], "{free} are free");
+    }
+}
+#[test]
+fn pages_of_the_journal_take_dram_until_they_are_on_their_way() {
+    let mut store = made(small(), StoreConfig::default()).0;
+    let before = store.history_bytes();
+    let pages = |count| vec![(0, zero_page()); count];
+    store.journal.sealed = pages(2);
+    assert_eq!(store.history_bytes() - before, 2 * 4096);
+    store.commit = Some(Commit {
+        phase: Phase::Data,
+        pending: 1,
+        pages: pages(3),
+        sent: 0,
+        failed: None,
+        promises: true,
+        end: 1,
+        token: None,
+        checkpoint: false,
+    });
+    assert_eq!(store.history_bytes() - before, 5 * 4096);
+    store.send(Purpose::Checkpoint { place: 30 }, Io::Write { place: 30, page: zero_page() });
+    store.send(Purpose::Commit, Io::Flush);
+    assert_eq!(store.history_bytes() - before, 6 * 4096);
+    store.commit = None;
+    assert_eq!(store.history_bytes() - before, 3 * 4096);
+}
+#[test]
+fn room_ends_where_the_indices_of_the_table_do() {
+    // 296 beside those of pages. Without a bound each write may take 17 entries.
+    let few = StoreConfig { table_indices: 300, ..StoreConfig::default() };
+    let (store, _) = made(large(), few);
+    assert_eq!((store.state().room_for(), store.info().room), (296, 17));
+    // Else four indices, where two pages' worth are left.
+    let (mut store, _) = made(large(), StoreConfig { history_bytes: 512 << 10, ..few });
+    assert_eq!((store.state().room_for(), store.info().room, store.indices_for_writes()), (296, 66, 66));
+    write(&mut store, 0..5);
+    store.sync().unwrap();
+    write(&mut store, 0..5);
+    let writes = place(&mut store, 5..8);
+    // What only the token sees may come to take an entry each, and again when it is moved.
+    let left = u64::from(store.state().table().indices_left());
+    assert!((285..296).contains(&left), "{left}");
+    assert_eq!((u64::from(store.state().room_for()), store.indices_for_writes()), (left - 5, (left - 5 - 32) / 4 - 3));
+    assert_eq!(store.info().room, (left - 5 - 5 - 32) / 4 - 3);
+    drop(writes);
+    // A write takes an index for its version and one for each subpage; a change of status as many as a page has, and one.
+    for (left, fits, status) in [(17, true, true), (16, true, false), (3, true, false), (2, false, false)] {
+        let mut store = made(large(), StoreConfig::default()).0;
+        write(&mut store, 0..48);
+        store.sync().unwrap();
+        write(&mut store, 0..48);
+        // These are for what the token sees.
+        let table = store.state().table();
+        let indices = store.geometry().pages() + table.versions() + store.state().old_count() as u32 + left;
+        store.state.set_table_indices(indices);
+        assert_eq!(store.state().room_for(), left);
+        let checksums = |count| {
+            let mut checksums = Checksums::EMPTY;
+            (0..count).for_each(|_| checksums.push(CHECKSUM));
+            checksums
+        };
+        let (start, allocated) = (fulgurite_format::FlashPage(1024), Status::ALLOCATED);
+        let record = Record::Write { page: 3, start, valid: 0b11, status: allocated, checksums: checksums(2) };
+        let full = Err(WriteError::Table(TableFull));
+        let changed = store.record(Record::Status { page: 3, status: allocated });
+        assert_eq!(changed, if status { Ok(()) } else { full }, "{left} are left");
+        assert_eq!(store.record(record), if fits { Ok(()) } else { full }, "{left} are left");
+    }
+}
+#[test]
+fn writes_are_let_in_as_far_as_the_table_and_checksums_have_room() {
+    let of_table = |store: &mut Store, entries: u32| {
+        let taken = store.geometry().pages() + store.state().table().versions();
+        store.state.set_table_limit(taken + entries);
+    };
+    let full = Err(WriteError::Table(TableFull));
+    // At worst each write takes 17 entries, and so many are left.
+    let (mut store, _) = made(large(), StoreConfig::default());
+    for (entries, let_in) in [(17 * 6, Ok(5)), (17 * 6 - 1, full), (0, full)] {
+        of_table(&mut store, entries);
+        assert_eq!(store.admit(5), let_in, "{entries} entries");
+    }
+    // With a bound half as many are tried, and again, and where it is the checksums' writes under way are waited for.
+    let (mut store, _) = made(large(), StoreConfig { history_bytes: 512 << 10, ..StoreConfig::default() });
+    write(&mut store, 0..20);
+    store.sync().unwrap();
+    write(&mut store, 0..4);
+    for (entries, let_in) in [(17 * 9, Ok(8)), (17 * 9 - 1, Ok(4)), (17 * 5 - 1, Ok(2)), (33, full)] {
+        of_table(&mut store, entries);
+        assert_eq!(store.admit(8), let_in, "{entries} entries");
+    }
+    of_table(&mut store, 1000);
+    for (checksums, let_in) in [(12, Ok(8)), (11, Ok(4)), (5, Ok(1)), (4, Err(WriteError::NoSpace { uncommitted: 4 }))]
+    {
+        store.old_limit = checksums;
+        assert_eq!(store.admit(8), let_in, "{checksums} checksums, four of them taken");
+    }
+    store.old_limit = 100;
+    let writes = place(&mut store, 30..33);
+    for (checksums, let_in) in [(15, Ok(8)), (14, Ok(4)), (7, Ok(0))] {
+        store.old_limit = checksums;
+        assert_eq!(store.admit(8), let_in, "{checksums} checksums, seven of them taken");
+    }
+    store.old_limit = 100;
+    // Pages: the first holds twelve subpages that the token sees, the second four.
+    assert_eq!([0, 1, 2].map(|page| store.state().old_when_deleted(page)), [12, 4, 0]);
+    let delete = |store: &mut Store| store.admit_statuses(&[0, 1, 2], Status::DELETED);
+    for (checksums, may) in [(4 + 3 + 16, Ok(())), (4 + 3 + 15, Err(WriteError::NoSpace { uncommitted: 7 }))] {
+        store.old_limit = checksums;
+        assert_eq!(delete(&mut store), may, "{checksums} checksums");
+    }
+    // What is not deleted makes nothing old.
+    store.old_limit = 0;
+    assert_eq!(store.admit_statuses(&[0, 1, 2], Status::ALLOCATED), Ok(()));
+    store.old_limit = 100;
+    // Of each that is used a version more, and two entries for each subpage; two pages' worth stay.
+    for (entries, may) in [(32 + 25 + 9, Ok(())), (32 + 25 + 8, Err(TableFull))] {
+        of_table(&mut store, entries);
+        assert_eq!(delete(&mut store), may.map_err(WriteError::Table), "{entries} entries");
+    }
+    of_table(&mut store, 1000);
+    let taken = store.geometry().pages() + store.state().table().versions() + store.state().old_count() as u32;
+    for (indices, may) in [(32 + 16 + 34, Ok(())), (32 + 16 + 33, Err(TableFull))] {
+        store.state.set_table_indices(taken + indices);
+        assert_eq!(delete(&mut store), may.map_err(WriteError::Table), "{indices} indices");
+    }
+    drop(writes);
+}
+#[test]
+fn of_two_writes_of_one_subpage_one_counts_and_the_others_place_is_let_go() {
+    let mut made = made(small(), StoreConfig::default());
+    let (subpages, mut places) = ([0, 0, 0, 1, 2, 2, 3], Vec::new());
+    made.0.place(&subpages, &mut places).unwrap();
+    let mut writes: Vec<(u32, u32, u32)> =
+        subpages.iter().zip(&places).map(|(subpage, place)| (*subpage, *place, CHECKSUM)).collect();
+    made.0.written(&mut writes).unwrap();
+    settle(&mut made);
+    let (store, pages) = &made;
+    assert_eq!((store.info().live, store.counters().written, store.uncommitted()), (4, 4, 4));
+    let at = |subpage: &u32| store.state().map().get(*subpage).unwrap().place;
+    // The extent is full, and its summary names those that are there.
+    let summary = pages.0.values().find(|page| kind(page) == Some(Kind::Summary)).unwrap();
+    let mut owners = Vec::new();
+    Owner::decode_all(Header::open(summary).unwrap().2, &mut owners).unwrap();
+    let first = places[0];
+    let named: Vec<(u32, u32)> = owners.iter().zip(first..).map(|(o, place)| (o.subpage, place)).collect();
+    let expected: Vec<(u32, u32)> = subpages
+        .iter()
+        .zip(&places)
+        .map(|(subpage, place)| (if at(subpage) == *place { *subpage } else { Owner::NOBODY }, *place))
+        .collect();
+    assert_eq!(named, expected);
+    assert_eq!(named.iter().filter(|(subpage, _)| *subpage == Owner::NOBODY).count(), 3);
+}
+#[test]
+fn a_sync_is_asked_for_before_dram_for_history_runs_out() {
+    let bounded = StoreConfig { history_bytes: 512 << 10, ..StoreConfig::default() };
+    let (mut store, _) = made(large(), bounded);
+    write(&mut store, 0..20);
+    store.sync().unwrap();
+    write(&mut store, 0..20);
+    let of_table = |store: &mut Store, entries: u32| {
+        let taken = store.geometry().pages() + store.state().table().versions();
+        store.state.set_table_limit(taken + entries);
+    };
+    // Beside the entries of those that are asked for, those of sixteen pages.
+    for (subpages, entries, is_short) in [(70, 326, false), (70, 325, true), (79, 300, true), (80, 300, false)] {
+        of_table(&mut store, entries);
+        // From 80 on a sync of 20 is not worth it.
+        assert_eq!(store.is_short(subpages), is_short, "{subpages} of {entries}");
+    }
+    // A quarter of the table is the most.
+    store.config.table_limit = 43;
+    for (entries, is_short) in [(266, false), (265, true)] {
+        of_table(&mut store, entries);
+        assert_eq!(store.is_short(1000), is_short, "{entries} entries");
+    }
+    store.config.table_limit = u32::MAX;
+    of_table(&mut store, 10_000);
+    // Half of the checksums, of which twenty are taken.
+    for (checksums, is_short) in [(40, false), (38, true), (20, true), (0, false)] {
+        store.old_limit = checksums;
+        assert_eq!(store.is_short(1000), is_short, "{checksums} checksums");
+    }
+}
+#[test]
+fn tokens_are_dropped_for_a_deletion_only_under_a_bound() {
+    let full = Err(WriteError::NoSpace { uncommitted: 0 });
+    for (history_bytes, deleted, kept) in [(512 << 10, Ok(()), 1), (usize::MAX, full, 3)] {
+        let config = StoreConfig { keep_tokens: 9, history_bytes, ..StoreConfig::default() };
+        let (mut store, _) = made(large(), config);
+        for _ in 0..3 {
+            write(&mut store, 0..16);
+            store.sync().unwrap();
+        }
+        // 32 are old, and 16 would be.
+        store.old_limit = 16;
+        assert_eq!(store.admit_statuses(&[0], Status::DELETED), deleted, "{history_bytes}");
+        assert_eq!(tokens(&store).len(), kept, "{history_bytes}");
+    }
+}
+#[test]
+fn what_takes_new_versions_in_leaves_entries_for_two_pages() {
+    for (entries, fits) in [(32, true), (31, false)] {
+        let mut store = made(large(), StoreConfig::default()).0;
+        let taken = store.geometry().pages() + store.state().table().versions();
+        store.state.set_table_limit(taken + entries);
+        let full = Err(WriteError::Table(TableFull));
+        let changed = store.record(Record::Status { page: 1, status: Status::ALLOCATED });
+        assert_eq!(changed, if fits { Ok(()) } else { full }, "{entries} entries");
+    }
+}
+#[test]
+fn a_small_pool_is_checkpointed_sooner() {
+    let after = |geometry, checkpoint_after| {
+        made(geometry, StoreConfig { checkpoint_after, ..StoreConfig::default() }).0.config.checkpoint_after
+    };
+    let many = Geometry::new(2000 * 8, 8, Some(64)).unwrap();
+    // A 64th of the pool, and an extent at least.
+    assert_eq!([after(many, 1024), after(many, 100), after(small(), 1024), after(small(), 5)], [250, 100, 8, 5]);
 }
