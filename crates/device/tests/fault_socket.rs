@@ -319,7 +319,9 @@ fn another_user_is_neither_served_nor_used() {
     open_to_all(directory.path(), 0o777);
     // Where the program lies, the other user may not look.
     let program = directory.path().join("program");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    // By a process of its own: a child that another test forks meanwhile must not have it open for writing, or it could not be executed.
+    let copied = std::process::Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap();
+    assert!(copied.success(), "cp: {copied}");
     open_to_all(&program, 0o755);
     let as_nobody = |what: &str, path: &Path| {
         std::process::Command::new(&program)

@@ -8,6 +8,7 @@ mod common;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
@@ -20,13 +21,20 @@ const CHILD: &str = "FULGURITE_TEST_WITHOUT_RIGHTS";
 /// A user that has no rights of its own.
 const NOBODY: u32 = 65_534;
 
+/// By a process of its own: a child that another test's thread forks would have the copy open for writing for a moment, and a program that somebody
+/// has open for writing is not executed.
+fn copy_of_this_program(to: &Path) {
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(to).status().unwrap();
+    assert!(copied.success(), "cp: {copied}");
+}
+
 /// Runs the test of this name once more under `limit`, a command of the shell, and returns what it printed.
 fn again(test: &str, limit: &str) -> String {
     let directory = tempfile::tempdir().unwrap();
     // Where the other user can find it.
     fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
     let program = directory.path().join("program");
-    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    copy_of_this_program(&program);
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("{limit} && exec \"$0\" \"$@\"")).arg(&program);
     command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
