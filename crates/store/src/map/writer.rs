@@ -260,3 +260,32 @@ fn bits(mut set: u32) -> impl Iterator<Item = u32> {
         Some(bit)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A block belongs to one page, or waits, or is free: what is two of these, or none, is named.
+    #[test]
+    fn an_audit_names_blocks_of_two_owners_or_of_none() {
+        let mut writer = MapWriter::new(2);
+        (0..N).for_each(|s| writer.set(s, Some(Located { place: 100 + 2 * s, checksum: s })));
+        assert_eq!(writer.audit(), [""; 0]);
+        let block = match writer.slot(0) {
+            Slot::Run { block, .. } | Slot::Few { block, .. } => block,
+            Slot::Many { blocks } => blocks[0],
+            Slot::Empty => panic!("it has places"),
+        };
+        writer.limbo.push(block);
+        assert_eq!(writer.audit(), [format!("block {block} of the map has 2 owners")]);
+        writer.limbo.pop();
+        let lost = writer.unused;
+        writer.unused += 1;
+        assert_eq!(writer.audit(), [format!("block {lost} of the map has 0 owners")]);
+        writer.unused -= 1;
+        let free = std::mem::replace(&mut writer.free, block);
+        assert!(writer.audit().contains(&format!("block {block} of the map is free, and used as well")));
+        writer.free = free;
+        assert_eq!(writer.audit(), [""; 0]);
+    }
+}

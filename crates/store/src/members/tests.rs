@@ -295,3 +295,36 @@ fn each_flash_page_lies_on_one_member_and_each_says_what_it_has() {
     (0..24 * 8).for_each(|place| counts[made.member_of(place).unwrap() as usize] += 1);
     assert_eq!((counts, made.member_of(24 * 8)), ([80, 72, 40], None));
 }
+
+/// Members in different directories are found by what the one that is named says of the others. A copy of it elsewhere would be a second
+/// one of the same pool; it is none if it is the same by another path, or if nothing of the pool is where it was.
+#[test]
+fn a_copy_elsewhere_is_not_taken_for_what_it_is_of() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let media: Vec<(PathBuf, Arc<dyn Flash>)> =
+        [("a/0", 80), ("b/1", 80)].map(|(name, pages)| (at(name), memory(pages))).into();
+    Members::create(media.clone(), &[1, 2].map(|n| PoolId([n; 16])), 8, PoolId([9; 16])).unwrap();
+    let save = |path: PathBuf, flash: &Arc<dyn Flash>| {
+        let mut driver = driver(&path, flash).unwrap();
+        let pages =
+            (0..=MEMBER_PAGES[1]).flat_map(|place| driver.read(place, 0).unwrap().to_vec()).collect::<Vec<u8>>();
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, pages).unwrap();
+    };
+    media.iter().for_each(|(path, flash)| save(path.clone(), flash));
+    save(at("c/0"), &media[0].1);
+    let named = |name: &str| {
+        let mut open = |path: &Path| Ok(media.iter().find(|(p, _)| p == path).unwrap().1.clone());
+        Members::find((&at(name), &media[0].1), &[], &mut open).map(Option::unwrap)
+    };
+    assert_eq!(named("a/0").unwrap().paths().count(), 2);
+    assert_eq!(named("b/../a/0").unwrap().paths().count(), 2, "the same by another path");
+    let Err(MemberError::Duplicate { path, other }) = named("c/0") else { panic!("a copy is taken") };
+    assert_eq!((path, other), (at("c/0"), at("a/0")));
+    // What is there is another member, or nothing: then it was moved, not copied.
+    save(at("a/0"), &media[1].1);
+    assert_eq!(named("c/0").unwrap().paths().count(), 2, "another member is where it was");
+    std::fs::remove_file(at("a/0")).unwrap();
+    assert_eq!(named("c/0").unwrap().paths().count(), 2, "it was moved");
+}
