@@ -4,34 +4,15 @@
 
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::path::Path;
-use std::process::{Command, Output};
 
-fn run(directory: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fulgurite"))
-        .args(words)
-        .current_dir(directory)
-        .env("TMPDIR", directory)
-        .output()
-        .expect("the program starts")
-}
+use refusal::run;
 
-fn entries(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        directory.read_dir().unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
-}
+#[path = "common/refused.rs"]
+mod refusal;
 
-/// Refused with code 2 and a message that has all of `parts`, and nothing was created.
+/// The same, and nothing was printed but the message.
 fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {
-    let before = entries(directory);
-    let output = run(directory, words);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
-    for part in parts {
-        assert!(message.contains(part), "{words:?}: the message lacks \"{part}\": {message}");
-    }
-    assert_eq!(entries(directory), before, "{words:?} created something");
+    let output = refusal::refused(directory, words, parts);
     assert!(output.stdout.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stdout));
 }
 

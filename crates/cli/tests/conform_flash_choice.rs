@@ -7,50 +7,24 @@
 
 use std::io::Read as _;
 use std::path::Path;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fulgurite_device::{DeviceFlash, HostConfig, SocketLink};
 use fulgurite_format::SUBPAGE_BYTES;
 use quick::{bench_and_table, number, rows, whole};
+use refused::{entries, refused, run};
 use serde_json::Value;
 use served::Served;
 
 #[path = "common/quick.rs"]
 mod quick;
+#[path = "common/refused.rs"]
+mod refused;
 #[path = "common/served.rs"]
 mod served;
 
 const DEVICE: &str = "device:dev.sock";
-
-fn run(directory: &Path, words: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_fulgurite"))
-        .args(words)
-        .current_dir(directory)
-        .env("TMPDIR", directory)
-        .output()
-        .expect("the program starts")
-}
-
-fn entries(directory: &Path) -> Vec<String> {
-    let mut names: Vec<String> =
-        directory.read_dir().unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
-    names.sort();
-    names
-}
-
-/// Refused with code 2 and a message that has all of `parts`, and nothing was created.
-fn refused(directory: &Path, words: &[&str], parts: &[&str]) {
-    let before = entries(directory);
-    let output = run(directory, words);
-    let message = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
-    for part in parts {
-        assert!(message.contains(part), "{words:?}: the message lacks \"{part}\": {message}");
-    }
-    assert_eq!(entries(directory), before, "{words:?} created something");
-}
 
 const CHECKPOINT: [&str; 10] =
     ["bench", "checkpoint", "--dir", ".", "--data", "8M", "--interval", "10ms", "--checkpoints", "2"];
@@ -187,12 +161,15 @@ fn what_cannot_be_is_refused_by_name() {
     };
     refused(at, &live("nand:slc", "pool-on-device"), &["fulgurite is a pool in a device", "--config fulgurite"]);
     refused(at, &live("nand:slc", "pool,on-device"), &["leave on-device out"]);
-    let micro = |words: &[&str], parts: &[&str]| refused(at, &[&["bench", "micro", "--quick"], words].concat(), parts);
+    let micro = |words: &[&str], parts: &[&str]| {
+        refused(at, &[&["bench", "micro", "--quick"], words].concat(), parts);
+    };
     micro(&["--data=24M"], &["--data 24.0 MiB", "a power of two"]);
     micro(&["--data=32M"], &["--data 32.0 MiB", "8 times the DRAM"]);
     micro(&["--flash=nand:slc", "--config=switch,hit"], &["--config names none", "add miss"]);
-    let checkpoint =
-        |words: &[&str], parts: &[&str]| refused(at, &[&CHECKPOINT[..], &["--quick"], words].concat(), parts);
+    let checkpoint = |words: &[&str], parts: &[&str]| {
+        refused(at, &[&CHECKPOINT[..], &["--quick"], words].concat(), parts);
+    };
     for refused in [&micro as &dyn Fn(&[&str], &[&str]), &checkpoint] {
         refused(&["--flash=./missing"], &["./missing does not exist", "--create"]);
         refused(&["--flash=."], &["is a directory"]);

@@ -4,8 +4,6 @@
 //! left off (seeds are printed), each followed by an honest client.
 
 mod common;
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

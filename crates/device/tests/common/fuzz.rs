@@ -1,12 +1,9 @@
 //! One seed after the other, for as long as there is time.
 
-#[path = "../../../format/tests/trials/mod.rs"]
-pub mod trials;
-
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::common::{Random, seed};
+use crate::common::{Random, seed, trials};
 
 /// No seed takes so long on any machine: it hangs.
 const FOREVER: Duration = Duration::from_secs(120);

@@ -1,5 +1,8 @@
 //! What the tests of the media share: random numbers, stamped frames, and a driver that waits for its requests.
-#![allow(dead_code, reason = "not every test file uses all of it")]
+#![allow(dead_code, unused_imports, reason = "not every test file uses all of it")]
+
+#[path = "../../../format/tests/trials/mod.rs"]
+pub mod trials;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,26 +11,13 @@ use std::time::Duration;
 use fulgurite_flash::*;
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
+pub use trials::Random;
 
 /// The seed of this run: `FULGURITE_SEED`, or the time.
 pub fn seed() -> u64 {
     std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
     })
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-pub struct Random(pub u64);
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
 }
 
 pub fn arena(frames: u32) -> Arc<Arena> {

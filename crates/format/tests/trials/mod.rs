@@ -46,7 +46,7 @@ impl Drop for Told {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Random(pub u64);
 impl Random {
     /// The next number.
@@ -59,6 +59,14 @@ impl Random {
     /// One below a limit.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
+    }
+    /// True once in so many times.
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+    /// So many bytes.
+    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
+        (0..count).map(|_| self.next() as u8).collect()
     }
 }
 

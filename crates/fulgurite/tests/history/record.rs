@@ -4,25 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::Instant;
 
 use super::check::{INITIAL, Kind, Operation};
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-}
+pub use crate::trials::Random;
 
 /// Where stamps come from.
 #[derive(Debug)]

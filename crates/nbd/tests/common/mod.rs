@@ -1,5 +1,8 @@
 //! What the tests of the server share: random numbers, and a client that says exactly what it is told to.
-#![allow(dead_code, reason = "not every test file uses all of it")]
+#![allow(dead_code, unused_imports, reason = "not every test file uses all of it")]
+
+#[path = "../../../format/tests/trials/mod.rs"]
+pub mod trials;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -9,6 +12,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Flash, MemoryFlash};
 use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
+pub use trials::Random;
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
@@ -25,23 +29,6 @@ pub fn seed() -> u64 {
     });
     println!("seed {seed}");
     seed
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-pub struct Random(pub u64);
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
-    }
 }
 
 /// A server over a socket in a directory of its own.

@@ -1,0 +1,35 @@
+//! What the tests of bad input share: the program in a directory, and that it refuses before anything is created.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Runs the program there.
+pub fn run(directory: &Path, words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_fulgurite"))
+        .args(words)
+        .current_dir(directory)
+        .env("TMPDIR", directory)
+        .output()
+        .expect("the program starts")
+}
+
+/// What lies there, by name.
+pub fn entries(directory: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        directory.read_dir().unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Refused with code 2 and a message that has all of `parts`, and nothing was created.
+pub fn refused(directory: &Path, words: &[&str], parts: &[&str]) -> Output {
+    let before = entries(directory);
+    let output = run(directory, words);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words:?}: {message}");
+    for part in parts {
+        assert!(message.contains(part), "{words:?}: the message lacks \"{part}\": {message}");
+    }
+    assert_eq!(entries(directory), before, "{words:?} created something");
+    output
+}
