@@ -69,13 +69,18 @@ struct Side {
     entries: usize,
     /// By a thread of the driver's: its next entry may be there at any time.
     restores: bool,
+    /// Turns since it last had a command to end.
+    idle: u32,
 }
+
+/// A memory operation is waited for without end while the device's heart beats: one that has lost a command stops after so many turns.
+const IDLE_MAX: u32 = 2000;
 
 impl Side {
     fn of(region: &Arc<Region>, restores: bool) -> Side {
         let (submissions, completions) = region.device_ends(0);
         let (region, last) = (region.clone(), HashMap::new());
-        Side { region, submissions, completions, taken: Vec::new(), last, entries: 0, restores }
+        Side { region, submissions, completions, taken: Vec::new(), last, entries: 0, restores, idle: 0 }
     }
     fn frame(&self, buffer: u32) -> u32 {
         self.region.buffer_first(0) + buffer
@@ -367,10 +372,13 @@ fn says_anything(device: &Played, stop: &AtomicBool, seed: u64, lies: bool) {
                     side.region.arena().write(side.frame(command.buffer) as usize * SECTOR_BYTES, &words);
                 }
             }
-            if random.below(4) == 0 {
+            side.idle = if side.taken.is_empty() { side.idle.saturating_add(1) } else { 0 };
+            let lives = side.idle <= IDLE_MAX;
+            if lives && random.below(4) == 0 {
                 side.region.beat(random.next());
             }
-            if random.below(200) == 0 {
+            // Its heart is one of the registers.
+            if lives && random.below(200) == 0 {
                 let completions = lies && random.below(4) == 0;
                 side.scribbles(&mut random, completions);
             }
