@@ -326,7 +326,7 @@ impl Link for SocketLink {
         let begun = Instant::now();
         let opened = loop {
             match self.open_pair(want) {
-                Err(SocketError::Occupied { .. }) if self.program != 0 && begun.elapsed() < LEAVING => {
+                Err(SocketError::Occupied { .. }) if begun.elapsed() < LEAVING => {
                     std::thread::sleep(LOOK);
                 }
                 opened => break opened,
