@@ -356,7 +356,7 @@ impl DeviceQueue {
                 self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
                 return self.is_broken();
             };
-            let Ended { id, status, result } = Ended::unpack(words);
+            let Ended { id, status, result: said } = Ended::unpack(words);
             // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
             let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
             let Some(slot) = slot else {
@@ -379,8 +379,8 @@ impl DeviceQueue {
                 // Not acknowledged: it is sent once more.
                 continue;
             }
-            let mut ended = status.to_result();
-            if slot.op == Op::Read && slot.used == Use::Request && ended.is_ok() && !self.brings(id, slot.frame, result)
+            let mut result = status.to_result();
+            if slot.op == Op::Read && slot.used == Use::Request && result.is_ok() && !self.brings(id, slot.frame, said)
             {
                 if !slot.again {
                     self.slots[usize::from(id)].again = true;
@@ -388,7 +388,7 @@ impl DeviceQueue {
                     again = true;
                     continue;
                 }
-                ended = Err(FlashError::Corrupt);
+                result = Err(FlashError::Corrupt);
             }
             self.slots[usize::from(id)].used = Use::Free;
             self.free.push(id);
@@ -399,11 +399,12 @@ impl DeviceQueue {
                 continue;
             }
             self.fruitless = 0;
-            if slot.op == Op::Flush {
-                self.has_flushed(slot.covers, status);
+            match slot.op {
+                Op::Read | Op::Write => {}
+                Op::Flush => self.has_flushed(slot.covers, status),
             }
-            let checksum = if slot.op == Op::Flush || self.flags == 0 { 0 } else { result as u32 };
-            completions.push(Completion { tag: slot.tag, result: ended, checksum });
+            let checksum = if slot.op == Op::Flush || self.flags == 0 { 0 } else { said as u32 };
+            completions.push(Completion { tag: slot.tag, result, checksum });
         }
         if again {
             let _ = self.flush();
