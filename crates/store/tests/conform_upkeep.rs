@@ -137,6 +137,32 @@ fn places_that_there_are_not_are_not_asked_for_again() {
     Layer::written(&pool, &mut written).unwrap();
     assert!(Layer::may_place(&pool) && pool.uncommitted() == 1);
 }
+/// Claims end with the places that were given now, whatever the caller's list holds besides.
+#[test]
+fn claims_end_with_the_places_that_are_given() {
+    let medium = medium();
+    let pool = open(&medium, config());
+    while Layer::work(&pool) {}
+    pool.leave_for_sync(pool.info().room);
+    assert!(Layer::asks(&pool));
+    (0..9).for_each(|_| Layer::begin_change(&pool, false).unwrap());
+    let differ = |pool: &Pool| fulgurite_flash::Versions::uncommitted(pool);
+    assert_eq!(differ(&pool), Some(9));
+    let mut places = vec![0; 5];
+    Layer::place(&pool, &[1, 2], &mut places).unwrap();
+    assert_eq!((places.len(), differ(&pool)), (7, Some(7)));
+    // What failed has none; what was written counts as that.
+    assert!(Layer::not_written(&pool, places[5], FlashError::Io(5)));
+    assert_eq!(differ(&pool), Some(8));
+    let written = Written { subpage: 2, place: Place::whole(places[6], 1) };
+    Layer::written(&pool, &mut vec![written]).unwrap();
+    assert_eq!((differ(&pool), pool.uncommitted()), (Some(9), 1));
+    // One that a sync makes is granted in any case.
+    Layer::begin_change(&pool, true).unwrap();
+    assert_eq!(differ(&pool), Some(10));
+    pool.leave_for_sync(0);
+    assert_eq!((Layer::asks(&pool), differ(&pool)), (false, Some(1)));
+}
 #[test]
 fn a_flush_holds_until_somebody_goes_back_behind_it() {
     let medium = medium();

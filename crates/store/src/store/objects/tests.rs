@@ -245,6 +245,37 @@ fn what_waits_for_space_that_does_not_come_is_told() {
     made.0.poison(FlashError::Io(5));
     assert_eq!(made.0.take_batch(given.number), Some(Err(WriteError::Poisoned(FlashError::Io(5)))));
 }
+/// Of the objects of a subpage the one that is meant is given up, and no other.
+#[test]
+fn one_version_of_an_object_is_given_up() {
+    let mut made = made(few(), StoreConfig::default());
+    made.0.write_objects(&[(3, &[1; 100])]).unwrap();
+    settle(&mut made);
+    let token = made.0.sync().unwrap();
+    made.0.write_objects(&[(3, &[2; 100]), (4, b"")]).unwrap();
+    settle(&mut made);
+    let slot = |store: &Store, subpage| store.state.map().get(subpage).unwrap().place;
+    let (new, old) = (slot(&made.0, 3), made.0.state.located_at(3, token).unwrap().place);
+    let [of_new, of_old] = [new, old].map(|slot| made.0.state.objects().get(slot).unwrap());
+    assert_ne!(of_new, of_old);
+    // What was freed lies nowhere, and what is none of this subpage's is not given up.
+    let freed = slot(&made.0, 4);
+    assert_eq!((made.0.mark_object_lost(4, freed), made.0.mark_object_lost(3, freed)), (Ok(false), Ok(false)));
+    assert_eq!(made.0.mark_object_lost(3, old), Ok(true));
+    settle(&mut made);
+    let objects = made.0.state.objects();
+    assert_eq!((objects.get(new), objects.get(old) == Some(of_old)), (Some(of_new), false));
+    let found = objects.get(old).unwrap();
+    let bytes = &made.1.0[&found.flash_page][found.range()];
+    assert_eq!((&bytes[..8], &bytes[8..12]), (&super::super::LOST_MAGIC[..], &3u32.to_le_bytes()[..]));
+    assert_eq!((found.length, made.0.state.audit()), (100, Vec::<String>::new()));
+    // Where there is no room that is said, and it stays where it is.
+    leave_free(&mut made.0, 0);
+    while made.0.give_objects(RECLAIM, 1, 0).is_some() {}
+    let uncommitted = made.0.uncommitted();
+    assert_eq!(made.0.mark_object_lost(3, new), Err(WriteError::NoSpace { uncommitted }));
+    assert!(made.0.log().ready.is_empty() && made.0.state.objects().get(new) == Some(of_new));
+}
 /// The summary grows backward from the last flash page, and names the owners of each flash page.
 #[test]
 fn the_summary_of_an_extent_names_all_its_objects() {

@@ -44,6 +44,9 @@ pub(super) fn places(all: &[(Purpose, Io)], purpose: fn(&Purpose) -> bool) -> Ve
     };
     all.iter().filter_map(place).collect()
 }
+/// A change of a store, and what it is.
+type Change = (&'static str, fn(&mut Store));
+
 fn is_anchor(purpose: &Purpose) -> bool {
     matches!(purpose, Purpose::Anchor { .. })
 }
@@ -90,6 +93,24 @@ fn what_was_emptied_is_made_free_when_it_is_wanted() {
         leave_free(&mut store, free);
         store.advance_reclaim();
         assert_eq!(store.commit.is_some(), commits, "{free} extents are free");
+    }
+    // It waits for the page of the journal with what has emptied it: that which is being filled, or the last one that was.
+    let mut pool = made(small(), StoreConfig::default());
+    for sealed in [false, true] {
+        write(&mut pool.0, 0..7);
+        pool.0.sync().unwrap();
+        settle(&mut pool);
+        let extent = pool.0.state().map().get(0).unwrap().place / 8;
+        pool.0.forget_tokens().unwrap();
+        write(&mut pool.0, 0..7);
+        let number = pool.0.journal.stream.position().sequence;
+        assert!(number > 1 && !pool.0.journal.current.is_empty());
+        assert_eq!(pool.0.extents.use_of(extent), Use::Emptied { until: number });
+        if sealed {
+            pool.0.seal();
+            assert_eq!(pool.0.last_record(), number);
+        }
+        settle(&mut pool);
     }
     // With nothing to be gained there is no commit.
     let mut store = made(small(), StoreConfig::default()).0;
@@ -452,7 +473,7 @@ fn it_is_quiet_when_nothing_is_under_way_or_waits() {
         settle(&mut made);
         made.0
     };
-    let busy: [(&str, fn(&mut Store)); 8] = [
+    let busy: [Change; 8] = [
         ("a commit is wanted", |store| store.commit_wanted = true),
         ("a witness is wanted", |store| store.witness_wanted = true),
         ("a commit is under way", |store| {
@@ -500,7 +521,7 @@ fn writers_are_told_when_no_space_will_come() {
         store
     };
     assert_eq!(try_to(&mut of()), full);
-    let waits: [(&str, fn(&mut Store)); 4] = [
+    let waits: [Change; 4] = [
         ("a commit is wanted", |store| store.commit_wanted = true),
         ("a checkpoint is under way", |store| store.start_checkpoint()),
         ("writes are under way", |store| store.placed = 1),

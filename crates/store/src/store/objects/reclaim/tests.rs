@@ -154,7 +154,7 @@ fn half_dead() -> ((Store, Pages), u32) {
     let g = Geometry::with_objects(60 * 8, 8, 8192).unwrap();
     let mut made = made(g, StoreConfig::default());
     for first in [0, 1024] {
-        let bytes: Vec<[u8; 16]> = (first..first + 1024).map(|subpage| content(subpage)).collect();
+        let bytes: Vec<[u8; 16]> = (first..first + 1024).map(content).collect();
         let all: Vec<(u32, &[u8])> = (first..).zip(&bytes).map(|(subpage, bytes)| (subpage, &bytes[..])).collect();
         assert_eq!(made.0.write_objects(&all).unwrap().taken, 1024);
         settle(&mut made);
