@@ -164,6 +164,8 @@ fn copies_wait_for_the_journal_where_dram_for_it_is_bounded() {
         store.advance_reclaim();
         let copies = store.outbox.iter().filter(|(_, io)| matches!(io, Io::Copy { .. })).count();
         assert_eq!((copies, store.commit_wanted), if waits { (0, true) } else { (4, false) }, "{sealed} pages wait");
+        // And so do writers.
+        assert_eq!(store.admit(1), Ok(usize::from(!waits)), "{sealed} pages wait");
     }
 }
 #[test]
