@@ -334,6 +334,82 @@ mod tests {
         changes.sync_ended(true);
         assert_eq!(claims(&changes, 1000, 2000), 1000 - 200 - 100);
     }
+    fn watched(frames: u64, room: u64) -> Changes {
+        let changes = Changes::default();
+        changes.watch(frames, room);
+        changes
+    }
+    #[test]
+    fn room_is_looked_at_when_what_is_beyond_enough_may_be_gone() {
+        // Enough are all frames, a quarter more, and twice 128.
+        assert_eq!([1505, 1506].map(|room| watched(1000, room).asks()), [true, false]);
+        assert!(!watched(0, 0).asks());
+        for gives in [Changes::placed, Changes::took] {
+            let changes = watched(1000, 2000);
+            assert_eq!([493, 1].map(|count| gives(&changes, count)), [false, true]);
+            // Not sooner than when a 32nd of the frames was given.
+            changes.look(1506);
+            assert_eq!([30, 1].map(|count| gives(&changes, count)), [false, true]);
+            changes.look(1606);
+            assert_eq!([99, 1].map(|count| gives(&changes, count)), [false, true]);
+            assert!(!changes.asks());
+            changes.look(1505);
+            assert!(changes.asks() && !gives(&changes, 2000));
+            assert!(!gives(&watched(0, 0), 10), "nobody cares");
+        }
+        // Who asks need not any more when there is an eighth more than enough.
+        let changes = watched(1000, 700);
+        changes.sync_begins();
+        changes.sync_ended(true);
+        assert!(changes.claim(1693) && changes.asks());
+        assert!(changes.claim(1694) && !changes.asks());
+    }
+    #[test]
+    fn what_is_taken_for_something_else_ends_refusals() {
+        let changes = watched(1000, 4);
+        // One at a time where there are few, and a quarter is kept.
+        assert_eq!((claims(&changes, 4, 10), changes.take()), (3, false));
+        assert!(changes.has_refused());
+        assert!(!changes.took(0) && !changes.has_refused());
+    }
+    #[test]
+    fn claims_are_counted_until_they_have_their_place() {
+        let changes = watched(1000, 500);
+        // 125 are kept, and of 375 no more than 64 are handed over at once.
+        assert!(changes.claim(500));
+        assert_eq!(changes.claimed(), 1);
+        assert_eq!(((0..200).take_while(|_| changes.take()).count(), changes.claimed()), (63, 64));
+        assert!(changes.claim(500));
+        assert_eq!(changes.claimed(), 65);
+        // What was handed over needs its room, taken or not.
+        assert!(changes.leaves(500, 500 - 128 - 125) && !changes.leaves(500, 500 - 128 - 124));
+        changes.sync_begins();
+        // What nobody has taken was claimed for nobody.
+        assert!(changes.claimed() == 65 && !changes.take());
+        assert!(changes.leaves(500, 500 - 65 - 125) && !changes.leaves(500, 500 - 65 - 124));
+        assert!(!changes.placed(5));
+        changes.displaced();
+        assert_eq!(changes.claimed(), 61);
+        assert!(!changes.placed(61));
+        assert_eq!(changes.claimed(), 0);
+        changes.displaced();
+        changes.sync_ended(false);
+        changes.claim_for_sync();
+        assert_eq!(changes.claimed(), 2);
+        // While frames are counted, what is claimed is added; what was handed over before is not.
+        assert!(changes.claim(500));
+        changes.counting_begins();
+        assert!(!changes.take() && changes.claimed() == 3);
+        changes.claim_for_sync();
+        changes.counted(10);
+        assert_eq!(changes.claimed(), 11);
+        changes.forgotten();
+        assert_eq!(changes.claimed(), 0);
+        // Where nobody asks, what failed is no matter.
+        let changes = watched(1000, 2000);
+        changes.displaced();
+        assert_eq!(changes.claimed(), 0);
+    }
     #[test]
     fn a_sync_that_fails_leaves_its_claims_and_what_is_forgotten_has_none() {
         let changes = Changes::default();

@@ -395,3 +395,6 @@ impl ReadPages for Driver {
         self.flash_pages
     }
 }
+
+#[cfg(test)]
+mod tests;

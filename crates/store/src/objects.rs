@@ -502,4 +502,66 @@ mod tests {
         }
         assert!(most > 0.5 && saved > 0, "{most}, {saved}");
     }
+    /// Both packers put each object where a search through all pages would.
+    #[test]
+    fn model_each_object_goes_where_it_is_said_to() {
+        let mut state = 11u64;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        for round in 0..200 {
+            let largest = 1 + random(4096);
+            let mut lengths: Vec<u16> = (0..random(200)).map(|_| 1 + random(largest) as u16).collect();
+            // In order: the first of the last eight pages that has room.
+            let (mut packer, mut taken) = (Packer::new(), Vec::<u32>::new());
+            for length in &lengths {
+                let units = u32::from(*length).div_ceil(16);
+                let first = taken.len().saturating_sub(8);
+                let page = (first..taken.len()).find(|page| taken[*page] + units <= 256).unwrap_or(taken.len());
+                if page == taken.len() {
+                    taken.push(0);
+                }
+                assert_eq!(packer.put(*length), (page, taken[page] as u16 * 16), "round {round}");
+                taken[page] += units;
+                assert_eq!((packer.pages(), packer.first_open()), (taken.len(), taken.len().saturating_sub(8)));
+            }
+            // The longest first: the fullest that has room, of as full ones the one that became so last.
+            lengths.sort_unstable_by_key(|length| std::cmp::Reverse(*length));
+            let (mut tight, mut taken) = (TightPacker::new(), Vec::<(u32, usize)>::new());
+            for (time, length) in lengths.iter().enumerate() {
+                let units = u32::from(*length).div_ceil(16);
+                let fits = (0..taken.len()).filter(|page| taken[*page].0 + units <= 256);
+                let page = fits.max_by_key(|page| taken[*page]).unwrap_or(taken.len());
+                if page == taken.len() {
+                    taken.push((0, time));
+                }
+                assert_eq!(tight.put(*length), (page, taken[page].0 as u16 * 16), "round {round}");
+                taken[page] = (taken[page].0 + units, time);
+                assert_eq!(tight.pages(), taken.len());
+            }
+        }
+    }
+    /// How many there may be: as many as have room in flash, and twice as many as there are subpages.
+    #[test]
+    fn slots_are_as_many_as_may_be_needed() {
+        let mut objects = Objects::new(geometry());
+        let room = 1024 * 256 + 2 * (1 << 16);
+        assert_eq!((objects.room(), objects.count()), (room, 0));
+        let slots = [objects.take(place(40, 0, 16)), objects.take(ObjectPlace::FREED)];
+        slots.iter().for_each(|slot| objects.gain(*slot));
+        assert_eq!((objects.room(), objects.count(), slots), (room - 2, 2, [SLOT, SLOT | 1]));
+        assert_eq!((objects.get(slots[0]), objects.get(slots[1])), (Some(place(40, 0, 16)), Some(ObjectPlace::FREED)));
+        // One that was let go leads nowhere, and neither does one that nobody took.
+        assert_eq!(
+            (objects.lose(slots[0]), objects.get(slots[0]), objects.get(SLOT | 9000)),
+            (Some(5), Some(unpack(0)), None)
+        );
+        assert_eq!((objects.room(), objects.count()), (room - 1, 1));
+        let (least, most) = (Geometry { subpages: 16, ..geometry() }, Geometry { extents: 1 << 28, ..geometry() });
+        assert_eq!((super::most(least), super::most(most)), (1024 * 256 + 32, SLOT));
+        assert_eq!(super::most(Geometry { objects: false, ..geometry() }), 0);
+    }
 }

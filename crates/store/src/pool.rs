@@ -624,8 +624,9 @@ impl Pool {
         if to.extents < self.geometry.extents || to.subpages < self.geometry.subpages {
             self.lock_for_changes()?.store.may_shrink(to)?;
             loop {
-                self.settled()?;
+                self.settled().inspect_err(|_| self.lock().store.stop_shrinking())?;
                 if !go_on() {
+                    self.lock().store.stop_shrinking();
                     return Ok(false);
                 }
                 if self.lock().store.shrink(to.extents.min(self.geometry.extents))? == Shrink::Done {

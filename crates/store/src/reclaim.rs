@@ -247,6 +247,33 @@ mod tests {
         assert!(reclaim.is_over() && reclaim.extent() == 5);
         assert_eq!(reclaim.copied(40), None);
     }
+    /// Each page of a summary is about the flash pages that its number says.
+    #[test]
+    fn a_summary_of_several_pages_is_believed_page_by_page() {
+        let wide = Geometry { extent_pages: 1024, extents: 6, ..G };
+        let mut state = State::new(wide, u32::MAX);
+        let (first, summary) = (5 * 1024, 5 * 1024 + wide.data_pages());
+        let places = [(1, first + 3), (17, first + 504), (20, first + 1010)];
+        for (subpage, place) in places {
+            let mut checksums = Checksums::EMPTY;
+            checksums.push(1);
+            let (page, start) = (subpage / N, FlashPage(u64::from(place - subpage % N)));
+            let (valid, status) = (1 << (subpage % N), Status::ALLOCATED);
+            state.apply(&Record::Write { page, start, valid, status, checksums }, &Unseen).unwrap();
+        }
+        let mut reclaim = Reclaim::new(5, wide);
+        for index in 0..3 {
+            assert_eq!(reclaim.next_read(), Some(summary + index));
+            let mut names = vec![Owner::NONE; 504];
+            for (subpage, place) in places.into_iter().filter(|(_, place)| (place - first) / 504 == index) {
+                names[((place - first) % 504) as usize] = Owner { subpage, checksum: 1 };
+            }
+            reclaim.read(&summary_page(POOL, summary + index, index, 1, &names), POOL, &state);
+            assert!(!reclaim.walked, "page {index} is one of it");
+        }
+        assert_eq!((reclaim.next_read(), copied(&mut reclaim, &state)), (None, places.to_vec()));
+        assert!(reclaim.is_over());
+    }
     #[test]
     fn what_is_no_summary_of_the_extent_is_not_believed() {
         let state = state(&[(0, 40), (17, 42), (3, 50)]);

@@ -249,4 +249,73 @@ mod tests {
         table.replace(0, &[]).unwrap();
         assert_eq!((times(&table, 0), table.room()), (vec![], 1));
     }
+    /// Whatever chains are made of and replaced by, each is what it was made last, and entries are counted and used again.
+    #[test]
+    fn model_chains_are_what_they_were_made() {
+        const PAGES: u32 = 5;
+        let mut state = 9u64;
+        let mut random = |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state % below) as u32
+        };
+        let mut table = Table::new(PAGES, 30);
+        table.set_indices(25);
+        let mut model = vec![Vec::new(); PAGES as usize];
+        let (mut full, mut most) = (0, 0);
+        for round in 0..3000 {
+            let page = random(u64::from(PAGES));
+            let versions: Vec<u32> = (0..random(9)).map(|i| 1000 + 10 * round + i).rev().collect();
+            let used = |model: &[Vec<u32>]| model.iter().map(|v| v.len().saturating_sub(1)).sum::<usize>() as u32;
+            let mut after = model.clone();
+            after[page as usize] = versions.clone();
+            let fits = used(&after) <= 20;
+            if round % 7 == 0 && !versions.is_empty() && !model[page as usize].is_empty() {
+                // The newest alone, and what is below stays.
+                table.set_head(page, entry(versions[0]));
+                model[page as usize][0] = versions[0];
+            } else {
+                let result = table.replace(page, &versions.iter().copied().map(entry).collect::<Vec<_>>());
+                assert_eq!(result, if fits { Ok(()) } else { Err(TableFull) }, "round {round}");
+                full += u32::from(!fits);
+                if fits {
+                    model = after;
+                }
+            }
+            for page in 0..PAGES {
+                assert_eq!(times(&table, page), model[page as usize], "round {round}, page {page}");
+            }
+            let used = used(&model);
+            assert_eq!((table.versions(), table.indices_left(), table.room()), (used, 20 - used, 20 - used));
+            most = most.max(table.earlier.len());
+        }
+        assert!(full > 50 && most == 20, "{full}, {most}");
+        // The limit is another thing than what there can be.
+        let used = table.versions();
+        for (limit, room) in [(30, 20 - used), (24, 19 - used), (5, 0), (0, 0)] {
+            table.set_limit(limit);
+            assert_eq!((table.room(), table.indices_left()), (room, 20 - used), "{limit}");
+        }
+        table.set_indices(0);
+        assert_eq!((table.pages(), table.indices_left(), table.indices_max), (PAGES, 0, PAGES));
+        table.set_indices(u32::MAX);
+        assert_eq!(table.indices_max, INDICES);
+    }
+    #[test]
+    fn what_was_never_written_takes_nothing() {
+        let mut table = Table::new(1 << 16, 1 << 20);
+        let empty = table.bytes();
+        table.replace(7, &[]).unwrap();
+        assert_eq!((table.bytes(), table.history_bytes(), table.head(7)), (empty, 0, EMPTY));
+        table.replace(7, &[entry(1)]).unwrap();
+        assert!(table.bytes() > empty && table.bytes() <= table.bytes_max() && table.history_bytes() == 0);
+        // Entries of earlier versions come by 64, and then by an eighth.
+        table.replace(7, &[2, 1].map(entry)).unwrap();
+        assert_eq!(table.history_bytes(), 64 * 16);
+        table.replace(7, &(1..=66).rev().map(entry).collect::<Vec<_>>()).unwrap();
+        assert_eq!(table.history_bytes(), 128 * 16);
+        table.replace(7, &(1..=1100).rev().map(entry).collect::<Vec<_>>()).unwrap();
+        assert!(table.history_bytes() < 1100 * 9 / 8 * 16 + 1024, "{}", table.history_bytes());
+    }
 }

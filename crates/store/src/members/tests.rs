@@ -328,3 +328,159 @@ fn a_copy_elsewhere_is_not_taken_for_what_it_is_of() {
     std::fs::remove_file(at("a/0")).unwrap();
     assert_eq!(named("c/0").unwrap().paths().count(), 2, "it was moved");
 }
+
+fn pages_of(flash: &Arc<dyn Flash>, count: u32) -> Vec<u8> {
+    let mut driver = Driver::new(&**flash, 4).unwrap();
+    (0..count).flat_map(|place| driver.read(place, 0).unwrap().to_vec()).collect()
+}
+fn put(flash: &Arc<dyn Flash>, place: u32, page: PageBuffer) {
+    Driver::new(&**flash, 4).unwrap().write_all(vec![(place, page)]).unwrap();
+}
+
+#[test]
+fn a_member_is_known_by_either_of_its_copies() {
+    let made = three();
+    let flash = &made.members[1].1;
+    let (count, bytes) = (MEMBER_PAGES[1] + 1, |flash| pages_of(flash, MEMBER_PAGES[1] + 1));
+    let whole = bytes(flash);
+    assert_eq!(member_in(&whole), Some(PoolId([9; 16])));
+    assert_eq!(member_in(&whole[..count as usize * SUBPAGE_BYTES - 1]), None, "part of what is looked at");
+    let [first, second] = MEMBER_PAGES.map(|place| place as usize * SUBPAGE_BYTES);
+    let with = |at: &[usize]| {
+        let mut bytes = whole.clone();
+        at.iter().for_each(|at| bytes[at + 100] ^= 1);
+        member_in(&bytes)
+    };
+    assert_eq!([with(&[first]), with(&[second])], [Some(PoolId([9; 16])); 2]);
+    assert_eq!(with(&[first, second]), None);
+    // A copy in the place of the other one, or a page of another kind, says nothing.
+    let mut swapped = whole.clone();
+    swapped.copy_within(first..first + SUBPAGE_BYTES, second);
+    swapped[first + 100] ^= 1;
+    assert_eq!((member_in(&swapped), member_in(&vec![0; whole.len()])), (None, None));
+    // What is damaged is named, and written again with the next change.
+    for (copy, at) in [(0, 0), (1, 2)] {
+        let mut made = three();
+        put(&made.members[at].1, MEMBER_PAGES[copy], zero_page());
+        let mut again = found(&made, &[0, 1, 2]).unwrap();
+        assert_eq!(again.damaged(), [(at as u32, MEMBER_PAGES[copy])]);
+        again.begin_changes().unwrap();
+        assert!(again.damaged().is_empty());
+        made.members.clone_from(&again.members);
+        let again = found(&made, &[1, 2, 0]).unwrap();
+        assert_eq!((again.damaged(), again.generation, &again.list), (&[][..], made.generation + 1, &made.list));
+    }
+}
+#[test]
+fn what_lies_in_the_place_of_a_member_is_told() {
+    let made = three();
+    let with = |at: usize, flash: Arc<dyn Flash>| {
+        let mut copy = three();
+        copy.members.clone_from(&made.members);
+        copy.members[at].1 = flash;
+        found(&copy, &[0, 1, 2])
+    };
+    // Nothing; too little to be looked at; a member of another pool, and one of a pool of the same name.
+    for flash in [memory(80), memory(MEMBER_PAGES[1]), memory(MEMBER_PAGES[1] + 1)] {
+        let refused = with(1, flash);
+        assert!(matches!(refused, Err(MemberError::Foreign { position: 1, what, .. }) if what.contains("no part")));
+    }
+    let other = |ids: [u8; 3], pool: u8| {
+        let media = [80, 80, 48].into_iter().zip(0..).map(|(pages, i)| (PathBuf::from(format!("/{i}")), memory(pages)));
+        Members::create(media.collect(), &ids.map(|n| PoolId([n; 16])), 8, PoolId([pool; 16])).unwrap().members
+    };
+    let refused = with(1, other([1, 2, 3], 8)[1].1.clone());
+    assert!(matches!(refused, Err(MemberError::Foreign { position: 1, what: "it belongs to another pool", .. })));
+    let refused = with(1, other([1, 7, 3], 9)[1].1.clone());
+    assert!(matches!(refused, Err(MemberError::Foreign { position: 1, what, .. }) if what.contains("same name")));
+    // The same ones are taken for them, as nothing tells them apart.
+    assert!(with(1, other([1, 2, 3], 9)[1].1.clone()).is_ok());
+    // There is another member of the pool.
+    let head = |at: usize| {
+        let (path, flash) = made.members[at].clone();
+        Opened { head: head_of(&path, &flash).unwrap().unwrap(), path, flash }
+    };
+    let mut slots = vec![None, None, None];
+    let swapped = place(&mut slots, &made.list, made.pool, head(2), 1);
+    assert!(matches!(swapped, Err(MemberError::Swapped { found: 2, position: 1, .. })), "{swapped:?}");
+    assert!(slots.iter().all(Option::is_none));
+    place(&mut slots, &made.list, made.pool, head(2), 2).unwrap();
+    let twice = place(&mut slots, &made.list, made.pool, head(2), 2);
+    assert!(matches!(twice, Err(MemberError::Duplicate { .. })), "{twice:?}");
+    assert!(slots[2].is_some() && slots[..2].iter().all(Option::is_none));
+    let foreign = place(&mut slots, &made.list, PoolId([7; 16]), head(0), 0);
+    assert!(matches!(foreign, Err(MemberError::Foreign { .. })) && slots[0].is_none(), "{foreign:?}");
+}
+#[test]
+fn a_member_has_all_that_the_list_says() {
+    // 10, 10 and 6 extents of 8: a flash page less and it is truncated.
+    for (at, pages) in [(0, 80), (1, 80), (2, 48)] {
+        for missing in [0, 1] {
+            let mut made = three();
+            let smaller = memory(pages - missing);
+            for place in MEMBER_PAGES {
+                let page = Driver::new(&*made.members[at].1, 4).unwrap().read(place, 0).unwrap();
+                put(&smaller, place, page);
+            }
+            made.members[at].1 = smaller;
+            match found(&made, &[0, 1, 2]) {
+                Ok(_) => assert_eq!(missing, 0),
+                Err(MemberError::Truncated { position, needed, found, .. }) => {
+                    let bytes = |pages: u32| u64::from(pages) * 4096;
+                    assert_eq!((position, needed, found), (at as u32, bytes(pages), bytes(pages - 1)));
+                    assert_eq!(missing, 1);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+#[test]
+fn what_is_no_member_is_none_and_goes_with_no_others() {
+    let (path, flash) = (PathBuf::from("/alone"), memory(160));
+    let mut open = |_: &Path| -> Result<Arc<dyn Flash>, OpenError> { unreachable!("nothing else is opened") };
+    assert!(Members::find((&path, &flash), &[], &mut open).unwrap().is_none());
+    let others = Members::find((&path, &flash), &["/other".into()], &mut open);
+    assert!(matches!(others, Err(MemberError::Alone { ref path }) if path == Path::new("/alone")), "{others:?}");
+    // A pool of one file becomes the first of two.
+    let geometry = Geometry::new(160, 8, Some(16)).unwrap();
+    let mut made = Members::alone((path.clone(), flash.clone()), PoolId([1; 16]), PoolId([9; 16]), geometry);
+    assert_eq!((made.extents_of(0), made.flash().subpages(), made.pool()), (20, 160, PoolId([9; 16])));
+    assert!(Members::find((&path, &flash), &[], &mut open).unwrap().is_none(), "nothing is written yet");
+    made.add("/more".into(), memory(40), PoolId([2; 16])).unwrap();
+    assert_eq!((made.extents_of(0), made.extents_of(1), made.flash().subpages()), (20, 5, 24 * 8));
+    let again = found(&made, &[1, 0]).unwrap();
+    assert_eq!((again.list, again.pool, again.generation), (made.list, made.pool, made.generation));
+    // As many as there may be, and at least one.
+    for (count, fits) in [(0, false), (1, true), (16, true), (17, false)] {
+        let media: Vec<_> = (0..count).map(|n| (PathBuf::from(format!("/{n}")), memory(32))).collect();
+        let ids: Vec<PoolId> = (0..count).map(|n| PoolId([n + 1; 16])).collect();
+        let made = Members::create(media, &ids, 8, PoolId([9; 16]));
+        assert!(if fits { made.is_ok() } else { matches!(made, Err(MemberError::TooMany)) }, "{count}");
+    }
+}
+#[test]
+fn bands_use_all_that_there_is() {
+    let band = |rows, members| Band { rows, members };
+    for (extents, used, bands) in [
+        (vec![10, 10, 6], vec![0, 1, 1], vec![band(5, 0b111), band(4, 0b011), band(1, 0b001)]),
+        (vec![4, 4], vec![2, 2], vec![band(2, 0b11)]),
+        (vec![4, 9], vec![4, 3], vec![band(6, 0b10)]),
+        (vec![3, 2], vec![5, 2], vec![]),
+        (vec![], vec![], vec![]),
+    ] {
+        assert_eq!(bands_for(&extents, &used), bands, "{extents:?} of which {used:?} are used");
+    }
+    // Cut to so many extents: whole rows stay, of each band as many as are needed.
+    for (extents, needed, rows) in [
+        (24, [10, 10, 6], vec![5, 4, 1]),
+        (23, [9, 10, 6], vec![5, 4]),
+        (20, [8, 9, 6], vec![5, 3]),
+        (4, [2, 3, 3], vec![2]),
+    ] {
+        let mut made = three();
+        assert_eq!(made.shrink(extents).unwrap(), needed, "{extents}");
+        assert_eq!(made.list.bands.iter().map(|band| band.rows).collect::<Vec<_>>(), rows, "{extents}");
+        assert_eq!(found(&made, &[0, 1, 2]).unwrap().list, made.list);
+    }
+}

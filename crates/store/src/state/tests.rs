@@ -4,6 +4,8 @@ use fulgurite_format::{ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, Ob
 
 use super::*;
 
+mod model;
+
 const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 160, objects: false };
 
 fn held_at(places: &[(u32, u32)]) -> Vec<Held> {
@@ -259,4 +261,101 @@ fn objects_lie_in_flash_pages_of_a_pool_that_has_them() {
         assert_eq!(may(80, subpage, offset), fits, "{subpage} to {offset}");
     }
     assert!(!may(23, 3, 0) && !may(320, 3, 0) && may(24, 3, 0));
+}
+/// A version that no token names as such gets the time of the first that sees it; one that was written later stays what it is.
+#[test]
+fn only_what_is_older_is_restamped() {
+    let mut state = State::new(G, u32::MAX);
+    let times =
+        |state: &State| [0, 1, 2, 3].map(|page| state.versions_of(page).iter().map(|v| v.time).collect::<Vec<_>>());
+    for page in 0..3 {
+        write(&mut state, page, &[(0, 40 + 8 * page)]);
+        sync(&mut state);
+    }
+    write(&mut state, 3, &[(0, 80)]);
+    // Kept are 3 and 4, so that what was written in 1 and 2 is first seen by 3.
+    sync(&mut state);
+    [1, 2].into_iter().for_each(|epoch| apply(&mut state, Record::Drop { epoch }));
+    assert_eq!(times(&state), [vec![1], vec![2], vec![3], vec![4]]);
+    apply(&mut state, Record::Restamp { epoch: 2 });
+    assert_eq!(times(&state), [vec![3], vec![2], vec![3], vec![4]]);
+    apply(&mut state, Record::Restamp { epoch: 3 });
+    assert_eq!(times(&state), [vec![3], vec![3], vec![3], vec![4]]);
+    // Behind the newest token the time is that of now.
+    [3, 4].into_iter().for_each(|epoch| apply(&mut state, Record::Drop { epoch }));
+    state.apply(&Record::Restamp { epoch: 5 }, &Has(1)).unwrap();
+    assert_eq!(times(&state), [vec![5], vec![3], vec![5], vec![5]]);
+    sound(&state);
+}
+/// What is wrong with the tables is said, one by one: else no test that asks would see it.
+#[test]
+fn an_audit_names_what_is_wrong() {
+    let made = || {
+        let mut state = State::new(OBJECTS, u32::MAX);
+        write(&mut state, 1, &[(0, 40), (1, 41), (5, 45)]);
+        state.apply(&Record::Objects(objects(80, &[(3, 0, 100), (35, 112, 50)])), &Unseen).unwrap();
+        sync(&mut state);
+        write(&mut state, 1, &[(0, 56)]);
+        sound(&state);
+        state
+    };
+    let named = |change: &dyn Fn(&mut State), words: &[&str]| {
+        let mut state = made();
+        change(&mut state);
+        let wrong = state.audit();
+        for word in words {
+            assert!(wrong.iter().any(|line| line.contains(word)), "{word}: {wrong:?}");
+        }
+        assert_eq!(wrong.len(), words.len(), "{wrong:?}");
+    };
+    named(&|state| state.live[5] += 1, &["extent 5: 4 live flash pages counted, 3 found"]);
+    named(&|state| state.live_in_all -= 1, &["3 live flash pages counted in all"]);
+    named(&|state| _ = state.old.remove(&40), &["page 1: no checksum of flash page 40"]);
+    let elsewhere = |place| Some(Located { place, checksum: 1 });
+    // What programs see of page 1 is in an entry that names its place.
+    named(
+        &|state| state.map.set(16, elsewhere(57)),
+        &["subpage 16: the map and the page table disagree", "no checksum of flash page 56"],
+    );
+    named(&|state| state.map.set(31, elsewhere(57)), &["subpage 31: the map and the page table disagree"]);
+    // Two versions with one flash page, and one that does not exist.
+    let entry = |place: u64, time| PageEntry::new(FlashPage(place), EntryIndex::NONE, 1, time, Status::ALLOCATED);
+    named(
+        &|state| {
+            state.table.replace(9, &[entry(56, 1)]).unwrap();
+            state.map.set(9 * N, Some(Located { place: 56, checksum: 57 }));
+        },
+        &[
+            "page 9: flash page 56 belongs to another version too",
+            "extent 7: 1 live flash pages counted, 2 found",
+            "4 live flash pages counted in all",
+        ],
+    );
+    named(
+        &|state| {
+            state.table.replace(9, &[entry(320, 1)]).unwrap();
+            state.map.set(9 * N, Some(Located { place: 320, checksum: 57 }));
+        },
+        &["page 9: flash page 320 does not exist", "subpage 144: the map and the page table disagree"],
+    );
+    // A chain that ascends in time.
+    named(
+        &|state| {
+            state.table.replace(9, &[entry(64, 1), entry(65, 2)]).unwrap();
+            state.map.set(9 * N, Some(Located { place: 64, checksum: 57 }));
+            state.old.insert(65, 1);
+            state.live[8] += 2;
+            state.live_in_all += 2;
+        },
+        &["page 9: a version is newer than the one before it"],
+    );
+    // Objects: what they weigh in an extent, in all, and how many there are.
+    let one = ObjectPlace { flash_page: 88, offset: 0, length: 100 };
+    named(
+        &|state| {
+            let slot = state.objects.take(one);
+            state.objects.gain(slot);
+        },
+        &["extent 11: Needed", "objects of weight", "3 objects counted, 2 found"],
+    );
 }

@@ -484,3 +484,6 @@ fn pack(objects: &[(u32, &[u8])], batch: u64, division: Division<'_>) -> Vec<Pac
     }
     pages
 }
+
+#[cfg(test)]
+mod tests;

@@ -112,7 +112,13 @@ impl Store {
     /// # Errors
     /// When it does not go on; the store is used as before then.
     pub fn shrink(&mut self, extents: u32) -> Result<Shrink, ResizeError> {
-        self.shrink_step(extents).inspect_err(|_| self.extents.set_limit(self.geometry().extents))
+        self.shrink_step(extents).inspect_err(|_| self.stop_shrinking())
+    }
+    /// The pool stays as large as it is: what is behind the end is used again. Whoever begins anew finds nothing done: what is recorded
+    /// from now on may speak of what would be behind it.
+    pub fn stop_shrinking(&mut self) {
+        self.extents.set_limit(self.geometry().extents);
+        (self.given_up, self.shrunk) = (None, false);
     }
     fn shrink_step(&mut self, to: u32) -> Result<Shrink, ResizeError> {
         let all = self.geometry().extents;

@@ -7,10 +7,14 @@ use crate::objects::{PAGE_WEIGHT, weight};
 use crate::recover::{ReadPages, recover};
 use fulgurite_format::zero_page;
 
+mod opening;
+mod smaller;
+mod upkeep;
+
 const POOL: PoolId = PoolId(*b"of so many pages");
 
 /// Flash pages that were written, and how many there are.
-struct Pages(HashMap<u32, PageBuffer>, u32);
+pub(super) struct Pages(pub HashMap<u32, PageBuffer>, u32);
 
 impl ReadPages for Pages {
     fn read(&mut self, place: u32, _: u32) -> Result<PageBuffer, FlashError> {
@@ -22,7 +26,7 @@ impl ReadPages for Pages {
 }
 
 /// A new pool.
-fn made(geometry: Geometry, config: StoreConfig) -> (Store, Pages) {
+pub(super) fn made(geometry: Geometry, config: StoreConfig) -> (Store, Pages) {
     let mut pages = Pages(Store::format(geometry, POOL, 0).into_iter().collect(), geometry.flash_pages());
     let (store, _) = recover(&mut pages, config).unwrap();
     let mut made = (store, pages);
@@ -30,7 +34,7 @@ fn made(geometry: Geometry, config: StoreConfig) -> (Store, Pages) {
     made
 }
 /// Does what the store wants until it wants nothing.
-fn settle((store, pages): &mut (Store, Pages)) {
+pub(super) fn settle((store, pages): &mut (Store, Pages)) {
     while let Some((id, io)) = store.next_io() {
         let outcome = match io {
             Io::Write { place, page } => {
@@ -373,7 +377,7 @@ fn fills_times_and_bad_pages_outlive_checkpoints() {
     assert!(after.0.iter().zip(&before.0).all(|(after, before)| after >= before), "{before:?}, {:?}", after.0);
 }
 /// Metadata takes what is free, until so many extents are left.
-fn leave_free(store: &mut Store, extents: u32) {
+pub(super) fn leave_free(store: &mut Store, extents: u32) {
     while store.extents.free() > extents {
         store.extents.take_for_metadata(store.state.wear()).unwrap();
     }

@@ -400,3 +400,6 @@ impl Store {
         self.condemn();
     }
 }
+
+#[cfg(test)]
+mod tests;
