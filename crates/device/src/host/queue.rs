@@ -136,6 +136,8 @@ pub(super) struct DeviceQueue {
     fruitless: u32,
     /// Completions in a row that were not believed.
     lies: u32,
+    /// Writes that have completed since that was said.
+    placed: u64,
     /// Writes are kept until a flush covers them.
     keeps: bool,
     /// A flush of the queue's own is under way.
@@ -258,6 +260,7 @@ impl DeviceQueue {
             attempt: None,
             fruitless: 0,
             lies: 0,
+            placed: 0,
             keeps: keeps(&*opening.link, &opening.config, capability.features),
             flushing: false,
             names_states: opening.link.names_states(),
@@ -372,7 +375,7 @@ impl DeviceQueue {
                         Arena::copy(self.pair.linked.region.arena(), at, &self.frames, frame, SECTOR_BYTES);
                     }
                 }
-                Op::Write => {}
+                Op::Write => self.placed += u64::from(result.is_ok()),
                 Op::Flush => self.has_flushed(slot.covers, status),
             }
             let checksum = if slot.op == Op::Flush { 0 } else { result32 };
@@ -760,6 +763,7 @@ impl Queue for DeviceQueue {
         }
         if self.broken.is_none() {
             self.take(completions);
+            self.opening.shared.placed(std::mem::take(&mut self.placed));
             if news && looks {
                 // However much the others bring, one of them may hang.
                 self.look();
