@@ -441,7 +441,11 @@ impl Pool {
     /// When somebody rolls back behind it meanwhile; when the flash fails.
     fn durable(&self, token: u64) -> Result<(), PoolError> {
         self.until(|store| store.durable_token() >= token || store.is_gone(token))?;
-        let is_there = self.lock().store.durable_token() >= token;
+        let is_there = {
+            let inner = self.lock();
+            // While this slept a newer one may have become durable, of a state that this one does not belong to.
+            !inner.store.is_gone(token) && inner.store.durable_token() >= token
+        };
         if is_there { Ok(()) } else { Err(self.no_token(token)) }
     }
     /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Whoever holds subpages in

@@ -105,9 +105,10 @@ impl Pool {
     /// Whether so many pages may get another status, each of which may make all that a page holds an older version.
     pub(crate) fn leaves_room(&self, pages: u32) -> Result<(), PoolError> {
         let inner = self.lock_to_look();
-        // A page more, for what whoever does it notes of it.
-        let needed = (u64::from(pages) + 1) * u64::from(SUBPAGES_PER_PAGE);
-        if self.changes.asks() && !self.changes.leaves(inner.store.room_for_changes(), needed) {
+        let older = u64::from(pages) * u64::from(SUBPAGES_PER_PAGE);
+        // A page, for what whoever does it notes of it.
+        let noted = u64::from(SUBPAGES_PER_PAGE);
+        if self.changes.asks() && !self.changes.leaves(inner.store.room_beside(older), noted) {
             return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
         }
         Ok(())
