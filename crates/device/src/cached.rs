@@ -220,6 +220,9 @@ impl Flash for CachedFlash {
     fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
         self.inner.begin_change(for_sync)
     }
+    fn waits_for_room(&self) -> bool {
+        self.inner.waits_for_room()
+    }
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
     }

@@ -4,7 +4,7 @@
 //! byte 0     special registers
 //!              0x000  magic, version, sectors, queue pairs, depth, buffer sectors, boot sectors, features, instance,
 //!                     largest command, CRC32C of these                            written once, by the device
-//!              0x080  status, heartbeat, other hosts, hosts before                written by the device
+//!              0x080  status, heartbeat, other hosts, hosts before, room          written by the device
 //!              0x100  doorbell: the device sleeps                                 written by both, rarely
 //! 0x1000     for each queue pair, each part on 128-byte lines of its own:
 //!              the host sleeps (one word)                                         written by both, rarely
@@ -19,6 +19,9 @@
 //!
 //! 128 bytes and not 64: the processor fetches lines in pairs, and a line that one side only reads must not move because of its
 //! neighbour.
+//!
+//! *Room* is the number of sectors that can certainly be written before the program of a session names a state ([`Features::ROOM`]). What was
+//! given a place in the store is not in it from before the entry that completes its write is there to be seen, in the region of that entry.
 //!
 //! Invariant: neither side believes what it reads here. The device keeps what it wrote into the registers and never reads it again; the
 //! host copies the registers once, checks the copy, and uses the copy. The memory can change at any time; its size cannot (in another
@@ -66,6 +69,8 @@ impl Features {
     pub const FORGETS: Features = Features(32);
     /// One program may have it for a session in which nobody else names states, and what it has not named is taken back when it goes.
     pub const SESSIONS: Features = Features(64);
+    /// The register *room* says how many sectors can be written before a state is named.
+    pub const ROOM: Features = Features(128);
 
     /// Whether all of these are there.
     #[must_use]
@@ -402,6 +407,16 @@ impl Region {
     pub fn had_predecessors(&self) -> bool {
         self.window(STATUS, 4).word(3).load(Ordering::Acquire) != 0
     }
+    /// Says for how many sectors there is room.
+    pub fn set_room(&self, sectors: u64) {
+        self.window(STATUS, 5).word(4).store(sectors, Ordering::Release);
+    }
+    /// For how many there is, as the device says; none where it does not.
+    #[must_use]
+    pub fn room(&self) -> Option<u64> {
+        let says = self.capability.features.has(Features::ROOM);
+        says.then(|| self.window(STATUS, 5).word(4).load(Ordering::Acquire))
+    }
     /// Fills a sector of the boot region.
     ///
     /// # Panics
@@ -460,7 +475,12 @@ mod tests {
         assert!(host.has_others() && !host.had_predecessors());
         device.has_predecessors();
         assert!(host.had_predecessors());
-        assert_eq!((host.status(), host.beats()), (DeviceStatus::Ready, 3));
+        device.set_room(u64::MAX - 1);
+        assert_eq!((host.status(), host.beats(), host.room()), (DeviceStatus::Ready, 3, None));
+        let features = Features::PAGES.with(Features::ROOM, true);
+        let device = Region::create(Capability { features, ..capability() }, true).unwrap();
+        device.set_room(u64::MAX - 1);
+        assert_eq!(Region::attach(device.arena().clone()).unwrap().room(), Some(u64::MAX - 1));
     }
     #[test]
     fn the_parts_do_not_overlap() {

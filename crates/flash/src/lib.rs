@@ -210,6 +210,10 @@ pub trait Flash: FrameContract + Send + Sync {
         let _ = for_sync;
         Ok(())
     }
+    /// After that: whether somebody who was refused for want of room should wait, because a sync is on its way that makes some.
+    fn waits_for_room(&self) -> bool {
+        false
+    }
     /// Whether a subpage may be read, or written. Asked at each miss where [`Flash::restricts`]; so it should be a load or two.
     fn may(&self, subpage: u32, write: bool) -> bool {
         let _ = (subpage, write);

@@ -84,6 +84,9 @@ impl Flash for PartOfFlash {
     fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
         self.inner.begin_change(for_sync)
     }
+    fn waits_for_room(&self) -> bool {
+        self.inner.waits_for_room()
+    }
     fn may(&self, subpage: u32, write: bool) -> bool {
         subpage >= self.count || self.inner.may(self.first + subpage, write)
     }

@@ -74,17 +74,15 @@ impl Fulgurite {
         runtime.keep(named.clone());
         let (opened, registry) = (pool.clone(), named.clone());
         runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
+        let only_program = durability == Durability::Sync;
+        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max(), only_program) {
+            runtime.count_changes();
+        }
         let syncer = match durability {
             Durability::Lazy { every, bytes } => {
                 Some(Syncer::start(runtime.clone(), pool.clone(), every, bytes, dram_bytes)?)
             }
-            Durability::Sync => {
-                if pool.leave_for_sync(runtime.frames_max()) {
-                    runtime.count_changes();
-                }
-                None
-            }
-            Durability::Cache => None,
+            Durability::Sync | Durability::Cache => None,
         };
         Ok(Fulgurite { syncer, runtime, pool: Some(Kept { pool, named, durability }) })
     }

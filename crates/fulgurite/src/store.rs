@@ -171,23 +171,27 @@ impl Store {
     pub fn wants_sync(&self) -> bool {
         match self {
             Store::Here(pool) => pool.wants_sync(),
-            Store::There(_) => false,
+            Store::There(device) => device.wants_sync(),
         }
     }
     /// Somebody syncs from now on when asked, by a sync that writes so many subpages at the most; or nobody does any more.
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
-        if let Store::Here(pool) = self {
-            pool.set_syncs_for_writers(subpages);
+        match self {
+            Store::Here(pool) => pool.set_syncs_for_writers(subpages),
+            Store::There(device) => device.set_syncs_for_writers(subpages.is_some()),
         }
     }
-    /// Only the program syncs, and so many frames may differ. Returns whether the store wants to know how many do.
-    pub fn leave_for_sync(&self, frames: u64) -> bool {
+    /// So many frames may differ, and `only_program`: nobody syncs but the program. A pool of this process lets writers wait for a place where
+    /// somebody else does; a device has no place that it could keep back, so that room is left for a sync in any case. Returns whether the store
+    /// wants to know how many frames differ.
+    pub fn leave_for_sync(&self, frames: u64, only_program: bool) -> bool {
         match self {
-            Store::Here(pool) => {
+            Store::Here(pool) if only_program => {
                 pool.leave_for_sync(frames);
                 true
             }
-            Store::There(_) => false,
+            Store::Here(_) => false,
+            Store::There(device) => device.leave_for_sync(frames),
         }
     }
     /// The last sync begins.

@@ -485,6 +485,7 @@ impl Worker {
                 }
                 // The sync that is being written makes room.
                 Err(_) if shared.cut.makes_room() => Unsealed::Later,
+                Err(FlashError::NoSpace) if shared.flash.waits_for_room() => Unsealed::Later,
                 Err(error) => Unsealed::Refused(error),
             };
         }

@@ -82,7 +82,7 @@ pub enum AccessError {
         /// The address asked for.
         at: Address,
         /// Subpages that were changed and not yet synced, in DRAM or written, whose older versions must be kept; none where the store
-        /// runs in a device, which does not say.
+        /// runs in a device that does not say.
         uncommitted: Option<u64>,
     },
     /// What was read cannot be what was written: a damaged structure or a stale pointer.

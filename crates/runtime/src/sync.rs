@@ -63,7 +63,7 @@ pub enum SyncError {
     /// The pool has no place for what differs in DRAM, or the page table none for its versions. Nothing is lost: it is in DRAM still.
     #[error("the pool has no space left for a sync{}; drop tokens, or make it larger", crate::error::unsynced(.uncommitted))]
     NoSpace {
-        /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device, which does not say.
+        /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device that does not say.
         uncommitted: Option<u64>,
     },
     /// A write section did not end.

@@ -8,6 +8,10 @@
 //! Nobody claims anything while there is room for all frames and a quarter more ([`Changes::asks`] says which it is, at the cost of a
 //! load). When that begins, all frames count as claimed. What a sync is to write is counted apart: when it is named, it is forgotten.
 //!
+//! Nothing here knows what has the places: a pool of this process says what room it has, and so does a device, of its own, to the host of a
+//! program whose memory lies there. Whoever hands it in has a lock that orders it beside [`Changes::placed`]: the room of before a place was
+//! given would be too much afterwards.
+//!
 //! Counts go astray: a claim is taken for what turns out to be changed already, or is deleted; a pinned frame is changed once more after
 //! it was written. So whoever has the frames counts those that differ at the end of each sync ([`Changes::counted`]), and that is the
 //! count from then on. What is claimed meanwhile is added.
@@ -22,13 +26,13 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const BATCH: u64 = 64;
 /// Places that only a sync's own changes may claim, what it saves before it cuts: so many at the least, and twice what the last one did.
 const KEPT_FOR_SYNC: u64 = 128;
-/// Who was refused is so often refused again before the store's room is looked at anew: that takes a walk over all extents, and writers
-/// that wait for a sync ask again and again.
+/// Who was refused is so often refused again before the store's room is looked at anew: for that its lock is taken, and writers that wait
+/// for a sync ask again and again.
 const REFUSALS: u32 = 64;
 
-/// See the top of the file.
+/// Says who may change a subpage in DRAM while a store has hardly more room than the next sync needs. See the top of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Changes {
+pub struct Changes {
     asks: AtomicBool,
     /// Claims that were handed over and not taken.
     credit: AtomicU64,
@@ -45,6 +49,8 @@ struct Ledger {
     in_cut: u64,
     /// Of the room, what only a sync may claim.
     kept: u64,
+    /// The same, for something else that is under way.
+    reserved: u64,
     /// What the last sync has claimed, or the one that goes on.
     saved: u64,
     /// Claims since frames began to be counted, while they are.
@@ -67,6 +73,14 @@ impl Ledger {
             *since += claims;
         }
     }
+    /// Of the room, what nobody else may have.
+    fn spoken_for(&self) -> u64 {
+        (self.claimed + self.in_cut + self.kept).saturating_add(self.reserved)
+    }
+    /// The same frames, of which none differs, in the middle of what goes on.
+    fn anew(&self, frames: u64) -> Ledger {
+        Ledger { frames, syncs: self.syncs, since: self.since, reserved: self.reserved, ..Ledger::default() }
+    }
     /// Where there is so much room, nobody has to ask.
     fn enough(&self) -> u64 {
         self.frames.saturating_add(self.frames / 4).saturating_add(2 * KEPT_FOR_SYNC)
@@ -80,22 +94,26 @@ impl Changes {
     /// From now on so many frames may differ, none of which does yet; 0: nobody cares.
     pub fn watch(&self, frames: u64, room: u64) {
         let mut ledger = self.ledger();
-        *ledger = Ledger { frames, syncs: ledger.syncs, since: ledger.since, ..Ledger::default() };
+        *ledger = ledger.anew(frames);
         self.credit.store(0, Ordering::Relaxed);
         let asks = frames > 0 && room < ledger.enough();
         ledger.look_after = room.saturating_sub(ledger.enough());
         self.asks.store(asks, Ordering::Release);
     }
     /// Whether whoever changes a subpage must claim a place before.
+    #[inline]
+    #[must_use]
     pub fn asks(&self) -> bool {
         self.asks.load(Ordering::Acquire)
     }
     /// Takes a claim, if one is at hand.
+    #[must_use]
     pub fn take(&self) -> bool {
         let taken = self.credit.fetch_update(Ordering::AcqRel, Ordering::Relaxed, |credit| credit.checked_sub(1));
         taken.is_ok()
     }
     /// There was none, and the store has this much room. Returns whether the subpage may be changed.
+    #[must_use]
     pub fn claim(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
         // By an eighth more than where it begins: who would ask and not ask by turns looks at all frames each time.
@@ -107,7 +125,7 @@ impl Changes {
         }
         // Of a pool that has hardly any room after a sync, a quarter of that.
         ledger.kept = ledger.kept.max(KEPT_FOR_SYNC.max(2 * ledger.saved).min(room / 4));
-        let free = room.saturating_sub(ledger.claimed + ledger.in_cut + ledger.kept);
+        let free = room.saturating_sub(ledger.spoken_for());
         if free == 0 {
             ledger.refusals = 1;
             return false;
@@ -124,6 +142,7 @@ impl Changes {
         ledger.add(1);
     }
     /// Whether somebody was just refused, so that whoever asks next is, too.
+    #[must_use]
     pub fn has_refused(&self) -> bool {
         let mut ledger = self.ledger();
         if ledger.refusals > 0 {
@@ -132,16 +151,38 @@ impl Changes {
         ledger.refusals > 0
     }
     /// Subpages that differ and have no place yet, as far as somebody asks for them.
+    #[must_use]
     pub fn claimed(&self) -> u64 {
         let ledger = self.ledger();
         (ledger.claimed + ledger.in_cut).saturating_sub(self.credit.load(Ordering::Relaxed))
     }
+    /// What of the store's room nobody has claimed.
+    #[must_use]
+    pub fn left(&self, room: u64) -> u64 {
+        room.saturating_sub(self.ledger().spoken_for()).saturating_add(self.credit.load(Ordering::Relaxed))
+    }
     /// Whether what differs has its room if so much of it is taken for something else.
+    #[must_use]
     pub fn leaves(&self, room: u64, taken: u64) -> bool {
-        let ledger = self.ledger();
-        ledger.claimed + ledger.in_cut + ledger.kept + taken <= room
+        self.ledger().spoken_for().saturating_add(taken) <= room
+    }
+    /// The same for something that takes a while: where that is so, nobody else gets that much until [`Changes::release`].
+    #[must_use]
+    pub fn reserve(&self, room: u64, taken: u64) -> bool {
+        let mut ledger = self.ledger();
+        let leaves = !self.asks() || ledger.spoken_for().saturating_add(taken) <= room;
+        if leaves {
+            ledger.reserved = ledger.reserved.saturating_add(taken);
+        }
+        leaves
+    }
+    /// It has ended, and what it took is not room any more.
+    pub fn release(&self, taken: u64) {
+        let mut ledger = self.ledger();
+        ledger.reserved = ledger.reserved.saturating_sub(taken);
     }
     /// So much was taken for something else, at the most. Returns whether to look at the store's room.
+    #[must_use]
     pub fn took(&self, room: u64) -> bool {
         let mut ledger = self.ledger();
         // It may have made some, too.
@@ -150,6 +191,7 @@ impl Changes {
         ledger.frames > 0 && !self.asks() && ledger.look_after == 0
     }
     /// So many subpages were given places. Returns whether to look at the store's room ([`Changes::look`]).
+    #[must_use]
     pub fn placed(&self, count: u64) -> bool {
         let mut ledger = self.ledger();
         if ledger.frames == 0 {
@@ -179,7 +221,7 @@ impl Changes {
             self.credit.store(0, Ordering::Relaxed);
             self.asks.store(true, Ordering::Release);
         } else {
-            // An eighth at the least, as a look goes over all extents.
+            // An eighth at the least, so that it is looked at seldom.
             ledger.look_after = (room - ledger.enough()).max(ledger.frames / 32);
         }
     }
@@ -229,7 +271,7 @@ impl Changes {
     /// Nothing differs any more.
     pub fn forgotten(&self) {
         let mut ledger = self.ledger();
-        *ledger = Ledger { frames: ledger.frames, syncs: ledger.syncs, since: ledger.since, ..Ledger::default() };
+        *ledger = ledger.anew(ledger.frames);
         self.credit.store(0, Ordering::Relaxed);
     }
 }
@@ -409,6 +451,23 @@ mod tests {
         let changes = watched(1000, 2000);
         changes.displaced();
         assert_eq!(changes.claimed(), 0);
+    }
+    #[test]
+    fn what_is_reserved_nobody_else_gets() {
+        let changes = Changes::default();
+        changes.watch(1000, 10_000);
+        assert!(changes.reserve(0, u64::MAX), "nobody asks");
+        changes.release(u64::MAX);
+        changes.watch(1000, 400);
+        assert!(!changes.reserve(400, 401) && changes.reserve(400, 100));
+        // Not even after all was forgotten, as it goes on.
+        changes.forgotten();
+        assert_eq!(claims(&changes, 400, 2000), 400 - 100 - 400 / 4);
+        assert!(!changes.reserve(400, 1));
+        changes.release(100);
+        assert!(changes.reserve(400, 100) && !changes.claim(400));
+        changes.release(100);
+        assert_eq!(claims(&changes, 400, 2000), 100);
     }
     #[test]
     fn a_sync_that_fails_leaves_its_claims_and_what_is_forgotten_has_none() {

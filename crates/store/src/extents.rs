@@ -131,6 +131,9 @@ pub struct Filled {
 pub struct Extents {
     geometry: Geometry,
     uses: Vec<Use>,
+    /// How many of them hold data or may, and how many are of journal and checkpoints.
+    for_data: u32,
+    metadata: u32,
     /// When an extent was filled, in flash pages given out.
     filled_at: Vec<u64>,
     given: u64,
@@ -169,6 +172,8 @@ impl Extents {
             levelled_at: 0,
             copied_from: None,
             durable_end: 0,
+            for_data: geometry.extents - FIRST_EXTENT,
+            metadata: 0,
             uses,
             given: 0,
             free: (FIRST_EXTENT..geometry.extents).collect(),
@@ -183,14 +188,14 @@ impl Extents {
     pub fn recovered(geometry: Geometry, metadata: &[u32], wear: &Wear, live: impl Fn(u32) -> u32) -> Extents {
         let mut extents = Extents::new(geometry);
         for extent in metadata {
-            extents.uses[*extent as usize] = Use::Metadata;
+            extents.set_use(*extent, Use::Metadata);
         }
         for extent in FIRST_EXTENT..geometry.extents {
-            let state = &mut extents.uses[extent as usize];
-            if *state == Use::Free && live(extent) > 0 {
-                *state = Use::Closed;
-            } else if *state == Use::Free && wear.is_retired(extent) {
-                *state = Use::Retired;
+            let free = extents.use_of(extent) == Use::Free;
+            if free && live(extent) > 0 {
+                extents.set_use(extent, Use::Closed);
+            } else if free && wear.is_retired(extent) {
+                extents.set_use(extent, Use::Retired);
             }
         }
         extents.free.retain(|e| extents.uses[*e as usize] == Use::Free);
@@ -205,14 +210,20 @@ impl Extents {
     pub fn free(&self) -> u32 {
         self.free.len() as u32
     }
-    /// Extents that hold data or may.
+    fn set_use(&mut self, extent: u32, to: Use) {
+        let was = std::mem::replace(&mut self.uses[extent as usize], to);
+        let is_for_data = |of: Use| u32::from(!matches!(of, Use::Fixed | Use::Metadata | Use::Retired));
+        let is_metadata = |of: Use| u32::from(of == Use::Metadata);
+        self.for_data = self.for_data + is_for_data(to) - is_for_data(was);
+        self.metadata = self.metadata + is_metadata(to) - is_metadata(was);
+    }
+    /// Extents that hold data or may. Asked whenever room is looked at, so it is counted as they change.
     pub fn for_data(&self) -> u32 {
-        let not = |u: &&Use| matches!(u, Use::Fixed | Use::Metadata | Use::Retired);
-        self.uses.len() as u32 - self.uses.iter().filter(not).count() as u32
+        self.for_data
     }
     /// Extents of journal and checkpoints.
     pub fn metadata(&self) -> u32 {
-        self.uses.iter().filter(|u| matches!(u, Use::Metadata)).count() as u32
+        self.metadata
     }
     /// Extents that a commit would free.
     pub fn emptied(&self) -> u32 {
@@ -227,7 +238,7 @@ impl Extents {
     pub fn take_for_metadata(&mut self, wear: &Wear) -> Option<u32> {
         let at = self.free.iter().position(|e| wear.in_extent(*e) == 0)?;
         let extent = self.free.remove(at)?;
-        self.uses[extent as usize] = Use::Metadata;
+        self.set_use(extent, Use::Metadata);
         self.taken.push(extent);
         Some(extent)
     }
@@ -239,9 +250,9 @@ impl Extents {
     fn make_free(&mut self, extent: u32, wear: &Wear) {
         self.stuck[extent as usize] = 0;
         if wear.is_retired(extent) {
-            self.uses[extent as usize] = Use::Retired;
+            self.set_use(extent, Use::Retired);
         } else {
-            self.uses[extent as usize] = Use::Free;
+            self.set_use(extent, Use::Free);
             self.release(extent);
         }
     }
@@ -249,7 +260,7 @@ impl Extents {
     pub fn note_bad(&mut self, place: u32, wear: &Wear) {
         let extent = self.geometry.extent_of(place);
         if self.use_of(extent) == Use::Free && wear.is_retired(extent) {
-            self.uses[extent as usize] = Use::Retired;
+            self.set_use(extent, Use::Retired);
             self.free.retain(|e| *e != extent);
         }
     }
@@ -268,7 +279,7 @@ impl Extents {
             if cold { most } else { least }
         });
         let extent = self.free.remove(at).expect("more than the reserve are free");
-        self.uses[extent as usize] = Use::Open;
+        self.set_use(extent, Use::Open);
         self.taken.push(extent);
         extent
     }
@@ -280,7 +291,7 @@ impl Extents {
     pub fn close_objects(&mut self, extent: u32, filled: u32) {
         debug_assert_eq!(self.use_of(extent), Use::Open);
         self.given += u64::from(filled);
-        self.uses[extent as usize] = Use::Closed;
+        self.set_use(extent, Use::Closed);
         self.filled_at[extent as usize] = self.given;
     }
     /// Extents that were taken to be filled since this was called last.
@@ -300,7 +311,7 @@ impl Extents {
         if ahead <= spread {
             return None;
         }
-        self.uses[least as usize] = Use::Reclaimed;
+        self.set_use(least, Use::Reclaimed);
         Some(least)
     }
 
@@ -338,7 +349,7 @@ impl Extents {
             most.is_none_or(|most| live <= most && !self.is_stuck(*e, compared))
         });
         let fewest = closed.min_by_key(|e| live(*e).0)?;
-        self.uses[fewest as usize] = Use::Reclaimed;
+        self.set_use(fewest, Use::Reclaimed);
         Some(fewest)
     }
     fn is_stuck(&self, extent: u32, compared: u32) -> bool {
@@ -420,7 +431,7 @@ impl Extents {
                 continue;
             }
             let OpenExtent { extent, owners, .. } = self.settling.swap_remove(i);
-            self.uses[extent as usize] = Use::Closed;
+            self.set_use(extent, Use::Closed);
             self.filled_at[extent as usize] = self.given;
             self.summaries.push_back(Filled { extent, owners });
         }
@@ -432,9 +443,8 @@ impl Extents {
 
     /// An extent has no live data any more; `until` is the page of the journal that must be durable before it is used again.
     pub fn note_empty(&mut self, extent: u32, until: u64) {
-        let state = &mut self.uses[extent as usize];
-        if matches!(*state, Use::Closed | Use::Reclaimed) {
-            *state = Use::Emptied { until };
+        if matches!(self.use_of(extent), Use::Closed | Use::Reclaimed) {
+            self.set_use(extent, Use::Emptied { until });
             self.emptied += 1;
         }
     }
@@ -491,13 +501,13 @@ impl Extents {
         });
         // Of equals the last.
         let (_, closed) = judged.max_by_key(|(judged, _)| *judged)?;
-        self.uses[closed as usize] = Use::Reclaimed;
+        self.set_use(closed, Use::Reclaimed);
         Some(closed)
     }
     /// Gives an extent up that was being reclaimed: something in it cannot be copied.
     pub fn give_up(&mut self, extent: u32) {
         if self.use_of(extent) == Use::Reclaimed {
-            self.uses[extent as usize] = Use::Closed;
+            self.set_use(extent, Use::Closed);
             // It becomes the youngest, so that others come first.
             self.filled_at[extent as usize] = self.given;
         }
@@ -535,6 +545,12 @@ mod tests {
             }
         }
     }
+    /// What is counted as uses change is what there is.
+    fn check_counts(extents: &Extents) {
+        let of = |which: fn(&Use) -> bool| extents.uses.iter().filter(|u| which(u)).count() as u32;
+        assert_eq!(extents.metadata(), of(|u| *u == Use::Metadata));
+        assert_eq!(extents.for_data(), of(|u| !matches!(u, Use::Fixed | Use::Metadata | Use::Retired)));
+    }
     /// As many flash pages live in each as this says, and the same compared.
     fn live_of(all: &[(u32, u32)]) -> impl Fn(u32) -> (u32, u32) {
         move |extent| all.iter().find(|(e, _)| *e == extent).map_or((0, 0), |(_, live)| (*live, *live))
@@ -566,6 +582,7 @@ mod tests {
         let extents = Extents::recovered(FEW, &[4, 9], &wear, live);
         let uses = (4..=9).map(|e| extents.use_of(e)).collect::<Vec<_>>();
         assert_eq!(uses, [Use::Metadata, Use::Closed, Use::Closed, Use::Retired, Use::Free, Use::Metadata]);
+        check_counts(&extents);
         assert_eq!((extents.free(), extents.for_data(), extents.metadata()), (8, 10, 2));
         assert_eq!(free_ones(&extents), [3, 8, 10, 11, 12, 13, 14, 15]);
     }
@@ -580,6 +597,7 @@ mod tests {
         with_bad(&mut wear, 5, 2);
         extents.free_metadata(5, &wear);
         assert_eq!((extents.use_of(4), extents.use_of(5), extents.free()), (Use::Free, Use::Retired, 12));
+        check_counts(&extents);
         // One that is free and becomes too bad is so no more; one that is merely bad stays, and so does one that is in use.
         extents.note_bad(3 * 8, &wear);
         assert_eq!(extents.use_of(3), Use::Free);

@@ -13,9 +13,9 @@ use fulgurite_sys::Notifier;
 /// How long writers wait for a sync while nobody is given a place.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// See the top of the file.
+/// Says how long writers wait for a sync that somebody makes for them, and keeps whom to wake. See the top of the file.
 #[derive(Debug, Default)]
-pub(crate) struct Helpers {
+pub struct Helpers {
     /// Somebody syncs for writers.
     syncs: AtomicBool,
     /// Room for so many subpages is left, which a sync may have to write.
@@ -54,11 +54,13 @@ impl Helpers {
         }
     }
     /// What writers must leave for the next sync, if one is to come.
+    #[must_use]
     pub fn to_be_left(&self) -> Option<u64> {
         let room = self.room.load(Ordering::Relaxed);
         (room > 0 && self.at_it.load(Ordering::Acquire) == 0).then_some(room)
     }
     /// There were no places, and a sync would bring some. Returns whether to wait for it.
+    #[must_use]
     pub fn waits_for_sync(&self) -> bool {
         if !self.syncs.load(Ordering::Acquire) {
             return false;
@@ -72,6 +74,7 @@ impl Helpers {
         }
     }
     /// Whether writers wait for a sync.
+    #[must_use]
     pub fn is_short(&self) -> bool {
         lock(&self.short).is_some_and(|since| since.elapsed() < PATIENCE)
     }
@@ -96,6 +99,7 @@ impl Helpers {
         }
     }
     /// Whether something is left to do.
+    #[must_use]
     pub fn has_work(&self) -> bool {
         self.left.load(Ordering::Acquire)
     }

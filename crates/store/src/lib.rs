@@ -36,9 +36,11 @@ mod tokens;
 mod view;
 mod wear;
 
+pub use changes::Changes;
 pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
+pub use helpers::Helpers;
 pub use map::{Located, Map};
 pub use members::{MemberError, Members, OpenMember, member_in};
 pub use objects::{Objects, Slots};

@@ -2,10 +2,11 @@
 
 mod objects;
 mod processes;
+mod room;
 mod standing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
@@ -25,6 +26,7 @@ use crate::store::{
 };
 use crate::tokens::Tokens;
 pub use objects::Object;
+use room::Published;
 
 /// Requests of the store's own in flight: the copies of a reclaim for which programs wait, and room for the journal and a checkpoint.
 const DEPTH: usize = 128;
@@ -185,6 +187,8 @@ pub struct Pool {
     helpers: Helpers,
     /// What differs in DRAM, where somebody says so.
     changes: Changes,
+    /// What room there is, where somebody wants to know all the while.
+    published: Published,
 }
 
 impl std::fmt::Debug for Pool {
@@ -324,6 +328,7 @@ impl Pool {
             dropped: Mutex::new(dropped),
             helpers: Helpers::default(),
             changes: Changes::default(),
+            published: Published::default(),
         };
         Ok((pool, report))
     }
@@ -346,29 +351,6 @@ impl Pool {
         let inner = self.lock();
         let located = inner.store.state().located_at(subpage, token)?;
         self.place_of(located)
-    }
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        let mut inner = self.lock_to_look();
-        inner.stirred = true;
-        inner
-    }
-    /// The same for who changes nothing.
-    fn lock_to_look(&self) -> MutexGuard<'_, Inner> {
-        match self.inner.try_lock() {
-            Ok(inner) => inner,
-            Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                self.waiting.fetch_add(1, Ordering::Relaxed);
-                let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-                self.waiting.fetch_sub(1, Ordering::Relaxed);
-                inner
-            }
-        }
-    }
-    /// The same, for changes.
-    fn lock_for_changes(&self) -> Result<MutexGuard<'_, Inner>, PoolError> {
-        let inner = self.lock();
-        if inner.read_only { Err(PoolError::ReadOnly) } else { Ok(inner) }
     }
     /// Goes on until `done`, letting others in between.
     fn until(&self, done: impl Fn(&Store) -> bool) -> Result<(), FlashError> {
@@ -430,13 +412,6 @@ impl Pool {
     /// of failing.
     pub fn set_syncs_for_writers(&self, subpages: Option<u64>) {
         self.helpers.set_syncs(subpages);
-    }
-    /// So many frames may differ from the pool in DRAM (0: nobody says when one does): from now on whoever changes one that does not asks
-    /// before ([`Flash::begin_change`]) while there is hardly more room than a sync needs, and gets `NoSpace` when there is no more than
-    /// that. A sync can be made all the same, and makes room; so can any frame be written back for somebody else until then.
-    pub fn leave_for_sync(&self, frames: u64) {
-        let inner = self.lock();
-        self.changes.watch(frames, inner.store.room_for_changes());
     }
     /// Whether a sync would bring places: writers wait for some, or there are hardly more than what a sync itself writes.
     #[must_use]
@@ -539,17 +514,6 @@ impl Pool {
         // What the pages held becomes an older version.
         if self.changes.took(pages.len() as u64 * u64::from(SUBPAGES_PER_PAGE)) {
             self.changes.look(inner.store.room_for_changes());
-        }
-        Ok(())
-    }
-    /// Whether so many pages may get another status, each of which may make all that a page holds an older version.
-    pub(crate) fn leaves_room(&self, pages: u32) -> Result<(), PoolError> {
-        let inner = self.lock_to_look();
-        let older = u64::from(pages) * u64::from(SUBPAGES_PER_PAGE);
-        // A page, for what whoever does it notes of it.
-        let noted = u64::from(SUBPAGES_PER_PAGE);
-        if self.changes.asks() && !self.changes.leaves(inner.store.room_beside(older), noted) {
-            return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
         }
         Ok(())
     }
@@ -834,7 +798,7 @@ impl Layer for Pool {
     }
     fn work(&self) -> bool {
         // Who holds the lock is at it.
-        let Ok(mut inner) = self.inner.try_lock() else { return true };
+        let Some(mut inner) = self.try_lock() else { return true };
         let more = inner.turn(&self.starved);
         if !more {
             self.helpers.is_done();
@@ -865,22 +829,7 @@ impl Layer for Pool {
         self.changes.asks()
     }
     fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        if !self.changes.asks() {
-            return Ok(());
-        }
-        if for_sync {
-            self.changes.claim_for_sync();
-            return Ok(());
-        }
-        if self.changes.take() {
-            return Ok(());
-        }
-        if self.changes.has_refused() {
-            return Err(FlashError::NoSpace);
-        }
-        let inner = self.lock_to_look();
-        inner.failed()?;
-        if self.changes.claim(inner.store.room_for_changes()) { Ok(()) } else { Err(FlashError::NoSpace) }
+        self.claim(for_sync)
     }
     fn versions(&self) -> Option<&dyn Versions> {
         if self.lock_to_look().read_only { None } else { Some(self) }

@@ -1,7 +1,9 @@
 //! Goal: the room that a pool says it has is there: so many subpages can be written before the next sync, whichever they are, and then
-//! a sync can be made.
+//! a sync can be made. What is published of it ([`Pool::room`]) is never more, whatever is done to the pool, and at no moment.
 //! Method: pools in memory of random geometry, filled by random amounts, written at random with syncs in between; at random times as many
-//! different subpages as there is room for are written, in batches of random size, each of which must be taken.
+//! different subpages as there is room for are written, in batches of random size, each of which must be taken. Then random histories of all
+//! that changes a pool, also of one that is nearly full, that fails in places, or whose history has a bound: after each look at a queue, also in
+//! the middle of a batch, the published room is compared with what the store says.
 
 #[path = "../../format/tests/trials/mod.rs"]
 mod trials;
@@ -10,9 +12,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_flash::{Flash, FlashError, MemoryFlash, Op, Queue, Request};
+use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, Queue, Request, When};
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
-use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_store::{Geometry, Permissions, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 const DEPTH: usize = 64;
@@ -108,4 +110,97 @@ fn one_pool(seed: u64) {
 #[test]
 fn the_room_that_there_is_said_to_be_is_there() {
     trials::each_seed(1, 60, |seed| one_pool(seed.wrapping_mul(0x9E37_79B9) | 1));
+}
+
+/// Compares what is published with what there is.
+fn compare(pool: &Pool, what: &str) {
+    let published = pool.room();
+    // In this order: to ask locks the pool, and whoever lets go of it publishes.
+    let there = pool.info().room;
+    assert!(published <= there, "{what}: {published} published, {there} there");
+    // And none is kept from anybody.
+    assert_eq!(published, there, "{what}");
+}
+
+fn one_history(seed: u64) {
+    let mut random = Random(seed);
+    let extent_pages = [8, 16, 64][random.below(3) as usize];
+    let flash_pages = extent_pages * (32 + random.below(60) as u32);
+    let full = Geometry::new(flash_pages, extent_pages, None).unwrap();
+    let data = (u64::from(full.subpages) * (50 + random.below(51)) / 100).max(64) as u32;
+    let geometry = Geometry::new(flash_pages, extent_pages, Some(data.min(full.subpages))).unwrap();
+    let mut config = StoreConfig::default();
+    config.keep_tokens = 1 + random.below(4) as usize;
+    if random.below(2) == 0 {
+        config.history_bytes = 600 << 10;
+    }
+    let what = format!("seed {seed}: {geometry:?}");
+    let faulty = Arc::new(FaultyFlash::new(MemoryFlash::new(flash_pages).unwrap(), FaultPlan::default()));
+    let medium: Arc<dyn Flash> = faulty.clone();
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    if random.below(3) == 0 {
+        let fails = FaultPlan::rule(Some(Op::Write), When::OneIn(200), Fault::Fails(FlashError::Io(5)));
+        faulty.set_plan(FaultPlan { seed, reorder: true, ..fails });
+    }
+    let flash = Pool::open(medium, config).unwrap().0.into_flash();
+    let pool = flash.layer().clone();
+    assert_eq!(pool.room(), 0, "nobody has asked for it");
+    pool.publish_room();
+    compare(&pool, &what);
+    let frames = Arc::new(Arena::anonymous(DEPTH * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+    let mut queue = flash.open_queue(frames, DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+    let (mut completions, mut taken, mut refused) = (Vec::new(), 0, 0);
+    for step in 0..400 {
+        let what = format!("{what}, step {step}");
+        match random.below(12) {
+            0 => _ = pool.sync(),
+            1 => {
+                let page = random.below(geometry.pages().into()) as u32;
+                let end = geometry.pages().min(page + 1 + random.below(4) as u32);
+                let _ = match random.below(3) {
+                    0 => pool.set_permissions(page..end, Permissions::DEFAULT),
+                    _ => pool.delete_pages(page..end),
+                };
+            }
+            2 if random.below(3) == 0 => {
+                let tokens = pool.tokens();
+                let kept = tokens.as_slice();
+                if let Some(token) = kept.get(random.below(kept.len().max(1) as u64) as usize) {
+                    let _ = match random.below(3) {
+                        0 => pool.roll_back(token.epoch),
+                        _ => pool.pin(token.epoch, !token.pinned),
+                    };
+                }
+            }
+            3 => _ = pool.reclaim_one(),
+            4 if random.below(4) == 0 => _ = pool.checkpoint(),
+            _ => {
+                // A batch, looked at as it goes.
+                let count = 1 + random.below(DEPTH as u64) as usize;
+                for tag in 0..count {
+                    let subpage = SubpageIndex(random.below(geometry.subpages.into()) as u32);
+                    let frame = FrameIndex(tag as u32);
+                    queue.submit(Request { tag: tag as u64, op: Op::Write, subpage, frame }).unwrap();
+                }
+                queue.flush().unwrap();
+                completions.clear();
+                let mut polls = 0;
+                while completions.len() < count {
+                    queue.poll(&mut completions);
+                    compare(&pool, &what);
+                    polls += 1;
+                    assert!(polls < 1_000_000, "{what}: never ends");
+                }
+                let well = completions.iter().filter(|c| c.result.is_ok()).count();
+                (taken, refused) = (taken + well, refused + count - well);
+            }
+        }
+        compare(&pool, &what);
+    }
+    assert!(taken > 0, "{what}: {refused} refused");
+}
+
+#[test]
+fn what_is_published_is_what_there_is() {
+    trials::each_seed(1, 30, |seed| one_history(seed.wrapping_mul(0x9E37_79B9) | 1));
 }

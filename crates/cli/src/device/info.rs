@@ -37,10 +37,11 @@ struct Info {
 }
 
 /// What a device can do, in words.
-const FEATURES: [(Features, &str); 7] = [
+const FEATURES: [(Features, &str); 8] = [
     (Features::PAGES, "pages that are allocated, deleted and restricted"),
     (Features::TOKENS, "states with names"),
     (Features::SESSIONS, "a program may name them alone, for its own memory (Medium::DevicePool)"),
+    (Features::ROOM, "such a program knows what room there is until its next sync"),
     (Features::KEEPS_WRITES, "what is written survives the end of its process"),
     (Features::CACHED_WRITES, "writes complete in a volatile buffer"),
     (Features::FORGETS, "nothing survives the end of its process"),

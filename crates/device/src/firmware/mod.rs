@@ -27,7 +27,7 @@ use fulgurite_sys::{Arena, Notifier};
 use memory::Memory;
 
 use crate::boot::BootImage;
-use crate::entry::DEPTH_MAX;
+use crate::entry::{DEPTH_MAX, Status};
 use crate::planted::PlantedPanic;
 use crate::region::{Capability, Features, Region};
 use crate::session::{Session, tick};
@@ -128,11 +128,12 @@ impl Backend {
     /// The same with the store that the medium is, so that there are memory operations.
     #[must_use]
     pub fn with_pool(self, pool: Arc<Pool>) -> Backend {
+        pool.publish_room();
         Backend { pool: Some(pool), ..self }
     }
     /// The same with sessions of programs that name the store's states.
     pub(crate) fn with_session(self, session: Arc<Session>, instance: Arc<AtomicU64>) -> Backend {
-        Backend { pool: Some(session.pool().clone()), session: Some(session), instance, ..self }
+        Backend { session: Some(session.clone()), instance, ..self.with_pool(session.pool().clone()) }
     }
     /// The store is about to get a name for its state.
     pub(crate) fn tick(&self) {
@@ -164,7 +165,7 @@ impl Backend {
             .with(Features::FORGETS, self.config.forgets)
             .with(Features::CACHED_WRITES, self.config.write_cache > 0)
             .with(Features::MOVES_BY_CPU, self.config.moves_by_cpu)
-            .with(Features(Features::PAGES.0 | Features::TOKENS.0), self.pool.is_some())
+            .with(Features(Features::PAGES.0 | Features::TOKENS.0 | Features::ROOM.0), self.pool.is_some())
             .with(Features::SESSIONS, self.session.is_some())
     }
     /// What the registers of a region say: one of so many queue pairs, each of so many commands in flight and sectors of data buffer.
@@ -208,7 +209,7 @@ impl Backend {
         let requests = self.config.requests_max.min(sectors as usize);
         let requests = requests.max(capability.depth as usize).min(DEPTH_MAX);
         let queue = self.flash.open_queue(arena.clone(), requests, wake.clone())?;
-        Ok(Port::new(region, pair, port::Buffer { arena, first, count }, queue, host))
+        Ok(Port::new(region, pair, port::Buffer { arena, first, count }, queue, host, self.pool.clone()))
     }
 }
 
@@ -287,11 +288,27 @@ impl Firmware {
         for port in self.ports.iter_mut().flatten() {
             done += port.turn(&self.backend, self.memory.as_ref());
         }
+        for place in 0..self.ports.len() {
+            let ended = self.ports[place].as_mut().map(Port::take_ends).unwrap_or_default();
+            if !ended.is_empty() {
+                done += self.end_jobs(place, &ended);
+            }
+        }
         self.turns = self.turns.wrapping_add(1);
         if self.turns.is_multiple_of(LOOK) {
             self.flush_for_space();
         }
         done
+    }
+    /// Completes memory operations of one queue pair. What they have made of the room is said to all before: whoever sees that a state has a name
+    /// finds the room that it made, whichever region is asked.
+    #[cold]
+    fn end_jobs(&mut self, place: usize, ended: &[(u16, Status, u64)]) -> usize {
+        self.ports.iter_mut().flatten().for_each(Port::say_room);
+        if let Some(port) = &mut self.ports[place] {
+            port.end_jobs(ended, &self.backend);
+        }
+        ended.len()
     }
     /// Begins a flush where writes wait for the space that it gives back; one at a time.
     fn flush_for_space(&mut self) {

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Completion, Op, Queue, Request};
 use fulgurite_format::{FrameIndex, SubpageIndex, crc32c};
+use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Notifier};
 
 use super::Backend;
@@ -107,6 +108,9 @@ pub struct Port {
     jobs: u32,
     ends: Arc<Ends>,
     turned: Turned,
+    /// Where there is a store, whose room the region says, and what it said last.
+    store: Option<Arc<Pool>>,
+    room: u64,
     only_looks: bool,
     /// The last field, so that what it says when it is dropped is true: the queue has gone by then.
     closing: Arc<Gone>,
@@ -162,10 +166,15 @@ impl Port {
         buffer: Buffer,
         queue: Box<dyn Queue>,
         host: Arc<dyn Wake>,
+        store: Option<Arc<Pool>>,
     ) -> Port {
         let depth = region.capability().depth as usize;
         let (submissions, completions) = region.device_ends(pair);
+        let room = store.as_ref().map_or(0, |store| store.room());
+        region.set_room(room);
         Port {
+            store,
+            room,
             submissions,
             completions,
             doorbell: region.doorbell(),
@@ -260,10 +269,13 @@ impl Port {
             }
         }
         self.arrived = arrived;
-        if self.jobs > 0 {
-            done += self.end_jobs();
-        }
-        // Step 6: notify, if the host sleeps.
+        self.say_room();
+        self.notify(backend);
+        done
+    }
+    /// Step 6: notify, if the host sleeps.
+    #[inline]
+    fn notify(&mut self, backend: &Backend) {
         if std::mem::take(&mut self.posted) {
             if self.host_bell.must_wake() {
                 self.host.wake();
@@ -271,12 +283,23 @@ impl Port {
             }
             backend.counters.add(&std::mem::take(&mut self.turned));
         }
-        done
     }
 
+    /// Says what room there is now, where that has changed.
+    #[inline]
+    pub(super) fn say_room(&mut self) {
+        let Some(store) = &self.store else { return };
+        let room = store.room();
+        if room != self.room {
+            self.room = room;
+            self.region.set_room(room);
+        }
+    }
     /// Step 5: complete.
     #[inline]
     fn post(&mut self, ended: Ended) {
+        // Before: whoever sees the end of a write must not take its place for room.
+        self.say_room();
         self.turned.completed += 1;
         self.turned.failed += u64::from(ended.status != Status::SUCCESS);
         self.completions.push(ended.pack());
@@ -362,16 +385,21 @@ impl Port {
         self.jobs += 1;
         memory.send(Job { command, opcode, arena, at, ends, answered: false, _held });
     }
+    /// Memory operations that have ended since this was asked last.
+    #[inline]
+    pub(super) fn take_ends(&mut self) -> Vec<(u16, Status, u64)> {
+        if self.jobs > 0 { self.ends.take() } else { Vec::new() }
+    }
+    /// Completes them.
     #[cold]
-    fn end_jobs(&mut self) -> usize {
-        let ended = self.ends.take();
-        for &(id, status, result) in &ended {
+    pub(super) fn end_jobs(&mut self, ended: &[(u16, Status, u64)], backend: &Backend) {
+        for &(id, status, result) in ended {
             self.running[usize::from(id)].active = false;
             self.commands_active -= 1;
             self.jobs -= 1;
             self.post(Ended { id, status, result });
         }
-        ended.len()
+        self.notify(backend);
     }
     /// Whether a range in the data buffer is all inside it.
     fn in_buffer(&self, command: &Command) -> bool {

@@ -301,13 +301,18 @@ impl Versions for Remote {
         loop {
             let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
             let before = self.shared.names();
-            let named = self.again(&mut open, |commands| commands.version(Opcode::Name, 0));
+            let named = self.again(&mut open, |commands| {
+                self.shared.begins_to_name(commands.instance());
+                commands.version(Opcode::Name, 0)
+            });
             let token = named.inspect_err(|error| {
                 if !matches!(error, VersionError::Flash(FlashError::Closed | FlashError::TimedOut)) {
                     self.shared.has_named(before);
+                    self.shared.room.has_named(0);
                 }
                 self.shared.ended_flush(covers, false);
             })?;
+            self.shared.room.has_named(token);
             if token == 0 {
                 // What a store says that keeps nothing: nobody will wait for it.
                 self.shared.has_named(before);
@@ -341,6 +346,9 @@ impl Versions for Remote {
         }
         let mut open = self.lock();
         let waited = if token <= open.durable { Ok(()) } else { self.wait_for(&mut open, token) };
+        if waited.is_ok() {
+            self.shared.room.is_durable(token);
+        }
         // What an older state covers, a newer one does.
         open.named.retain(|&(named, covers)| {
             if named <= token {
@@ -359,6 +367,7 @@ impl Versions for Remote {
         self.shared.goes_back(token, false);
         self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))?;
         self.shared.goes_back(token, true);
+        self.shared.room.has_gone_back();
         // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
         let covers = self.shared.begins_flush(None);
         open.named.drain(..).map(|(_, covers)| covers).chain([covers]).for_each(|c| self.shared.ended_flush(c, true));
@@ -368,5 +377,21 @@ impl Versions for Remote {
     }
     fn tokens(&self) -> Vec<u64> {
         self.again(&mut self.lock(), |commands| Ok(commands.tokens()?)).unwrap_or_default()
+    }
+    fn uncommitted(&self) -> Option<u64> {
+        let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
+        self.link.names_states().then(|| unnamed.saturating_add(self.shared.room.claimed()))
+    }
+    fn sync_begins(&self) {
+        self.shared.room.sync_begins();
+    }
+    fn sync_ended(&self, made: bool) {
+        self.shared.room.sync_ended(made);
+    }
+    fn counting_begins(&self) {
+        self.shared.room.counting_begins();
+    }
+    fn counted(&self, frames: u64) {
+        self.shared.room.counted(frames);
     }
 }

@@ -19,6 +19,7 @@ mod old;
 mod pages;
 mod queue;
 mod restrict;
+mod room;
 mod shared;
 mod transfer;
 
@@ -455,10 +456,13 @@ impl Flash for DeviceFlash {
         self.here().map_or_else(|| self.shared.restrictions.may(subpage, write), |flash| flash.may(subpage, write))
     }
     fn asks(&self) -> bool {
-        self.here().is_some_and(|flash| flash.asks())
+        self.here().map_or_else(|| self.shared.room.asks(), |flash| flash.asks())
     }
     fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.here().map_or(Ok(()), |flash| flash.begin_change(for_sync))
+        self.here().map_or_else(|| self.shared.begin_change(for_sync), |flash| flash.begin_change(for_sync))
+    }
+    fn waits_for_room(&self) -> bool {
+        self.shared.room.waits()
     }
     fn trims(&self) -> bool {
         self.remote.is_some() && self.link.features().has(Features::PAGES)

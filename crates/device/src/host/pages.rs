@@ -8,7 +8,9 @@ use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
 use super::DeviceFlash;
 use super::memory::Remote;
+use super::room::Reserved;
 use super::transfer::Commands;
+use crate::region::Features;
 
 /// The kernel's word for what a medium cannot do.
 const EOPNOTSUPP: i32 = 95;
@@ -20,6 +22,10 @@ impl DeviceFlash {
     fn on_store<T>(&self, work: impl FnMut(&mut Commands) -> Result<T, VersionError>) -> Result<T, VersionError> {
         let store = self.store()?;
         store.again(&mut store.lock(), work)
+    }
+    /// Keeps the room that a change of these pages may take, for as long as it is under way.
+    fn reserve(&self, pages: &Range<u32>) -> Result<Reserved<'_>, FlashError> {
+        self.shared.reserve(pages.end.saturating_sub(pages.start))
     }
     /// Opens the queue pair for memory operations, which stays open from now on: with it the session of a program begins that names the
     /// states ([`crate::SocketLink::names_states`]).
@@ -71,8 +77,10 @@ impl DeviceFlash {
     /// Deletes pages. As long as they are not durable, a death of the device is told by [`FlashError::Poisoned`].
     ///
     /// # Errors
-    /// `EACCES` when one of them may not be written, and none is deleted; what the device says.
+    /// `EACCES` when one of them may not be written, and none is deleted; [`FlashError::NoSpace`] where what they hold could take the room that
+    /// a sync needs ([`DeviceFlash::leave_for_sync`]); what the device says.
     pub fn delete_pages(&self, pages: Range<u32>) -> Result<(), VersionError> {
+        let _reserved = self.reserve(&pages)?;
         self.on_store(|commands| Ok(commands.delete(pages.clone())?))?;
         self.shared.restrictions.set(pages, Permissions::DEFAULT);
         Ok(())
@@ -82,8 +90,9 @@ impl DeviceFlash {
     /// Temporary ones go when the session of this program ends, however it ends; a death of the device alone leaves them.
     ///
     /// # Errors
-    /// What the device says.
+    /// As [`DeviceFlash::delete_pages`], but for `EACCES`.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), VersionError> {
+        let _reserved = self.reserve(&pages)?;
         self.on_store(|commands| Ok(commands.set_permissions(pages.clone(), permissions)?))?;
         self.shared.restrictions.set(pages, permissions);
         Ok(())
@@ -131,6 +140,25 @@ impl DeviceFlash {
     #[must_use]
     pub fn unnamed(&self) -> u64 {
         self.shared.unnamed.load(Ordering::Relaxed)
+    }
+    /// As [`fulgurite_store::Pool::leave_for_sync`], in the session of a program that names the states. Once queues are open. Returns whether
+    /// the device says what room it has ([`crate::Features::ROOM`]); where not, nobody is asked for anything.
+    pub fn leave_for_sync(&self, frames: u64) -> bool {
+        let says = self.link.names_states() && self.link.features().has(Features::ROOM);
+        if says {
+            self.shared.leave_for_sync(frames);
+        }
+        says
+    }
+    /// Somebody names a state from now on when [`DeviceFlash::wants_sync`], or nobody does any more. Meanwhile whoever finds no room for a
+    /// change waits for that, up to two seconds in which nobody gets any.
+    pub fn set_syncs_for_writers(&self, does: bool) {
+        self.shared.room.set_names_for_writers(does);
+    }
+    /// Whether somebody waits for the room that a sync would make, or would soon.
+    #[must_use]
+    pub fn wants_sync(&self) -> bool {
+        self.shared.wants_sync()
     }
     /// Sectors of which copies may be kept until they are named: what is written beyond that between two states makes a death of the device
     /// one that is told. Known when queues are open.

@@ -139,6 +139,8 @@ pub(super) struct DeviceQueue {
     fruitless: u32,
     /// Completions in a row that were not believed.
     lies: u32,
+    /// Writes that have completed since that was said.
+    placed: u64,
     /// Writes are kept until a flush covers them.
     keeps: bool,
     /// A flush of the queue's own is under way.
@@ -262,6 +264,7 @@ impl DeviceQueue {
             attempt: None,
             fruitless: 0,
             lies: 0,
+            placed: 0,
             keeps: keeps(&*opening.link, &opening.config, capability.features),
             flushing: false,
             names_states: opening.link.names_states(),
@@ -400,7 +403,8 @@ impl DeviceQueue {
             }
             self.fruitless = 0;
             match slot.op {
-                Op::Read | Op::Write => {}
+                Op::Read => {}
+                Op::Write => self.placed += u64::from(result.is_ok()),
                 Op::Flush => self.has_flushed(slot.covers, status),
             }
             let checksum = if slot.op == Op::Flush || self.flags == 0 { 0 } else { said as u32 };
@@ -789,6 +793,7 @@ impl Queue for DeviceQueue {
         }
         if self.broken.is_none() {
             self.take(completions);
+            self.opening.shared.placed(std::mem::take(&mut self.placed));
             if news && looks {
                 // However much the others bring, one of them may hang.
                 self.look();

@@ -18,6 +18,7 @@ use fulgurite_flash::{FlashError, OpenError};
 
 use super::kept::Kept;
 use super::restrict::Restrictions;
+use super::room::Room;
 use super::transfer::Commands;
 use super::{HostConfig, Link, Linked};
 use crate::device::Life;
@@ -114,6 +115,8 @@ pub(crate) struct Shared {
     pub(super) unnamed: AtomicU64,
     /// What may be done with pages, in the session of a program that names states; else nothing is known of that here.
     pub(super) restrictions: Restrictions,
+    /// What room there is for what such a program changes, in the same.
+    pub(super) room: Room,
     /// Requests that took longer than they may.
     pub(crate) timed_out: AtomicU64,
     /// Entries of the device that broke the protocol.
@@ -312,7 +315,17 @@ impl Shared {
         known.are_on(instance);
         known.regions.push(linked.region.clone());
         drop(known);
+        if before != 0 && before != instance {
+            self.has_met_another(instance);
+        }
         self.met()
+    }
+    /// The least room that any open region says; none says any where the device does not. Of a device that has died, its last word, until
+    /// another one has been met.
+    pub(super) fn room_said(&self) -> u64 {
+        let known = self.known();
+        let none_is_open = if known.regions.is_empty() { 0 } else { u64::MAX };
+        known.regions.iter().filter_map(|region| region.room()).min().unwrap_or(none_is_open)
     }
     /// A state is about to be named: should the device die before it says how, any that is newer may be this one. Returns the newest until now.
     pub(super) fn names(&self) -> u64 {

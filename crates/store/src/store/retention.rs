@@ -182,7 +182,8 @@ impl Store {
         let all = u64::from(self.extents.for_data()) * u64::from(self.geometry().data_pages());
         all.saturating_sub(self.state.live_total())
     }
-    /// How many subpages can certainly be written before a sync, however many versions of pages that makes. Walks over all extents.
+    /// How many subpages can certainly be written before a sync, however many versions of pages that makes. A few
+    /// counters: it is asked whenever the store of a device is let go of.
     pub(crate) fn room_for_changes(&self) -> u64 {
         self.room_beside(0)
     }
@@ -230,7 +231,7 @@ impl Store {
         {
             return true;
         }
-        // The other way to be short takes a walk over all extents to find out: not before as much was written as there was room for.
+        // The other way to be short is not looked for before as much was written as there was room for.
         if (self.looked_at.0..self.looked_at.1).contains(&self.uncommitted) {
             return false;
         }
@@ -245,7 +246,6 @@ impl Store {
         self.uncommitted > wanted / 4 && room < wanted
     }
     fn drop_for_space(&mut self) -> Result<(), WriteError> {
-        // Counting goes over all extents, and this is asked for each batch of writes.
         if self.config.keep_bytes == 0 || self.state.tokens().as_slice().len() < 2 {
             return Ok(());
         }

@@ -1,0 +1,135 @@
+//! Room for a sync: who may change what, and what whoever is outside is told of it. With the lock that both hang on.
+//!
+//! Where only the program syncs, what it changes in DRAM must find places at the next sync ([`crate::Changes`] decides). A device has its
+//! store here and its program elsewhere, in another process, that may not wait for an answer at each change: so the room is published
+//! ([`Pool::room`]), by whoever lets go of the store.
+//!
+//! Invariant: what is published is what the store had room for when it was let go of last; and whoever has seen the end of a write sees room
+//! without its place.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{MutexGuard, PoisonError, TryLockError};
+
+use fulgurite_flash::FlashError;
+
+use super::{Inner, Pool, PoolError, SUBPAGES_PER_PAGE};
+use crate::store::WriteError;
+
+/// What room there is, for those who do not ask.
+#[derive(Debug, Default)]
+pub(super) struct Published {
+    wanted: AtomicBool,
+    room: AtomicU64,
+}
+
+/// The store, as long as one has it for oneself.
+pub(super) struct Locked<'p> {
+    inner: MutexGuard<'p, Inner>,
+    published: &'p Published,
+}
+
+impl Deref for Locked<'_> {
+    type Target = Inner;
+    fn deref(&self) -> &Inner {
+        &self.inner
+    }
+}
+impl DerefMut for Locked<'_> {
+    fn deref_mut(&mut self) -> &mut Inner {
+        &mut self.inner
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // The lock is still held: of two, the later one is published. Of a store that somebody leaves half changed nothing is said.
+        if self.published.wanted.load(Ordering::Relaxed) && !std::thread::panicking() {
+            self.published.room.store(self.inner.store.room_for_changes(), Ordering::Release);
+        }
+    }
+}
+
+impl Pool {
+    fn locked<'p>(&'p self, inner: MutexGuard<'p, Inner>) -> Locked<'p> {
+        Locked { inner, published: &self.published }
+    }
+    pub(super) fn lock(&self) -> Locked<'_> {
+        let mut inner = self.lock_to_look();
+        inner.stirred = true;
+        inner
+    }
+    /// The same for who changes nothing.
+    pub(super) fn lock_to_look(&self) -> Locked<'_> {
+        let inner = match self.inner.try_lock() {
+            Ok(inner) => inner,
+            Err(TryLockError::Poisoned(inner)) => inner.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                inner
+            }
+        };
+        self.locked(inner)
+    }
+    /// The same where nobody else has it, nor has died with it.
+    pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
+        self.inner.try_lock().ok().map(|inner| self.locked(inner))
+    }
+    /// The same, for changes.
+    pub(super) fn lock_for_changes(&self) -> Result<Locked<'_>, PoolError> {
+        let inner = self.lock();
+        if inner.read_only { Err(PoolError::ReadOnly) } else { Ok(inner) }
+    }
+
+    /// So many frames may differ from the pool in DRAM (0: nobody says when one does): from now on whoever changes one that does not asks
+    /// before ([`fulgurite_flash::Flash::begin_change`]) while there is hardly more room than a sync needs, and gets `NoSpace` when there is no
+    /// more than that. A sync can be made all the same, and makes room; so can any frame be written back for somebody else until then.
+    pub fn leave_for_sync(&self, frames: u64) {
+        let inner = self.lock();
+        self.changes.watch(frames, inner.store.room_for_changes());
+    }
+    /// From now on [`Pool::room`] says what there is.
+    pub fn publish_room(&self) {
+        self.published.wanted.store(true, Ordering::Relaxed);
+        drop(self.lock_to_look());
+    }
+    /// How many subpages can certainly be written before the next sync, as of when somebody last did something to the pool: one load, where
+    /// that was asked for ([`Pool::publish_room`]); else 0. What was given a place is not in it from before its write ends.
+    #[inline]
+    #[must_use]
+    pub fn room(&self) -> u64 {
+        self.published.room.load(Ordering::Acquire)
+    }
+    /// Whether so many pages may get another status, each of which may make all that a page holds an older version.
+    pub(crate) fn leaves_room(&self, pages: u32) -> Result<(), PoolError> {
+        let inner = self.lock_to_look();
+        let older = u64::from(pages) * u64::from(SUBPAGES_PER_PAGE);
+        // A page, for what whoever does it notes of it.
+        let noted = u64::from(SUBPAGES_PER_PAGE);
+        if self.changes.asks() && !self.changes.leaves(inner.store.room_beside(older), noted) {
+            return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
+        }
+        Ok(())
+    }
+    /// As [`fulgurite_flash::Flash::begin_change`].
+    pub(super) fn claim(&self, for_sync: bool) -> Result<(), FlashError> {
+        if !self.changes.asks() {
+            return Ok(());
+        }
+        if for_sync {
+            self.changes.claim_for_sync();
+            return Ok(());
+        }
+        if self.changes.take() {
+            return Ok(());
+        }
+        if self.changes.has_refused() {
+            return Err(FlashError::NoSpace);
+        }
+        let inner = self.lock_to_look();
+        inner.failed()?;
+        if self.changes.claim(inner.store.room_for_changes()) { Ok(()) } else { Err(FlashError::NoSpace) }
+    }
+}
