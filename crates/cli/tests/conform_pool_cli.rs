@@ -92,6 +92,10 @@ fn flip(path: &Path, at: u64) {
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
 }
+/// Writes a page of a pool over, while nobody has it open.
+fn overwrite(pool: &Path, at: u64, page: &[u8]) {
+    File::options().write(true).open(pool).unwrap().write_all_at(page, at).unwrap();
+}
 /// Where the pages of metadata of a kind lie in a pool.
 fn metadata(pool: &Path, kind: Kind) -> Vec<u64> {
     let bytes = fs::read(pool).unwrap();
@@ -332,23 +336,21 @@ fn damage_is_named() {
     flip(&pool, at + 100);
     ends(path, 1, &["check", "a.pool"], &["the summary of extent", "no data is lost"]);
     flip(&pool, at + 100);
-    // What is left of one has neither its beginning nor a sum that fits: its extent is full, so it is known that it was there. Nothing of one
-    // that the pool needs it for is lost, and it is made anew.
+    // What is left of one has neither its beginning nor a sum that fits: its extent is full, so it is known that it was there. It is made anew.
     let whole = fs::read(&pool).unwrap();
-    let file = File::options().write(true).open(&pool).unwrap();
-    file.write_all_at(&noise(SUBPAGE_BYTES, 9), at).unwrap();
+    overwrite(&pool, at, &noise(SUBPAGE_BYTES, 9));
     ends(path, 1, &["check", "a.pool"], &["the summary of extent", "its extent is full", "1 damaged thing"]);
     ends(path, 0, &["check", "a.pool", "--repair", "--force"], &["repaired: the summary of extent", "is whole"]);
     fs::write(&pool, whole).unwrap();
     // A copy of an anchor that is none any more has a twin, and is made of that.
     let whole = fs::read(&pool).unwrap();
     for at in metadata(&pool, Kind::Anchor) {
-        file.write_all_at(&noise(SUBPAGE_BYTES, 9), at).unwrap();
+        overwrite(&pool, at, &noise(SUBPAGE_BYTES, 9));
         ends(path, 1, &["check", "a.pool"], &["an anchor", "its other copy is", "1 damaged thing"]);
         ends(path, 0, &["check", "a.pool", "--repair", "--force"], &["written again from its other copy", "is whole"]);
         // Nothing was ever written there, as it seems: that may be a crash.
         fs::write(&pool, &whole).unwrap();
-        file.write_all_at(&[0; SUBPAGE_BYTES], at).unwrap();
+        overwrite(&pool, at, &[0; SUBPAGE_BYTES]);
         ends(path, 0, &["check", "a.pool"], &["note: of the newest anchor there is one copy", "is whole"]);
         let found = json(path, &["check", "a.pool", "--json"]);
         assert_eq!((found["sound"].as_bool(), found["torn"].as_bool()), (Some(true), Some(false)));

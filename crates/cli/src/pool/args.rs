@@ -196,7 +196,7 @@ until then a stop leaves the pool as it was, and the pool needs room for both.
 With --sync-every it needs less, and a stop leaves the part that was synced
 last.";
 
-/// What is said of a path where the store of a device will do, too.
+/// What is said of a path where the store of a device will do, too. (An argument that is changed comes last, unless its place is said.)
 const OR_DEVICE: &str = "The pool: a file or block device, or any of those that it spans; or device:SOCKET, the store of a device that is served";
 
 /// Which pool.
@@ -212,7 +212,7 @@ pub struct PoolArgs {
 
 /// A pool to look at.
 #[derive(Debug, Args)]
-#[command(mut_arg("path", |path| path.help(OR_DEVICE)))]
+#[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
 pub struct LookArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
@@ -294,21 +294,23 @@ pub struct CheckArgs {
 
 /// A token of a pool.
 #[derive(Debug, Args)]
-#[command(mut_arg("path", |path| path.help(OR_DEVICE)))]
+#[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
 pub struct TokenArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
+    #[arg(index = 2)]
     pub token: u64,
 }
 
 /// `pool rollback`.
 #[derive(Debug, Args)]
-#[command(mut_arg("path", |path| path.help(OR_DEVICE)))]
+#[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
 pub struct RollbackArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
+    #[arg(index = 2)]
     pub token: u64,
     /// Really do it: newer tokens are gone then.
     #[arg(long)]
