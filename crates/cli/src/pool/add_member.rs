@@ -98,7 +98,7 @@ fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), flash: Arc<dyn Flash>, m
     made.0.clear();
     members.add(absolute(new), flash, random_id()?).map_err(member_error)?;
     let medium = Medium { flash: members.flash(), members: Some(members) };
-    let opened = medium.to_change(path, config(None))?;
+    let opened = medium.open(path, config(None))?;
     opened.pool().resize(to, &mut || true).map_err(|e| resize_error(path, e))?;
     let count = opened.members.as_ref().map_or(1, |members| members.paths().count());
     let [size, data, had] =

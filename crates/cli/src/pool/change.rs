@@ -42,7 +42,7 @@ pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
     if tokens.as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
         return already();
     }
-    let opened = looked.into_medium().to_change(path, config(None))?;
+    let opened = looked.into_medium().open(path, config(None))?;
     opened.pool().pin(token, pinned).map_err(|e| open::pool_error(path, e))?;
     say(&format!("token {token} is {word}"))
 }
@@ -65,7 +65,7 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
             return newest();
         }
         looked.pool().can_roll_back(token).map_err(error)?;
-        let opened = looked.into_medium().to_change(path, config(None))?;
+        let opened = looked.into_medium().open(path, config(None))?;
         opened.pool().roll_back(token).map_err(error)?;
     }
     say(&format!("the pool holds the state of token {token}"))

@@ -304,14 +304,14 @@ fn mend(args: &CheckArgs, said: &mut Said<'_>, interrupt: &Interrupt) -> Result<
     if args.accept_loss {
         let mut config = open::config(None);
         config.accept_loss = true;
-        let opened = medium.to_change(path, config)?;
+        let opened = medium.open(path, config)?;
         match opened.report.lost {
             Some(loss) => said.repaired(format!("accepted: {loss}"))?,
             None => said.say("nothing that was promised is lost: there is nothing to accept")?,
         }
         medium = opened.into_medium();
     }
-    let looked = medium.to_look_at(path, None)?;
+    let looked = medium.inspect(path, None)?;
     let found = damage(&looked, interrupt)?.damaged;
     let found: Vec<Finding> = found.into_iter().filter(|finding| !finding.given_up).collect();
     found.iter().try_for_each(|finding| said.say(&finding.sentence))?;
@@ -352,7 +352,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     let medium = open::medium(&args.pool)?;
     let copies = superblock_damage(&medium.flash)?;
     found.extend(copies.into_iter().map(|(at, _, sentence)| Finding::at(Damage::Superblock, at, sentence)));
-    match medium.to_look_at(path, None) {
+    match medium.inspect(path, None) {
         Ok(opened) => {
             found.extend(opened.report.lost.map(|loss| Finding::of_all(Damage::Lost, format!("lost: {loss}"))));
             let all = damage(&opened, &interrupt)?;

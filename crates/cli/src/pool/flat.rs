@@ -111,7 +111,7 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         let (has, room) = (format_bytes(bytes), format_bytes(data_bytes));
         bad_input!("{shown} has {has}, and the pool {room} for data; make a larger pool, or import less");
     }
-    let opened = medium.to_change(&args.pool.path, config)?;
+    let opened = medium.open(&args.pool.path, config)?;
     let interrupt = Interrupt::catch()?;
     let pool = opened.flash.layer();
     let mut mover = Mover::new(&opened.flash)?;

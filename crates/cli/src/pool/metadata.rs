@@ -103,11 +103,9 @@ fn pairs(copies: &BTreeMap<u32, AnchorCopy>, g: Geometry) -> (Vec<(u32, &'static
             (Some(AnchorCopy::Anchor(..)), Some(AnchorCopy::Foreign)) => damaged.push((second, FOREIGN)),
             (Some(AnchorCopy::Foreign), Some(AnchorCopy::Anchor(..))) => damaged.push((first, FOREIGN)),
             (Some(AnchorCopy::Anchor(one, says)), Some(AnchorCopy::Anchor(other, also)))
-                if one.sequence == other.sequence =>
+                if one.sequence == other.sequence && (one, says) != (other, also) =>
             {
-                if (one, says) != (other, also) {
-                    damaged.push((second, "it says something else than its other copy"));
-                }
+                damaged.push((second, "it says something else than its other copy"));
             }
             _ => {}
         }

@@ -235,11 +235,11 @@ impl Medium {
         superblock(&mut Driver::new(&*self.flash, 4)?).map_err(|e| pool_error(path, e.into()))
     }
     /// The pool on it, to be looked at, in its newest state or that of a token. Writes nothing.
-    pub fn to_look_at(self, path: &Path, token: Option<u64>) -> Result<Opened> {
+    pub fn inspect(self, path: &Path, token: Option<u64>) -> Result<Opened> {
         self.opened(path, false, |medium| Pool::inspect(medium, config(None), token))
     }
     /// The pool on it, for changes.
-    pub fn to_change(self, path: &Path, config: StoreConfig) -> Result<Opened> {
+    pub fn open(self, path: &Path, config: StoreConfig) -> Result<Opened> {
         self.opened(path, true, |medium| Pool::open(medium, config))
     }
     fn opened(
@@ -311,12 +311,12 @@ pub fn medium(pool: &PoolArgs) -> Result<Medium> {
 
 /// Opens a pool to look at it, in its newest state or that of a token. Writes nothing.
 pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<Opened> {
-    medium(pool)?.to_look_at(&pool.path, token)
+    medium(pool)?.inspect(&pool.path, token)
 }
 
 /// Opens a pool for changes.
 pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<Opened> {
-    medium(pool)?.to_change(&pool.path, config)
+    medium(pool)?.open(&pool.path, config)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ fn anchor(driver: &mut Driver, opened: &Opened, place: u32) -> (PageBuffer, bool
 /// Repairs what was found on a medium, which was locked since. Returns what was done, in sentences.
 pub fn repair(path: &Path, medium: Medium, found: &[Finding], interrupt: &Interrupt) -> Result<Vec<String>> {
     // The lists of members are written by this.
-    let opened = medium.to_change(path, config(None))?;
+    let opened = medium.open(path, config(None))?;
     let error = |e| open::pool_error(path, e);
     let mut done = Vec::new();
     let places = |kind: Damage| found.iter().filter(move |f| f.kind == kind).filter_map(|f| f.flash_page);
