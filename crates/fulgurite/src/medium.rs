@@ -117,7 +117,7 @@ impl Keep {
 
 /// The driver of a device of another process.
 fn host_of_another() -> HostConfig {
-    HostConfig { timeout: Some(DEVICE_AWAY), reattach: DEVICE_AWAY, checks_writes: true, ..HostConfig::default() }
+    HostConfig { timeout: Some(DEVICE_AWAY), reattach: DEVICE_AWAY, checks_data: true, ..HostConfig::default() }
 }
 
 /// The part of the DRAM budget that holds copies of what was written to a device's store and not named yet, at the most.
