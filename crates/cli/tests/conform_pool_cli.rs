@@ -92,6 +92,10 @@ fn flip(path: &Path, at: u64) {
     file.read_exact_at(&mut byte, at).unwrap();
     file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
 }
+/// Writes a page of a pool over, while nobody has it open.
+fn overwrite(pool: &Path, at: u64, page: &[u8]) {
+    File::options().write(true).open(pool).unwrap().write_all_at(page, at).unwrap();
+}
 /// Where the pages of metadata of a kind lie in a pool.
 fn metadata(pool: &Path, kind: Kind) -> Vec<u64> {
     let bytes = fs::read(pool).unwrap();
@@ -156,7 +160,17 @@ fn tokens_are_kept_pinned_returned_to_and_dropped() {
     assert!(is("second", 2));
     well(path, &["pin", "a.pool", "2"]);
     assert!(well(path, &["pin", "a.pool", "2"]).contains("already"));
-    assert!(well(path, &["tokens", "a.pool"]).contains("pinned"));
+    let listed = well(path, &["tokens", "a.pool"]);
+    assert!(listed.contains("pinned") && listed.contains("made"), "{listed}");
+    // When they were made: in order, within the last minutes, and the same for people.
+    let known = json(path, &["tokens", "a.pool", "--json"]);
+    let made: Vec<u64> = known["tokens"].as_array().unwrap().iter().map(|t| t["made_ms"].as_u64().unwrap()).collect();
+    let now = fulgurite_sys::clock::wall_ms();
+    assert!(made.is_sorted() && made.len() == 4 && made[0] > now - 600_000 && made[3] <= now, "{made:?}, now {now}");
+    let said: Vec<&str> = listed.split_whitespace().filter(|word| word.ends_with('Z') && word.len() == 20).collect();
+    assert_eq!(said.len(), 4, "{listed}");
+    let seconds = |word: &str| word[17..19].parse::<u64>().unwrap();
+    assert!(said.iter().zip(&made).all(|(word, ms)| seconds(word) == ms / 1000 % 60), "{listed}{made:?}");
     // Without --yes; past a pinned one; to one that is not there.
     refused(path, &["rollback", "a.pool", "3"], &["takes away the newer 4", "--yes"]);
     refused(path, &["rollback", "a.pool", "1", "--yes"], &["pinned 2", "unpin"]);
@@ -164,6 +178,15 @@ fn tokens_are_kept_pinned_returned_to_and_dropped() {
     for words in [&["pin", "a.pool", "9"][..], &["unpin", "a.pool", "9"], &["export", "a.pool", "x", "--token", "9"]] {
         refused(path, words, &["no token 9", "1, 2, 3, 4"]);
     }
+    // Refused is refused: not even what whoever opens it for changes would mend is written.
+    File::create(path.join("large")).unwrap().set_len(14 << 20).unwrap();
+    flip(&path.join("a.pool"), 70);
+    refused(path, &["pin", "a.pool", "9"], &["no token 9"]);
+    refused(path, &["rollback", "a.pool", "3"], &["--yes"]);
+    refused(path, &["rollback", "a.pool", "1", "--yes"], &["pinned 2"]);
+    refused(path, &["rollback", "a.pool", "9", "--yes"], &["no token 9"]);
+    refused(path, &["import", "a.pool", "large"], &["14.0 MiB", "for data"]);
+    flip(&path.join("a.pool"), 70);
     well(path, &["rollback", "a.pool", "3", "--yes"]);
     assert_eq!(tokens(path), [1, 2, 3]);
     well(path, &["export", "a.pool", "third"]);
@@ -171,8 +194,12 @@ fn tokens_are_kept_pinned_returned_to_and_dropped() {
     ends(path, 0, &["check", "a.pool"], &["is whole"]);
     let free = || json(path, &["info", "a.pool", "--json"])["extents_free"].as_u64().unwrap();
     let before = free();
+    // All stay, unless it is said how many.
     let said = well(path, &["compact", "a.pool"]);
-    assert!(said.starts_with("1 tokens dropped"), "{said}");
+    assert!(said.starts_with("0 tokens dropped") && said.contains("1 older ones are not pinned"), "{said}");
+    assert_eq!(tokens(path), [1, 2, 3]);
+    let said = well(path, &["compact", "a.pool", "--keep", "1"]);
+    assert!(said.starts_with("1 tokens dropped") && !said.contains("older ones"), "{said}");
     assert_eq!(tokens(path), [2, 3], "the pinned one and the newest stay");
     let after = free();
     assert!(after > before + 4, "{after} and {before}");
@@ -309,6 +336,27 @@ fn damage_is_named() {
     flip(&pool, at + 100);
     ends(path, 1, &["check", "a.pool"], &["the summary of extent", "no data is lost"]);
     flip(&pool, at + 100);
+    // What is left of one has neither its beginning nor a sum that fits: its extent is full, so it is known that it was there. It is made anew.
+    let whole = fs::read(&pool).unwrap();
+    overwrite(&pool, at, &noise(SUBPAGE_BYTES, 9));
+    ends(path, 1, &["check", "a.pool"], &["the summary of extent", "its extent is full", "1 damaged thing"]);
+    ends(path, 0, &["check", "a.pool", "--repair", "--force"], &["repaired: the summary of extent", "is whole"]);
+    fs::write(&pool, whole).unwrap();
+    // A copy of an anchor that is none any more has a twin, and is made of that.
+    let whole = fs::read(&pool).unwrap();
+    for at in metadata(&pool, Kind::Anchor) {
+        overwrite(&pool, at, &noise(SUBPAGE_BYTES, 9));
+        ends(path, 1, &["check", "a.pool"], &["an anchor", "its other copy is", "1 damaged thing"]);
+        ends(path, 0, &["check", "a.pool", "--repair", "--force"], &["written again from its other copy", "is whole"]);
+        // Nothing was ever written there, as it seems: that may be a crash.
+        fs::write(&pool, &whole).unwrap();
+        overwrite(&pool, at, &[0; SUBPAGE_BYTES]);
+        ends(path, 0, &["check", "a.pool"], &["note: of the newest anchor there is one copy", "is whole"]);
+        let found = json(path, &["check", "a.pool", "--json"]);
+        assert_eq!((found["sound"].as_bool(), found["torn"].as_bool()), (Some(true), Some(false)));
+        assert!(found["notes"][0].as_str().unwrap().contains("newest anchor") && found["token"].as_u64() == Some(2));
+        fs::write(&pool, &whole).unwrap();
+    }
     // A page of the journal.
     let journal = u64::from(FIRST_EXTENT * EXTENT_PAGES) * SUBPAGE_BYTES as u64;
     flip(&pool, journal + 80);
@@ -348,6 +396,14 @@ fn a_copy_of_the_superblock_is_repaired_and_nothing_else() {
         }
     }
     ends(path, 0, &["check", "a.pool", "--repair", "--force"], &["nothing to repair"]);
+    // Another page in the place of the first copy, whole in itself, is not taken for a superblock.
+    let (header, ..) = Header::open((&whole[..SUBPAGE_BYTES]).try_into().unwrap()).unwrap();
+    let mut other = whole.clone();
+    other[..SUBPAGE_BYTES].copy_from_slice(&*Header { kind: Kind::Summary, ..header }.page(b"something").0);
+    fs::write(&pool, &other).unwrap();
+    ends(path, 1, &["check", "a.pool"], &["copy 0 of the superblock", "another page of metadata", "1 damaged thing"]);
+    ends(path, 0, &["check", "a.pool", "--repair", "--force"], &["repaired: copy 0 of the superblock", "is whole"]);
+    assert!(fs::read(&pool).unwrap() == whole);
     flip(&pool, 70);
     flip(&pool, SUBPAGE_BYTES as u64 + 70);
     refused(path, &["check", "a.pool", "--repair", "--force"], &["no copy of its superblock"]);
@@ -594,6 +650,16 @@ fn a_byte_that_changes_anywhere_is_found() {
         let output = run(path, &["info", "a.pool"]);
         assert!(matches!(output.status.code(), Some(0..=1)), "byte {at}: {}", text(&output.stderr));
         flip(&pool, at);
+        // Where a page of metadata begins, and would be taken for none.
+        let page = &bytes[*place as usize * SUBPAGE_BYTES..][..SUBPAGE_BYTES];
+        if Header::open(page.try_into().unwrap()).is_ok() {
+            for index in [i % 8, 8 + i % 8] {
+                let at = place * SUBPAGE_BYTES as u64 + index as u64;
+                flip(&pool, at);
+                ends(path, 1, &["check", "a.pool"], &[]);
+                flip(&pool, at);
+            }
+        }
     }
     ends(path, 0, &["check", "a.pool"], &["is whole"]);
 }
@@ -617,6 +683,9 @@ fn help_completions_and_pages() {
     ] {
         let help = well(directory.path(), &[name, "--help"]);
         assert!(help.contains("Examples:") && help.contains(&format!("fulgurite pool {name}")), "{help}");
+        // What refuses the store of a device does not offer it.
+        let takes_devices = ["info", "tokens", "pin", "unpin", "rollback"].contains(&name);
+        assert_eq!(help.contains("device:SOCKET"), takes_devices, "{help}");
     }
     let program = |words: &[&str]| {
         let output = Command::new(PROGRAM).args(words).current_dir(directory.path()).output().unwrap();

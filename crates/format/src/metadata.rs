@@ -154,6 +154,17 @@ impl Header {
     pub fn open_unchecked(page: &[u8; SUBPAGE_BYTES]) -> Result<(Header, u32, &[u8]), NotMetadata> {
         Self::read(page, false)
     }
+    /// Whether a page is none of metadata by its magic alone: with the right one in its place it would be whole. So is one whose first eight
+    /// bytes were damaged.
+    #[must_use]
+    pub fn lacks_magic(page: &[u8; SUBPAGE_BYTES]) -> bool {
+        if page[..8] == MAGIC {
+            return false;
+        }
+        let mut restored = *page;
+        restored[..8].copy_from_slice(&MAGIC);
+        Self::read(&restored, true).is_ok()
+    }
     /// The version of a page that a later program wrote to this place of this pool; none when it is anything else.
     #[must_use]
     pub fn newer(page: &[u8; SUBPAGE_BYTES], pool: PoolId, place: u32) -> Option<u16> {
@@ -297,6 +308,18 @@ mod tests {
             let mut page = page.clone();
             page[bit / 8] ^= 1 << (bit % 8);
             assert!(Header::open(&page).is_err(), "bit {bit}");
+        }
+    }
+    #[test]
+    fn a_page_without_its_magic_is_known_by_the_rest() {
+        let (.., page, _) = sealed();
+        assert!(!Header::lacks_magic(&page) && !Header::lacks_magic(&zero_page()));
+        for damaged in [0..1, 7..8, 0..8] {
+            let mut page = page.clone();
+            page[damaged].iter_mut().for_each(|byte| *byte ^= 0x40);
+            assert!(Header::lacks_magic(&page));
+            page[100] ^= 1;
+            assert!(!Header::lacks_magic(&page), "nor is it whole then");
         }
     }
     #[test]

@@ -105,7 +105,7 @@ pub use fulgurite_runtime::{
     BuildError, Builder as RuntimeBuilder, Context, Durable, JobError, JobHandle, JobOptions, Next, Priority, Runtime,
     ServeError, Service, Statistics, SubmitError, SyncError, Synced, WriteSection,
 };
-pub use fulgurite_store::{Permissions, Pool, PoolError, RecoverReport};
+pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport};
 pub use zerocopy;
 
 pub use durable::Durability;
@@ -139,6 +139,17 @@ pub enum Error {
         path: std::path::PathBuf,
         /// Why.
         source: PoolError,
+    },
+    /// The files or devices that a pool spans cannot be put together.
+    #[error(
+        "{} is one of several files or devices of a pool: {source} (`--member` is an option of `fulgurite pool`; a command that changes the \
+         pool, pin or unpin, writes down where each of them is)", .path.display()
+    )]
+    Members {
+        /// The one that was named.
+        path: std::path::PathBuf,
+        /// Why.
+        source: MemberError,
     },
     /// The pool has no such token, or takes no changes.
     #[error(transparent)]
@@ -267,8 +278,8 @@ impl Builder {
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
-    /// [`Error::Open`], [`Error::OpenPool`], [`Error::Geometry`], [`Error::Device`], [`Error::Build`]; [`Error::Root`] when the directory of the pool
-    /// cannot be read.
+    /// [`Error::Open`], [`Error::OpenPool`], [`Error::Members`], [`Error::Geometry`], [`Error::Device`], [`Error::Build`]; [`Error::Root`] when the
+    /// directory of the pool cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
         let opened = self.medium.open(medium::Keep {
             durability: self.durability,

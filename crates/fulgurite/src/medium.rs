@@ -1,22 +1,16 @@
 //! Where the data lies: what can be chosen, and how it is opened.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SocketLink};
-use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash};
+use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, OpenError};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
-use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_store::{Driver, Geometry, MemberError, Members, Pool, PoolError, StoreConfig, superblock};
 
 use crate::store::Store;
 use crate::{Durability, Error};
-
-/// Extents of a new pool: of 2 MiB, or smaller where there would be fewer than 128 of them.
-const EXTENT_PAGES: u32 = 512;
-const EXTENT_PAGES_MIN: u32 = 8;
-const EXTENTS: u32 = 128;
 
 /// How long a device of another process may be away, or leave a request without an answer, before requests fail.
 const DEVICE_AWAY: Duration = Duration::from_secs(30);
@@ -25,9 +19,11 @@ const DEVICE_AWAY: Duration = Duration::from_secs(30);
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Medium {
-    /// A pool that was made before: journaled, with the state of its last token.
+    /// A pool that was made before: journaled, with the state of its last token. One that spans several files or devices is opened by any of
+    /// them and needs all of them: the others are found beside the one that is named, if they were in its directory, or where they were
+    /// last ([`Error::Members`]).
     Pool {
-        /// Its file or block device.
+        /// Its file or block device, or any of those that it spans.
         path: PathBuf,
     },
     /// A pool in a file that is created for this, of so many bytes, written once in full. What the journal and reclaim need is
@@ -175,24 +171,15 @@ impl Medium {
             Medium::Memory { bytes } => flat(Arc::new(MemoryFlash::new(subpages(*bytes))?), false),
             Medium::NewPool { path, bytes } => {
                 // Judged before anything is created.
-                let geometry = geometry(subpages(*bytes))?;
-                let id = random_id()?;
+                let geometry = Geometry::usual(subpages(*bytes))?;
+                let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
                 let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?);
                 make(&file, geometry, id).inspect_err(|_| remove(path))?;
                 open_pool(path, file, keep)
             }
-            Medium::Pool { path } => open_pool(path, Arc::new(FileFlash::open(&FileConfig::existing(path))?), keep),
+            Medium::Pool { path } => open_pool(path, all_of_pool(path)?, keep),
         }
     }
-}
-
-/// That of a pool on so many flash pages.
-fn geometry(flash_pages: u32) -> Result<Geometry, Error> {
-    let mut extent = EXTENT_PAGES;
-    while extent > EXTENT_PAGES_MIN && flash_pages / extent < EXTENTS {
-        extent /= 2;
-    }
-    Ok(Geometry::new(flash_pages, extent, None)?)
 }
 
 fn make(file: &Arc<dyn Flash>, geometry: Geometry, id: PoolId) -> Result<(), Error> {
@@ -207,11 +194,24 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
-/// An identity that no other pool has.
-fn random_id() -> Result<PoolId, Error> {
-    let mut id = PoolId::default();
-    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id.0)).map_err(Error::Random)?;
-    Ok(id)
+/// What a pool lies on: its file or device, or all those that it spans, of which `path` is any. They say from then on that the pool is
+/// changed, so that a copy of one that was made before is known as old.
+fn all_of_pool(path: &Path) -> Result<Arc<dyn Flash>, Error> {
+    let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
+        Ok(Arc::new(FileFlash::open(&FileConfig::existing(path))?))
+    };
+    let error = |source| Error::Members { path: path.into(), source };
+    let flash = open(path)?;
+    let Some(mut members) = Members::find((path, &flash), &[], &mut open).map_err(error)? else { return Ok(flash) };
+    let flash: Arc<dyn Flash> = members.flash();
+    let first = Driver::new(&*flash, 4).map_err(PoolError::from);
+    let first = first.and_then(|mut driver| Ok(superblock(&mut driver)?));
+    let (id, ..) = first.map_err(|source| Error::OpenPool { path: path.into(), source })?;
+    if id != members.pool() {
+        return Err(error(MemberError::OfAnotherPool { path: path.into() }));
+    }
+    members.begin_changes().map_err(error)?;
+    Ok(flash)
 }
 
 fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Error> {

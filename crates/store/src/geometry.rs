@@ -19,6 +19,10 @@ pub const METADATA_RESERVE: u32 = 2;
 /// Extents beyond that with which reclaim begins, so that writers do not wait for it.
 pub const RECLAIM_AHEAD: u32 = 2;
 const MIN_EXTENT_PAGES: u32 = 8;
+/// Flash pages of an extent where nobody says: 2 MiB.
+const USUAL_EXTENT_PAGES: u32 = 512;
+/// Extents that a pool gets at least then, if these can be smaller for it: some are kept for reclaim and metadata.
+const USUAL_EXTENTS: u32 = 128;
 /// The most flash pages of a pool of objects: places above that number are slots ([`crate::objects`]).
 const OBJECT_FLASH_PAGES_MAX: u32 = (1 << 31) - 1;
 /// The most subpages of such a pool: as many as the map has room for.
@@ -101,6 +105,23 @@ impl Geometry {
         }
         geometry.subpages = asked.min(most);
         Ok(geometry)
+    }
+    /// Flash pages of an extent in a pool of so many flash pages, where nobody says: 512 (2 MiB), or less where there would be fewer than 128
+    /// extents, down to 8.
+    #[must_use]
+    pub fn usual_extent_pages(flash_pages: u32) -> u32 {
+        let mut extent = USUAL_EXTENT_PAGES;
+        while extent > MIN_EXTENT_PAGES && flash_pages / extent < USUAL_EXTENTS {
+            extent /= 2;
+        }
+        extent
+    }
+    /// A pool of so many flash pages, in extents as they are where nobody says, for as many subpages as fit.
+    ///
+    /// # Errors
+    /// When that makes no pool.
+    pub fn usual(flash_pages: u32) -> Result<Geometry, GeometryError> {
+        Geometry::new(flash_pages, Geometry::usual_extent_pages(flash_pages), None)
     }
     /// The same for a pool of objects: of these many fit in a flash page, so that the number of subpages is bounded by the address
     /// space alone, and what can be written by what is live ([`crate::WriteError::NoSpace`]).
@@ -208,6 +229,14 @@ mod tests {
         assert_eq!((g.extents, g.data_pages()), (512, 510));
         assert!(g.subpages > (1 << 18) * 8 / 10 && g.subpages < 1 << 18, "{}", g.subpages);
         assert_eq!(g.subpages % 16, 0);
+    }
+    #[test]
+    fn small_pools_have_small_extents() {
+        let of = |bytes: u64| Geometry::usual_extent_pages((bytes / 4096) as u32) * 4096;
+        assert_eq!([16 << 30, 256 << 20, (256 << 20) - 4096].map(of), [2 << 20, 2 << 20, 1 << 20]);
+        assert_eq!([16 << 20, 1 << 20, 0].map(of), [128 << 10, 32 << 10, 32 << 10]);
+        assert_eq!(Geometry::usual(1 << 18), Geometry::new(1 << 18, 512, None));
+        assert!(matches!(Geometry::usual(64), Err(GeometryError::TooSmall { .. })));
     }
     #[test]
     fn what_is_too_small_is_told_how_much_it_needs() {

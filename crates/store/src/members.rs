@@ -123,6 +123,12 @@ pub enum MemberError {
         /// The path.
         path: PathBuf,
     },
+    /// The pool that begins on the first member is another one.
+    #[error("{} belongs to another pool than its first member says; restore it from a copy", path.display())]
+    OfAnotherPool {
+        /// The path by which they were found.
+        path: PathBuf,
+    },
     /// It lies on one file, and others were named.
     #[error("{} is a pool of one file; leave --member out", path.display())]
     Alone {
@@ -594,7 +600,9 @@ fn striped(members: &[(PathBuf, Arc<dyn Flash>)], list: &Member) -> Arc<StripedF
     Arc::new(StripedFlash::new(members.iter().map(|(_, flash)| flash.clone()).collect(), layout_of(list)))
 }
 
+/// A path as it is written down: it must lead there from any directory.
 fn bytes_of(path: &Path) -> Vec<u8> {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.into());
     std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec()
 }
 /// Where a member was last.

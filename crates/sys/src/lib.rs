@@ -1,4 +1,4 @@
-//! Raw Linux, made safe to call: memory, rings, affinity, barriers, clocks.
+//! Raw Linux, made safe to call: memory, rings, affinity, barriers, clocks, random bytes.
 //!
 //! Everything in the tree that speaks to the kernel or to one processor family sits here (`arch` holds what is x86-64).
 //! Invariant: a safe function of this crate cannot break memory safety whatever it is given. It decides nothing.
@@ -13,6 +13,7 @@ pub mod image_file;
 pub mod notify;
 #[doc(hidden)]
 pub mod planted;
+pub mod random;
 pub mod socket_place;
 pub mod uring;
 
@@ -21,5 +22,6 @@ pub use clock::Clock;
 pub use direct_file::DirectFile;
 pub use image_file::{ImageChild, ImageFile};
 pub use notify::Notifier;
+pub use random::random_bytes;
 pub use socket_place::{PlaceError, SocketPlace};
 pub use uring::{RingUser, Uring};

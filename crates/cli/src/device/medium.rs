@@ -12,9 +12,9 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use fulgurite_device::{Device, DeviceConfig};
 use fulgurite_flash::{DEPTH_MAX, FileConfig, FileFlash, FileMode, Flash, Layered, MemoryFlash, NandFlash};
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_format::{MEMBER_PAGES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Profile};
-use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_store::{Driver, Geometry, Pool, ReadPages, StoreConfig, member_in};
 use fulgurite_sys::affinity;
 
 use super::wear;
@@ -394,6 +394,7 @@ impl Plan {
     fn open_over_data(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Medium> {
         let holds = self.holds()?;
         let below = self.flat(self.bytes, interrupt)?;
+        is_no_member(&below)?;
         if holds == Holds::Nothing {
             make(&below, geometry_over_data(self.bytes)?)?;
         }
@@ -441,11 +442,32 @@ fn make(below: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
     Ok(Pool::format(below, geometry, random_id()?, made)?)
 }
 
-/// The store over data of so many bytes: extents of 2 MiB, or smaller where there would be fewer than 128 of them.
+/// One of several files or devices that a pool spans is not served as a store of its own: the others would not be there.
+fn is_no_member(below: &Arc<dyn Flash>) -> Result<()> {
+    let mut driver = Driver::new(&**below, 4)?;
+    let mut head = vec![0; (MEMBER_PAGES[1] as usize + 1) * SUBPAGE_BYTES];
+    for (place, page) in (0..).zip(head.chunks_mut(SUBPAGE_BYTES)) {
+        // What cannot be read says nothing; the other copy may.
+        if place < below.subpages()
+            && let Ok(read) = driver.read(place, 0)
+        {
+            page.copy_from_slice(&*read);
+        }
+    }
+    if let Some(pool) = member_in(&head) {
+        bad_input!(
+            "--data is one of several files or devices that the pool {} spans, and a device is served from one; copy that pool into one of one \
+             file (`fulgurite pool create`, `export` and `import`), or let programs open it without a device",
+            open::name_of(pool)
+        );
+    }
+    Ok(())
+}
+
+/// The store over data of so many bytes.
 fn geometry_over_data(bytes: u64) -> Result<Geometry> {
     let pages = (bytes / SUBPAGE_BYTES as u64) as u32;
-    let extent = [512, 256, 128, 64, 32, 16].into_iter().find(|extent| pages / extent >= 128).unwrap_or(8);
-    match Geometry::new(pages, extent, None) {
+    match Geometry::usual(pages) {
         Ok(geometry) => Ok(geometry),
         Err(error) => bad_input!("a store over {}: {error}; choose more --size", format_bytes(bytes)),
     }

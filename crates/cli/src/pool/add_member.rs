@@ -4,15 +4,17 @@
 //! grows into it. A crash leaves the pool as it was, or with the new member; what is left of one that did not become a member is a file
 //! that nothing refers to, and stays where it is.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Result;
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_flash::Flash;
+use fulgurite_format::{PoolId, SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, Members};
 
 use super::args::AddMemberArgs;
 use super::create::{Made, Place, check_room, existing, random_id, written};
-use super::open::{self, Medium, config, member_error, to_change, to_look_at};
+use super::open::{self, Medium, config, member_error, to_look_at};
 use super::resize::resize_error;
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
@@ -20,22 +22,49 @@ use crate::pages;
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 
-fn absolute(path: &std::path::Path) -> PathBuf {
+fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.into())
 }
 
-/// `pool add-member`.
-pub fn run(args: &AddMemberArgs) -> Result<()> {
+/// The members of a pool, the only one of a pool of one file too.
+fn members_of(path: &Path, medium: Medium, pool: (PoolId, Geometry)) -> Result<Members> {
+    match medium.members {
+        Some(members) => Ok(members),
+        None => Ok(Members::alone((absolute(path), medium.flash), random_id()?, pool.0, pool.1)),
+    }
+}
+
+/// The geometry with so many flash pages more.
+fn larger(members: &Members, now: Geometry, more: u32) -> Result<Geometry> {
+    let Some(all) = (members.flash().subpages() / now.extent_pages * now.extent_pages).checked_add(more) else {
+        bad_input!("--size: a pool has less than 16 TiB; choose less");
+    };
+    let to = if now.objects {
+        Geometry::with_objects(all, now.extent_pages, now.subpages)
+    } else {
+        Geometry::new(all, now.extent_pages, None)
+    };
+    match to {
+        Ok(to) => Ok(to),
+        Err(e) => bad_input!("{e}"),
+    }
+}
+
+/// What is to be done, judged.
+struct Addition {
+    place: Place,
+    bytes: u64,
+    /// The pool as it was when this was judged: nothing keeps it locked until the new member is written.
+    pool: (PoolId, Geometry),
+}
+
+/// Judges all that can be before anything is touched, while nobody else can change the pool.
+fn judged(args: &AddMemberArgs) -> Result<Addition> {
     let (path, new) = (&args.pool.path, &args.new);
-    // All that can be judged is judged before anything is touched, while nobody else can change the pool.
     let opened = to_look_at(&args.pool, None)?;
     let (id, now) = (opened.pool().id(), opened.pool().geometry());
-    let mut alone = None;
-    let members = match &opened.members {
-        Some(members) => members,
-        None => &*alone.insert(Members::alone((absolute(path), opened.medium.clone()), random_id()?, id, now)),
-    };
-    let same = |member: &std::path::Path| match (member.canonicalize(), new.canonicalize()) {
+    let members = members_of(path, opened.into_medium(), (id, now))?;
+    let same = |member: &Path| match (member.canonicalize(), new.canonicalize()) {
         (Ok(member), Ok(new)) => member == new,
         _ => absolute(member) == absolute(new),
     };
@@ -50,52 +79,99 @@ pub fn run(args: &AddMemberArgs) -> Result<()> {
     let bytes = bytes / extent_bytes * extent_bytes;
     let flash_pages = u32::try_from(bytes / SUBPAGE).unwrap_or(u32::MAX);
     members.may_add(&absolute(new), flash_pages).map_err(member_error)?;
-    let more = flash_pages - now.extent_pages;
-    let Some(all) = (members.flash().subpages() / now.extent_pages * now.extent_pages).checked_add(more) else {
-        bad_input!("--size: a pool has less than 16 TiB; choose less");
-    };
-    let to = if now.objects {
-        Geometry::with_objects(all, now.extent_pages, now.subpages)
-    } else {
-        Geometry::new(all, now.extent_pages, None)
-    };
-    let to = match to {
-        Ok(to) => to,
-        Err(e) => bad_input!("{e}"),
-    };
+    larger(&members, now, flash_pages - now.extent_pages)?;
     check_room(&place, bytes)?;
     // Whoever has it open keeps it locked.
-    drop(opened);
-    drop(alone);
+    Ok(Addition { place, bytes, pool: (id, now) })
+}
 
+/// Makes what was written a member of the pool, and the pool larger by it. From the moment at which others may refer to it, it is not removed
+/// any more. Returns what to say.
+fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), flash: Arc<dyn Flash>, made: &mut Made) -> Result<String> {
+    let (path, new, (id, now)) = (&args.pool.path, &args.new, pool);
+    // Locked from here to the end.
+    let medium = open::medium(&args.pool)?;
+    let (found, geometry, _) = medium.superblock(path)?;
+    open::unchanged(path, pool, (found, geometry))?;
+    let mut members = members_of(path, medium, pool)?;
+    let to = larger(&members, now, flash.subpages() - now.extent_pages)?;
+    made.0.clear();
+    members.add(absolute(new), flash, random_id()?).map_err(member_error)?;
+    let medium = Medium { flash: members.flash(), members: Some(members) };
+    let opened = medium.open(path, config(None))?;
+    opened.pool().resize(to, &mut || true).map_err(|e| resize_error(path, e))?;
+    let count = opened.members.as_ref().map_or(1, |members| members.paths().count());
+    let [size, data, had] =
+        [to.flash_pages(), to.subpages, now.flash_pages()].map(|n| format_bytes(u64::from(n) * SUBPAGE));
+    Ok(format!(
+        "{} is member {count} of pool {}: {size} on {count} files or devices, {data} for data; it had {had}\n",
+        new.display(),
+        open::name_of(id)
+    ))
+}
+
+/// `pool add-member`.
+pub fn run(args: &AddMemberArgs) -> Result<()> {
+    let Addition { place, bytes, pool } = judged(args)?;
     let interrupt = Interrupt::catch()?;
     let is_new = place.existing.is_none();
     let mut made = Made::default();
     let flash = written(place, bytes, &interrupt)?;
     if is_new {
-        made.0.push(new.clone());
+        made.0.push(args.new.clone());
     }
     interrupt.check()?;
-    let Medium { flash: medium, members } = open::medium(&args.pool)?;
-    let mut members = match members {
-        Some(members) => members,
-        None => Members::alone((absolute(path), medium.clone()), random_id()?, id, now),
-    };
-    // From here on others may refer to it.
-    made.0.clear();
-    members.add(absolute(new), flash, random_id()?).map_err(member_error)?;
-    drop((members, medium));
-    let opened = to_change(&args.pool, config(None))?;
-    opened.pool().resize(to, &mut || true).map_err(|e| resize_error(path, e))?;
-    let count = opened.members.as_ref().map_or(1, |members| members.paths().count());
-    let [size, data, had] =
-        [to.flash_pages(), to.subpages, now.flash_pages()].map(|n| format_bytes(u64::from(n) * SUBPAGE));
-    pages::write_stdout(
-        format!(
-            "{} is member {count} of pool {}: {size} on {count} files or devices, {data} for data; it had {had}\n",
-            new.display(),
-            open::name_of(id)
-        )
-        .as_bytes(),
-    )
+    let said = join(args, pool, flash, &mut made)?;
+    pages::write_stdout(said.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_flash::{FileConfig, FileFlash};
+    use fulgurite_store::Pool;
+
+    use super::*;
+    use crate::pool::args::PoolArgs;
+    use crate::pool::open::to_change;
+
+    /// While the new member is written nothing keeps the pool locked. One that was resized meanwhile is left as it is: by the old size, what it
+    /// has put behind its old end would be looked for on the new member.
+    #[test]
+    fn a_pool_that_was_resized_meanwhile_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("one");
+        let geometry = |extents: u32| Geometry::new(extents * 8, 8, None).unwrap();
+        let (small, large) = (geometry(60), geometry(90));
+        let bytes = |geometry: Geometry| u64::from(geometry.flash_pages()) * SUBPAGE;
+        for resized in [true, false] {
+            let _ = std::fs::remove_file(&path);
+            let flash: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(&path, bytes(large))).unwrap());
+            Pool::format(&flash, small, PoolId([7; 16]), 0).unwrap();
+            drop(flash);
+            let args = AddMemberArgs {
+                pool: PoolArgs { path: path.clone(), members: Vec::new() },
+                new: directory.path().join(format!("new, {resized}")),
+                size: Some(bytes(small)),
+                force: false,
+            };
+            let addition = judged(&args).unwrap();
+            let flash = written(addition.place, addition.bytes, &Interrupt::default()).unwrap();
+            let mut made = Made(vec![args.new.clone()]);
+            if resized {
+                let opened = to_change(&args.pool, config(None)).unwrap();
+                assert!(opened.pool().resize(large, &mut || true).unwrap());
+            }
+            let joined = join(&args, addition.pool, flash, &mut made);
+            drop(made);
+            let opened = to_look_at(&args.pool, None).unwrap();
+            assert_eq!((joined.is_ok(), args.new.exists()), (!resized, !resized), "{joined:?}");
+            if resized {
+                assert!(joined.unwrap_err().to_string().contains("was changed by another command"));
+                assert_eq!(opened.pool().geometry(), large);
+                assert!(opened.members.is_none());
+            } else {
+                assert_eq!(opened.pool().geometry().extents, 2 * 60 - 1);
+            }
+        }
+    }
 }

@@ -24,13 +24,13 @@ pub enum PoolCommand {
     /// Keep a token whatever the policy of the program that uses the pool says.
     #[command(after_help = PIN_EXAMPLES)]
     Pin(TokenArgs),
-    /// Pin a token no more. It stays until a sync or `compact` lets it go.
+    /// Pin a token no more. It stays until a sync or `compact --keep` lets it go.
     #[command(after_help = PIN_EXAMPLES)]
     Unpin(TokenArgs),
     /// Return to the state of a token. Everything newer is gone.
     #[command(after_help = ROLLBACK_EXAMPLES)]
     Rollback(RollbackArgs),
-    /// Drop old tokens, gather what is live in as few extents as it takes, and write a checkpoint.
+    /// Gather what is live in as few extents as it takes, and write a checkpoint; with --keep, drop old tokens first.
     #[command(after_help = COMPACT_EXAMPLES)]
     Compact(CompactArgs),
     /// Make a pool larger or smaller. A crash leaves the old size or the new one.
@@ -131,7 +131,10 @@ const TOKENS_EXAMPLES: &str = "\
 Examples:
   fulgurite pool tokens data.pool
   fulgurite pool tokens data.pool --json
-  fulgurite pool tokens device:flash.sock";
+  fulgurite pool tokens device:flash.sock
+
+A token was made when its row says, by the clock of the machine it was made
+on; `-` where that is not known, as of a device.";
 
 const PIN_EXAMPLES: &str = "\
 Examples:
@@ -152,12 +155,13 @@ middle of it.";
 const COMPACT_EXAMPLES: &str = "\
 Examples:
   fulgurite pool compact data.pool
+  # the states of older tokens are gone then
   fulgurite pool compact data.pool --keep 3
 
-Tokens that nobody pinned are dropped but for the newest --keep. Extents in
-which at least one flash page in 64 is dead are then emptied by copying what
-is live, fewest live first. The data does not change, and the file does not
-become smaller: what is freed is free inside the pool.";
+Extents in which at least one flash page in 64 is dead are emptied by copying
+what is live, fewest live first. What tokens keep is live: all stay, unless
+--keep says how many; pinned ones stay in any case. The data does not change,
+and the file does not become smaller: what is freed is free inside the pool.";
 
 const RESIZE_EXAMPLES: &str = "\
 Examples:
@@ -170,7 +174,7 @@ Examples:
 To shrink, everything behind the new end is moved first. That is refused when
 data lies behind the new end of the data, or when what is live does not fit,
 older versions that tokens keep included: drop old tokens with `fulgurite pool
-compact`. A pool that spans several files grows on all of them.";
+compact --keep 1`. A pool that spans several files grows on all of them.";
 
 const EXPORT_EXAMPLES: &str = "\
 Examples:
@@ -192,11 +196,13 @@ until then a stop leaves the pool as it was, and the pool needs room for both.
 With --sync-every it needs less, and a stop leaves the part that was synced
 last.";
 
+/// What is said of a path where the store of a device will do, too. (An argument that is changed comes last, unless its place is said.)
+const OR_DEVICE: &str = "The pool: a file or block device, or any of those that it spans; or device:SOCKET, the store of a device that is served";
+
 /// Which pool.
 #[derive(Debug, Args)]
 pub struct PoolArgs {
-    /// The pool: a file or block device, or any of those that it spans; for info, tokens, pin, unpin and rollback also device:SOCKET, the store of a
-    /// device that is served.
+    /// The pool: a file or block device, or any of those that it spans.
     #[arg(value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
     /// Where another file or device of the pool is, if it is neither beside PATH nor where it was last. May be given several times.
@@ -206,6 +212,7 @@ pub struct PoolArgs {
 
 /// A pool to look at.
 #[derive(Debug, Args)]
+#[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
 pub struct LookArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
@@ -287,19 +294,23 @@ pub struct CheckArgs {
 
 /// A token of a pool.
 #[derive(Debug, Args)]
+#[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
 pub struct TokenArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
+    #[arg(index = 2)]
     pub token: u64,
 }
 
 /// `pool rollback`.
 #[derive(Debug, Args)]
+#[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
 pub struct RollbackArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
     /// The token, as `pool tokens` lists it.
+    #[arg(index = 2)]
     pub token: u64,
     /// Really do it: newer tokens are gone then.
     #[arg(long)]
@@ -311,9 +322,9 @@ pub struct RollbackArgs {
 pub struct CompactArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Tokens to keep beside those that are pinned, the newest first.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
-    pub keep: u32,
+    /// Tokens to keep beside those that are pinned, the newest first; the others are dropped [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub keep: Option<u32>,
 }
 
 /// `pool resize`.

@@ -1,9 +1,11 @@
-//! `pool pin`, `unpin`, `rollback` and `compact`.
+//! `pool pin`, `unpin`, `rollback` and `compact`. What can be refused is judged on a pool that is looked at, and its lock is kept until it is
+//! changed.
 
 use anyhow::Result;
+use fulgurite_store::PoolError;
 
 use super::args::{CompactArgs, RollbackArgs, TokenArgs};
-use super::open::{self, config, to_change};
+use super::open::{self, config, to_change, to_look_at};
 use super::served::{self, Change};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
@@ -31,11 +33,17 @@ pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
         store.pin(&args.pool, token, pinned)?;
         return say(&format!("token {token} is {word}"));
     }
-    let opened = to_change(&args.pool, config(None))?;
-    if opened.pool().tokens().as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
+    let (path, looked) = (&args.pool.path, to_look_at(&args.pool, None)?);
+    let tokens = looked.pool().tokens();
+    if !tokens.contains(token) {
+        let kept = tokens.as_slice().iter().map(|t| t.epoch).collect();
+        return Err(open::pool_error(path, PoolError::NoToken { token, kept }));
+    }
+    if tokens.as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
         return already();
     }
-    opened.pool().pin(token, pinned).map_err(|e| open::pool_error(&args.pool.path, e))?;
+    let opened = looked.into_medium().open(path, config(None))?;
+    opened.pool().pin(token, pinned).map_err(|e| open::pool_error(path, e))?;
     say(&format!("token {token} is {word}"))
 }
 
@@ -50,12 +58,15 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
         }
         store.roll_back(&args.pool, token)?;
     } else {
-        let opened = to_change(&args.pool, config(None))?;
-        let tokens = opened.pool().tokens();
+        let (path, looked) = (&args.pool.path, to_look_at(&args.pool, None)?);
+        let error = |e| open::pool_error(path, e);
+        let tokens = looked.pool().tokens();
         if !may_roll_back(args, tokens.as_slice().iter().map(|t| (t.epoch, t.pinned)))? {
             return newest();
         }
-        opened.pool().roll_back(token).map_err(|e| open::pool_error(&args.pool.path, e))?;
+        looked.pool().can_roll_back(token).map_err(error)?;
+        let opened = looked.into_medium().open(path, config(None))?;
+        opened.pool().roll_back(token).map_err(error)?;
     }
     say(&format!("the pool holds the state of token {token}"))
 }
@@ -84,12 +95,12 @@ fn may_roll_back(args: &RollbackArgs, tokens: impl Iterator<Item = (u64, bool)>)
 
 /// `pool compact`.
 pub fn compact(args: &CompactArgs) -> Result<()> {
-    let opened = to_change(&args.pool, config(Some(args.keep)))?;
+    let opened = to_change(&args.pool, config(args.keep))?;
     let error = |e| open::pool_error(&args.pool.path, e);
     let pool = opened.pool();
     let interrupt = Interrupt::catch()?;
     let before = pool.info().free_extents;
-    let dropped = pool.drop_tokens(args.keep as usize).map_err(error)?;
+    let dropped = args.keep.map_or(Ok(0), |keep| pool.drop_tokens(keep as usize)).map_err(error)?;
     let bar = progress::waiting("gathering what is live");
     // Each extent at most once: one that cannot be emptied would come again.
     let mut extents = pool.uses().data.len();
@@ -107,6 +118,10 @@ pub fn compact(args: &CompactArgs) -> Result<()> {
         "{dropped} tokens dropped, {} extents emptied, {} subpages copied; of {} extents {} are free, {before} were before",
         counters.reclaimed, counters.copied, info.extents, info.free_extents
     ))?;
+    let may_go = pool.tokens().superfluous(1).len();
+    if args.keep.is_none() && may_go > 0 {
+        say(&format!("what tokens keep stays; {may_go} older ones are not pinned, and --keep 1 drops them"))?;
+    }
     if counters.damaged > 0 {
         let damaged = counters.damaged;
         eprintln!("fulgurite: {damaged} subpages did not read as they were written; see `fulgurite pool check`");

@@ -1,22 +1,24 @@
 //! `pool check`: reads everything that is needed, and names what is damaged.
 //!
 //! Looked at are both copies of the superblock; what recovery reads (anchors, checkpoint, journal); the tables against each other;
-//! all metadata pages that were written; the current content of every subpage through the pool, and what only tokens keep past it; what
-//! the members of a pool of several files say of each other. A page of metadata counts as damaged when it begins as one and its
-//! checksum does not match.
+//! all metadata pages that were written ([`super::metadata`]); the current content of every subpage through the pool, and what only tokens
+//! keep past it; what the members of a pool of several files say of each other.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use fulgurite_flash::{Flash, FlashError, Layer};
-use fulgurite_format::{Header, MEMBER_PAGES, NotMetadata, PageBuffer, SUBPAGE_BYTES, crc32c, format_bytes, zero_page};
-use fulgurite_store::{Driver, Geometry, LOST_MAGIC, LivePage, Pool, ReadPages, RecoverError, superblock};
+use fulgurite_format::{Header, Kind, PageBuffer, SUBPAGE_BYTES, Superblock, crc32c, format_bytes};
+use fulgurite_store::{
+    Driver, LOST_MAGIC, LivePage, Pool, ReadPages, RecoverError, RecoverReport, superblock, superblock_repairs,
+};
 use serde::Serialize;
 
 use super::args::CheckArgs;
 use super::mover::Mover;
-use super::open::{self, Medium, Opened, name_of, pool_error};
-use super::repair;
+use super::open::{self, Opened, name_of, pool_error};
+use super::{metadata, repair};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
 use crate::values::Output;
@@ -65,7 +67,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    fn at(kind: Damage, flash_page: u32, sentence: String) -> Finding {
+    pub fn at(kind: Damage, flash_page: u32, sentence: String) -> Finding {
         Finding { kind, flash_page: Some(flash_page), subpage: None, first_byte: None, given_up: false, sentence }
     }
     fn of_all(kind: Damage, sentence: String) -> Finding {
@@ -83,13 +85,19 @@ struct Checked {
     path: String,
     id: Option<String>,
     sound: bool,
+    /// The token whose state it is that was looked at; 0 for the empty pool. None: it cannot be opened.
+    token: Option<u64>,
+    /// The journal ends in part of a page: what was synced last may be lost.
+    torn: bool,
     live_bytes: Option<u64>,
     damaged: Vec<Finding>,
+    /// What is no damage, or may be none.
+    notes: Vec<String>,
     repaired: Vec<String>,
 }
 
 /// The places of the two copies of the superblock.
-const COPIES: [u32; 2] = [0, 1];
+pub const SUPERBLOCKS: [u32; 2] = [0, 1];
 
 /// Says which subpage cannot be read, and where it lies.
 pub fn damaged_subpage(layer: &Pool, subpage: u32, error: FlashError) -> String {
@@ -113,28 +121,23 @@ pub fn damaged_subpage(layer: &Pool, subpage: u32, error: FlashError) -> String 
 /// The copies of the superblock that are not what they should be, each with what it should be.
 fn superblock_damage(medium: &Arc<dyn Flash>) -> Result<Vec<(u32, PageBuffer, String)>> {
     let mut driver = Driver::new(&**medium, 4)?;
-    let copies = COPIES.map(|place| driver.read(place, 0));
-    let usable = |place: u32, copy: &Result<PageBuffer, FlashError>| {
-        let (header, ..) = Header::open(copy.as_ref().ok()?).ok()?;
-        (header.place == place).then_some(header)
-    };
-    let whole = COPIES.into_iter().zip(&copies).find_map(|(place, copy)| Some((copy, usable(place, copy)?)));
-    let Some((Ok(whole), header)) = whole else { return Ok(Vec::new()) };
-    let mut damage = Vec::new();
-    for (place, copy) in COPIES.into_iter().zip(&copies) {
-        let mut right = whole.clone();
-        Header { place, ..header }.seal(&mut right);
-        let why = match copy {
+    let repairs = superblock_repairs(&mut driver);
+    let why = |place: u32, driver: &mut Driver| match driver.read(place, 0) {
+        Err(e) => e.to_string(),
+        Ok(page) => match Header::open(&page) {
             Err(e) => e.to_string(),
-            Ok(page) if *page == right => continue,
-            Ok(page) => match Header::open(page) {
-                Err(e) => e.to_string(),
-                Ok(_) => "it says something else than the other one".to_owned(),
-            },
-        };
-        damage.push((place, right, format!("damaged: copy {place} of the superblock, on flash page {place}: {why}")));
-    }
-    Ok(damage)
+            Ok((header, ..)) if header.kind != Kind::Superblock || header.place != place => {
+                "another page of metadata is there".to_owned()
+            }
+            Ok((.., payload)) if Superblock::decode(payload).is_err() => "what it says makes no sense".to_owned(),
+            Ok(_) => "it says something else than the other one".to_owned(),
+        },
+    };
+    let damage = repairs.into_iter().map(|(place, right)| {
+        let why = why(place, &mut driver);
+        (place, right, format!("damaged: copy {place} of the superblock, on flash page {place}: {why}"))
+    });
+    Ok(damage.collect())
 }
 
 /// Reads flash pages past the pool; `each` is told of them.
@@ -157,44 +160,20 @@ pub fn read_raw(
     Ok(())
 }
 
-/// Whether this was a page of metadata, and is none now.
-pub fn is_broken(content: &[u8]) -> bool {
-    let mut page = zero_page();
-    page.copy_from_slice(content);
-    Header::open(&page) == Err(NotMetadata::Checksum)
-}
-
 /// Whether a page, or an object, stands for what a repair gave up. Of a short object the magic is cut.
 fn is_lost(content: &[u8]) -> bool {
     let marked = content.len().min(LOST_MAGIC.len());
     marked > 0 && content[..marked] == LOST_MAGIC[..marked]
 }
 
-/// The pages in which metadata may lie, each with what it would be.
-fn metadata_pages(pool: &Pool, g: Geometry) -> Vec<(u32, Damage, String)> {
-    let uses = pool.uses();
-    let mut pages = Vec::new();
-    let whole = |extent: u32| g.first_of(extent)..g.first_of(extent) + g.extent_pages;
-    for extent in &uses.fixed {
-        let anchors = whole(*extent).filter(|place| !COPIES.contains(place) && !MEMBER_PAGES.contains(place));
-        pages.extend(anchors.map(|at| (at, Damage::Anchor, "an anchor, from which the pool is opened".to_owned())));
-    }
-    for extent in &uses.metadata {
-        pages.extend(
-            whole(*extent).map(|at| (at, Damage::Journal, "a page of the journal or of a checkpoint".to_owned())),
-        );
-    }
-    for extent in &uses.data {
-        let summary = whole(*extent).skip(g.data_pages() as usize);
-        let what = format!("the summary of extent {extent}; no data is lost by it");
-        pages.extend(summary.map(|at| (at, Damage::Summary, what.clone())));
-    }
-    pages.sort_unstable_by_key(|(at, ..)| *at);
-    pages
+/// What a check finds.
+struct Found {
+    damaged: Vec<Finding>,
+    notes: Vec<String>,
 }
 
 /// Everything that is damaged.
-fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<Finding>> {
+fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Found> {
     let (layer, medium) = (opened.flash.layer(), &opened.medium);
     let geometry = opened.pool().geometry();
     let tables = |sentence| Finding::of_all(Damage::Tables, format!("damaged: the tables: {sentence}"));
@@ -205,20 +184,27 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<Finding>> {
         let sentence = format!("damaged: a copy of the list of members in {path}, on its flash page {place}");
         damage.push(Finding::at(Damage::Member, *place, sentence));
     }
-    // Metadata.
-    let metadata = metadata_pages(layer, geometry);
-    let places: Vec<u32> = metadata.iter().map(|(place, ..)| *place).collect();
-    let mut broken = Vec::new();
-    read_raw(medium, "reading metadata", &places, interrupt, |place, content| match content {
-        Ok(content) if is_broken(content) => broken.push((place, "its checksum does not match its content".to_owned())),
-        Ok(_) => {}
-        Err(error) => broken.push((place, error.to_string())),
-    })?;
-    broken.sort_unstable();
-    for (place, why) in broken {
-        let (_, kind, what) = &metadata[metadata.binary_search_by_key(&place, |(at, ..)| *at).expect("one of them")];
-        damage.push(Finding::at(*kind, place, format!("damaged: metadata on flash page {place} ({what}): {why}")));
+    // What tokens keep, and which extents are full for certain: their last flash page for data is needed.
+    let mut kept: Vec<LivePage> = Vec::new();
+    let mut full = BTreeSet::new();
+    for page in 0..geometry.pages() {
+        let before = kept.len();
+        layer.live_pages(page, &mut kept);
+        let mut at = before;
+        while at < kept.len() {
+            let extent = geometry.extent_of(kept[at].place);
+            if kept[at].place - geometry.first_of(extent) + 1 == geometry.data_pages() {
+                full.insert(extent);
+            }
+            if kept[at].current {
+                kept.swap_remove(at);
+            } else {
+                at += 1;
+            }
+        }
     }
+    let (broken, notes) = metadata::damaged(opened, &full, interrupt)?;
+    damage.extend(broken);
     // What programs read.
     let written: Vec<u32> = (0..geometry.subpages).filter(|s| layer.locate(*s).is_some()).collect();
     let bar = progress::share("reading data");
@@ -246,19 +232,6 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<Finding>> {
         damage.push(Finding::of_data(Damage::Data, place, subpage, given_up, sentence));
     }
     // What tokens keep.
-    let mut kept: Vec<LivePage> = Vec::new();
-    for page in 0..geometry.pages() {
-        let before = kept.len();
-        layer.live_pages(page, &mut kept);
-        let mut at = before;
-        while at < kept.len() {
-            if kept[at].current {
-                kept.swap_remove(at);
-            } else {
-                at += 1;
-            }
-        }
-    }
     kept.sort_unstable_by_key(|live| live.place);
     let mut places: Vec<u32> = kept.iter().map(|live| live.place).collect();
     places.dedup();
@@ -281,7 +254,18 @@ fn damage(opened: &Opened, interrupt: &Interrupt) -> Result<Vec<Finding>> {
         let more = if given_up { " (it was given up by a repair)" } else { "" };
         Finding::of_data(Damage::OlderData, place, subpage, given_up, format!("damaged: {what}: {why}{more}"))
     }));
-    Ok(damage)
+    Ok(Found { damaged: damage, notes })
+}
+
+/// That the journal ends in part of a page.
+fn torn(report: &RecoverReport) -> Option<String> {
+    report.torn.map(|place| {
+        format!(
+            "note: the journal ends in part of a page, on flash page {place}: a crash came in the middle of a commit, or this page \
+             was damaged before anything followed it; the state is that of token {}",
+            report.token
+        )
+    })
 }
 
 /// Where sentences and JSON go.
@@ -304,32 +288,35 @@ impl Said<'_> {
     }
 }
 
-/// Mends the superblock, then all else; says what it does.
+/// Mends the superblock, then all else; says what it does. One lock is over all of it: what is written is for what was found.
 fn mend(args: &CheckArgs, said: &mut Said<'_>, interrupt: &Interrupt) -> Result<()> {
-    let Medium { flash: medium, members } = open::medium(&args.pool)?;
-    let copies = superblock_damage(&medium)?;
+    let path = &args.pool.path;
+    let mut medium = open::medium(&args.pool)?;
+    let copies = superblock_damage(&medium.flash)?;
     if copies.is_empty() {
         said.say("both copies of the superblock are whole: there is nothing to repair")?;
     }
     for (place, right, sentence) in copies {
         said.say(&sentence)?;
-        Driver::new(&*medium, 4)?.write_all(vec![(place, right)])?;
+        Driver::new(&*medium.flash, 4)?.write_all(vec![(place, right)])?;
         said.repaired(format!("repaired: copy {place} of the superblock"))?;
     }
-    drop((medium, members));
     if args.accept_loss {
         let mut config = open::config(None);
         config.accept_loss = true;
-        match open::to_change(&args.pool, config)?.report.lost {
+        let opened = medium.open(path, config)?;
+        match opened.report.lost {
             Some(loss) => said.repaired(format!("accepted: {loss}"))?,
             None => said.say("nothing that was promised is lost: there is nothing to accept")?,
         }
+        medium = opened.into_medium();
     }
-    let found = damage(&open::to_look_at(&args.pool, None)?, interrupt)?;
+    let looked = medium.inspect(path, None)?;
+    let found = damage(&looked, interrupt)?.damaged;
     let found: Vec<Finding> = found.into_iter().filter(|finding| !finding.given_up).collect();
     found.iter().try_for_each(|finding| said.say(&finding.sentence))?;
     if !found.is_empty() {
-        for sentence in repair::repair(&args.pool, &found, interrupt)? {
+        for sentence in repair::repair(path, looked.into_medium(), &found, interrupt)? {
             said.repaired(sentence)?;
         }
     }
@@ -348,48 +335,53 @@ pub fn run(args: &CheckArgs) -> Result<()> {
             bad_input!("--json {} is the pool itself; name another file", file.display());
         }
     }
-    let Medium { flash: medium, members } = open::medium(&args.pool)?;
-    match superblock(&mut Driver::new(&*medium, 4)?) {
-        Ok(_) => {}
-        // A pool all the same, of which much is lost.
-        Err(e @ RecoverError::Truncated { .. }) => bail!("damaged: {}", pool_error(path, e.into())),
-        Err(e) => return Err(pool_error(path, e.into())),
+    {
+        let medium = open::medium(&args.pool)?;
+        match superblock(&mut Driver::new(&*medium.flash, 4)?) {
+            Ok(_) => {}
+            // A pool all the same, of which much is lost.
+            Err(e @ RecoverError::Truncated { .. }) => bail!("damaged: {}", pool_error(path, e.into())),
+            Err(e) => return Err(pool_error(path, e.into())),
+        }
     }
-    drop((medium, members));
     let interrupt = Interrupt::catch()?;
     let mut said = Said { json: args.json.as_ref(), repaired: Vec::new() };
     let mended = if args.repair { mend(args, &mut said, &interrupt) } else { Ok(()) };
     // What was mended is looked at like anything else.
-    let (mut found, mut id, mut live_bytes, mut opens) = (Vec::new(), None, None, Ok(()));
-    {
-        let Medium { flash: medium, .. } = open::medium(&args.pool)?;
-        let copies = superblock_damage(&medium)?;
-        found.extend(copies.into_iter().map(|(at, _, sentence)| Finding::at(Damage::Superblock, at, sentence)));
-    }
-    match open::to_look_at(&args.pool, None) {
+    let (mut found, mut notes, mut opens, mut seen) = (Vec::new(), Vec::new(), Ok(()), None);
+    let medium = open::medium(&args.pool)?;
+    let copies = superblock_damage(&medium.flash)?;
+    found.extend(copies.into_iter().map(|(at, _, sentence)| Finding::at(Damage::Superblock, at, sentence)));
+    match medium.inspect(path, None) {
         Ok(opened) => {
             found.extend(opened.report.lost.map(|loss| Finding::of_all(Damage::Lost, format!("lost: {loss}"))));
-            found.extend(damage(&opened, &interrupt)?);
-            if let Some(place) = opened.report.torn {
-                said.say(&format!(
-                    "note: the journal ends in part of a page, on flash page {place}: a crash came in the middle of a commit, or this page \
-                     was damaged before anything followed it; the state is that of token {}",
-                    opened.report.token
-                ))?;
-            }
-            id = Some(name_of(opened.pool().id()));
-            live_bytes = Some(opened.pool().info().live * SUBPAGE_BYTES as u64);
+            let all = damage(&opened, &interrupt)?;
+            found.extend(all.damaged);
+            notes.extend(torn(&opened.report).into_iter().chain(all.notes));
+            let live_bytes = opened.pool().info().live * SUBPAGE_BYTES as u64;
+            seen = Some((name_of(opened.pool().id()), live_bytes, opened.report));
         }
         Err(error) => {
             found.push(Finding::of_all(Damage::Pool, format!("damaged: {error:#}")));
             opens = Err(error);
         }
     }
+    notes.iter().try_for_each(|note| said.say(note))?;
     found.iter().filter(|finding| finding.kind != Damage::Pool).try_for_each(|finding| said.say(&finding.sentence))?;
     let count = found.len();
     if let Some(output) = &args.json {
         let (repaired, sound) = (said.repaired, found.is_empty());
-        let checked = Checked { path: shown.to_string(), id: id.clone(), sound, live_bytes, damaged: found, repaired };
+        let checked = Checked {
+            path: shown.to_string(),
+            id: seen.as_ref().map(|(id, ..)| id.clone()),
+            sound,
+            token: seen.as_ref().map(|(.., report)| report.token),
+            torn: seen.as_ref().is_some_and(|(.., report)| report.torn.is_some()),
+            live_bytes: seen.as_ref().map(|(_, live, _)| *live),
+            damaged: found,
+            notes,
+            repaired,
+        };
         let json = serde_json::to_string_pretty(&checked)? + "\n";
         match output {
             Output::Stdout => pages::write_stdout(json.as_bytes())?,
@@ -401,8 +393,8 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     if count > 0 {
         bail!("{shown}: {count} damaged {}, named above", if count == 1 { "thing" } else { "things" });
     }
-    if args.json.is_none() {
-        let (id, live) = (id.unwrap_or_default(), format_bytes(live_bytes.unwrap_or(0)));
+    if let (None, Some((id, live, _))) = (&args.json, &seen) {
+        let live = format_bytes(*live);
         pages::write_stdout(format!("{shown} is whole: pool {id}, {live} of data read\n").as_bytes())?;
     }
     Ok(())

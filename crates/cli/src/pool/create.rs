@@ -1,7 +1,7 @@
 //! `pool create`: judged first, then written from end to end, then formatted, then opened once.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -20,20 +20,13 @@ use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
 use crate::{checks, pages, progress};
 
-const EXTENT_BYTES: u64 = 2 << 20;
-const EXTENT_BYTES_MIN: u64 = 32 << 10;
-/// A pool gets at least so many extents where nobody says how large they are: some are kept for reclaim and metadata.
-const EXTENTS: u64 = 128;
 /// Written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// The extent of a pool of so many bytes.
 fn default_extent(bytes: u64) -> u64 {
-    let mut extent = EXTENT_BYTES;
-    while extent > EXTENT_BYTES_MIN && bytes / extent < EXTENTS {
-        extent /= 2;
-    }
-    extent
+    let pages = u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+    u64::from(Geometry::usual_extent_pages(pages)) * SUBPAGE_BYTES as u64
 }
 
 /// The geometry that was asked for.
@@ -121,10 +114,7 @@ fn overwrite(file: &DirectFile, path: &Path, bytes: u64, interrupt: &Interrupt) 
 
 /// An identity that no other pool has.
 pub fn random_id() -> Result<PoolId> {
-    let mut id = PoolId::default();
-    let random = fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id.0));
-    random.context("no random numbers can be had from /dev/urandom")?;
-    Ok(id)
+    Ok(PoolId(fulgurite_sys::random_bytes().context("no random numbers can be had from /dev/urandom")?))
 }
 
 /// Whether so many bytes can be had at a path.
@@ -259,17 +249,4 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     pages::write_stdout(
         format!("{shown} {are} pool {name}: {size} in extents of {extent}, {data} for data\n").as_bytes(),
     )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn small_pools_have_small_extents() {
-        assert_eq!(default_extent(16 << 30), 2 << 20);
-        assert_eq!(default_extent(256 << 20), 2 << 20);
-        assert_eq!(default_extent(16 << 20), 128 << 10);
-        assert_eq!(default_extent(1 << 20), 32 << 10);
-    }
 }

@@ -11,7 +11,7 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use super::args::{ExportArgs, ImportArgs};
 use super::check::damaged_subpage;
 use super::mover::Mover;
-use super::open::{config, pool_error, to_change, to_look_at};
+use super::open::{self, config, pool_error, to_look_at};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
 use crate::{checks, pages, progress};
@@ -104,12 +104,14 @@ pub fn import(args: &ImportArgs) -> Result<()> {
     let (file, bytes) = source(args)?;
     let mut config = config(args.keep);
     config.keep_bytes = args.keep_space.unwrap_or(0);
-    let opened = to_change(&args.pool, config)?;
-    let data_bytes = opened.data_bytes();
+    let medium = open::medium(&args.pool)?;
+    let (_, geometry, _) = medium.superblock(&args.pool.path)?;
+    let data_bytes = u64::from(geometry.subpages) * SUBPAGE;
     if bytes > data_bytes {
         let (has, room) = (format_bytes(bytes), format_bytes(data_bytes));
         bad_input!("{shown} has {has}, and the pool {room} for data; make a larger pool, or import less");
     }
+    let opened = medium.open(&args.pool.path, config)?;
     let interrupt = Interrupt::catch()?;
     let pool = opened.flash.layer();
     let mut mover = Mover::new(&opened.flash)?;
@@ -139,6 +141,7 @@ pub fn import(args: &ImportArgs) -> Result<()> {
                 }
                 Ok(None)
             })?;
+            pool.tick(fulgurite_sys::clock::wall_ms());
             token = pool.sync().map_err(|e| pool_error(&args.pool.path, e))?;
             synced = next;
         }
@@ -157,7 +160,8 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         }
         if error.downcast_ref() == Some(&FlashError::NoSpace) {
             return Err(error.context(
-                "the old data and the new do not fit beside each other; give --sync-every and --keep 1, or compact the pool first",
+                "the old data and the new do not fit beside each other; give --sync-every and --keep 1, or drop old tokens first (`fulgurite pool \
+                 compact --keep 1`)",
             ));
         }
         return Err(error);

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::args::{InfoArgs, LookArgs, PoolArgs};
 use super::maps;
 use super::open::{Opened, name_of, to_look_at};
-use super::served::{self, Look};
+use super::served::{self, Known, Look};
 use crate::bad_input::bad_input;
 use crate::report::table::{table, thousands};
 use crate::values::Output;
@@ -20,6 +20,9 @@ struct Token {
     token: u64,
     pinned: bool,
     newest: bool,
+    /// Milliseconds since 1970, by the clock of whoever made it. Not known of all, and a device does not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    made_ms: Option<u64>,
 }
 
 /// One of the files or devices that a pool spans.
@@ -87,13 +90,20 @@ struct Info {
 fn tokens_of(opened: &Opened) -> Vec<Token> {
     let tokens = opened.pool().tokens();
     let newest = tokens.newest();
-    let token =
-        |t: &fulgurite_format::KeptToken| Token { token: t.epoch, pinned: t.pinned, newest: Some(t.epoch) == newest };
+    let times = tokens.times();
+    // A clock that said 0 was not set.
+    let made = |epoch: u64| times.iter().find(|t| t.epoch == epoch).map(|t| t.clock).filter(|clock| *clock > 0);
+    let token = |t: &fulgurite_format::KeptToken| Token {
+        token: t.epoch,
+        pinned: t.pinned,
+        newest: Some(t.epoch) == newest,
+        made_ms: made(t.epoch),
+    };
     tokens.as_slice().iter().map(token).collect()
 }
 
-/// `2026-11-22 06:22 UTC`. The calendar is Howard Hinnant's `civil_from_days`.
-fn date(seconds: u64) -> String {
+/// Year, month, day, hour, minute and second, UTC, so many seconds after 1970 began. The calendar is Howard Hinnant's `civil_from_days`.
+fn civil(seconds: u64) -> [u64; 6] {
     let days = seconds / 86_400 + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
@@ -102,8 +112,19 @@ fn date(seconds: u64) -> String {
     let day = of_year - (153 * shifted + 2) / 5 + 1;
     let month = if shifted < 10 { shifted + 3 } else { shifted - 9 };
     let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let (hour, minute) = (seconds / 3600 % 24, seconds / 60 % 60);
+    [year, month, day, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60]
+}
+
+/// `2026-11-22 06:22 UTC`.
+fn date(seconds: u64) -> String {
+    let [year, month, day, hour, minute, _] = civil(seconds);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}
+
+/// `2026-11-22T06:22:05Z` (ISO 8601).
+fn moment(seconds: u64) -> String {
+    let [year, month, day, hour, minute, second] = civil(seconds);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
 fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
@@ -191,7 +212,8 @@ fn gather_served(pool: &PoolArgs, mut look: Look) -> Result<Info> {
 fn tokens_of_served(pool: &PoolArgs, look: &mut Look) -> Result<Vec<Token>> {
     let known = look.tokens(pool)?;
     let newest = known.last().map(|t| t.token);
-    Ok(known.iter().map(|t| Token { token: t.token, pinned: t.pinned, newest: Some(t.token) == newest }).collect())
+    let token = |t: &Known| Token { token: t.token, pinned: t.pinned, newest: Some(t.token) == newest, made_ms: None };
+    Ok(known.iter().map(token).collect())
 }
 
 /// What whoever opens it finds.
@@ -367,9 +389,10 @@ pub fn tokens(args: &LookArgs) -> Result<()> {
         let row = |t: &Token| {
             let words = [(t.pinned, "pinned"), (t.newest, "newest")];
             let words: Vec<&str> = words.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
-            vec![t.token.to_string(), words.join(", ")]
+            let made = t.made_ms.map_or_else(|| "-".to_owned(), |ms| moment(ms / 1000));
+            vec![t.token.to_string(), made, words.join(", ")]
         };
-        table(&["token", ""], 2, tokens.iter().map(row)) + "\n"
+        table(&["token", "made", ""], 3, tokens.iter().map(row)) + "\n"
     })
 }
 
@@ -391,5 +414,9 @@ mod tests {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");
         assert_eq!(date(951_827_696), "2000-02-29 12:34 UTC");
         assert_eq!(date(1_798_761_599), "2026-12-31 23:59 UTC");
+        assert_eq!(
+            [0, 951_827_696, 1_798_761_599].map(moment),
+            ["1970-01-01T00:00:00Z", "2000-02-29T12:34:56Z", "2026-12-31T23:59:59Z"]
+        );
     }
 }

@@ -13,6 +13,7 @@ pub mod create;
 mod flat;
 mod info;
 mod maps;
+mod metadata;
 pub mod mover;
 pub mod open;
 mod repair;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Error, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, Layered, OpenError, claim};
 use fulgurite_format::{Header, Kind, NotMetadata, PoolId, SUBPAGE_BYTES, Superblock, format_bytes};
 use fulgurite_store::{
-    Driver, MemberError, Members, Pool, PoolError, RecoverError, RecoverReport, StoreConfig, Victims, member_in,
-    superblock,
+    Driver, Geometry, MemberError, Members, Pool, PoolError, RecoverError, RecoverReport, StoreConfig, Victims,
+    member_in, superblock,
 };
 use fulgurite_sys::{Arena, Backed, DirectFile};
 
@@ -44,6 +44,10 @@ impl Opened {
     /// Bytes that programs may fill.
     pub fn data_bytes(&self) -> u64 {
         u64::from(self.flash.subpages()) * SUBPAGE_BYTES as u64
+    }
+    /// What it lies on, still locked: what was seen is so until whatever is opened on it is closed.
+    pub fn into_medium(self) -> Medium {
+        Medium { flash: self.medium, members: self.members }
     }
 }
 
@@ -228,6 +232,54 @@ pub struct Medium {
     pub members: Option<Members>,
 }
 
+impl Medium {
+    /// Which pool that is, its geometry, and when it was made.
+    pub fn superblock(&self, path: &Path) -> Result<(PoolId, Geometry, Superblock)> {
+        superblock(&mut Driver::new(&*self.flash, 4)?).map_err(|e| pool_error(path, e.into()))
+    }
+    /// The pool on it, to be looked at, in its newest state or that of a token. Writes nothing.
+    pub fn inspect(self, path: &Path, token: Option<u64>) -> Result<Opened> {
+        self.opened(path, false, |medium| Pool::inspect(medium, config(None), token))
+    }
+    /// The pool on it, for changes.
+    pub fn open(self, path: &Path, config: StoreConfig) -> Result<Opened> {
+        self.opened(path, true, |medium| Pool::open(medium, config))
+    }
+    fn opened(
+        mut self,
+        path: &Path,
+        changes: bool,
+        how: impl FnOnce(Arc<dyn Flash>) -> Result<(Pool, RecoverReport), PoolError>,
+    ) -> Result<Opened> {
+        let (id, _, superblock) = self.superblock(path)?;
+        if let Some(members) = &mut self.members {
+            if members.pool() != id {
+                return Err(member_error(MemberError::OfAnotherPool { path: path.into() }));
+            }
+            if changes {
+                members.begin_changes().map_err(member_error)?;
+            }
+        }
+        let Medium { flash: medium, members } = self;
+        let (pool, report) = how(medium.clone()).map_err(|e| pool_error(path, e))?;
+        if let Some(loss) = report.lost {
+            eprintln!("fulgurite: {}: {loss}", path.display());
+        }
+        Ok(Opened { path: path.into(), medium, members, flash: pool.into_flash(), report, superblock })
+    }
+}
+
+/// Refuses to go on with what was judged when the pool was another one, or of another size: nothing was locked since then.
+pub fn unchanged(path: &Path, was: (PoolId, Geometry), is: (PoolId, Geometry)) -> Result<()> {
+    if was != is {
+        bail!(
+            "{} was changed by another command meanwhile, and is as that has left it; look at it, and try again",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
 /// Opens one file or device, all of it.
 fn whole(path: &Path, bytes: u64) -> Result<Arc<dyn Flash>, OpenError> {
     // One that was cut anywhere is judged by its geometry.
@@ -260,39 +312,14 @@ pub fn medium(pool: &PoolArgs) -> Result<Medium> {
     Ok(Medium { flash: members.as_ref().map_or(flash, Members::flash), members })
 }
 
-fn opened(
-    pool: &PoolArgs,
-    changes: bool,
-    how: impl FnOnce(Arc<dyn Flash>) -> Result<(Pool, RecoverReport), PoolError>,
-) -> Result<Opened> {
-    let path = &pool.path;
-    let Medium { flash: medium, mut members } = medium(pool)?;
-    let mut driver = Driver::new(&*medium, 4)?;
-    let (id, _, superblock) = superblock(&mut driver).map_err(|e| pool_error(path, e.into()))?;
-    drop(driver);
-    if let Some(members) = &mut members {
-        if members.pool() != id {
-            bad_input!("{} belongs to another pool than its first member says; restore it from a copy", path.display());
-        }
-        if changes {
-            members.begin_changes().map_err(member_error)?;
-        }
-    }
-    let (pool, report) = how(medium.clone()).map_err(|e| pool_error(path, e))?;
-    if let Some(loss) = report.lost {
-        eprintln!("fulgurite: {}: {loss}", path.display());
-    }
-    Ok(Opened { path: path.clone(), medium, members, flash: pool.into_flash(), report, superblock })
-}
-
 /// Opens a pool to look at it, in its newest state or that of a token. Writes nothing.
 pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<Opened> {
-    opened(pool, false, |medium| Pool::inspect(medium, config(None), token))
+    medium(pool)?.inspect(&pool.path, token)
 }
 
 /// Opens a pool for changes.
 pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<Opened> {
-    opened(pool, true, |medium| Pool::open(medium, config))
+    medium(pool)?.open(&pool.path, config)
 }
 
 #[cfg(test)]

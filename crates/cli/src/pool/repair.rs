@@ -2,14 +2,15 @@
 //! cannot be read. Nothing that can still be read is written over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::Result;
 use fulgurite_format::{Header, Kind, Owner, PageBuffer, zero_page};
 use fulgurite_store::{Driver, ReadPages, summary_page};
 
-use super::args::PoolArgs;
-use super::check::{Damage, Finding, is_broken, read_raw};
-use super::open::{self, Opened, config, to_change};
+use super::check::{Damage, Finding, read_raw};
+use super::metadata::broken;
+use super::open::{self, Medium, Opened, config};
 use crate::interrupt::Interrupt;
 
 /// The pages of the summaries of these extents, made of the page table.
@@ -59,11 +60,11 @@ fn anchor(driver: &mut Driver, opened: &Opened, place: u32) -> (PageBuffer, bool
     twin.map_or_else(|| (zero_page(), false), |page| (page, true))
 }
 
-/// Repairs what was found. Returns what was done, in sentences.
-pub fn repair(pool: &PoolArgs, found: &[Finding], interrupt: &Interrupt) -> Result<Vec<String>> {
+/// Repairs what was found on a medium, which was locked since. Returns what was done, in sentences.
+pub fn repair(path: &Path, medium: Medium, found: &[Finding], interrupt: &Interrupt) -> Result<Vec<String>> {
     // The lists of members are written by this.
-    let opened = to_change(pool, config(None))?;
-    let error = |e| open::pool_error(&pool.path, e);
+    let opened = medium.open(path, config(None))?;
+    let error = |e| open::pool_error(path, e);
     let mut done = Vec::new();
     let places = |kind: Damage| found.iter().filter(move |f| f.kind == kind).filter_map(|f| f.flash_page);
     done.extend(places(Damage::Member).map(|place| format!("repaired: the list of members on flash page {place}")));
@@ -100,13 +101,13 @@ pub fn repair(pool: &PoolArgs, found: &[Finding], interrupt: &Interrupt) -> Resu
     done.extend(extents.iter().map(|extent| format!("repaired: the summary of extent {extent}")));
     // What is still broken in the extents of the journal lies before its beginning.
     let journal: Vec<u32> = places(Damage::Journal).collect();
-    let mut broken = Vec::new();
+    let mut left = Vec::new();
     read_raw(&opened.medium, "reading metadata", &journal, interrupt, |place, content| {
-        if content.is_ok_and(is_broken) {
-            broken.push(place);
+        if content.is_ok_and(|content| broken(content).is_some()) {
+            left.push(place);
         }
     })?;
-    driver.write_all(broken.into_iter().map(|place| (place, zero_page())).collect())?;
+    driver.write_all(left.into_iter().map(|place| (place, zero_page())).collect())?;
     done.extend(
         journal.iter().map(|place| format!("repaired: flash page {place} is behind a new checkpoint, and not needed")),
     );

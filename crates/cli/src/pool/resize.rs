@@ -14,7 +14,7 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, MemberError, Members, Pool, PoolError, ResizeError};
 use fulgurite_sys::{Arena, Backed};
 
-use super::args::ResizeArgs;
+use super::args::{PoolArgs, ResizeArgs};
 use super::open::{self, Medium, config, open_error, to_change, to_look_at};
 use crate::bad_input::bad_input;
 use crate::interrupt::Interrupt;
@@ -124,33 +124,57 @@ fn extend(target: &Target, interrupt: &Interrupt) -> Result<()> {
     Ok(())
 }
 
-/// Makes a file so long.
-fn cut(path: &Path, bytes: u64) -> Result<()> {
-    let file = claim(path).map_err(open_error)?;
-    let what = || format!("{} cannot be cut to its new size; the pool has it all the same", path.display());
-    rustix::fs::ftruncate(&file, bytes).with_context(what)?;
-    file.sync_all().with_context(what)
+/// A file that was made longer: the bytes that it had, and the most that it was given.
+struct Longer {
+    path: PathBuf,
+    had: u64,
+    given: u64,
 }
 
 /// Files that were made longer, and are cut again if the pool has its old size for certain.
-#[derive(Default)]
-struct Extended(Vec<(PathBuf, u64)>);
-impl Drop for Extended {
-    fn drop(&mut self) {
-        for (path, bytes) in &self.0 {
-            if let Err(e) = cut(path, *bytes) {
-                eprintln!("fulgurite: {e:#}");
+struct Extended<'p> {
+    pool: &'p PoolArgs,
+    files: Vec<Longer>,
+}
+
+impl Extended<'_> {
+    /// Others may have had the pool since: what it has behind the old end of a file is looked up under the lock under which that is cut.
+    fn cut_back(&self) -> Result<()> {
+        let pool = &self.pool.path;
+        let medium = open::medium(self.pool)?;
+        let (_, geometry, _) = medium.superblock(pool)?;
+        let extent_bytes = u64::from(geometry.extent_pages) * SUBPAGE;
+        for Longer { path, had, given } in &self.files {
+            let extents = match &medium.members {
+                None => Some(geometry.extents),
+                Some(members) => members.paths().position(|at| at == path).map(|at| members.extents_of(at as u32)),
+            };
+            let is_nobodys = extents.is_some_and(|extents| u64::from(extents) * extent_bytes <= *had);
+            let length = path.metadata().with_context(|| format!("{} cannot be looked at", path.display()))?.len();
+            if is_nobodys && (had + 1..=*given).contains(&length) {
+                cut(path, *had).with_context(|| format!("{} cannot be cut to the size that it had", path.display()))?;
             }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Extended<'_> {
+    fn drop(&mut self) {
+        if !self.files.is_empty()
+            && let Err(e) = self.cut_back()
+        {
+            eprintln!("fulgurite: what was added behind the end of the pool stays for now: {e:#}");
         }
     }
 }
 
 /// Gives the pool its new size. From the moment at which it may have that, the files stay as long as they are.
-fn resize(pool: &Pool, to: Geometry, extended: &mut Extended, interrupt: &Interrupt) -> Result<bool, PoolError> {
+fn resize(pool: &Pool, to: Geometry, extended: &mut Extended<'_>, interrupt: &Interrupt) -> Result<bool, PoolError> {
     let done = pool.resize(to, &mut || !interrupt.asked());
     let unsure = matches!(&done, Err(PoolError::Resize(error)) if error.is_unsure());
     if unsure || matches!(done, Ok(true)) {
-        extended.0.clear();
+        extended.files.clear();
     }
     done
 }
@@ -160,7 +184,7 @@ pub(super) fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
     match error {
         PoolError::Resize(e @ (ResizeError::Damaged(_) | ResizeError::NoRoom)) => {
             anyhow::anyhow!(
-                "{}: {e} (`fulgurite pool check`, `fulgurite pool compact`); it has its old size",
+                "{}: {e} (`fulgurite pool check`, `fulgurite pool compact --keep 1`); it has its old size",
                 path.display()
             )
         }
@@ -179,15 +203,14 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         bad_input!("say what the pool should have: --size, --data, or both");
     }
     // All that can be judged is judged before anything is touched.
-    let (now, to, targets) = {
+    let (id, now, to, targets) = {
         let opened = to_look_at(&args.pool, None)?;
-        let now = opened.pool().geometry();
+        let (id, now) = (opened.pool().id(), opened.pool().geometry());
         let to = geometry(args, now)?;
         if to.extents < now.extents || to.subpages < now.subpages {
             opened.pool().may_shrink(to).map_err(|e| resize_error(path, e))?;
         }
-        let medium = Medium { flash: opened.medium, members: opened.members };
-        (now, to, targets(path, &medium, to)?)
+        (id, now, to, targets(path, &opened.into_medium(), to)?)
     };
     let said = |geometry: Geometry| {
         let (all, data) = (u64::from(geometry.flash_pages()) * SUBPAGE, u64::from(geometry.subpages) * SUBPAGE);
@@ -205,26 +228,29 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
         checks::space("--size", &checks::parent_of(&target.path), target.needed - target.found)?;
     }
     let interrupt = Interrupt::catch()?;
-    let mut extended = Extended::default();
+    let mut extended = Extended { pool: &args.pool, files: Vec::new() };
     for target in targets.iter().filter(|target| target.needed > target.found) {
-        extended.0.push((target.path.clone(), target.found));
+        extended.files.push(Longer { path: target.path.clone(), had: target.found, given: target.needed });
         extend(target, &interrupt)?;
     }
     if to.extents > now.extents {
-        let Medium { members, .. } = open::medium(&args.pool)?;
-        if let Some(mut members) = members {
+        let medium = open::medium(&args.pool)?;
+        let (found, geometry, _) = medium.superblock(path)?;
+        open::unchanged(path, (id, now), (found, geometry))?;
+        if let Some(mut members) = medium.members {
             let extent_bytes = u64::from(to.extent_pages) * SUBPAGE;
             let extents: Vec<u32> = targets.iter().map(|target| (target.needed / extent_bytes) as u32).collect();
             let grown = members.grow(&extents);
             // From here on the files are needed as long as they are, also when only some say so: but for a list that has no room,
             // nothing fails before one of them may.
             if !matches!(grown, Err(MemberError::Bands)) {
-                extended.0.clear();
+                extended.files.clear();
             }
             grown.map_err(open::member_error)?;
         }
     }
     let mut opened = to_change(&args.pool, config(None))?;
+    open::unchanged(path, (id, now), (opened.pool().id(), opened.pool().geometry()))?;
     let bar = progress::waiting("moving what is live");
     let done = resize(opened.pool(), to, &mut extended, &interrupt);
     bar.finish_and_clear();
@@ -238,7 +264,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     }
     if to.extents <= now.extents && targets.len() == 1 && targets[0].is_file && targets[0].needed < targets[0].found {
         // Before it is closed: whoever opened it between could make it longer, and would lose what they wrote there.
-        cut_open(path, path, targets[0].needed)?;
+        cut(path, targets[0].needed).with_context(|| not_cut(path, path))?;
     }
     drop(opened);
     let answer = if to == now {
@@ -250,12 +276,13 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
 }
 
 /// Cuts a file of a pool that is open and locked: nobody else can be at it, and nothing is read behind the end.
-fn cut_open(file: &Path, pool: &Path, bytes: u64) -> Result<()> {
-    let cut = std::fs::OpenOptions::new().write(true).open(file);
-    let cut = cut.and_then(|file| file.set_len(bytes).and_then(|()| file.sync_all()));
-    cut.with_context(|| {
-        format!("{} cannot be cut to its new size; the pool {} has it all the same", file.display(), pool.display())
-    })
+fn cut(file: &Path, bytes: u64) -> io::Result<()> {
+    let file = std::fs::OpenOptions::new().write(true).open(file)?;
+    file.set_len(bytes).and_then(|()| file.sync_all())
+}
+
+fn not_cut(file: &Path, pool: &Path) -> String {
+    format!("{} cannot be cut to its new size; the pool {} has it all the same", file.display(), pool.display())
 }
 
 /// Forgets the bands behind the end of a pool of several files; what they need no more is cut off when the pool is closed.
@@ -264,7 +291,7 @@ fn give_back(members: &mut Option<Members>, path: &Path, to: Geometry, targets: 
     let extents = members.shrink(to.extents).map_err(open::member_error)?;
     for (target, extents) in targets.iter().zip(extents).filter(|(target, _)| target.is_file) {
         let bytes = u64::from(extents) * u64::from(to.extent_pages) * SUBPAGE;
-        cut_open(&target.path, path, bytes)?;
+        cut(&target.path, bytes).with_context(|| not_cut(&target.path, path))?;
     }
     Ok(())
 }
@@ -279,6 +306,41 @@ mod tests {
 
     use super::*;
 
+    fn longer(pool: &PoolArgs, had: u64, given: u64) -> Extended<'_> {
+        Extended { pool, files: vec![Longer { path: pool.path.clone(), had, given }] }
+    }
+    /// While a file was made longer, or since, nobody had the pool locked: what another command has put there is not cut off.
+    #[test]
+    fn a_file_that_others_have_made_longer_is_not_cut() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let args = PoolArgs { path: path.clone(), members: Vec::new() };
+        let geometry = |extents: u32| Geometry::new(extents * 8, 8, Some(64)).unwrap();
+        let bytes = |extents: u32| u64::from(geometry(extents).flash_pages()) * SUBPAGE;
+        // The pool's extents when the change is given up, those that the file had room for and was given, those that it has room for then.
+        for (has, had, given, found, left) in [
+            (60, 60, 90, 90, 60),
+            (60, 60, 90, 75, 60),
+            (90, 60, 90, 90, 90),
+            (61, 60, 90, 90, 90),
+            (60, 60, 90, 91, 91),
+            (60, 75, 90, 90, 75),
+            (60, 75, 90, 70, 70),
+        ] {
+            let _ = std::fs::remove_file(&path);
+            let flash: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(&path, bytes(found))).unwrap());
+            Pool::format(&flash, geometry(has), PoolId([7; 16]), 0).unwrap();
+            drop(flash);
+            drop(longer(&args, bytes(had), bytes(given)));
+            let is = path.metadata().unwrap().len();
+            assert_eq!(is, bytes(left), "a pool of {has} in a file for {found} that had {had} and was given {given}");
+        }
+        // In use, it is not known what it needs.
+        let held = FileFlash::open(&FileConfig::existing(&path)).unwrap();
+        drop(longer(&args, bytes(60), bytes(90)));
+        drop(held);
+        assert_eq!(path.metadata().unwrap().len(), bytes(70));
+    }
     /// A file is cut again only where the pool has its old size: not where a copy of its superblock may say the new one.
     #[test]
     fn a_file_stays_long_when_the_pool_may_have_its_new_size() {
@@ -297,7 +359,8 @@ mod tests {
             let (pool, _) = Pool::open(flash, StoreConfig::default()).unwrap();
             let from = if op == Some(Op::Read) { When::From(nth) } else { When::Nth(nth) };
             medium.set_plan(FaultPlan::rule(op, from, Fault::Fails(FlashError::Io(5))));
-            let mut extended = Extended(vec![(path.clone(), bytes(small))]);
+            let args = PoolArgs { path: path.clone(), members: Vec::new() };
+            let mut extended = longer(&args, bytes(small), bytes(large));
             let done = resize(&pool, large, &mut extended, &Interrupt::default());
             assert_eq!(done.is_ok(), op.is_none(), "{op:?}: {done:?}");
             drop((pool, medium));

@@ -1,0 +1,252 @@
+//! Pages of metadata, past recovery: which of them are damaged.
+//!
+//! A page counts as damaged when its checksum does not match, or would if it began as such a page does. What lost its beginning and more is
+//! no page of metadata to anybody; so it is looked for where there must be one: a copy of an anchor has a twin beside it, and an extent
+//! that is full ends with its summary.
+//!
+//! What this file does not do: a summary or a copy of an anchor of which nothing was ever written is no damage. A crash may have come
+//! before it; of the newest anchor that is told.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use fulgurite_flash::FlashError;
+use fulgurite_format::{Header, Kind, MEMBER_PAGES, NotMetadata, PageBuffer, PoolId, crc32c, zero_page};
+use fulgurite_store::Geometry;
+
+use super::check::{Damage, Finding, SUPERBLOCKS, read_raw};
+use super::open::Opened;
+use crate::interrupt::Interrupt;
+
+fn page_of(content: &[u8]) -> PageBuffer {
+    let mut page = zero_page();
+    page.copy_from_slice(content);
+    page
+}
+
+/// Why this is no page of metadata any more, where it certainly was one.
+pub fn broken(content: &[u8]) -> Option<&'static str> {
+    let page = page_of(content);
+    match Header::open(&page) {
+        Err(NotMetadata::Checksum) => Some("its checksum does not match its content"),
+        Err(NotMetadata::Magic) if Header::lacks_magic(&page) => Some("it does not begin as a page of metadata does"),
+        _ => None,
+    }
+}
+
+/// The pages in which metadata may lie, each with what it would be.
+fn places(opened: &Opened) -> Vec<(u32, Damage, String)> {
+    let (uses, g) = (opened.pool().uses(), opened.pool().geometry());
+    let mut pages = Vec::new();
+    let whole = |extent: u32| g.first_of(extent)..g.first_of(extent) + g.extent_pages;
+    for extent in &uses.fixed {
+        let anchors = whole(*extent).filter(|place| !SUPERBLOCKS.contains(place) && !MEMBER_PAGES.contains(place));
+        pages.extend(anchors.map(|at| (at, Damage::Anchor, "an anchor, from which the pool is opened".to_owned())));
+    }
+    for extent in &uses.metadata {
+        pages.extend(
+            whole(*extent).map(|at| (at, Damage::Journal, "a page of the journal or of a checkpoint".to_owned())),
+        );
+    }
+    for extent in &uses.data {
+        let summary = whole(*extent).skip(g.data_pages() as usize);
+        let what = format!("the summary of extent {extent}; no data is lost by it");
+        pages.extend(summary.map(|at| (at, Damage::Summary, what.clone())));
+    }
+    pages.sort_unstable_by_key(|(at, ..)| *at);
+    pages
+}
+
+/// What a flash page says as a copy of an anchor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum AnchorCopy {
+    /// An anchor: its header but for its place, and a checksum of what it says.
+    Anchor(Header, u32),
+    /// Nothing was written to it, or something else of this pool: the anchor is not there, and may never have been.
+    Absent,
+    /// Something that no pool writes there.
+    Foreign,
+}
+
+impl AnchorCopy {
+    /// Of one that is not broken.
+    fn of(content: &[u8], pool: PoolId, place: u32) -> AnchorCopy {
+        match Header::open(&page_of(content)) {
+            Ok((header, _, payload)) if (header.kind, header.pool, header.place) == (Kind::Anchor, pool, place) => {
+                AnchorCopy::Anchor(Header { place: 0, ..header }, crc32c(payload))
+            }
+            Ok(_) => AnchorCopy::Absent,
+            Err(_) if content.iter().all(|byte| *byte == 0) => AnchorCopy::Absent,
+            Err(_) => AnchorCopy::Foreign,
+        }
+    }
+    fn sequence(self) -> Option<u64> {
+        match self {
+            AnchorCopy::Anchor(header, _) => Some(header.sequence),
+            AnchorCopy::Absent | AnchorCopy::Foreign => None,
+        }
+    }
+}
+
+/// What is wrong with the two copies of anchors, of those that are not broken: places, each with why. And the place of the newest anchor's only
+/// copy, if it has but one.
+fn pairs(copies: &BTreeMap<u32, AnchorCopy>, g: Geometry) -> (Vec<(u32, &'static str)>, Option<u32>) {
+    const FOREIGN: &str = "it is no page of metadata, and its other copy is";
+    let mut damaged = Vec::new();
+    let mut newest: Option<(u64, Option<u32>)> = None;
+    // The two copies of one lie at an even number in the extent and behind it.
+    let firsts: BTreeSet<u32> =
+        copies.keys().map(|place| place - (place - g.first_of(g.extent_of(*place))) % 2).collect();
+    for (first, second) in firsts.into_iter().map(|first| (first, first + 1)) {
+        let [one, other] = [first, second].map(|place| copies.get(&place).copied());
+        match (one, other) {
+            (Some(AnchorCopy::Anchor(..)), Some(AnchorCopy::Foreign)) => damaged.push((second, FOREIGN)),
+            (Some(AnchorCopy::Foreign), Some(AnchorCopy::Anchor(..))) => damaged.push((first, FOREIGN)),
+            (Some(AnchorCopy::Anchor(one, says)), Some(AnchorCopy::Anchor(other, also)))
+                if one.sequence == other.sequence && (one, says) != (other, also) =>
+            {
+                damaged.push((second, "it says something else than its other copy"));
+            }
+            _ => {}
+        }
+        let [here, there] = [one, other].map(|copy| copy.and_then(AnchorCopy::sequence));
+        // Of one that is broken, or no page of metadata, that is said already.
+        let is_known = |copy: Option<AnchorCopy>| copy.is_some_and(|copy| copy != AnchorCopy::Foreign);
+        let alone = here != there && is_known(one) && is_known(other);
+        let place = if here > there { first } else { second };
+        newest = newest.max(here.max(there).map(|sequence| (sequence, alone.then_some(place))));
+    }
+    (damaged, newest.and_then(|(_, alone)| alone))
+}
+
+/// All that is damaged, with a note of what is not and could be meant to be known. `full` are the extents of which the last flash page for
+/// data is needed.
+pub fn damaged(opened: &Opened, full: &BTreeSet<u32>, interrupt: &Interrupt) -> Result<(Vec<Finding>, Vec<String>)> {
+    let (pool, g) = (opened.pool().id(), opened.pool().geometry());
+    let metadata = places(opened);
+    let what = |place: u32| {
+        let at = metadata.binary_search_by_key(&place, |(at, ..)| *at).expect("one of them");
+        (metadata[at].1, &metadata[at].2)
+    };
+    let all: Vec<u32> = metadata.iter().map(|(place, ..)| *place).collect();
+    let mut found: Vec<(u32, String)> = Vec::new();
+    let mut copies = BTreeMap::new();
+    let mut each = |place: u32, content: Result<&[u8], FlashError>| {
+        let content = match content {
+            Ok(content) => content,
+            Err(error) => return found.push((place, error.to_string())),
+        };
+        if let Some(why) = broken(content) {
+            return found.push((place, why.to_owned()));
+        }
+        match what(place).0 {
+            Damage::Anchor => {
+                copies.insert(place, AnchorCopy::of(content, pool, place));
+            }
+            // Programs' data never lies there, and journals that did are still what they were.
+            Damage::Summary
+                if full.contains(&g.extent_of(place))
+                    && content.iter().any(|byte| *byte != 0)
+                    && Header::open(&page_of(content)) == Err(NotMetadata::Magic) =>
+            {
+                found.push((place, "it is no page of metadata, and its extent is full".to_owned()));
+            }
+            _ => {}
+        }
+    };
+    read_raw(&opened.medium, "reading metadata", &all, interrupt, &mut each)?;
+    let (unlike, alone) = pairs(&copies, g);
+    found.extend(unlike.into_iter().map(|(place, why)| (place, why.to_owned())));
+    found.sort_unstable();
+    let finding = |(place, why): (u32, String)| {
+        let (kind, what) = what(place);
+        Finding::at(kind, place, format!("damaged: metadata on flash page {place} ({what}): {why}"))
+    };
+    let note = |place: u32| {
+        format!(
+            "note: of the newest anchor there is one copy and not two, on flash page {place}: a crash came before the other was written, or \
+             that was lost; the next checkpoint writes both"
+        )
+    };
+    Ok((found.into_iter().map(finding).collect(), alone.map(note).into_iter().collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_format::NO_EXTENT;
+
+    use super::*;
+
+    const G: Geometry = Geometry { extent_pages: 8, extents: 40, subpages: 64, objects: false };
+    const POOL: PoolId = PoolId([7; 16]);
+
+    fn anchor(place: u32, sequence: u64, says: &[u8]) -> PageBuffer {
+        let header = Header {
+            kind: Kind::Anchor,
+            used: 0,
+            commit_offset: 0,
+            pool: POOL,
+            place,
+            next_extent: NO_EXTENT,
+            sequence,
+            epoch: 1,
+            before: 0,
+        };
+        header.page(says).0
+    }
+    /// Looks at pages that lie side by side, the first of them the first of the anchors.
+    fn looked(pages: &[PageBuffer]) -> (Vec<u32>, Option<u32>) {
+        let whole = (8..).zip(pages).filter(|(_, page)| broken(&page[..]).is_none());
+        let copies = whole.map(|(place, page)| (place, AnchorCopy::of(&page[..], POOL, place))).collect();
+        let (damaged, alone) = pairs(&copies, G);
+        (damaged.into_iter().map(|(place, _)| place).collect(), alone)
+    }
+
+    #[test]
+    fn a_copy_of_an_anchor_has_a_twin() {
+        let pair = |at: u32, sequence| [anchor(at, sequence, b"x"), anchor(at + 1, sequence, b"x")];
+        let [a, b, c, d] = [pair(8, 5), pair(10, 6)].concat().try_into().unwrap();
+        let all = |b: &PageBuffer, d: &PageBuffer| looked(&[a.clone(), b.clone(), c.clone(), d.clone()]);
+        let garbage: PageBuffer = Box::new([0xA5; 4096]);
+        assert_eq!(all(&b, &d), (vec![], None));
+        // Of the newest it is told when nothing was written, or what is there is an older one; of others it does not matter.
+        assert_eq!(all(&b, &zero_page()), (vec![], Some(10)));
+        assert_eq!(all(&b, &anchor(11, 3, b"x")), (vec![], Some(10)));
+        assert_eq!(all(&zero_page(), &d), (vec![], None));
+        assert_eq!(looked(&[a.clone(), b.clone(), zero_page(), d.clone()]), (vec![], Some(11)));
+        // What cannot have been written is damage, also of older ones.
+        assert_eq!(all(&b, &garbage), (vec![11], None));
+        assert_eq!(all(&garbage, &d), (vec![9], None));
+        assert_eq!(looked(&[garbage.clone(), b.clone(), c.clone(), d.clone()]), (vec![8], None));
+        assert_eq!(all(&b, &anchor(11, 6, b"y")), (vec![11], None));
+        // Where nothing is an anchor, anything may lie.
+        assert_eq!(
+            looked(&[a.clone(), b.clone(), c.clone(), d.clone(), garbage.clone(), garbage.clone()]),
+            (vec![], None)
+        );
+        let mut torn = c.clone();
+        torn[100] ^= 1;
+        let older = anchor(9, 3, b"x");
+        assert_eq!(
+            looked(&[a.clone(), older, torn, d.clone()]),
+            (vec![], None),
+            "the newest has a second, if a broken one"
+        );
+        // One that is broken is named for that.
+        let mut torn = d.clone();
+        torn[100] ^= 1;
+        assert_eq!(
+            (all(&b, &torn), broken(&torn[..])),
+            ((vec![], None), Some("its checksum does not match its content"))
+        );
+        // Of another pool, or misplaced, it is none.
+        assert_eq!(all(&b, &anchor(12, 6, b"x")), (vec![], Some(10)));
+    }
+    #[test]
+    fn a_page_that_lost_its_beginning_is_known_by_the_rest() {
+        let page = anchor(8, 5, b"x");
+        let mut cut = page.clone();
+        cut[..8].fill(0);
+        assert!(broken(&page[..]).is_none() && broken(&cut[..]).is_some() && broken(&zero_page()[..]).is_none());
+    }
+}
