@@ -324,7 +324,7 @@ impl Device {
             bound: self.dram.bound(),
         }
     }
-    /// Whether the thread has ended: it was stopped, or it panicked.
+    /// Whether the thread has ended: it was stopped, or it, or a memory operation, panicked.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         self.run().0.life.has_ended()
@@ -343,9 +343,12 @@ impl Device {
     /// Starts the thread again after it has ended, over the same medium. Hosts attach again by themselves.
     ///
     /// # Errors
-    /// As [`Device::start`].
+    /// As [`Device::start`], and when a memory operation has panicked: the store is to be opened anew then.
     pub fn restart(&self) -> Result<(), OpenError> {
         self.stop();
+        if self.session.as_ref().is_some_and(|session| session.is_spoilt()) {
+            return Err(system("start the device again")(std::io::Error::other(Refusal::Spoilt)));
+        }
         let new = Device::begin(&self.medium, &self.config, &self.instance, self.session.as_ref())?;
         *self.run() = new;
         Ok(())
@@ -359,10 +362,11 @@ impl Device {
         let open = self.session.as_ref().filter(|session| session.is_open());
         open.map_or((0, 0), |session| (session.newest(), session.has_temporary().into()))
     }
-    /// Whether its store may hold what has no name and is to get one at the end: nothing of a program that names its states itself is.
+    /// Whether its store may hold what has no name and is to get one at the end: nothing of a program that names its states itself is, nor of a
+    /// store whose memory operation has panicked.
     #[must_use]
     pub fn wants_last_flush(&self) -> bool {
-        self.session.is_none() || self.hosts.were_there()
+        self.session.as_ref().is_none_or(|session| self.hosts.were_there() && !session.is_spoilt())
     }
     /// Attaches a queue pair of a region. Its data buffer is the region's, or all of `frames`; `host` wakes its host.
     ///
@@ -456,7 +460,13 @@ fn serve(run: &Run, firmware: Firmware, single_core: bool, spin_ns: u64) {
             update(run, &mut ending);
         }
         let firmware = ending.firmware.as_mut().expect("taken by the end alone");
-        if firmware.turn() > 0 {
+        // Before the turn that answers what it had.
+        let failed = firmware.has_failed();
+        let done = firmware.turn();
+        if failed {
+            break;
+        }
+        if done > 0 {
             active_ns = clock.now_ns();
             sleep = SLEEP_MIN;
             // What comes next comes soon: no pause.
@@ -504,8 +514,8 @@ fn rest(run: &Run, firmware: &mut Firmware, timeout: Duration) {
     // Media do what they have left to do. This may take a notification; what it was about is looked at afterwards.
     firmware.wait(Duration::ZERO);
     firmware.set_sleeping(true);
-    let news = run.state.stop.load(Ordering::SeqCst) || run.state.changed.load(Ordering::SeqCst) || firmware.has_news();
-    if !news {
+    let news = run.state.stop.load(Ordering::SeqCst) || run.state.changed.load(Ordering::SeqCst);
+    if !news && !firmware.has_news() && !firmware.has_failed() {
         run.doorbell.wait(Some(timeout));
     }
     firmware.set_sleeping(false);

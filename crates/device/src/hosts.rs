@@ -54,6 +54,9 @@ pub(crate) enum Refusal {
         "what a program left that had named no state of it could not be taken back ({0}); end the device, and start it again"
     )]
     NotTakenBack(String),
+    /// Its store has panicked.
+    #[error("a memory operation has panicked, and nothing more is written; end the device, and start it again")]
+    Spoilt,
     /// It would name states where there are none.
     #[error("it keeps no states; serve a store (`device serve --nand`, or `--store`)")]
     NoStates,
@@ -134,6 +137,9 @@ impl Hosts {
     /// A place for a queue pair, if it may be beside those that there are, of which there are to be `most`. The first of a session waits until
     /// that has begun.
     pub fn admit(self: &Arc<Self>, who: Who, most: usize) -> Result<Place, Refusal> {
+        if self.is_spoilt() {
+            return Err(Refusal::Spoilt);
+        }
         let mut known = self.known();
         match &known.stage {
             Stage::Changes => return Err(Refusal::TakingBack),
@@ -209,8 +215,16 @@ impl Hosts {
         }
         Ok(known)
     }
+    fn is_spoilt(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.is_spoilt())
+    }
     /// The last queue pair of a session has gone, and nothing of it is under way any more.
     fn end_session(&self) {
+        if self.is_spoilt() {
+            // What was not named is gone when the store is opened anew.
+            self.known().stage = Stage::Failed(Refusal::Spoilt.to_string());
+            return;
+        }
         let ended = self.session.as_ref().map_or(Ok(()), |session| session.end());
         self.known().stage = ended.map_or_else(|error| Stage::Failed(error.to_string()), |()| Stage::None);
     }

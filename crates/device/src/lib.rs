@@ -76,7 +76,7 @@ pub use host::{Buddy, Commands, DeviceFlash, Done, Hold, HostConfig, HostCounter
 pub use hosts::Who;
 pub use identity::Identity;
 #[doc(hidden)]
-pub use planted::{Planted, PlantedReplay};
+pub use planted::{Planted, PlantedPanic, PlantedReplay};
 pub use region::{Capability, DeviceStatus, Features, PAIRS_MAX, Region, RegionError};
 pub use ring::{Consumer, Damaged, Producer};
 pub use socket::{Listening, Server, ServerConfig, SocketError, SocketLink};

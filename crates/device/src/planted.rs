@@ -1,6 +1,8 @@
 //! Bugs that are planted on purpose, and that the tests must find. No program plants one; barriers can be left out only in a build under
 //! `--cfg loom`.
 
+use crate::entry::Opcode;
+
 /// A barrier that is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -21,6 +23,10 @@ impl Planted {
     pub const ALL: [Planted; 4] =
         [Planted::RelaxedPublish, Planted::RelaxedTake, Planted::NoFenceOfRinger, Planted::NoFenceOfSleeper];
 }
+
+/// A memory operation that panics in the device, as one does that finds its store broken. No program plants one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PlantedPanic(pub Opcode);
 
 /// Bugs in how a host makes good the death of its device: what the tests that kill one must find. No program plants one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -32,13 +32,23 @@ pub(crate) struct Session {
     has_strange_temporary: AtomicBool,
     /// Those of the program whose session is open are there, if it made any.
     has_temporary: AtomicBool,
+    /// A memory operation has panicked.
+    spoilt: AtomicBool,
 }
 
 impl Session {
     pub fn new(pool: Arc<Pool>, instance: Arc<AtomicU64>, flushes_itself: bool) -> Session {
         let has_strange_temporary = AtomicBool::new(pool.temporary_stays());
-        let (open, has_temporary) = (AtomicBool::new(false), AtomicBool::new(false));
-        Session { pool, instance, flushes_itself, open, has_strange_temporary, has_temporary }
+        let (open, has_temporary, spoilt) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+        Session { pool, instance, flushes_itself, open, has_strange_temporary, has_temporary, spoilt }
+    }
+    /// A memory operation has panicked: in what state the store is nobody knows, and nothing is to be written of it any more.
+    pub fn is_spoilt_from_now_on(&self) {
+        self.spoilt.store(true, Ordering::SeqCst);
+    }
+    /// Whether one has.
+    pub fn is_spoilt(&self) -> bool {
+        self.spoilt.load(Ordering::SeqCst)
     }
     /// The store.
     pub fn pool(&self) -> &Arc<Pool> {

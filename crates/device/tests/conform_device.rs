@@ -18,7 +18,8 @@ use fulgurite_store::{Geometry, Pool, StoreConfig};
 use suite::{SUBPAGES, conform, model};
 
 fn device(flash: impl Flash + 'static, copies: bool) -> DeviceFlash {
-    let host = HostConfig { copies, ..HostConfig::default() };
+    // Where nothing is copied there is nothing to check.
+    let host = HostConfig { copies, checks_data: true, ..HostConfig::default() };
     DeviceFlash::start(Arc::new(flash), DeviceConfig::default(), host).unwrap()
 }
 

@@ -173,6 +173,35 @@ fn over_a_socket() {
     everything(&DeviceFlash::over(link, HostConfig { copies: true, ..HostConfig::default() }));
 }
 
+/// A buffer is blocks of powers of two, and a device takes no more sectors in a command than it says: no answer is as large as does not fit.
+#[test]
+fn answers_fit_into_a_data_buffer_of_any_size() {
+    for command_sectors in [1, 3, 1024] {
+        let firmware = FirmwareConfig { command_sectors, ..FirmwareConfig::default() };
+        let config = DeviceConfig { firmware, ..DeviceConfig::default() };
+        let flash = DeviceFlash::start_store(store(), config, HostConfig::default()).unwrap();
+        let token = flash.commands(1, 1).unwrap().sync().unwrap();
+        for buffer in 1..=17 {
+            let what = format!("{buffer} sectors of buffer, commands of {command_sectors}");
+            let mut commands = flash.commands(2, buffer).unwrap();
+            commands.pin(token, true).unwrap();
+            assert_eq!(commands.tokens(), Ok(vec![token]), "{what}");
+            assert_eq!(commands.pinned(), Ok(vec![token]), "{what}");
+            let pages = commands.permissions_from(0).map(|found| found.len());
+            assert_eq!(pages, Ok(flash.subpages() as usize / 16), "{what}");
+            assert!(commands.standing().is_ok() && commands.identify().is_ok(), "{what}");
+            // Beside a command that has a sector of it.
+            let begun = commands.begin(Opcode::Read, 0, 1, None).unwrap();
+            if buffer > 1 {
+                assert_eq!(commands.tokens(), Ok(vec![token]), "{what}");
+            }
+            assert_eq!(commands.wait().unwrap().id, begun, "{what}");
+            commands.release(begun);
+            assert_eq!(commands.free_sectors(), buffer, "{what}");
+        }
+    }
+}
+
 #[test]
 fn a_device_without_a_store_has_none() {
     let memory = Arc::new(MemoryFlash::new(64).unwrap());

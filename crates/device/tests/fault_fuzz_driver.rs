@@ -148,6 +148,8 @@ struct Match {
     /// What the device has said of a sector, each time.
     said: HashMap<u64, Vec<Status>>,
     has_time: bool,
+    /// The host compares what it has read with what the device says of it.
+    checks_data: bool,
     tag: u64,
     ended_well: u64,
     seed: u64,
@@ -181,8 +183,17 @@ impl Match {
         }
         let command = side.taken.swap_remove(self.random.below(side.taken.len() as u64) as usize);
         let (frame, what) = (side.frame(command.buffer), (self.seed, command));
+        let mut result = self.random.next();
         match Opcode::of(command.opcode) {
-            Some(Opcode::Read) => fill(side.region.arena(), frame, command.sector + 1),
+            Some(Opcode::Read) => {
+                fill(side.region.arena(), frame, command.sector + 1);
+                let mut bytes = [0; SECTOR_BYTES];
+                side.region.arena().read(frame as usize * SECTOR_BYTES, &mut bytes);
+                // What it says of its data, where it is asked, is mostly true.
+                if self.random.below(8) > 0 {
+                    result = fulgurite_format::crc32c(&bytes).into();
+                }
+            }
             // Also of what is written once more.
             Some(Opcode::Write) => {
                 assert_eq!(stamp_of(side.region.arena(), frame), Some(command.sector + 1), "{what:?}");
@@ -192,7 +203,7 @@ impl Match {
         if command.opcode != Opcode::Flush as u8 {
             self.said.entry(command.sector).or_default().push(status);
         }
-        side.ends(command.id, status, self.random.next());
+        side.ends(command.id, status, result);
     }
     fn device_acts(&mut self) {
         self.opens();
@@ -258,6 +269,7 @@ impl Match {
                 _ if op == Op::Flush => true,
                 Err(FlashError::TimedOut) => self.has_time,
                 Err(FlashError::Closed | FlashError::Poisoned) => true,
+                Err(FlashError::Corrupt) => op == Op::Read && self.checks_data,
                 _ => false,
             };
             assert!(said || by_driver, "{what:?}: the device has said {:?}", self.said.get(&tag));
@@ -298,14 +310,14 @@ fn queue(seed: u64) -> u64 {
     const STEPS: u64 = 4000;
     let mut random = Random(seed);
     let device = played_of(Features::default(), SECTORS);
-    let has_time = random.below(3) == 0;
+    let (has_time, checks_data) = (random.below(3) == 0, random.below(2) == 0);
     let config = HostConfig {
         copies: true,
         timeout: has_time.then_some(Duration::from_millis(2)),
         reattach: Duration::from_secs(20),
         // So few that it flushes by itself.
         unflushed_bytes: one_of(&mut random, &[0, 12, 64]) * SECTOR_BYTES,
-        checks_writes: random.below(2) == 0,
+        checks_data,
         ..HostConfig::default()
     };
     let flash = DeviceFlash::over(device.clone(), config);
@@ -324,6 +336,7 @@ fn queue(seed: u64) -> u64 {
         asked: HashMap::new(),
         said: HashMap::new(),
         has_time,
+        checks_data,
         tag: 0,
         ended_well: 0,
         seed,

@@ -135,7 +135,7 @@ fn a_damaged_queue_pair_is_left_and_its_commands_are_sent_again() {
             assert_eq!(stamp_of(&frames, i), Some(u64::from(i) + 1));
         }
         let counters = flash.host_counters();
-        assert_eq!((counters.relinked, counters.replayed), (1, 4));
+        assert_eq!((counters.relinked, counters.replayed, counters.broken), (1, 4, 1), "way {how}");
     }
 }
 
@@ -230,6 +230,34 @@ fn transfers_from_a_hostile_device_end() {
     player.join().unwrap();
 }
 
+/// What a command of before still has of the data buffer is waited for by one that needs it.
+#[test]
+fn what_a_late_command_has_of_the_buffer_is_waited_for() {
+    let device = played();
+    let config = HostConfig { copies: true, timeout: Some(Duration::from_secs(1)), ..HostConfig::default() };
+    let flash = DeviceFlash::over(device.clone(), config);
+    let mut commands = flash.commands(4, 8).unwrap();
+    let region = device.opened.lock().unwrap()[0].clone();
+    let (mut submissions, mut completions) = region.device_ends(0);
+    assert_eq!(commands.read(0, &mut vec![0; 8 * SECTOR_BYTES]), Err(FlashError::TimedOut));
+    assert_eq!(commands.free_sectors(), 0, "the device may yet write to all of it");
+    let plays = std::thread::spawn(move || {
+        let mut identified = false;
+        while !identified {
+            while let Some(entry) = submissions.pop() {
+                let Command { id, opcode, .. } = Command::unpack(entry.unwrap());
+                identified |= opcode == Opcode::Identify as u8;
+                completions.push(Ended { id, status: Status::SUCCESS, result: 0 }.pack());
+            }
+            std::thread::yield_now();
+        }
+    });
+    // It was asked, and its answer is one of zeros.
+    assert_eq!(commands.identify().unwrap_err(), FlashError::Corrupt);
+    plays.join().unwrap();
+    assert_eq!(commands.free_sectors(), 8);
+}
+
 /// A write whose time is over may yet be done: one of the same sector that comes after it is not sent before the device has answered.
 #[test]
 fn a_newer_write_is_not_overtaken_by_a_late_one() {
@@ -273,9 +301,9 @@ fn a_newer_write_is_not_overtaken_by_a_late_one() {
 /// What is damaged in the data buffer on its way is an error, and is not written.
 #[test]
 fn a_write_that_was_damaged_on_its_way_is_told() {
-    for checks_writes in [false, true] {
+    for checks_data in [false, true] {
         let device = played();
-        let config = HostConfig { copies: true, checks_writes, ..HostConfig::default() };
+        let config = HostConfig { copies: true, checks_data, ..HostConfig::default() };
         let flash = DeviceFlash::over(device.clone(), config);
         let frames = arena(2);
         let mut queue = flash.open_queue(frames.clone(), 2, Arc::new(Notifier::new().unwrap())).unwrap();
@@ -300,13 +328,73 @@ fn a_write_that_was_damaged_on_its_way_is_told() {
             while queue.poll(&mut found) == 0 {
                 firmware.turn();
             }
-            let expected = if damaged && checks_writes { Err(FlashError::Corrupt) } else { Ok(()) };
+            let expected = if damaged && checks_data { Err(FlashError::Corrupt) } else { Ok(()) };
             assert_eq!(found[0].result, expected, "round {round}");
-            if round == 2 && checks_writes {
+            if round == 2 && checks_data {
                 let mut word = [0; 8];
                 medium.storage().read(7 * SECTOR_BYTES, &mut word);
                 assert_eq!(word, 1u64.to_le_bytes(), "what was there before is there");
             }
+        }
+    }
+}
+
+/// The same of a read: it is done once more, and never handed over as it is.
+#[test]
+fn a_read_that_was_damaged_on_its_way_is_done_once_more_and_then_told() {
+    let in_store = || -> Arc<dyn Flash> {
+        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(1024).unwrap());
+        let geometry = fulgurite_store::Geometry::new(1024, 32, Some(100)).unwrap();
+        fulgurite_store::Pool::format(&medium, geometry, fulgurite_format::PoolId([5; 16]), 0).unwrap();
+        let pool = fulgurite_store::Pool::open(medium, fulgurite_store::StoreConfig::default()).unwrap().0;
+        Arc::new(pool.into_flash())
+    };
+    for (checks_data, store) in [(false, false), (true, false), (true, true)] {
+        // A medium that says checksums, and one for which the firmware takes them.
+        let medium: Arc<dyn Flash> = if store { in_store() } else { Arc::new(MemoryFlash::new(100).unwrap()) };
+        let device = played();
+        let config = HostConfig { copies: true, checks_data, ..HostConfig::default() };
+        let flash = DeviceFlash::over(device.clone(), config);
+        let frames = arena(2);
+        let mut queue = flash.open_queue(frames.clone(), 2, Arc::new(Notifier::new().unwrap())).unwrap();
+        let region = device.opened.lock().unwrap()[0].clone();
+        let backend = Arc::new(Backend::new(medium, FirmwareConfig::default(), 1));
+        let wake = Arc::new(Notifier::new().unwrap());
+        let mut firmware = Firmware::new(backend.clone(), &wake).unwrap();
+        firmware.add(backend.open_port(&region, 0, None, &wake, wake.clone()).unwrap());
+        // One request, of which so many reads are damaged between device and host; returns how often it was read, too.
+        let mut ends = |op: Op, damaged: u64| {
+            let (before, mut found) = (backend.counters().completed(), Vec::new());
+            queue.submit(request(1, op, 7, u32::from(op == Op::Read))).unwrap();
+            queue.flush().unwrap();
+            while found.is_empty() {
+                let completed = backend.counters().completed();
+                while backend.counters().completed() == completed {
+                    firmware.turn();
+                }
+                if completed - before < damaged {
+                    // Wherever it lies in the buffer.
+                    let words = region.arena().words(region.buffer_first(0) as usize * SECTOR_BYTES, 1024);
+                    for word in [77, 512 + 77] {
+                        words[word].fetch_xor(1 << 13, Ordering::Relaxed);
+                    }
+                }
+                queue.poll(&mut found);
+            }
+            (found[0].result, found[0].checksum, backend.counters().completed() - before)
+        };
+        fill(&frames, 0, 21);
+        assert_eq!(ends(Op::Write, 0), (Ok(()), 0, 1));
+        for damaged in 0..4 {
+            fill(&frames, 1, 99);
+            let told = match damaged {
+                1 if checks_data => (Ok(()), 0, 2),
+                2.. if checks_data => (Err(FlashError::Corrupt), 0, 2),
+                _ => (Ok(()), 0, 1),
+            };
+            assert_eq!(ends(Op::Read, damaged), told, "damaged {damaged}, checks {checks_data}, store {store}");
+            let whole = stamp_of(&frames, 1) == Some(21);
+            assert_eq!(whole, if checks_data { damaged < 2 } else { damaged == 0 }, "damaged {damaged}, store {store}");
         }
     }
 }

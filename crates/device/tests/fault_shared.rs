@@ -5,6 +5,8 @@
 
 #[path = "../../flash/tests/common/mod.rs"]
 mod common;
+#[path = "common/tapped.rs"]
+mod tapped;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,9 +15,10 @@ use std::time::Duration;
 use common::*;
 use fulgurite_device::*;
 use fulgurite_flash::*;
-use fulgurite_format::PoolId;
+use fulgurite_format::{PoolId, SubpageIndex};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::Arena;
+use tapped::Tapped;
 
 const PAGES: u32 = 2048;
 
@@ -214,6 +217,28 @@ fn nobody_in_the_device_s_own_process_is_beside_who_is_alone_either() {
     assert!(Host::try_on(Arc::new(bench.link().alone())).is_err());
     drop(within);
     Host::on(bench.link().alone());
+}
+
+/// As the NBD server of `device serve`, which stays as long as the device and trims when a client asks.
+#[test]
+fn who_has_trimmed_beside_others_keeps_the_device_from_nobody() {
+    let bench = Bench::new(true);
+    let device = bench.device();
+    let _server = Server::start(device.clone(), &bench.path, ServerConfig::default()).unwrap();
+    let hosts =
+        [device as Arc<dyn Link>, Arc::new(bench.link())].map(|link| DeviceFlash::over(link, HostConfig::default()));
+    for host in &hosts {
+        assert!(host.trims());
+        host.trim(SubpageIndex(0), 16).unwrap();
+        let mut alone = Host::on(bench.link().alone());
+        alone.write(7, 1).unwrap();
+    }
+    // One that has the device for itself opens no queue pair for each trim.
+    let tapped = Tapped::new(bench.link().alone());
+    let alone =
+        DeviceFlash::over(tapped.clone(), HostConfig { reattach: Duration::from_secs(20), ..HostConfig::default() });
+    (0..3).for_each(|_| alone.trim(SubpageIndex(0), 16).unwrap());
+    assert_eq!(tapped.opened.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
 
 #[test]

@@ -63,6 +63,8 @@ fn who_has_everything_is_waited_for_and_then_told() {
         assert_eq!(commands.read(8, &mut data), Err(FlashError::Io(16)), "depth {depth}");
         // A flush needs an id and no buffer.
         assert_eq!(commands.flush().is_ok(), depth > begun, "depth {depth}");
+        // What needs both is told the same, and not that there is no such thing.
+        assert_eq!(commands.identify().unwrap_err(), FlashError::Io(16), "depth {depth}");
         for _ in &ids {
             let id = commands.poll().expect("it has ended").id;
             assert!(ids.contains(&id));
@@ -70,5 +72,8 @@ fn who_has_everything_is_waited_for_and_then_told() {
         }
         commands.read(8, &mut data).unwrap();
         commands.flush().unwrap();
+        commands.identify().unwrap();
+        // More than there is at all is no matter of time.
+        assert_eq!(commands.one(Opcode::Read, 0, buffer + 1, 0), Err(FlashError::OutOfRange), "depth {depth}");
     }
 }

@@ -154,6 +154,13 @@ impl Header {
     pub fn open_unchecked(page: &[u8; SUBPAGE_BYTES]) -> Result<(Header, u32, &[u8]), NotMetadata> {
         Self::read(page, false)
     }
+    /// The version of a page that a later program wrote to this place of this pool; none when it is anything else.
+    #[must_use]
+    pub fn newer(page: &[u8; SUBPAGE_BYTES], pool: PoolId, place: u32) -> Option<u16> {
+        let Err(NotMetadata::Newer(version)) = Self::open(page) else { return None };
+        // Of the header these keep their places, too: what lies here by chance, or in a program's data, is none of its pages.
+        (PoolId(number(page, 16)) == pool && u32::from_le_bytes(number(page, 32)) == place).then_some(version)
+    }
     fn read(page: &[u8; SUBPAGE_BYTES], check: bool) -> Result<(Header, u32, &[u8]), NotMetadata> {
         if page[..8] != MAGIC {
             return Err(NotMetadata::Magic);
@@ -302,5 +309,11 @@ mod tests {
         let error = Header::open(&page).unwrap_err();
         assert_eq!(error, NotMetadata::Newer(2));
         assert!(error.to_string().contains("version 2"));
+        let (pool, place) = (PoolId(number(&page[..], 16)), u32::from_le_bytes(number(&page[..], 32)));
+        assert_eq!(Header::newer(&page, pool, place), Some(2));
+        assert_eq!(Header::newer(&page, pool, place + 1), None);
+        assert_eq!(Header::newer(&page, PoolId([0xee; 16]), place), None);
+        page[100] ^= 1;
+        assert_eq!(Header::newer(&page, pool, place), None, "a damaged page is none of a later version");
     }
 }

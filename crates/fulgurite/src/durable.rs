@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fulgurite_flash::FlashError;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_runtime::{Runtime, SyncError, Synced};
 
@@ -18,8 +19,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// For what differs in DRAM, the marks of all frames are looked at: for so long as that took, times this, not again.
 const COUNT_PAUSE: u32 = 100;
 
-/// After a sync that found no space, the next one waits so long.
+/// After a sync that failed, the next one waits so long.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// The least time between two looks, however often is to be synced.
+const LOOK_LEAST: Duration = Duration::from_millis(1);
 
 /// What a crash or a power failure leaves of a pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -32,7 +36,8 @@ pub enum Durability {
     /// Whoever stops in good order loses nothing. When so much is written between two syncs that space runs out, it syncs earlier, and who
     /// writes waits for that.
     Lazy {
-        /// The time between two syncs; without the time that a sync itself takes.
+        /// The time between two syncs, a millisecond at the least; without the time that a sync itself takes. A sync that fails, as the
+        /// medium does for some time or has no space, is made again after a second, until the medium has lost what it had promised.
         every: Duration,
         /// Bytes changed after which it syncs earlier: what was written back to the pool since the last sync, and what differs from it in
         /// DRAM, whole subpages. That is looked at every 20 ms, and less often where there is so much DRAM that looking would take more than
@@ -198,7 +203,7 @@ impl Syncer {
             let ended = sync_until(&stopped, &runtime, &pool, limits);
             pool.set_syncs_for_writers(None);
             if let Err(error) = ended {
-                eprintln!("fulgurite: the pool could not be synced, and will not be again: {error}");
+                eprintln!("fulgurite: the pool was not synced, and will not be any more: {error}");
                 *noted.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
             }
         });
@@ -218,8 +223,13 @@ struct Limits {
     dram: u64,
 }
 
-/// Whether a later sync may succeed.
-fn is_passing(error: &SyncError) -> bool {
+/// Whether no later sync can succeed: what the medium has lost does not come back, and what saves state in DRAM has died.
+fn is_final(error: &SyncError) -> bool {
+    let lost = SyncError::from(FlashError::Poisoned);
+    *error == lost || matches!(error, SyncError::NoVersions { .. } | SyncError::PartDied { .. })
+}
+/// Whether it is told by those who write, or by whoever holds a section open.
+fn is_told(error: &SyncError) -> bool {
     matches!(error, SyncError::SectionOpen { .. } | SyncError::NoSpace { .. })
 }
 
@@ -229,10 +239,12 @@ fn sync_until(
     pool: &Store,
     Limits { every, bytes, dram }: Limits,
 ) -> Result<(), SyncError> {
-    let look = every.min(LOOK_EVERY);
+    let look = every.clamp(LOOK_LEAST, LOOK_EVERY);
     let mut last = Instant::now();
     let mut failed: Option<Instant> = None;
     let mut count_from = last;
+    // That it cannot, and nobody else would notice, is said once.
+    let mut said = false;
     loop {
         let stop = stopped.recv_timeout(look) != Err(RecvTimeoutError::Timeout);
         let mut changed = pool.unnamed_bytes();
@@ -251,12 +263,21 @@ fn sync_until(
             let synced = if synced.as_ref().is_err_and(|e| pool.may_sync_again(e)) { runtime.sync() } else { synced };
             match synced {
                 Ok(_) => {
+                    if std::mem::take(&mut said) {
+                        eprintln!("fulgurite: the pool is synced again");
+                    }
                     failed = None;
                     pool.set_syncs_for_writers(Some(dram));
                 }
-                // Writers are told, and the next one tries again. So it is with a section that waits for a writer.
-                Err(error) if !stop && is_passing(&error) => failed = Some(Instant::now()),
-                Err(error) => return Err(error),
+                Err(error) if stop || is_final(&error) => return Err(error),
+                Err(error) => {
+                    if !is_told(&error) && !std::mem::replace(&mut said, true) {
+                        eprintln!(
+                            "fulgurite: the pool could not be synced, and will be tried again every second: {error}"
+                        );
+                    }
+                    failed = Some(Instant::now());
+                }
             }
             last = Instant::now();
         }

@@ -261,28 +261,32 @@ impl Named<'_> {
     /// Removes it. Handles of it are told [`AccessError::Poisoned`], and its space is free.
     ///
     /// # Errors
-    /// [`Error::Root`] when there is nothing of this name; [`Error::NoPool`].
+    /// [`Error::Root`] when there is nothing of this name; [`Error::Pool`] when there is no room for what that changes before the next sync;
+    /// [`Error::NoPool`]; [`Error::Sync`] when jobs have some of it pinned. Nothing is removed then, and it can be opened by its name
+    /// again.
     pub fn remove(&self) -> Result<(), Error> {
         let kept = self.memory.kept("a root")?;
         let (named, name, pool) = (kept.named.clone(), self.name.to_owned(), kept.pool.clone());
         let _turn = hold(&kept.named.turn);
         let held = self.memory.runtime.hold_state()?;
-        let removed = self.memory.runtime.run(move |m| {
-            // Nobody finds it half removed: the root goes first, in a section with what follows.
+        let (directory, wanted) = (kept.named.clone(), name.clone());
+        let found = self.memory.runtime.run(move |m| Ok(directory.directory.find(m, &wanted)))?;
+        let root = found?;
+        let region = Region { base: root.address, bytes: root.bytes };
+        // What is under way goes first, so that nothing of it is written when the pages are gone.
+        held.take_out(region.base, region.bytes, true)?;
+        let removed: Result<(), Error> = self.memory.runtime.run(move |m| {
+            // Nobody finds it half removed. Its pages go first, as that may be refused; its data is dead as soon as no token sees it.
             let _section = m.write_section()?;
-            let removed = named.directory.remove(m, &name);
-            if removed.is_ok()
-                && let Some(open) = hold(&named.open).remove(&name)
-            {
+            if let Some(open) = hold(&named.open).remove(&name) {
                 open.abandon();
             }
-            Ok(removed)
+            if let Err(error) = pool.delete_pages(crate::pages::pages_of(region)) {
+                return Ok(Err(error.into()));
+            }
+            Ok(named.directory.remove(m, &name).map(|_| ()).map_err(Error::from))
         })?;
-        let root = removed?;
-        // Its data is dead as soon as no token sees it.
-        let region = Region { base: root.address, bytes: root.bytes };
-        held.take_out(region.base, region.bytes, true)?;
-        pool.delete_pages(crate::pages::pages_of(region))?;
+        removed?;
         Ok(held.take_out(region.base, region.bytes, false)?)
     }
 }

@@ -6,10 +6,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use fulgurite::{AccessError, Array, Durability, Error, Fulgurite, Medium, Memory, Runtime};
-use fulgurite_flash::{Flash, MemoryFlash};
+use fulgurite::{AccessError, Array, Context, Durability, Error, Fulgurite, Medium, Memory, Runtime};
+use fulgurite_flash::{Flash, FlashError, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
@@ -180,6 +181,84 @@ fn a_lazy_pool_counts_what_lies_dirty_in_dram() {
     }
     stop.store(true, std::sync::atomic::Ordering::Relaxed);
     job.unwrap().wait().unwrap().unwrap();
+}
+
+/// A part whose state cannot be saved for some time.
+struct Ill(AtomicU32);
+impl fulgurite::Durable for Ill {
+    fn save(&self, _: &mut Context) -> Result<(), AccessError> {
+        let left = self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        let at = fulgurite::Address::from_linear(0);
+        left.map_or(Ok(()), |_| Err(AccessError::Flash { at, source: FlashError::Io(5) }))
+    }
+    fn reload(&self, _: &mut Context) -> Result<(), AccessError> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_lazy_pool_that_could_not_be_synced_is_synced_again_and_at_the_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let medium = Medium::NewPool { path: path.clone(), bytes: 16 << 20 };
+    // It looks no more often than it can, however often it is to.
+    let lazy = Durability::Lazy { every: Duration::ZERO, bytes: u64::MAX };
+    let memory = Fulgurite::builder(medium).dram("4M").unwrap().durability(lazy).start().unwrap();
+    let array = memory.named("words").array(WORDS, |_| 0u64).unwrap();
+    let ill = Arc::new(Ill(AtomicU32::new(0)));
+    memory.runtime().keep(ill.clone());
+    ill.0.store(2, Ordering::SeqCst);
+    let begun = Instant::now();
+    while ill.0.load(Ordering::SeqCst) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it was not tried again");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let last = memory.tokens().unwrap().last().copied();
+    while memory.tokens().unwrap().last().copied() == last {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody syncs any more");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // The program's own are not refused for what is past; and who goes while it is ill has its last sync.
+    memory.sync().unwrap();
+    ill.0.store(1, Ordering::SeqCst);
+    while ill.0.load(Ordering::SeqCst) > 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "nobody syncs");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    memory.run(move |m| array.set(m, 7, 77)).unwrap();
+    drop(memory);
+    let memory = Fulgurite::builder(Medium::Pool { path }).dram("4M").unwrap().start().unwrap();
+    let array = memory.named("words").array(WORDS, |_| 0u64).unwrap();
+    assert_eq!(memory.run(move |m| array.get(m, 7)), Ok(77));
+}
+
+#[test]
+fn what_cannot_be_removed_for_want_of_room_stays_and_is_removed_after_a_sync() {
+    let directory = tempfile::tempdir().unwrap();
+    let memory = start(&directory.path().join("pool"), Durability::Sync, false);
+    // As many pages of 64 KiB as there is no room for to delete when the rest is full.
+    const LARGE: u64 = 200 * 16 * WORDS;
+    let large = memory.named("large").array(LARGE, |_| 3u64).unwrap();
+    let array = memory.named("words").array(PAGES * WORDS, |_| 0u64).unwrap();
+    memory.sync().unwrap();
+    let full = (1..64).try_for_each(|round| {
+        (0..PAGES).step_by(32).try_for_each(|first| {
+            memory.run(move |m| (first..first + 32).try_for_each(|page| array.set(m, page * WORDS, round)))
+        })
+    });
+    assert!(matches!(full, Err(AccessError::PoolFull { .. })), "{full:?}");
+    let refused = memory.named("large").remove();
+    assert!(matches!(refused, Err(Error::Pool(_))), "{refused:?}");
+    let again = memory.named("large").array(LARGE, |_| 0u64).unwrap();
+    let _ = large;
+    for at in [0, 1, LARGE / 2, LARGE - 1] {
+        assert_eq!(memory.run(move |m| again.get(m, at)), Ok(3), "word {at}");
+    }
+    memory.sync().unwrap();
+    memory.named("large").remove().unwrap();
+    let gone = memory.named("large").remove();
+    assert!(matches!(gone, Err(Error::Root(_))), "{gone:?}");
+    memory.sync().unwrap();
 }
 
 #[test]

@@ -1,11 +1,13 @@
 //! Goal: a program whose memory lies on the store of a device finds what it has synced last, or the state whose sync was under way, whole,
-//! when it was killed at any moment, when the device was, and when both were; when the device alone is killed and comes back, it goes on.
+//! when it was killed at any moment, when the device was, and when both were; when the device alone is killed and comes back, it goes on. A kill in
+//! the middle of a roll back leaves the state before or the one that was gone back to, whole, and no token whose pin was acknowledged is lost.
 //! Method: this program starts itself as a device over the store in a file, and as a program over that device, which changes a map and an
 //! array in rounds, notes the round under a root, syncs, and says so. One of the two or both are killed with SIGKILL at random moments. Each
-//! start of the program compares all that it finds with what the rounds make by the same seed, computed anew. Seeds are printed;
+//! start of the program compares all that it finds with what the rounds make by the same seed, computed anew. Once more with a program that also pins
+//! tokens, unpins them and goes back two rounds, which it says before and after, and makes the same rounds again from there. Seeds are printed;
 //! `FULGURITE_KILLS` says how many kills.
 
-use std::collections::{BTreeMap, HashMap as Model};
+use std::collections::{BTreeMap, BTreeSet, HashMap as Model, VecDeque};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -26,6 +28,10 @@ use trials::Random;
 const SOCKET: &str = "FULGURITE_TEST_SOCKET";
 const DATA: &str = "FULGURITE_TEST_DATA";
 const SEED: &str = "FULGURITE_TEST_SEED";
+/// Set where the program also pins tokens and rolls back.
+const GOES_BACK: &str = "FULGURITE_TEST_GOES_BACK";
+/// Tokens that the device keeps then.
+const KEPT: usize = 8;
 /// Flash pages: 48 MiB.
 const PAGES: u32 = 12 << 10;
 /// Words of the array: 8 MiB, more than fits in DRAM.
@@ -68,6 +74,9 @@ fn be_the_device() {
     };
     let mut config = StoreConfig::default();
     config.temporary_stays = true;
+    if std::env::var(GOES_BACK).is_ok() {
+        config.keep_tokens = KEPT;
+    }
     let (pool, _) = Pool::open(medium, config).unwrap();
     let config = DeviceConfig { spin: Duration::from_micros(50), ..DeviceConfig::default() };
     let device = Device::start_store(pool.into_flash(), config).unwrap();
@@ -126,8 +135,12 @@ fn be_the_program() {
     });
     checked.unwrap();
     let mut last = u64::MAX;
-    println!("\nfound {newest}");
-    loop {
+    // Tokens and what round each is of, the newest last, as far as the device keeps them; the one that is pinned.
+    let (mut named, mut pinned) = (VecDeque::new(), None);
+    println!();
+    memory.tokens().unwrap().iter().for_each(|token| println!("kept {token}"));
+    println!("found {newest}");
+    for turn in 1.. {
         newest += 1;
         let map = map.clone();
         let changed = memory.run(move |m| {
@@ -147,11 +160,41 @@ fn be_the_program() {
         let token = memory.sync().unwrap();
         println!("synced {newest}");
         assert!(memory.tokens().unwrap().contains(&token));
+        if std::env::var(GOES_BACK).is_err() {
+            continue;
+        }
+        named.push_back((token, newest));
+        if named.len() > KEPT / 2 {
+            named.pop_front();
+        }
+        match turn % 5 {
+            1 => {
+                if let Some(before) = pinned.replace(token) {
+                    println!("unpins {before}");
+                    memory.pin_token(before, false).unwrap();
+                }
+                memory.pin_token(token, true).unwrap();
+                println!("pinned {token}");
+            }
+            // Never behind what is pinned: a roll back is refused there.
+            4 => {
+                named.truncate(named.len() - 2);
+                let &(token, round) = named.back().expect("three turns before, at the least");
+                println!("returns {round}");
+                memory.roll_back(token).unwrap();
+                println!("returned {round}");
+                (newest, last) = (round, round);
+            }
+            _ => {}
+        }
     }
 }
 
-fn start(test: &str, directory: &Path, seed: u64) -> Child {
+fn start(test: &str, directory: &Path, seed: u64, goes_back: bool) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
+    if goes_back {
+        command.env(GOES_BACK, "1");
+    }
     command.args(["--exact", test, "--ignored", "--nocapture"]);
     command.env(SOCKET, directory.join("socket")).env(DATA, directory.join("data")).env(SEED, seed.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
@@ -164,8 +207,8 @@ struct Program {
 }
 
 impl Program {
-    fn start(directory: &Path, seed: u64) -> Program {
-        let mut child = start("be_the_program", directory, seed);
+    fn start(directory: &Path, seed: u64, goes_back: bool) -> Program {
+        let mut child = start("be_the_program", directory, seed, goes_back);
         let (says, said) = channel();
         let output = child.stdout.take().unwrap();
         std::thread::spawn(move || {
@@ -173,17 +216,19 @@ impl Program {
         });
         Program { child, said }
     }
+    /// The next line; none when it has ended.
+    fn line(&self) -> Option<String> {
+        match self.said.recv_timeout(FOREVER) {
+            Ok(line) => Some(line),
+            Err(RecvTimeoutError::Disconnected) => None,
+            Err(RecvTimeoutError::Timeout) => panic!("the program has said nothing for {FOREVER:?}"),
+        }
+    }
     /// The next number that it says after this word; none when it has ended.
     fn next(&self, word: &str) -> Option<u64> {
         loop {
-            match self.said.recv_timeout(FOREVER) {
-                Ok(line) => {
-                    if let Some(number) = line.strip_prefix(word) {
-                        return Some(number.trim().parse().unwrap());
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => panic!("the program has said nothing for {FOREVER:?}"),
+            if let Some(number) = self.line()?.strip_prefix(word) {
+                return Some(number.trim().parse().unwrap());
             }
         }
     }
@@ -222,22 +267,29 @@ impl Drop for DeviceProcess {
     }
 }
 
+fn kills() -> u64 {
+    std::env::var("FULGURITE_KILLS").ok().and_then(|value| value.parse().ok()).unwrap_or(10)
+}
+
+/// A directory with a pool in `data`.
+fn with_a_pool() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    let create = FileConfig::create(directory.path().join("data"), u64::from(PAGES) * 4096);
+    let medium: std::sync::Arc<dyn Flash> = std::sync::Arc::new(FileFlash::open(&create).unwrap());
+    Pool::format(&medium, Geometry::new(PAGES, 64, None).unwrap(), PoolId([3; 16]), 0).unwrap();
+    directory
+}
+
 #[test]
 fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seed = trials::first_seed(u64::from(std::process::id()) << 8 | 5);
-    let kills = number("FULGURITE_KILLS").unwrap_or(10);
+    let kills = kills();
     println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_KILLS={kills} repeats it");
-    let directory = tempfile::tempdir().unwrap();
+    let directory = with_a_pool();
     let directory = directory.path();
-    {
-        let create = FileConfig::create(directory.join("data"), u64::from(PAGES) * 4096);
-        let medium: std::sync::Arc<dyn Flash> = std::sync::Arc::new(FileFlash::open(&create).unwrap());
-        Pool::format(&medium, Geometry::new(PAGES, 64, None).unwrap(), PoolId([3; 16]), 0).unwrap();
-    }
     let mut random = Random(seed);
-    let mut device = DeviceProcess(start("be_the_device", directory, seed));
-    let mut program = Program::start(directory, seed);
+    let mut device = DeviceProcess(start("be_the_device", directory, seed, false));
+    let mut program = Program::start(directory, seed, false);
     // The newest round of which it has said that it is synced.
     let mut synced = program.next("found ").expect("it starts");
     assert_eq!(synced, 0);
@@ -255,7 +307,7 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
             synced = program.kill(synced);
         }
         if kills_device {
-            device = DeviceProcess(start("be_the_device", directory, seed));
+            device = DeviceProcess(start("be_the_device", directory, seed, false));
         }
         if !kills_program {
             // It notices nothing; of two more rounds one was not under way.
@@ -264,10 +316,88 @@ fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
             }
             continue;
         }
-        program = Program::start(directory, seed);
+        program = Program::start(directory, seed, false);
         let found = program.next("found ").expect("it finds a whole state");
         assert!(found == synced || found == synced + 1, "round {found} after round {synced} was synced, kill {kill}");
         synced = found;
     }
     assert!(synced > 0 || kills < 3, "no round was ever synced");
+}
+
+/// What a program that goes back has said of its state.
+#[derive(Default)]
+struct Told {
+    /// The round that is synced, or was gone back to.
+    round: u64,
+    /// The one that it was going back to.
+    returns: Option<u64>,
+    /// Tokens whose pin was acknowledged, and not to be given up.
+    pinned: BTreeSet<u64>,
+    turns: u64,
+}
+
+impl Told {
+    fn hear(&mut self, line: &str) {
+        let Some((word, number)) = line.split_once(' ') else { return };
+        let Ok(number) = number.parse::<u64>() else { return };
+        match word {
+            "synced" => (self.round, self.turns) = (number, self.turns + 1),
+            "returns" => self.returns = Some(number),
+            "returned" => (self.round, self.returns) = (number, None),
+            "pinned" => drop(self.pinned.insert(number)),
+            "unpins" => drop(self.pinned.remove(&number)),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_kill_in_a_roll_back_leaves_one_of_the_two_states_and_what_is_pinned() {
+    let seed = trials::first_seed(u64::from(std::process::id()) << 8 | 6);
+    let kills = kills();
+    println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_KILLS={kills} repeats it");
+    let directory = with_a_pool();
+    let directory = directory.path();
+    let mut random = Random(seed);
+    let start_device = || DeviceProcess(start("be_the_device", directory, seed, true));
+    let mut device = start_device();
+    let mut told = Told::default();
+    let mut in_roll_backs = 0;
+    for kill in 0..kills {
+        let mut program = Program::start(directory, seed, true);
+        let mut kept = BTreeSet::new();
+        let found = loop {
+            let line = program.line().expect("it finds a whole state");
+            match line.split_once(' ') {
+                Some(("kept", token)) => drop(kept.insert(token.parse::<u64>().unwrap())),
+                Some(("found", round)) => break round.parse::<u64>().unwrap(),
+                _ => {}
+            }
+        };
+        let may_be = told.returns.map_or([told.round, told.round + 1], |round| [told.round, round]);
+        assert!(may_be.contains(&found), "round {found}, kill {kill}; it may be {may_be:?}");
+        assert!(told.pinned.is_subset(&kept), "kept are {kept:?}, pinned were {:?}, kill {kill}", told.pinned);
+        told = Told { round: found, pinned: told.pinned, ..Told::default() };
+        // Just before one, or while it is going back; or anywhere.
+        let turns = 1 + random.below(9);
+        while told.turns < turns || (kill % 3 != 2 && told.returns.is_none()) {
+            told.hear(&program.line().expect("it goes on"));
+        }
+        std::thread::sleep(Duration::from_micros(random.below(if kill % 3 == 2 { 20_000 } else { 2_000 })));
+        let both = random.below(2) == 0;
+        if both {
+            device.kill();
+        }
+        program.child.kill().unwrap();
+        program.child.wait().unwrap();
+        while let Some(line) = program.line() {
+            told.hear(&line);
+        }
+        in_roll_backs += u64::from(told.returns.is_some());
+        if both {
+            device = start_device();
+        }
+    }
+    println!("{in_roll_backs} of {kills} kills in the middle of a roll back");
+    assert!(in_roll_backs > 0 || kills < 10, "no kill met a roll back");
 }

@@ -6,6 +6,8 @@ use fulgurite_format::{FEATURE_OBJECTS, SUBPAGE_BYTES, Superblock, format_bytes,
 pub const SUBPAGES_PER_PAGE: u32 = subpages_per_page(SUBPAGE_BYTES);
 /// The extents that anchors are written to, in turns.
 pub const ANCHOR_EXTENTS: [u32; 2] = [1, 2];
+/// Pairs of flash pages in a row of such an extent that an anchor may fail at: behind as many without one there is none.
+pub const ANCHOR_PAIRS_WITHOUT: u32 = 8;
 /// Flash pages at the beginning of an extent at which the journal may go on there.
 pub const FIRST_PLACES: u32 = 4;
 /// The first extent, behind the superblock's and the anchors', that may hold anything.

@@ -466,7 +466,11 @@ impl Pool {
     /// When somebody rolls back behind it meanwhile; when the flash fails.
     fn durable(&self, token: u64) -> Result<(), PoolError> {
         self.until(|store| store.durable_token() >= token || store.is_gone(token))?;
-        let is_there = self.lock().store.durable_token() >= token;
+        let is_there = {
+            let inner = self.lock();
+            // While this slept a newer one may have become durable, of a state that this one does not belong to.
+            !inner.store.is_gone(token) && inner.store.durable_token() >= token
+        };
         if is_there { Ok(()) } else { Err(self.no_token(token)) }
     }
     /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Whoever holds subpages in
@@ -541,9 +545,10 @@ impl Pool {
     /// Whether so many pages may get another status, each of which may make all that a page holds an older version.
     pub(crate) fn leaves_room(&self, pages: u32) -> Result<(), PoolError> {
         let inner = self.lock_to_look();
-        // A page more, for what whoever does it notes of it.
-        let needed = (u64::from(pages) + 1) * u64::from(SUBPAGES_PER_PAGE);
-        if self.changes.asks() && !self.changes.leaves(inner.store.room_for_changes(), needed) {
+        let older = u64::from(pages) * u64::from(SUBPAGES_PER_PAGE);
+        // A page, for what whoever does it notes of it.
+        let noted = u64::from(SUBPAGES_PER_PAGE);
+        if self.changes.asks() && !self.changes.leaves(inner.store.room_beside(older), noted) {
             return Err(WriteError::NoSpace { uncommitted: inner.store.uncommitted() }.into());
         }
         Ok(())

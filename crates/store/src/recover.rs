@@ -8,7 +8,7 @@ use fulgurite_format::{
 };
 
 use crate::checkpoint::CheckpointReader;
-use crate::geometry::{ANCHOR_EXTENTS, FIRST_EXTENT, FIRST_PLACES, Geometry, GeometryError};
+use crate::geometry::{ANCHOR_EXTENTS, ANCHOR_PAIRS_WITHOUT, FIRST_EXTENT, FIRST_PLACES, Geometry, GeometryError};
 use crate::planted::Planted;
 use crate::state::State;
 use crate::store::{Anchors, Journal, Recovered, Store, StoreConfig, WriteError, stamp};
@@ -30,7 +30,9 @@ pub enum RecoverError {
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// The flash is smaller than the pool.
-    #[error("the pool has {needed} flash pages, and the flash {found}: part of it is missing")]
+    #[error(
+        "the pool has {needed} flash pages, and the flash {found}: part of it is missing; give all of it, or restore it from a copy"
+    )]
     Truncated {
         /// Flash pages of the pool.
         needed: u32,
@@ -38,19 +40,31 @@ pub enum RecoverError {
         found: u32,
     },
     /// No anchor can be read.
-    #[error("no anchor of the pool can be read: flash pages {0} and following are damaged")]
+    #[error("no anchor of the pool can be read: flash pages {0} and following are damaged; restore it from a copy")]
     NoAnchor(u32),
     /// A page of the checkpoint is damaged.
-    #[error("flash page {0} of the checkpoint is damaged")]
+    #[error("flash page {0} of the checkpoint is damaged; restore the pool from a copy")]
     Checkpoint(u32),
     /// A page of the journal has a right checksum and records that make no sense.
-    #[error("flash page {0} of the journal holds records that make no sense")]
+    #[error("flash page {0} of the journal holds records that make no sense; restore the pool from a copy")]
     Journal(u32),
     /// What was promised cannot be read any more. The state before it can: [`StoreConfig::accept_loss`].
     #[error(transparent)]
     Lost(#[from] Loss),
+    /// A page of a later version of the format.
+    #[error(
+        "flash page {place} was written by a later program, in version {version} of the format; use that program, or one as new"
+    )]
+    Newer {
+        /// Where.
+        place: u32,
+        /// Its version.
+        version: u16,
+    },
     /// The newest anchor names what cannot be.
-    #[error("the newest anchor of the pool makes no sense; it was written by a defective program")]
+    #[error(
+        "the newest anchor of the pool makes no sense: it was written by a defective program; restore the pool from a copy"
+    )]
     Anchor,
     /// The flash failed.
     #[error("flash page {place} cannot be read: {error}")]
@@ -134,8 +148,15 @@ fn read(flash: &mut dyn ReadPages, place: u32, ahead: u32) -> Result<PageBuffer,
 /// When there is none, or it cannot be used.
 pub fn superblock(flash: &mut dyn ReadPages) -> Result<(PoolId, Geometry, Superblock), RecoverError> {
     let mut worst = NotMetadata::Magic;
-    for place in [0, 1] {
-        let page = match flash.read(place, 1) {
+    let pages = [0, 1].map(|place| flash.read(place, 1 - place));
+    // A later program may have come no further than to one of them.
+    let newer =
+        pages.iter().flatten().find_map(|page| Header::open(page).err().filter(|e| matches!(e, NotMetadata::Newer(_))));
+    if let Some(newer) = newer {
+        return Err(RecoverError::NotAPool(newer));
+    }
+    for (place, page) in (0..).zip(pages) {
+        let page = match page {
             Ok(page) => page,
             Err(_) if place == 0 => continue,
             Err(error) => return Err(RecoverError::Flash { place, error }),
@@ -172,14 +193,17 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
         for index in 0..g.extent_pages {
             let place = g.first_of(extent) + index;
             let page = flash.read(place, g.extent_pages - index - 1);
+            if let Ok(page) = &page {
+                refuse_newer(page, pool, place)?;
+            }
             let opened =
                 page.as_ref().ok().and_then(|p| Header::open(p).ok()).filter(|(h, ..)| {
                     h.kind == Kind::Anchor && h.pool == pool && h.place == place && h.sequence < NUMBERS
                 });
             let Some((anchor, header)) = opened.and_then(|(h, _, p)| Some((Anchor::decode(p).ok()?, h))) else {
-                // Both copies of one may be torn, or damaged; behind two there is nothing.
+                // Both copies of one may be torn, or damaged, or have failed; behind as many as may there is nothing.
                 invalid += 1;
-                if invalid == 4 {
+                if invalid == 2 * ANCHOR_PAIRS_WITHOUT {
                     break;
                 }
                 continue;
@@ -194,6 +218,11 @@ fn anchor(flash: &mut dyn ReadPages, pool: PoolId, g: Geometry) -> Result<(Ancho
     }
     let (_, anchor, next) = best.ok_or(RecoverError::NoAnchor(g.first_of(ANCHOR_EXTENTS[0])))?;
     Ok((anchor, next))
+}
+
+/// What a later program has written is not for this one to read, nor to go on behind.
+fn refuse_newer(page: &PageBuffer, pool: PoolId, place: u32) -> Result<(), RecoverError> {
+    Header::newer(page, pool, place).map_or(Ok(()), |version| Err(RecoverError::Newer { place, version }))
 }
 
 /// Whether what a record names exists.
@@ -258,6 +287,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
             used.push(at.extent);
         }
         let page = read(flash, place, g.extent_pages - at.index - 1)?;
+        refuse_newer(&page, pool, place)?;
         let (payload, header, checksum) = expect(&page, (g, pool, Kind::Checkpoint), at, believe).ok_or(broken)?;
         // Times in the piece count from when it was made.
         state.set_epoch(header.epoch, Tokens::default());
@@ -280,6 +310,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let mut next_extent = anchor.journal_next;
     let mut unreadable;
     let mut first = FirstPages::default();
+    let mut records = Vec::new();
     loop {
         let mut page = None;
         (unreadable, report.torn) = (false, None);
@@ -287,7 +318,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         // of the pool. Then what lies at the old place does not count.
         let on = if at.index > 0 { StreamPosition { extent: next_extent, index: 0, ..at } } else { at };
         if exists(on) {
-            first.read(flash, g, on.extent, believe);
+            first.read(flash, (g, pool), on.extent, believe)?;
             page = first.find(on).map(|(index, read)| (StreamPosition { index, ..on }, read));
             page = page.filter(|(found, read)| expect(read, (g, pool, Kind::Journal), *found, believe).is_some());
         }
@@ -303,6 +334,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
                 }
                 read => read?,
             };
+            refuse_newer(&read, pool, place)?;
             if expect(&read, (g, pool, Kind::Journal), candidate, believe).is_some() {
                 page = Some((candidate, read));
                 break;
@@ -318,10 +350,19 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
         if position.extent != extents.back().expect("the first").0 {
             extents.push_back((position.extent, position.sequence));
         }
+        // All of it is decoded before any is replayed: the pages that it names lie in no cache, and come meanwhile.
         let mut r = Reader(payload);
         while !r.is_empty() {
             let filled = payload.len() - r.0.len();
             let record = Record::decode(&mut r).map_err(|_| RecoverError::Journal(place))?;
+            if let Record::Write { page, .. } | Record::Status { page, .. } | Record::Move { page, .. } = record
+                && page < g.pages()
+            {
+                state.prefetch_page(page);
+            }
+            records.push((filled, record));
+        }
+        for (filled, record) in records.drain(..) {
             stamps.at = stamp(position.sequence, filled);
             for _ in 0..if config.planted == Some(Planted::ReplayTwice) { 2 } else { 1 } {
                 if !is_sane(&record, &state) {
@@ -339,7 +380,7 @@ pub fn recover(flash: &mut dyn ReadPages, config: StoreConfig) -> Result<(Store,
     let damaged = report.torn.unwrap_or(g.first_of(at.extent.min(g.extents - 1)) + at.index);
     let token = state.tokens().newest().unwrap_or(0);
     let mut loss = None;
-    if let Some((seen, newest)) = written_after(flash, (g, pool), at, next_extent) {
+    if let Some((seen, newest)) = written_after(flash, (g, pool), at, next_extent)? {
         loss = Some(Loss { place: damaged, seen, token, newest: token.max(newest) });
     } else if at.sequence < anchor.journal_end {
         let newest = anchor.tokens.last().map_or(token, |t| token.max(t.epoch));
@@ -410,19 +451,27 @@ struct FirstPages {
 }
 
 impl FirstPages {
-    fn read(&mut self, flash: &mut dyn ReadPages, g: Geometry, extent: u32, believe: bool) {
+    fn read(
+        &mut self,
+        flash: &mut dyn ReadPages,
+        (g, pool): (Geometry, PoolId),
+        extent: u32,
+        believe: bool,
+    ) -> Result<(), RecoverError> {
         if self.extent == Some(extent) {
-            return;
+            return Ok(());
         }
         self.extent = Some(extent);
         let page = |index: u32| {
             // What cannot be read is not there.
-            let page = flash.read(g.first_of(extent) + index, FIRST_PLACES - 1 - index).ok()?;
+            let place = g.first_of(extent) + index;
+            let Ok(page) = flash.read(place, FIRST_PLACES - 1 - index) else { return Ok(None) };
+            refuse_newer(&page, pool, place)?;
             let opened = if believe { Header::open_unchecked(&page) } else { Header::open(&page) };
-            let (header, ..) = opened.ok()?;
-            Some((header.sequence, header.before, page))
+            Ok(opened.ok().map(|(header, ..)| (header.sequence, header.before)).map(|(s, b)| (s, b, page)))
         };
-        self.pages = (0..FIRST_PLACES).map(page).collect();
+        self.pages = (0..FIRST_PLACES).map(page).collect::<Result<_, RecoverError>>()?;
+        Ok(())
     }
     /// The last one that belongs at a position, and its index: a page that failed was written again behind its place.
     fn find(&self, at: StreamPosition) -> Option<(u32, PageBuffer)> {
@@ -443,7 +492,7 @@ fn written_after(
     (g, pool): (Geometry, PoolId),
     end: StreamPosition,
     next: u32,
-) -> Option<(u64, u64)> {
+) -> Result<Option<(u64, u64)>, RecoverError> {
     let mut to_look = vec![end.extent, next];
     let mut looked = Vec::new();
     let (mut proof, mut newest) = (None, 0);
@@ -456,6 +505,7 @@ fn written_after(
             let place = g.first_of(extent) + index;
             // What cannot be read proves nothing.
             let Ok(page) = flash.read(place, g.extent_pages - index - 1) else { continue };
+            refuse_newer(&page, pool, place)?;
             let Ok((header, _, payload)) = Header::open(&page) else { continue };
             let later = header.kind == Kind::Journal
                 && header.pool == pool
@@ -479,7 +529,7 @@ fn written_after(
             to_look.push(header.next_extent);
         }
     }
-    proof.map(|seen| (seen, newest))
+    Ok(proof.map(|seen| (seen, newest)))
 }
 
 fn next_position(at: StreamPosition, header: Header, checksum: u32, g: Geometry) -> StreamPosition {

@@ -338,6 +338,7 @@ pub struct Store {
     /// When space was looked at last, in subpages written since the last token, and when it need be again.
     looked_at: (u64, u64),
     clock: Clock,
+    gone: retention::Gone,
     counters: StoreCounters,
     /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
     given_up: Option<u32>,
@@ -427,6 +428,7 @@ impl Store {
             poisoned: None,
             suspects: Vec::new(),
             failed_checkpoints: 0,
+            gone: retention::Gone::default(),
             uncommitted: 0,
             old_limit,
             placed: 0,
@@ -656,6 +658,7 @@ impl Store {
         let known = self.state.tokens().contains(epoch);
         if known {
             self.record(Record::RollBack { epoch })?;
+            self.gone.rolled_back(epoch, self.state.epoch());
             self.durable_token = self.durable_token.min(epoch);
             if let Some(commit) = &mut self.commit {
                 commit.token = commit.token.map(|token| token.min(epoch));

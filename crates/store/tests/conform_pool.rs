@@ -250,6 +250,11 @@ fn who_waits_for_a_state_that_was_named_has_it() {
     user.one(Op::Write, 9, 3).unwrap();
     let third = flash.layer().name_state().unwrap();
     flash.layer().wait_durable(third).unwrap();
+    // Who has slept through all that is not told that its state is durable because a newer one is.
+    for gone in [second, second + 1] {
+        let told = flash.layer().wait_durable(gone).map_err(|e| e.to_string());
+        assert_eq!(told.is_ok(), gone == third, "token {gone}, of {first}, {second}, {third}: {told:?}");
+    }
     drop((user, flash));
     let (pool, report) = Pool::open(medium, keep).unwrap();
     assert_eq!(report.token, third);

@@ -564,6 +564,46 @@ fn a_pool_of_a_newer_version_is_refused_by_its_number() {
     let mut image = moment.image([newer(0), newer(1)]);
     let refused = fulgurite_store::recover(&mut image, config).map(|_| ()).unwrap_err();
     assert_eq!(refused, RecoverError::NotAPool(NotMetadata::Newer(2)));
+
+    // A later program may have written any page of it: one that counts is never taken for one that is not there.
+    let token = fulgurite_store::recover(&mut moment.image([]), config).unwrap().1.token;
+    let of_kind = |kind: Kind| {
+        let mut places: Vec<(u64, u32)> = moment
+            .durable
+            .iter()
+            .filter_map(|(&place, content)| match content {
+                Content::Metadata(page) => Header::open(page).ok().map(|(header, ..)| (header, place)),
+                _ => None,
+            })
+            .filter(|(header, _)| header.kind == kind)
+            .map(|(header, place)| (header.sequence, place))
+            .collect();
+        places.sort_unstable();
+        places
+    };
+    for kind in [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint] {
+        let places = of_kind(kind);
+        let mut refused = Vec::new();
+        for &(_, place) in &places {
+            let mut image = moment.image([newer(place)]);
+            if kind == Kind::Superblock {
+                assert!(fulgurite_store::superblock_repairs(&mut image).is_empty(), "copy {place} is turned back");
+            }
+            match fulgurite_store::recover(&mut image, config) {
+                Err(RecoverError::NotAPool(NotMetadata::Newer(2))) if kind == Kind::Superblock => refused.push(place),
+                Err(RecoverError::Newer { place: told, version: 2 }) if told == place => refused.push(place),
+                // One that is past.
+                Ok((_, report)) => assert_eq!(report.token, token, "{kind:?} at {place}"),
+                Err(other) => panic!("{kind:?} at {place}: {other}"),
+            }
+        }
+        // Each checkpoint is numbered from its beginning, and one is in effect.
+        let newest = places.last().unwrap_or_else(|| panic!("no {kind:?}")).1;
+        let counts = if kind == Kind::Checkpoint { !refused.is_empty() } else { refused.contains(&newest) };
+        assert!(counts, "{kind:?}: the newest lies at {newest}; refused are {refused:?}");
+        let all = matches!(kind, Kind::Superblock | Kind::Anchor);
+        assert!(!all || refused.len() == places.len(), "{kind:?}: {refused:?} of {places:?}");
+    }
 }
 
 #[test]

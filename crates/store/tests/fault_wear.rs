@@ -27,6 +27,30 @@ fn bad(world: &World) -> BTreeSet<u32> {
     world.store.state().wear().places().iter().copied().collect()
 }
 
+/// Of each extent of anchors only the last pair of flash pages takes a write: each anchor passes over all others, in every life.
+#[test]
+fn anchors_pass_over_flash_pages_that_fail() {
+    let mut world = World::new(roomy(), quick_checkpoints(), 1);
+    let g = world.store.geometry();
+    for extent in [1, 2] {
+        // One of each pair.
+        world.flash.worn.extend([0, 3, 4].map(|index| g.first_of(extent) + index));
+    }
+    for life in 0..12 {
+        let made = world.store.counters().checkpoints;
+        for _ in 0..4 {
+            world.write(6);
+            world.sync();
+            step(&mut world, Step::Checkpoint);
+            world.settle();
+        }
+        assert_eq!(world.store.poisoned(), None, "life {life}");
+        assert!(world.store.counters().checkpoints > made, "life {life}");
+        world.crash().unwrap();
+        world.check();
+    }
+}
+
 #[test]
 fn what_takes_no_write_is_avoided_for_ever() {
     let (mut found, mut retired) = (0, 0);

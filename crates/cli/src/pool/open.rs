@@ -203,12 +203,15 @@ pub fn pool_error(path: &Path, error: PoolError) -> Error {
                  accept the loss with `fulgurite pool check {shown} --repair --force --accept-loss`"
             );
         }
+        PoolError::Recover(e @ RecoverError::Newer { .. }) => format!("{shown} is a pool of a later program: {e}"),
         PoolError::Recover(
-            e @ (RecoverError::NoAnchor(_)
-            | RecoverError::Checkpoint(_)
-            | RecoverError::Journal(_)
-            | RecoverError::Flash { .. }),
-        ) => return anyhow!("{shown} is a pool that cannot be opened: {e}; restore it from a copy"),
+            e @ (RecoverError::NoAnchor(_) | RecoverError::Checkpoint(_) | RecoverError::Journal(_)),
+        ) => {
+            return anyhow!("{shown} is a pool that cannot be opened: {e}");
+        }
+        PoolError::Recover(e @ RecoverError::Flash { .. }) => {
+            return anyhow!("{shown} is a pool that cannot be opened: {e}; restore it from a copy");
+        }
         error => return Error::new(error).context(shown.to_string()),
     };
     BadInput(said).into()

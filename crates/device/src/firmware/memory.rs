@@ -5,6 +5,9 @@
 //! a thread's wake-up is little beside what they do.
 //!
 //! A job keeps its queue pair's memory in use ([`super::port::Gone`]): until it has ended, the device has not let go of it.
+//!
+//! Invariant: each job is answered once, whatever becomes of it. Where one panics, that one and all behind it are answered by
+//! [`Status::INTERNAL`], and then the device ends: in what state the store is nobody knows. What is on the medium, recovery knows.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -16,7 +19,8 @@ use fulgurite_sys::{Arena, Notifier, planted};
 
 use super::port::Gone;
 use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
-use crate::session::tick;
+use crate::planted::PlantedPanic;
+use crate::session::{Session, tick};
 use crate::standing::Standing;
 
 /// Tokens that one queue pair may hold at a time.
@@ -59,7 +63,7 @@ impl Ends {
     }
 }
 
-/// A command for the thread. Its ranges were checked.
+/// A command for the thread. Its ranges were checked. Dropped without an answer, it has failed.
 pub(super) struct Job {
     pub(super) command: Command,
     pub(super) opcode: Opcode,
@@ -67,8 +71,41 @@ pub(super) struct Job {
     pub(super) arena: Arc<Arena>,
     pub(super) at: usize,
     pub(super) ends: Arc<Ends>,
+    pub(super) answered: bool,
     /// The last field: it goes when nothing else of the job is used any more.
     pub(super) _held: Arc<Gone>,
+}
+
+impl Job {
+    fn answer(mut self, end: (Status, u64)) {
+        self.answered = true;
+        self.ends.push(self.command.id, end);
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.ends.push(self.command.id, (Status::INTERNAL, 0));
+        }
+    }
+}
+
+/// Says that the thread has panicked, after all of its jobs were answered.
+struct Failing {
+    failed: Arc<AtomicBool>,
+    session: Option<Arc<Session>>,
+    device: Arc<Notifier>,
+}
+
+impl Drop for Failing {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.session.as_ref().inspect(|session| session.is_spoilt_from_now_on());
+            self.failed.store(true, Ordering::Release);
+            self.device.notify();
+        }
+    }
 }
 
 /// The thread.
@@ -76,33 +113,46 @@ pub(super) struct Job {
 pub(super) struct Memory {
     jobs: Option<mpsc::Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    failed: Arc<AtomicBool>,
 }
 
 impl Memory {
     /// Starts it. `device` is what wakes the firmware when a job has ended.
-    pub(super) fn start(pool: Arc<Pool>, device: Arc<Notifier>) -> Result<Memory, OpenError> {
+    pub(super) fn start(
+        pool: Arc<Pool>,
+        session: Option<Arc<Session>>,
+        device: Arc<Notifier>,
+        planted: Option<PlantedPanic>,
+    ) -> Result<Memory, OpenError> {
         let (jobs, taken) = mpsc::channel::<Job>();
+        let failed = Arc::new(AtomicBool::new(false));
+        let failing = Failing { failed: failed.clone(), session, device };
         let start = |source| OpenError::System { what: "start the thread for memory operations", source };
         planted::start_thread().map_err(start)?;
         let thread = std::thread::Builder::new()
             .name("device-memory".into())
             .spawn(move || {
+                // Dropped after the jobs that nobody has taken.
+                let failing = failing;
                 for job in taken {
+                    assert!(planted != Some(PlantedPanic(job.opcode)), "planted: {:?} panics", job.opcode);
                     let end = run(&pool, &job);
-                    job.ends.push(job.command.id, end);
-                    drop(job);
-                    device.notify();
+                    job.answer(end);
+                    failing.device.notify();
                 }
             })
             .map_err(start)?;
-        Ok(Memory { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Memory { jobs: Some(jobs), thread: Some(thread), failed })
     }
-    /// Runs a job, some time later. Returns it when the thread has ended.
-    pub(super) fn send(&self, job: Job) -> Result<(), Job> {
-        match &self.jobs {
-            Some(jobs) => jobs.send(job).map_err(|refused| refused.0),
-            None => Err(job),
-        }
+    /// Runs a job, some time later; one that comes after the thread has ended has failed.
+    pub(super) fn send(&self, job: Job) {
+        // What is not sent is dropped, and so answered.
+        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+    }
+    /// Whether the thread has panicked. All jobs that it had are answered then, and so is what comes.
+    #[inline]
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 }
 

@@ -28,6 +28,7 @@ use memory::Memory;
 
 use crate::boot::BootImage;
 use crate::entry::DEPTH_MAX;
+use crate::planted::PlantedPanic;
 use crate::region::{Capability, Features, Region};
 use crate::session::{Session, tick};
 
@@ -62,6 +63,9 @@ pub struct FirmwareConfig {
     /// A store makes durable what nobody has flushed, before that takes all of its space: what the last flush has named is kept until there
     /// is another one. Not where a runtime of the same process names its states by itself.
     pub flushes_itself: bool,
+    /// For tests of the tests.
+    #[doc(hidden)]
+    pub planted: Option<PlantedPanic>,
 }
 
 impl Default for FirmwareConfig {
@@ -77,6 +81,7 @@ impl Default for FirmwareConfig {
             moves_by_cpu: false,
             heeds_permissions: true,
             flushes_itself: true,
+            planted: None,
         }
     }
 }
@@ -229,7 +234,10 @@ impl Firmware {
     /// # Errors
     /// When the kernel refuses a thread for memory operations.
     pub fn new(backend: Arc<Backend>, wake: &Arc<Notifier>) -> Result<Firmware, OpenError> {
-        let memory = backend.pool.as_ref().map(|pool| Memory::start(pool.clone(), wake.clone())).transpose()?;
+        let start = |pool: &Arc<Pool>| {
+            Memory::start(pool.clone(), backend.session.clone(), wake.clone(), backend.config.planted)
+        };
+        let memory = backend.pool.as_ref().map(start).transpose()?;
         let flushed = backend.pool.clone().filter(|_| backend.config.flushes_itself).map(|pool| {
             match &backend.session {
                 Some(session) => session.firmware_starts(),
@@ -297,6 +305,13 @@ impl Firmware {
         }
         // One that cannot be begun is told to whoever writes.
         *under_way = if pool.wants_sync() { pool.begin_flush().ok() } else { None };
+    }
+    /// Whether memory operations have ended by a panic of their thread: in what state the store is nobody knows, and after one more turn, by
+    /// which those that it had are answered, nothing more is to be done by this firmware.
+    #[inline]
+    #[must_use]
+    pub fn has_failed(&self) -> bool {
+        self.memory.as_ref().is_some_and(Memory::has_failed)
     }
     /// Whether the medium has requests of any queue pair.
     #[must_use]

@@ -357,12 +357,10 @@ impl Port {
         }
         let at = if of_buffer { (self.buffer.first + command.buffer) as usize * SECTOR_BYTES } else { 0 };
         let (arena, ends, _held) = (self.buffer.arena.clone(), self.ends.clone(), self.closing.clone());
-        if memory.send(Job { command, opcode, arena, at, ends, _held }).is_err() {
-            return self.refuse(id, Status::CLOSED);
-        }
         self.running[usize::from(id)] = Running { active: true, ..IDLE };
         self.commands_active += 1;
         self.jobs += 1;
+        memory.send(Job { command, opcode, arena, at, ends, answered: false, _held });
     }
     #[cold]
     fn end_jobs(&mut self) -> usize {
@@ -409,7 +407,8 @@ impl Port {
             self.medium_checks = Some(self.queue.want_checksums());
         }
         if backend.config.bypass {
-            return self.post(Ended { id, status: Status::SUCCESS, result: 0 });
+            let result = if flags & SAY_CHECKSUM == 0 { 0 } else { self.checksum(frame, count).into() };
+            return self.post(Ended { id, status: Status::SUCCESS, result });
         }
         self.begin(id, Running { sector, frame, count, op, flags, ..IDLE });
     }

@@ -140,10 +140,10 @@ impl Commands {
     pub(super) fn take_dropped(&mut self) -> Result<Vec<u32>, FlashError> {
         Ok(self.words(Opcode::Dropped)?.into_iter().filter_map(|page| u32::try_from(page).ok()).collect())
     }
-    /// An answer that fills what is free of the data buffer, so many sectors at the most, and its result.
+    /// An answer that fills the largest block of the data buffer that is free, so many sectors at the most, and its result.
     fn answer(&mut self, opcode: Opcode, sector: u64, most: u32) -> Result<(Vec<u8>, u64), FlashError> {
-        let mut bytes = vec![0; most.min(self.free_sectors().max(1)) as usize * SECTOR_BYTES];
-        let sectors = (bytes.len() / SECTOR_BYTES) as u32;
+        let sectors = most.min(self.largest_free()).min(self.command_sectors()).max(1);
+        let mut bytes = vec![0; sectors as usize * SECTOR_BYTES];
         let ended = self.run(opcode, sector, sectors, 0, &mut bytes)?;
         ended.status.to_result().map(|()| (bytes, ended.result))
     }
@@ -279,7 +279,12 @@ impl Remote {
     }
     /// As [`Commands::trim`].
     pub(super) fn trim(&self, first: u32, count: u32) -> Result<(), FlashError> {
-        let trimmed = self.again(&mut self.lock(), |commands| Ok(commands.trim(first, count)?));
+        let mut open = self.lock();
+        let trimmed = self.again(&mut open, |commands| Ok(commands.trim(first, count)?));
+        if !self.link.is_alone() {
+            // Nobody could have the device alone as long as it is open, and who shares it may trim once in a day.
+            open.commands = None;
+        }
         trimmed.map_err(|error| match error {
             VersionError::Flash(error) => error,
             _ => FlashError::Closed,

@@ -12,6 +12,7 @@
 
 mod attach;
 mod buddy;
+mod chunks;
 mod kept;
 mod memory;
 mod old;
@@ -69,10 +70,12 @@ pub struct HostConfig {
     /// 8 MiB: 2048 writes between two flushes of the driver's own, which is a percent of their time over NAND (a flush ends with the
     /// last program, 0.2 to 1 ms, and 2048 programs on 256 planes take some ms).
     pub unflushed_bytes: usize,
-    /// What is written goes with its checksum in the entry, which the device compares with what lies in the data buffer as it takes the entry:
-    /// a write that was damaged there ends with [`FlashError::Corrupt`], and nothing is written. Only where data are copied, and by queues, not by
-    /// [`Commands`]. 0.2 µs for each write, on both sides.
-    pub checks_writes: bool,
+    /// Data travel with their checksums. What is written goes with its own in the entry, which the device compares with what lies in the data
+    /// buffer as it takes the entry: a write that was damaged there ends with [`FlashError::Corrupt`], and nothing is written. What is read is
+    /// compared, once it is in its frame, with what the device says of what it put into the buffer: a read that was damaged on its way is done
+    /// once more, and then ends with [`FlashError::Corrupt`]. Only where data are copied, and by queues, not by [`Commands`] nor of states of
+    /// old. 0.2 µs for each request, on both sides.
+    pub checks_data: bool,
     /// For tests of the tests.
     #[doc(hidden)]
     pub planted: Option<PlantedReplay>,
@@ -85,7 +88,7 @@ impl Default for HostConfig {
             timeout: None,
             reattach: Duration::ZERO,
             unflushed_bytes: 8 << 20,
-            checks_writes: false,
+            checks_data: false,
             planted: None,
         }
     }
@@ -93,10 +96,10 @@ impl Default for HostConfig {
 
 impl HostConfig {
     /// For a device of another process, which may be stopped, may die and return, and whose memory is not this program's alone: requests, and
-    /// attaching again, are given up after `patience`; writes go with their checksums.
+    /// attaching again, are given up after `patience`; data go with their checksums.
     #[must_use]
     pub fn of_another_process(patience: Duration) -> HostConfig {
-        HostConfig { timeout: Some(patience), reattach: patience, checks_writes: true, ..HostConfig::default() }
+        HostConfig { timeout: Some(patience), reattach: patience, checks_data: true, ..HostConfig::default() }
     }
 }
 

@@ -5,6 +5,7 @@
 //!
 //! The device is not believed: an id that is not in flight is counted and passed over, and an entry that is damaged, or says that one
 //! of ours was, makes the driver close the queue pair, wait until the device has let go of it, and open another one, as after the device's death.
+//! Data that were damaged in the data buffer are found by their checksums, where those travel along ([`HostConfig::checks_data`]).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,6 +89,8 @@ struct Slot {
     unkept: bool,
     /// A flush of the queue's own has the id of this write, which waits for a place for its copy.
     flushing: bool,
+    /// The data of this read were damaged on their way, and it was sent once more.
+    again: bool,
 }
 
 /// The host's side of a queue pair.
@@ -239,6 +242,7 @@ impl DeviceQueue {
             promised: false,
             unkept: false,
             flushing: false,
+            again: false,
         };
         let queue = DeviceQueue {
             slots: vec![idle; depth].into(),
@@ -295,12 +299,12 @@ impl DeviceQueue {
                         at,
                         SECTOR_BYTES,
                     );
-                    if self.opening.config.checks_writes {
+                    if self.opening.config.checks_data {
                         flags |= VERIFY_CHECKSUM;
-                        let read =
-                            |_, bytes: &mut [u8; SECTOR_BYTES]| self.frames.read(frame as usize * SUBPAGE_BYTES, bytes);
-                        argument = checksum_of(1, read).into();
+                        argument = self.checksum(frame).into();
                     }
+                } else if op == Op::Read && self.checks_reads() {
+                    flags |= SAY_CHECKSUM;
                 }
                 id.into()
             }
@@ -312,6 +316,25 @@ impl DeviceQueue {
         self.slots[usize::from(id)].sent = true;
         let command = Command { id, opcode: opcode as u8, flags, sector: subpage.into(), count, buffer, argument };
         self.pair.submissions.push(command.pack());
+    }
+    /// Whether what is read is compared with what the device says of it. A read of an old state says none.
+    #[inline]
+    fn checks_reads(&self) -> bool {
+        self.opening.config.checks_data && self.pair.buffer.is_some() && self.opening.at.is_none()
+    }
+    /// Of a frame's content.
+    fn checksum(&self, frame: u32) -> u32 {
+        checksum_of(1, |_, bytes| self.frames.read(frame as usize * SUBPAGE_BYTES, bytes))
+    }
+    /// Step 9: a read that has ended well brings its data into the frame. Returns whether they are those that the device has put into the data
+    /// buffer, as far as that is asked.
+    #[inline]
+    fn brings(&self, id: u16, frame: u32, said: u64) -> bool {
+        let Some(first) = self.pair.buffer else { return true };
+        let at = (first as usize + usize::from(id)) * SECTOR_BYTES;
+        let into = frame as usize * SUBPAGE_BYTES;
+        Arena::copy(self.pair.linked.region.arena(), at, &self.frames, into, SECTOR_BYTES);
+        !self.checks_reads() || said == u64::from(self.checksum(frame))
     }
     fn ring(&self) {
         if self.pair.doorbell.must_wake() {
@@ -329,8 +352,11 @@ impl DeviceQueue {
             }
         }
         while let Some(entry) = self.pair.completions.pop() {
-            let Ok(words) = entry else { return self.is_broken() };
-            let Ended { id, status, result } = Ended::unpack(words);
+            let Ok(words) = entry else {
+                self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
+                return self.is_broken();
+            };
+            let Ended { id, status, result: said } = Ended::unpack(words);
             // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
             let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
             let Some(slot) = slot else {
@@ -353,6 +379,17 @@ impl DeviceQueue {
                 // Not acknowledged: it is sent once more.
                 continue;
             }
+            let mut result = status.to_result();
+            if slot.op == Op::Read && slot.used == Use::Request && result.is_ok() && !self.brings(id, slot.frame, said)
+            {
+                if !slot.again {
+                    self.slots[usize::from(id)].again = true;
+                    self.batch.push(id);
+                    again = true;
+                    continue;
+                }
+                result = Err(FlashError::Corrupt);
+            }
             self.slots[usize::from(id)].used = Use::Free;
             self.free.push(id);
             if slot.used == Use::Late {
@@ -362,20 +399,11 @@ impl DeviceQueue {
                 continue;
             }
             self.fruitless = 0;
-            let result32 = if self.flags != 0 { result as u32 } else { 0 };
-            let result = status.to_result();
             match slot.op {
-                Op::Read => {
-                    if let (Some(first), Ok(())) = (self.pair.buffer, result) {
-                        let at = (first as usize + usize::from(id)) * SECTOR_BYTES;
-                        let frame = slot.frame as usize * SUBPAGE_BYTES;
-                        Arena::copy(self.pair.linked.region.arena(), at, &self.frames, frame, SECTOR_BYTES);
-                    }
-                }
-                Op::Write => {}
+                Op::Read | Op::Write => {}
                 Op::Flush => self.has_flushed(slot.covers, status),
             }
-            let checksum = if slot.op == Op::Flush { 0 } else { result32 };
+            let checksum = if slot.op == Op::Flush || self.flags == 0 { 0 } else { said as u32 };
             completions.push(Completion { tag: slot.tag, result, checksum });
         }
         if again {
@@ -696,6 +724,7 @@ impl Queue for DeviceQueue {
             promised: false,
             unkept: false,
             flushing: false,
+            again: false,
         };
         self.batch.push(id);
         Ok(())

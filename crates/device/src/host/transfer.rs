@@ -16,6 +16,7 @@ use fulgurite_flash::{FlashError, OpenError};
 use fulgurite_sys::{Clock, Notifier, arch};
 
 use super::buddy::Buddy;
+use super::chunks::Chunks;
 use super::queue::{LIES_MAX, Pair};
 use super::shared::{Covers, Met, Shared, keeps};
 use super::{HostConfig, Link, Want, died_again, patiently};
@@ -68,6 +69,8 @@ pub struct Commands {
     clock: Clock,
     chunks: Chunks,
     sectors: u32,
+    /// Sectors of the largest block of the whole data buffer.
+    block_sectors: u32,
     command_sectors: u32,
     /// What is written is kept until a flush covers it.
     keeps: bool,
@@ -171,6 +174,7 @@ impl Commands {
             ended: VecDeque::new(),
             // A chunk is one block of the buffer.
             chunks: Chunks::new(capability.command_sectors.min(buddy.largest()), depth),
+            block_sectors: buddy.largest(),
             buddy,
             sectors: capability.sectors,
             command_sectors: capability.command_sectors,
@@ -214,6 +218,10 @@ impl Commands {
     pub fn free_sectors(&self) -> u32 {
         self.buddy.free_sectors()
     }
+    /// Sectors of the largest block of the data buffer that is free.
+    pub(super) fn largest_free(&self) -> u32 {
+        self.buddy.largest()
+    }
     /// Sectors that one command may name: no more are split off at a time.
     #[must_use]
     pub fn command_sectors(&self) -> u32 {
@@ -226,7 +234,7 @@ impl Commands {
     }
     /// From now on splits into chunks of so many sectors; none finds the size by trying.
     pub fn set_chunk(&mut self, sectors: Option<u32>) {
-        self.chunks.fixed = sectors.map(|sectors| sectors.clamp(1, self.chunks.largest));
+        self.chunks.fix(sectors);
     }
 
     fn at(&self, buffer: u32) -> usize {
@@ -519,7 +527,8 @@ impl Commands {
         argument: u64,
         into: &mut [u8],
     ) -> Result<Done, FlashError> {
-        if count > self.buddy.largest() {
+        // What others have of the buffer is waited for.
+        if count > self.block_sectors {
             return Err(FlashError::OutOfRange);
         }
         let id = loop {
@@ -655,109 +664,5 @@ impl Drop for Commands {
     fn drop(&mut self) {
         // The data buffer is the region's, which the device keeps mapped as long as it touches it.
         self.pair.close();
-    }
-}
-
-/// Which size of chunk keeps the medium busy, found by trying.
-///
-/// For each power of two, what it gave lately, in sectors a second. The one in use is the smallest that gave at least
-/// [`Chunks::ENOUGH`] of the best; at one in [`Chunks::TRY`] requests a neighbour of it is tried, so that a medium that changes is
-/// noticed. Only requests of at least two chunks of a size say something about it.
-#[derive(Clone, Debug)]
-pub struct Chunks {
-    fixed: Option<u32>,
-    largest: u32,
-    depth: u32,
-    /// By order: sectors a second; 0 where it was not tried.
-    rates: Vec<f64>,
-    requests: u32,
-}
-
-impl Chunks {
-    /// Of the best, in percent: what is enough.
-    pub const ENOUGH: u32 = 97;
-    /// One in how many requests tries another size.
-    pub const TRY: u32 = 16;
-    /// 32 sectors, 128 KiB: what the paper's example splits 512 KiB into.
-    const FIRST: u32 = 32;
-
-    fn new(largest: u32, depth: usize) -> Chunks {
-        let orders = largest.max(1).ilog2() as usize + 1;
-        Chunks { fixed: None, largest: largest.max(1), depth: depth as u32, rates: vec![0.0; orders], requests: 0 }
-    }
-    /// The size in use, in sectors.
-    #[must_use]
-    pub fn size(&self) -> u32 {
-        if let Some(fixed) = self.fixed {
-            return fixed;
-        }
-        let best = self.rates.iter().copied().fold(0.0, f64::max);
-        let enough = best * f64::from(Chunks::ENOUGH) / 100.0;
-        let found = self.rates.iter().position(|&rate| rate > 0.0 && rate >= enough);
-        found.map_or(Chunks::FIRST, |order| 1 << order).min(self.largest_power())
-    }
-    /// What each size gave: sectors, and sectors a second.
-    pub fn rates(&self) -> impl Iterator<Item = (u32, f64)> {
-        self.rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0).map(|(order, &rate)| (1 << order, rate))
-    }
-    fn largest_power(&self) -> u32 {
-        1 << (self.rates.len() - 1)
-    }
-    fn choose(&mut self, sectors: u32) -> u32 {
-        let size = self.size();
-        if self.fixed.is_some() {
-            return size;
-        }
-        self.requests = self.requests.wrapping_add(1);
-        // In turns below and above; a request that is no longer than the chunk has nothing to split.
-        let tried = match self.requests % (2 * Chunks::TRY) {
-            0 => size / 2,
-            r if r == Chunks::TRY => size * 2,
-            // Sizes never tried, while there are any: their neighbours may be worse than they are.
-            r if r < self.rates.len() as u32 && self.rates[r as usize] == 0.0 => 1 << r,
-            _ => size,
-        };
-        let most = self.largest_power().min(sectors.div_ceil(2).next_power_of_two());
-        tried.clamp(1, most.max(1))
-    }
-    fn gave(&mut self, chunk: u32, sectors: u32, ns: u64) {
-        // Without several at a time there is no pipeline to be measured.
-        if self.fixed.is_some() || sectors < 2 * chunk || self.depth < 2 || !chunk.is_power_of_two() {
-            return;
-        }
-        let rate = f64::from(sectors) * 1e9 / ns.max(1) as f64;
-        let kept = &mut self.rates[chunk.ilog2() as usize];
-        *kept = if *kept == 0.0 { rate } else { *kept * 0.75 + rate * 0.25 };
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A medium whose chunks take a fixed time and a time by size: the smallest size near the best is found, and found again when
-    /// the medium changes.
-    #[test]
-    fn the_smallest_chunk_that_is_enough_is_found() {
-        let mut chunks = Chunks::new(1024, 4);
-        for (overhead_ns, expected) in [(1_000, 16..=64), (20_000, 256..=1024), (10, 1..=2)] {
-            for _ in 0..2000 {
-                let chunk = chunks.choose(4096);
-                let ns = u64::from(4096 / chunk) * overhead_ns + 4096 * 1_000;
-                chunks.gave(chunk, 4096, ns);
-            }
-            assert!(expected.contains(&chunks.size()), "overhead {overhead_ns}: {chunks:?}");
-        }
-        chunks.fixed = Some(7);
-        assert_eq!(chunks.choose(4096), 7);
-    }
-    #[test]
-    fn a_small_request_is_not_split_into_more_than_it_has() {
-        let mut chunks = Chunks::new(128, 4);
-        for sectors in [0, 1, 2, 3, 5, 128, 1 << 30] {
-            for _ in 0..100 {
-                assert!((1..=128).contains(&chunks.choose(sectors)));
-            }
-        }
     }
 }

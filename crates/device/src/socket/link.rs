@@ -14,7 +14,8 @@ use fulgurite_sys::{Arena, Notifier, socket_place};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::{
-    BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, SHARED, STARTING, SocketBell, SocketError, foreign, receive, send,
+    AT_IT, BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, SHARED, STARTING, SocketBell, SocketError, foreign, receive,
+    send,
 };
 use crate::device::Life;
 use crate::dram::DeviceDram;
@@ -24,6 +25,8 @@ use crate::region::{Features, Region};
 
 /// How long a device may take to answer when it is attached to.
 const ANSWER: Duration = Duration::from_secs(10);
+/// The same where it says all the while that it is at it: a session begins with a sync of what others have written.
+const ANSWER_AT_IT: Duration = Duration::from_secs(300);
 /// The same where somebody only wants to know how it stands.
 const ANSWER_SOON: Duration = Duration::from_secs(1);
 /// How often one that starts is asked again.
@@ -222,15 +225,24 @@ impl SocketLink {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(error("speak to the device at"))?,
         }
-        let answer = match receive(socket) {
-            // It hung up with the question unread: that is told before what it had said.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionReset => receive(socket),
-            answer => answer,
+        let begun = Instant::now();
+        let (answer, descriptor) = loop {
+            let answer = match receive(socket) {
+                // It hung up with the question unread: that is told before what it had said.
+                Err(e) if e.kind() == io::ErrorKind::ConnectionReset => receive(socket),
+                answer => answer,
+            };
+            let hung_up = || io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up");
+            let (bytes, descriptor) =
+                answer.and_then(|answer| answer.ok_or_else(hung_up)).map_err(error("hear from the device at"))?;
+            let answer = Message::of(&bytes).ok_or_else(|| self.protocol("another message"))?;
+            if answer.words[..2] != [OPEN, AT_IT] || message.words[0] != OPEN {
+                break (answer, descriptor);
+            }
+            if begun.elapsed() >= ANSWER_AT_IT {
+                return Err(SocketError::TimedOut { path: self.path.clone(), after: ANSWER_AT_IT });
+            }
         };
-        let hung_up = || io::Error::new(io::ErrorKind::UnexpectedEof, "it hung up");
-        let (bytes, descriptor) =
-            answer.and_then(|answer| answer.ok_or_else(hung_up)).map_err(error("hear from the device at"))?;
-        let answer = Message::of(&bytes).ok_or_else(|| self.protocol("another message"))?;
         // Who turns a connection away has not heard its question.
         let unheard = answer.words[0] == 0 && answer.words[1] == REFUSED;
         if answer.words[0] != message.words[0] && !unheard {
@@ -422,5 +434,42 @@ impl Hold for SocketHold {
     fn sleep(&self, wake: &Notifier, timeout: Duration) {
         wake.wait_with(self.socket.as_fd(), Some(timeout));
         self.check();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that takes its time, and says so or does not, on a connection on which nothing may take longer than a second.
+    #[test]
+    fn a_device_that_says_it_is_at_it_is_waited_for_and_no_other() {
+        const PATIENCE: Duration = Duration::from_secs(1);
+        for (says, question) in [(true, OPEN), (false, OPEN), (true, INFO)] {
+            let (own, other) =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                    .unwrap();
+            sockopt::set_socket_timeout(&own, sockopt::Timeout::Recv, Some(PATIENCE)).unwrap();
+            let device = std::thread::spawn(move || {
+                let mut message = Message::of(&receive(other.as_fd()).unwrap().unwrap().0).unwrap();
+                message.words[1] = AT_IT;
+                for _ in 0..15 {
+                    std::thread::sleep(PATIENCE / 10);
+                    // The one that waits no longer may have gone.
+                    let _ = if says { send(other.as_fd(), &message, None) } else { Ok(()) };
+                }
+                (message.words[1], message.words[8]) = (0, 77);
+                let _ = send(other.as_fd(), &message, None);
+            });
+            let (link, mut message) = (SocketLink::of(Path::new("/device")), Message::default());
+            message.words[0] = question;
+            let told = link.ask(own.as_fd(), &message, None, PATIENCE).map(|(answer, _)| answer.words[8]);
+            match (says, question) {
+                (true, OPEN) => assert_eq!(told.unwrap(), 77),
+                (true, _) => assert!(matches!(told, Err(SocketError::Refused { .. })), "{told:?}"),
+                _ => assert!(matches!(told, Err(SocketError::TimedOut { after: PATIENCE, .. })), "{told:?}"),
+            }
+            device.join().unwrap();
+        }
     }
 }

@@ -21,7 +21,7 @@
 //! ```text
 //! word 0      1 info, 2 open, 3 boot; an answer has its question's (0: turned away unheard)
 //! word 1      of an answer: 0 done, 1 refused (the text says why), 2 the device is starting, 3 another program is in the way,
-//!             4 others have been there since the start
+//!             4 others have been there since the start, 5 it is at it, and another answer follows: to "open" alone
 //! word 2..    open: depth, sectors of the data buffer, 1 if a memfd with the frames comes along; the answer says in word 4
 //!             whether they are used, and brings the region as a memfd. Word 5: a number of the program's own if it wants the device
 //!             for itself, or 0; no pair is opened beside one of another number. Word 6: the host's number. Word 7: 1 if it is to write
@@ -68,6 +68,7 @@ const REFUSED: u64 = 1;
 const STARTING: u64 = 2;
 const OCCUPIED: u64 = 3;
 const SHARED: u64 = 4;
+const AT_IT: u64 = 5;
 /// Words of a message; text follows them.
 const WORDS: usize = 20;
 /// Bytes of a message at the most.

@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -18,7 +18,8 @@ use fulgurite_sys::{Arena, PlaceError, SocketPlace};
 use rustix::net::{Shutdown, SocketFlags, SocketType, sockopt};
 
 use super::{
-    BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, SHARED, STARTING, SocketBell, SocketError, foreign, receive, send,
+    AT_IT, BOOT, INFO, Message, OCCUPIED, OPEN, REFUSED, SHARED, STARTING, SocketBell, SocketError, foreign, receive,
+    send,
 };
 use crate::boot::BootImage;
 use crate::device::{Attachment, Device};
@@ -42,6 +43,8 @@ impl Default for ServerConfig {
 
 /// How long a program may take to say what it wants.
 const QUESTION: Duration = Duration::from_secs(5);
+/// How often a program that waits for a session is told that it begins.
+const TELLS: Duration = Duration::from_secs(1);
 /// Connections beside those that may have a queue pair: who asks how the device stands finds one.
 const UNHEARD_MAX: usize = 16;
 /// How often a connection looks whether its device is still there.
@@ -248,7 +251,8 @@ fn serve_pair(
         [5, 6, 7, 8, 9, 10].map(|word| question.words[word]);
     let who = Who { host, program, restores: restores != 0, names_states: names_states != 0, since };
     // Who only looks is in nobody's way.
-    let admitted = (only_looks == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
+    let admit = || (only_looks == 0).then(|| device.admit(who, shared.config.connections_max)).transpose();
+    let admitted = if who.names_states { telling(socket, &answer, admit) } else { admit() };
     let place = match admitted {
         Ok(place) => place,
         Err(refusal) => {
@@ -283,6 +287,24 @@ fn serve_pair(
             let _ = send(socket, &answer, None);
         }
     }
+}
+
+/// Does what may take long, and tells the program all the while that this is at it.
+fn telling<T>(socket: BorrowedFd<'_>, answer: &Message, work: impl FnOnce() -> T) -> T {
+    let mut message = answer.clone();
+    message.words[1] = AT_IT;
+    let (ends, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        // Where the kernel has no thread for it, the program hears nothing, and waits no longer than for any answer.
+        let _ = std::thread::Builder::new().name("device-telling".into()).spawn_scoped(scope, move || {
+            while ended.recv_timeout(TELLS) == Err(mpsc::RecvTimeoutError::Timeout) {
+                let _ = send(socket, &message, None);
+            }
+        });
+        let done = work();
+        drop(ends);
+        done
+    })
 }
 
 /// Rings the device's bell for each byte, until either side has gone.
@@ -376,4 +398,33 @@ fn boot_region(boot: &BootImage, ready: bool) -> Result<Region, String> {
     boot.fill(&region);
     region.set_status(if ready { DeviceStatus::Ready } else { DeviceStatus::Starting });
     Ok(region)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::AddressFamily;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_told_that_the_device_is_at_it_and_then_no_more() {
+        let (own, other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let mut answer = Message::default();
+        answer.words[0] = OPEN;
+        sockopt::set_socket_timeout(&other, sockopt::Timeout::Recv, Some(Duration::from_secs(60))).unwrap();
+        // It takes until the program was told.
+        let told = telling(own.as_fd(), &answer, || receive(other.as_fd()).unwrap().unwrap().0);
+        assert_eq!(Message::of(&told).unwrap().words[..2], [OPEN, AT_IT]);
+        // What comes behind, if the machine was slow, is the same again, and then nothing.
+        drop(own);
+        while let Some((again, _)) = receive(other.as_fd()).unwrap() {
+            assert_eq!(again, told);
+        }
+        // Who panics is not waited for.
+        let (own, _other) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let panics = || telling(own.as_fd(), &answer, || panic!("planted"));
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
+    }
 }

@@ -82,7 +82,7 @@ pub fn be_the_device() {
         let begun = Instant::now();
         let medium = loop {
             match FileFlash::open(&config_of_file) {
-                Err(OpenError::InUse { .. }) if begun.elapsed() < Duration::from_secs(10) => {
+                Err(OpenError::InUse { .. }) if begun.elapsed() < Duration::from_secs(60) => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 opened => break Arc::new(opened.unwrap()),

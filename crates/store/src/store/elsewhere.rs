@@ -13,11 +13,8 @@ use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, StreamPosition};
 
 use super::failing::may_be_repeated;
 use super::{Io, Outcome, Purpose, Store};
-use crate::geometry::FIRST_PLACES;
+use crate::geometry::{ANCHOR_PAIRS_WITHOUT, FIRST_PLACES};
 use crate::stream::Stream;
-
-/// Pairs of flash pages in a row that an anchor may fail at in an extent: the search for it ends behind two without one.
-const ANCHOR_TRIES: u32 = 2;
 
 impl Store {
     /// Sends the pages of the commit that can go together: those that follow in one extent, the first of an extent alone. Returns
@@ -147,11 +144,13 @@ impl Store {
             self.checkpoint.as_mut().expect("seen above").move_journal(position, next);
         }
     }
-    /// The next anchor goes behind the pair that failed, or where two did, into the other extent, unless the one in effect is there.
+    /// The next anchor goes behind the pair that failed, or where as many did as the search passes over, or the extent has, into the other
+    /// extent, unless the one in effect is there.
     fn turn_to_other_anchors(&mut self) -> bool {
+        let pairs = self.geometry().extent_pages / 2;
         let anchors = &mut self.anchors;
         anchors.failed += 1;
-        if anchors.failed < ANCHOR_TRIES {
+        if anchors.failed < ANCHOR_PAIRS_WITHOUT.min(pairs) {
             return true;
         }
         let is_last = anchors.extent != anchors.in_effect;

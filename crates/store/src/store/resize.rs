@@ -10,7 +10,7 @@
 //! the journal behind it names one, nor a page behind the end of the data.
 
 use fulgurite_flash::FlashError;
-use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, PoolId, Superblock, format_bytes};
+use fulgurite_format::{Header, Kind, NO_EXTENT, NotMetadata, PageBuffer, PoolId, Superblock, format_bytes};
 
 use super::Store;
 use crate::extents::Use;
@@ -210,6 +210,10 @@ pub fn superblock_repairs(flash: &mut dyn ReadPages) -> Vec<(u32, PageBuffer)> {
         let is_one = header.kind == Kind::Superblock && header.place == place;
         is_one.then_some((header.pool, Superblock::decode(payload).ok()?))
     };
+    // What a later program has begun to write is not turned back.
+    if pages.iter().flatten().any(|page| matches!(Header::open(page), Err(NotMetadata::Newer(_)))) {
+        return Vec::new();
+    }
     let Some((pool, superblock)) = good(0).or_else(|| good(1)) else { return Vec::new() };
     let right = superblock_pages(pool, &superblock);
     right.into_iter().filter(|(place, page)| pages[*place as usize].as_ref().ok() != Some(page)).collect()

@@ -5,6 +5,9 @@
 //! clock went on between two of them: one that goes back adds nothing, so that no token is dropped early by it, and when it goes on
 //! again so does the pool's time, so that none is kept for ever.
 
+use std::collections::VecDeque;
+use std::ops::Range;
+
 use fulgurite_format::{Record, SUBPAGE_BYTES, Status};
 use fulgurite_policy::Heat;
 
@@ -44,6 +47,27 @@ impl Clock {
     /// The pool's time, and the clock's; none when nobody says it.
     fn now(&self) -> Option<(u64, u64)> {
         self.last.filter(|_| self.runs).map(|clock| (self.age, clock))
+    }
+}
+
+/// Roll backs that are remembered, the latest: who waits for a token is there long before as many others have rolled back behind it.
+const ROLL_BACKS: usize = 64;
+
+/// Which tokens were named in this life of the pool and are gone, as somebody rolled back behind them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Gone(VecDeque<Range<u64>>);
+
+impl Gone {
+    /// Tokens above this one and below `epoch`, which was not named yet.
+    pub(super) fn rolled_back(&mut self, to: u64, epoch: u64) {
+        self.0.retain(|gone| gone.start <= to);
+        if self.0.len() == ROLL_BACKS {
+            self.0.pop_front();
+        }
+        self.0.push_back(to + 1..epoch);
+    }
+    fn contains(&self, token: u64) -> bool {
+        self.0.iter().any(|gone| gone.contains(&token))
     }
 }
 
@@ -160,20 +184,26 @@ impl Store {
     }
     /// How many subpages can certainly be written before a sync, however many versions of pages that makes. Walks over all extents.
     pub(crate) fn room_for_changes(&self) -> u64 {
+        self.room_beside(0)
+    }
+    /// The same once so many subpages have become older versions besides, as their pages are deleted or get another status. That takes no
+    /// flash page for data: entries, checksums, and with them a longer checkpoint.
+    pub(crate) fn room_beside(&self, older: u64) -> u64 {
         let allowed = self.config.uncommitted_max.saturating_sub(self.uncommitted + self.placed);
         let geometry = self.geometry();
         // Journal and checkpoints may come to take what they may, and are longer for each version.
         let unneeded = self.unneeded();
         let metadata = geometry.metadata_extents().saturating_sub(self.extents.metadata());
         let versions = u64::from(self.state.table().versions());
-        let longer = self.checkpoint_extents_of(versions + unneeded) - self.checkpoint_extents_of(versions);
+        let longer = self.checkpoint_extents_of(versions + unneeded + 2 * older) - self.checkpoint_extents_of(versions);
         let kept = u64::from(self.reserve() + metadata + longer) * u64::from(geometry.data_pages());
         // Of what is not worth emptying some flash pages are lost in each extent.
         let lost = u64::from(self.extents.for_data()) * u64::from(geometry.worth() - 1);
         let unneeded = unneeded.saturating_sub(kept + lost + self.placed);
         let checksums = self.old_limit.saturating_sub(self.state.old_count()) as u64;
         let versions = u64::from(self.room_for_versions());
-        allowed.min(unneeded).min(checksums.saturating_sub(self.placed)).min(versions.saturating_sub(self.placed))
+        let taken = self.placed + older;
+        allowed.min(unneeded).min(checksums.saturating_sub(taken)).min(versions.saturating_sub(taken))
     }
     /// How many subpages can certainly be written as far as the table's entries go. A write makes an entry for its version, and another
     /// for what it hides, which tokens need; reclaim may move what they need, so that each comes to have an entry of its own.
@@ -321,7 +351,8 @@ impl Store {
     /// Whether a token was named, and a roll back has gone behind it since: it will never be durable, and nobody asks for what it named.
     #[must_use]
     pub fn is_gone(&self, token: u64) -> bool {
-        token < self.state.epoch() && self.state.tokens().newest().is_none_or(|newest| newest < token)
+        let is_behind = token < self.state.epoch() && self.state.tokens().newest().is_none_or(|newest| newest < token);
+        is_behind || self.gone.contains(token)
     }
     /// Forgets all tokens but those that are read: what is overwritten is dead at once, and a crash leaves an empty pool.
     ///
