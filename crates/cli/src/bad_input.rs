@@ -1,10 +1,22 @@
 //! The error that means: you asked for something that cannot be. It ends the program with exit code 2 before anything
 //! was created.
 
+use anyhow::Error;
+use fulgurite_device::SocketError;
+
 /// One sentence that says what is wrong and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadInput(pub String);
+
+/// What is wrong with the socket that an option names, a bad input where what is at its path is in the way.
+pub fn socket_error(option: &str, error: SocketError) -> Error {
+    match error {
+        // As a server's: somebody was faster than the check.
+        SocketError::InUse { .. } | SocketError::NotASocket { .. } => BadInput(format!("{option}: {error}")).into(),
+        error => error.into(),
+    }
+}
 
 /// What went wrong, from the outside to the cause: each of its errors once, although most of ours say their cause themselves.
 pub fn told(error: &anyhow::Error) -> String {

@@ -220,6 +220,11 @@ fn devices() {
     serve(&["--size=1M", "--nand=./words.toml"], &["./words.toml"]);
     std::fs::write(at("keys.toml"), "[geometry]\nchanels = 8\n").unwrap();
     serve(&["--size=1M", "--nand=./keys.toml"], &["./keys.toml", "chanels"]);
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../nand/profiles/mlc.toml");
+    let long =
+        std::fs::read_to_string(profile).unwrap().replacen("pages_per_block = 256", "pages_per_block = 300000000", 1);
+    std::fs::write(at("long.toml"), long).unwrap();
+    serve(&["--size=1M", "--nand=./long.toml"], &["./long.toml", "pages_per_block = 300000000", "at most 65536"]);
     serve(&["--nand=slc"], &["needs --size"]);
     std::fs::write(at("other"), "something else").unwrap();
     std::fs::File::options().write(true).open(at("other")).unwrap().set_len(1 << 30).unwrap();
@@ -234,7 +239,7 @@ fn devices() {
         place("./file", &[option, "exists and is no socket"]);
         place("./link", &[option, "symbolic link"]);
         place("./taken", &[option, "in use"]);
-        place("./no/such/directory", &[option, "No such file"]);
+        place("./no/such/directory", &[option, "the directory ./no/such does not exist"]);
     }
     serve(&["--size=1M", "--nbd=0.0.0.0:10809"], &["--nbd", "can be reached from elsewhere"]);
     serve(&["--size=1M", "--nbd=example.org:10809"], &["--nbd", "no place for an NBD server"]);

@@ -275,7 +275,7 @@ fn one_of_several_files_is_not_served() {
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{name}: {said}");
-        assert!(said.contains("one of several files") && !said.contains("panicked"), "{name}: {said}");
+        assert!(said.contains("one file of several") && !said.contains("panicked"), "{name}: {said}");
     }
     assert!(before == NAMES.map(|name| fs::read(path.join(name)).unwrap()), "something was touched");
     holds(path, "b", &noise(2 << 20, 1));

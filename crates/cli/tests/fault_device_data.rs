@@ -1,11 +1,12 @@
 //! Goal: `device serve` refuses data that it cannot serve as it is asked to, by name and with code 2, and leaves them as they were: of another
-//! size or geometry, too small, of something else, in use, and what is no file of its owner's alone.
+//! size or geometry, too small, of something else, in use, and what is no file of its owner's alone. What holds something else is used up only
+//! where `--force` says so, by the data and by the file of the wear.
 //! Method: a device over NAND is made, written to and killed, so that a start has something to recover; then the program is run with each
-//! mistake. The message is looked at, and that every byte in the directory is as it was.
+//! mistake. The message is looked at, and that every byte in the directory is as it was. Files that begin with zeros hold something behind them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -135,6 +136,128 @@ fn a_store_is_not_served_as_another_size_or_as_what_it_is_not() {
         flash.commands(4, 64).unwrap().read(0, &mut bytes).unwrap();
         assert!(bytes[..100 << 12].iter().all(|byte| *byte == 4), "what was synced is there");
     });
+}
+
+/// A file of its owner's alone, of zeros that were never written.
+fn blank(path: &Path, bytes: u64) -> std::fs::File {
+    let file = std::fs::File::create(path).unwrap();
+    file.set_permissions(std::fs::Permissions::from_mode(0o600)).unwrap();
+    file.set_len(bytes).unwrap();
+    file
+}
+
+/// What a device holds in its first MiB.
+fn first(flash: &DeviceFlash) -> Vec<u8> {
+    let mut bytes = vec![0; 1 << 20];
+    flash.commands(4, 64).unwrap().read(0, &mut bytes).unwrap();
+    bytes
+}
+
+const STORE: &[&str] = &["--store"];
+const NAND: &[&str] = &["--size", "1M", "--nand", "slc"];
+/// Enough for it.
+const NAND_BYTES: u64 = 112 << 20;
+
+#[test]
+fn what_begins_with_zeros_and_holds_something_is_not_taken_for_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let cases: [(u64, &[u8], &str); 5] = [
+        (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
+        (0x8001, b"CD001", "an ISO-9660 file system"),
+        (0x3fd8, b"\x11\x7a\x0c\xb1\x7a\xda\x10\x02", "a part of a ZFS pool"),
+        // The sectors of a flat image whose first ones nobody has written.
+        (9000, b"x", "data of an unknown kind"),
+        (7 << 20, &[7; 4096], "data of an unknown kind (at byte 7340032)"),
+    ];
+    for (at, bytes, says) in cases {
+        blank(&directory.join("data"), 8 << 20).write_all_at(bytes, at).unwrap();
+        refused(directory, &[STORE, &["--data", "data"]].concat(), &["--data data", says, "--force"]);
+    }
+    // The same over NAND, which wants a larger one.
+    let (at, bytes, says) = cases[4];
+    blank(&directory.join("data"), NAND_BYTES).write_all_at(bytes, at).unwrap();
+    refused(directory, &[NAND, &["--data", "data"]].concat(), &["--data data", says, "--force"]);
+    std::fs::remove_file(directory.join("data")).unwrap();
+    // Only the first file of a pool that spans several begins with its superblock.
+    let mut create = Command::new(env!("CARGO_BIN_EXE_fulgurite"));
+    create.args(["pool", "create", "one", "two", "--size", "16M"]).current_dir(directory);
+    assert!(create.output().unwrap().status.success());
+    for member in ["one", "two"] {
+        let words = [STORE, &["--data", member]].concat();
+        refused(directory, &words, &[&format!("--data {member}"), "one file of several that a pool spans", "--force"]);
+    }
+}
+
+/// With `--force` what is there is gone, but for a store: that is served, and holds what it held.
+#[test]
+fn force_uses_up_what_is_no_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    for (below, name, bytes) in [(STORE, "store", 8 << 20), (NAND, "nand", NAND_BYTES)] {
+        blank(&directory.join(name), bytes).write_all_at(b"CD001", 0x8001).unwrap();
+        let plain = [below, &["--data", name]].concat();
+        let forced = [&plain[..], &["--force"]].concat();
+        refused(directory, &plain, &["an ISO-9660 file system"]);
+        serve(directory, &forced, |flash| {
+            let mut commands = flash.commands(4, 64).unwrap();
+            commands.write(0, &vec![4; 1 << 20]).unwrap();
+            commands.sync().unwrap();
+        });
+        for words in [&plain, &forced] {
+            serve(directory, words, |flash| assert!(first(flash) == vec![4; 1 << 20], "{words:?}"));
+        }
+    }
+}
+
+#[test]
+fn the_file_of_the_wear_is_its_own_and_takes_the_place_of_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let at = |name: &str| directory.join(name);
+    let with = |words: &[&str], parts: &[&str]| {
+        for force in [&[][..], &["--force"]] {
+            refused(directory, &[NAND, words, force].concat(), parts);
+        }
+    };
+    // The same file, however it is written, whether it is there or not.
+    let absolute = at("n.img").to_str().unwrap().to_owned();
+    std::fs::create_dir(at("inner")).unwrap();
+    for wear in ["n.img", "./n.img", "inner/../n.img", absolute.as_str()] {
+        with(&["--data", "n.img", "--wear", wear], &["--data n.img", "a file of its own"]);
+    }
+    with(&["--data", "n.new", "--wear", "n"], &["--data n.new", "before it is renamed"]);
+    blank(&at("there"), 1 << 20);
+    with(&["--data", "there", "--wear", "./there"], &["--data there", "a file of its own"]);
+    std::fs::remove_file(at("there")).unwrap();
+    std::fs::write(at("loader"), "an image").unwrap();
+    let booted = [NAND, &["--data", "n.img", "--boot", "./loader", "--wear", "loader", "--force"]].concat();
+    refused(directory, &booted, &["--boot ./loader", "a file of its own"]);
+    with(&["--data", "n.img", "--wear", "./dev.sock"], &["--socket dev.sock", "a file of its own"]);
+    with(&["--data", "n.img", "--nbd", "./nbd", "--wear", "nbd"], &["--nbd ./nbd", "a file of its own"]);
+    let profile = concat!(env!("CARGO_MANIFEST_DIR"), "/../nand/profiles/mlc.toml");
+    std::fs::copy(profile, at("mine.toml")).unwrap();
+    let of_file = ["--size", "1M", "--nand", "mine.toml", "--data", "n.img", "--wear", "./mine.toml", "--force"];
+    refused(directory, &of_file, &["--nand mine.toml", "a file of its own"]);
+    // What is there and is nothing of the device that is to be made.
+    let kept = |words: &[&str], parts: &[&str]| refused(directory, &[NAND, words].concat(), parts);
+    let else_than = "something else than the state of a NAND device";
+    kept(&["--data", "n.img", "--wear", "loader"], &["loader", else_than, "--force"]);
+    for name in ["n.img.nand", "n.img.nand.new"] {
+        std::fs::write(at(name), "precious").unwrap();
+        kept(&["--data", "n.img"], &[name, else_than, "--force"]);
+        std::fs::remove_file(at(name)).unwrap();
+    }
+    let words = [NAND, &["--data", "n.img", "--wear", "loader", "--force"]].concat();
+    serve(directory, &words, |_| {
+        let begun = Instant::now();
+        while !std::fs::read(at("loader")).unwrap().starts_with(b"FULGNAND") {
+            assert!(begun.elapsed() < Duration::from_secs(60), "the wear is not written");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    // Nor is that of another device.
+    kept(&["--data", "m.img", "--wear", "loader"], &["loader", "it is the state of a NAND device", "--force"]);
 }
 
 #[test]

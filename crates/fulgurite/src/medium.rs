@@ -118,7 +118,7 @@ impl Keep {
 
 /// The driver of a device of another process.
 fn host_of_another() -> HostConfig {
-    HostConfig { timeout: Some(DEVICE_AWAY), reattach: DEVICE_AWAY, checks_data: true, ..HostConfig::default() }
+    HostConfig::of_another_process(DEVICE_AWAY)
 }
 
 /// The part of the DRAM budget that holds copies of what was written to a device's store and not named yet, at the most.

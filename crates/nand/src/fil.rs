@@ -43,10 +43,12 @@ use crate::slots::{NONE, Slots};
 use home::Held;
 use layout::Layout;
 use log::{Log, Pending};
-pub use state::StateError;
+pub use state::{STATE_MAGIC, StateError};
 
 /// The most flash pages in a page of NAND.
 const PER_PAGE_MAX: usize = 4;
+/// The most flash pages of the log, of all planes: 1 TiB, whose tables take 1 GiB.
+const LOG_PAGES_MAX: u64 = 1 << 28;
 /// Bytes of a flash page.
 const FLASH_PAGE_BYTES: u32 = 4096;
 
@@ -181,6 +183,15 @@ pub enum FilError {
         /// Needed at least.
         needed: u32,
     },
+    /// The log is too large.
+    #[error(
+        "its log would have {pages} flash pages, and the model has tables for {LOG_PAGES_MAX}; choose fewer planes, pages_per_block or blocks \
+         for the log"
+    )]
+    Log {
+        /// Flash pages of it.
+        pages: u64,
+    },
     /// Nothing at a time.
     #[error("{0} requests at a time cannot be; choose 1 to 1,000,000")]
     Depth(usize),
@@ -302,14 +313,19 @@ impl Fil {
             return Err(FilError::Depth(config.depth));
         }
         let g = profile.geometry;
-        // All that is held may be in the log at the same time.
-        let planes_log = u64::from(g.planes()) * u64::from(config.log_blocks.max(2));
-        let log_pages = planes_log * u64::from(g.pages_per_block()) * u64::from(g.flash_pages_per_page());
+        // All that is held may be in the log at the same time. More blocks than a plane has are refused below.
+        let planes_log = u64::from(g.planes()) * u64::from(config.log_blocks.max(2).min(g.blocks_per_plane()));
+        let per_block = u64::from(g.pages_per_block()) * u64::from(g.flash_pages_per_page());
+        let log_pages = planes_log * per_block;
+        if log_pages > LOG_PAGES_MAX {
+            return Err(FilError::Log { pages: log_pages });
+        }
         let buffer_pages = u64::from(config.buffer_pages.min(1 << 20)).min(log_pages / 3).max(1) as u32;
         let config = FilConfig { buffer_pages, ..config };
         // An extent that begins, homes that are padded, what goes to the log, and what is moved there.
-        let moved = g.pages_per_block() * g.flash_pages_per_page();
-        let reserve = (g.planes() + g.pages_per_block() + moved + 2 * config.buffer_pages + 64) as usize;
+        // Bounded, all of it: 2^16 planes, 2^16 pages and 2^18 flash pages of a block, 2^20 of the buffer.
+        let reserve = [g.planes(), g.pages_per_block(), config.buffer_pages, config.buffer_pages, 64];
+        let reserve = reserve.into_iter().map(|count| count as usize).sum::<usize>() + per_block as usize;
         let depth = config.depth + 2 * reserve;
         let nand = Nand::new(profile, depth, config.seed);
         let (layout, log) = Layout::new(&nand, &config)?;

@@ -4,7 +4,8 @@
 //! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Whoever writes to planes in the order of
 //! their numbers keeps all channels busy first. Blocks are numbered plane by plane, pages block by block.
 //!
-//! Invariants: a [`Geometry`] that exists has no part of size 0, and no number of it overflows 32 bits.
+//! Invariants: a [`Geometry`] that exists has no part of size 0, no number of it overflows 32 bits, and it has no more planes, blocks and
+//! pages of a block than [`PLANES_MAX`], [`BLOCKS_MAX`] and [`BLOCK_PAGES_MAX`].
 
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
@@ -12,6 +13,10 @@ use crate::divisor::Divisor;
 
 /// The most planes of a device.
 pub const PLANES_MAX: u32 = 1 << 16;
+/// The most pages of a block. Real blocks have up to some thousands (3D NAND); queues of the model are as long as a block.
+pub const BLOCK_PAGES_MAX: u32 = 1 << 16;
+/// The most erase blocks of a device: the model keeps a state for each.
+pub const BLOCKS_MAX: u32 = 1 << 24;
 /// The sizes that a page may have, in bytes.
 pub const PAGE_BYTES: [u32; 3] = [4096, 8192, 16_384];
 
@@ -57,6 +62,15 @@ pub enum GeometryError {
         "{0} planes in all are too many; write at most {PLANES_MAX} as the product of channels, packages, dies and planes"
     )]
     Planes(u64),
+    /// Too many pages in a block.
+    #[error("pages_per_block = {0} is too many; write at most {BLOCK_PAGES_MAX}")]
+    BlockPages(u32),
+    /// Too many erase blocks.
+    #[error(
+        "{0} erase blocks in all are too many; write at most {BLOCKS_MAX} as the product of planes and blocks_per_plane, more \
+         pages_per_block, or choose less capacity"
+    )]
+    Blocks(u64),
     /// Too many flash pages of 4 KiB.
     #[error(
         "the device would have more than {} flash pages of 4 KiB (16 TiB), which is all that places on flash can number; write fewer \
@@ -113,7 +127,7 @@ impl Geometry {
     /// Checks that such a device can be.
     ///
     /// # Errors
-    /// When a part is 0, or a number does not fit.
+    /// When a part is 0, there are too many of one, or a number does not fit.
     pub fn new(parts: Parts) -> Result<Geometry, GeometryError> {
         for (count, name) in [
             (parts.channels, "channels"),
@@ -135,11 +149,18 @@ impl Geometry {
         if planes > u64::from(PLANES_MAX) {
             return Err(GeometryError::Planes(planes));
         }
+        if parts.pages_per_block > BLOCK_PAGES_MAX {
+            return Err(GeometryError::BlockPages(parts.pages_per_block));
+        }
         let flash_pages = planes
             .saturating_mul(saturated(&[parts.blocks_per_plane, parts.pages_per_block]))
             .saturating_mul(u64::from(page_bytes) / SUBPAGE_BYTES as u64);
         if flash_pages > u64::from(u32::MAX) {
             return Err(GeometryError::TooLarge);
+        }
+        let blocks = planes.saturating_mul(u64::from(parts.blocks_per_plane));
+        if blocks > u64::from(BLOCKS_MAX) {
+            return Err(GeometryError::Blocks(blocks));
         }
         let all_dies = parts.channels * parts.packages_per_channel * parts.dies_per_package;
         Ok(Geometry {
@@ -382,6 +403,14 @@ mod tests {
         assert_eq!(with(|p| p.page_bytes = 2048), Err(GeometryError::Page(2048)));
         assert_eq!(with(|p| p.channels = u32::MAX), Err(GeometryError::Planes(u64::from(u32::MAX) * 8)));
         assert_eq!(with(|p| p.blocks_per_plane = u32::MAX), Err(GeometryError::TooLarge));
+        let of_one = |pages_per_block, blocks_per_plane| {
+            let one = Parts { channels: 1, packages_per_channel: 1, dies_per_package: 1, planes_per_die: 1, ..PARTS };
+            Geometry::new(Parts { pages_per_block, blocks_per_plane, page_bytes: 4096, ..one })
+        };
+        // Each limit, and one more.
+        assert!(of_one(BLOCK_PAGES_MAX, 3).is_ok() && of_one(1, BLOCKS_MAX).is_ok());
+        assert_eq!(of_one(BLOCK_PAGES_MAX + 1, 3), Err(GeometryError::BlockPages(BLOCK_PAGES_MAX + 1)));
+        assert_eq!(of_one(1, BLOCKS_MAX + 1), Err(GeometryError::Blocks(u64::from(BLOCKS_MAX) + 1)));
     }
     #[test]
     fn a_scaled_device_has_what_was_asked_for() {

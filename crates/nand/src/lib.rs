@@ -28,7 +28,7 @@ mod slots;
 mod units;
 
 pub use counters::{FilCounters, NandCounters};
-pub use fil::{Fil, FilConfig, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, StateError};
-pub use geometry::{Address, Block, Geometry, GeometryError, NandPage, Parts, Plane};
+pub use fil::{Fil, FilConfig, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, STATE_MAGIC, StateError};
+pub use geometry::{Address, BLOCK_PAGES_MAX, BLOCKS_MAX, Block, Geometry, GeometryError, NandPage, Parts, Plane};
 pub use nand::{Command, Done, Nand, NandOp, Resource, Span, Status, SubmitError, Violation};
 pub use profile::{Cell, Ecc, Energy, Profile, ProfileError, Queues, Timing, Wear};

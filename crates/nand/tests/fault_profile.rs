@@ -77,6 +77,16 @@ fn impossible_devices_are_refused_by_name() {
         ("channels = 8", "channels = 4294967296", "invalid value"),
         ("channels = 8", "channels = 1000000", "planes in all are too many"),
         ("blocks_per_plane = 1024", "blocks_per_plane = 4000000000", "16 TiB"),
+        (
+            "pages_per_block = 256",
+            "pages_per_block = 300000000",
+            "pages_per_block = 300000000 is too many; write at most 65536",
+        ),
+        (
+            "blocks_per_plane = 1024\npages_per_block = 256",
+            "blocks_per_plane = 1000000\npages_per_block = 1",
+            "64000000 erase blocks in all are too many; write at most 16777216",
+        ),
         ("page = \"16K\"", "page = \"2K\"", "write \"4K\", \"8K\" or \"16K\""),
         ("registers_per_plane = 2", "registers_per_plane = 3", "[geometry] registers_per_plane = 3: write 1 or 2"),
         ("die_queue = 8", "die_queue = 0", "[queues] die_queue = 0: write 1 to 4096"),
@@ -94,6 +104,46 @@ fn impossible_devices_are_refused_by_name() {
     }
     assert!(matches!(Profile::parse("not TOML at all"), Err(ProfileError::Toml(_))));
     assert!(matches!(Profile::parse(""), Err(ProfileError::Toml(_))));
+}
+
+/// Sizes at and beyond the limits, where each part alone is no nonsense: an error or a device, and no number that wraps.
+#[test]
+fn a_device_of_few_and_long_blocks_is_one_or_is_refused() {
+    let one = ["channels = 8", "packages_per_channel = 2", "dies_per_package = 2", "planes_per_die = 2"];
+    let text = one.iter().fold(good().to_owned(), |text, line| {
+        assert!(text.contains(line), "{line}");
+        text.replacen(line, &format!("{} = 1", line.split(" = ").next().unwrap()), 1)
+    });
+    let of = |blocks: u32, pages: u32| {
+        let by = [("blocks_per_plane = 1024", blocks), ("pages_per_block = 256", pages)];
+        let text = by.iter().fold(text.clone(), |text, (line, count)| {
+            text.replacen(line, &format!("{} = {count}", line.split(" = ").next().unwrap()), 1)
+        });
+        Profile::parse(&text)
+    };
+    for pages in [65_537, 300_000_000, u32::MAX] {
+        assert!(matches!(of(3, pages), Err(ProfileError::Geometry(_))), "{pages}");
+    }
+    assert!(matches!(of(1_000_000_000, 1), Err(ProfileError::Geometry(_))));
+    // Many long blocks of which the log has most: tables of 12 GiB for them.
+    let many = Profile::parse(&good().replacen("channels = 8", "channels = 4096", 1).replacen(
+        "= 1024\npages_per_block = 256",
+        "= 4\npages_per_block = 6000",
+        1,
+    ));
+    assert!(matches!(Fil::new(many.unwrap(), FilConfig::default()), Err(FilError::Log { .. })));
+    let longest = of(64, 65_536).unwrap();
+    let config = FilConfig::default();
+    let fil = Fil::new(longest, config).unwrap();
+    assert!(fil.extents() > 0 && fil.flash_pages() <= 64 * 65_536 * 4);
+    // What a caller asks of it is added up as well.
+    for config in [
+        FilConfig { log_blocks: u32::MAX, ..config },
+        FilConfig { spare_blocks: u32::MAX, ..config },
+        FilConfig { fixed_extents: u32::MAX, ..config },
+    ] {
+        assert!(matches!(Fil::new(longest, config), Err(FilError::Blocks { .. })), "{config:?}");
+    }
 }
 
 #[test]

@@ -273,7 +273,7 @@ const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The driver of a device of another process.
 pub fn host_of_another() -> HostConfig {
-    HostConfig { timeout: Some(DEVICE_TIMEOUT), reattach: DEVICE_TIMEOUT, checks_data: true, ..HostConfig::default() }
+    HostConfig::of_another_process(DEVICE_TIMEOUT)
 }
 
 /// The device that listens at a socket, or a part of it. Data are copied, or the runtime's frames are handed to it.

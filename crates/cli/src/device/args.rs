@@ -168,16 +168,20 @@ pub struct ServeArgs {
     /// Bytes of the device; with --store of its pool, of which programs get about five sixths [default: those of --data, where that exists].
     #[arg(long, value_name = "8G", value_parser = values::bytes)]
     pub size: Option<u64>,
-    /// The file or block device that keeps the data; a file that does not exist is made [default: nothing is kept].
+    /// The file or block device that keeps the data; a file that does not exist is made. With --nand or --store it may be blank as well; what
+    /// holds something else is refused without --force [default: nothing is kept].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub data: Option<PathBuf>,
-    /// The file that keeps how worn the NAND is, and which of its blocks have failed [default: FILE.nand beside --data].
+    /// The file that keeps how worn the NAND is, and which of its blocks have failed. Where a device is made it may not exist yet, without
+    /// --force [default: FILE.nand beside --data].
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub wear: Option<PathBuf>,
-    /// Serves --data as it is although a pool or a device over NAND lies in it: what is written destroys that.
+    /// Uses up what --data and --wear hold: serves --data as it is although a pool or a device over NAND lies in it, and what is written
+    /// destroys that. With --nand or --store a device is made although there is something else, which is gone then; one that is there is
+    /// served as it is.
     #[arg(long)]
     pub force: bool,
-    /// A store lies straight over --data, without NAND: a pool, which is made where the file does not exist.
+    /// A store lies straight over --data, without NAND: a pool, which is made where the file does not exist or is blank.
     #[arg(long)]
     pub store: bool,
     /// Tokens that a store keeps beside those that are pinned, the newest first: states that programs have named, and flushes.

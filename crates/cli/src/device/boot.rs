@@ -4,11 +4,11 @@ use std::io::{IsTerminal, Read, stdout};
 use std::path::Path;
 
 use anyhow::{Context, Error, Result, ensure};
-use fulgurite_device::{BootImage, SECTOR_BYTES, SocketError, SocketLink};
+use fulgurite_device::{BootImage, SECTOR_BYTES, SocketLink};
 use fulgurite_format::format_bytes;
 
 use super::args::BootArgs;
-use crate::bad_input::{BadInput, bad_input};
+use crate::bad_input::{BadInput, bad_input, socket_error};
 use crate::pages;
 
 /// Reads the image that `--boot` names.
@@ -44,10 +44,7 @@ pub fn run(args: &BootArgs) -> Result<()> {
     if stdout().is_terminal() {
         bad_input!("an image is not for a terminal; write it to a file: fulgurite device boot --socket PATH > FILE");
     }
-    let region = SocketLink::boot(&args.socket).map_err(|error| match error {
-        SocketError::NotASocket { .. } => Error::new(BadInput(format!("--socket: {error}"))),
-        error => Error::new(error),
-    })?;
+    let region = SocketLink::boot(&args.socket).map_err(|error| socket_error("--socket", error))?;
     let mut bytes = vec![0; region.capability().boot_sectors as usize * SECTOR_BYTES];
     ensure!(region.read_boot(0, &mut bytes), "the boot region is not there");
     pages::write_stdout(&bytes).context("the image could not be written")

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Error, Result};
-use fulgurite_device::{Features, Link, SocketError, SocketLink};
+use anyhow::Result;
+use fulgurite_device::{Features, Link, SocketLink};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use serde::Serialize;
 
 use super::args::InfoArgs;
-use crate::bad_input::BadInput;
+use crate::bad_input::socket_error;
 use crate::report::table;
 use crate::values::Output;
 use crate::{checks, report};
@@ -93,10 +93,7 @@ pub fn run(args: &InfoArgs) -> Result<()> {
     if let Some(Output::File(path)) = &args.json {
         checks::writable("--json", path)?;
     }
-    let link = SocketLink::connect(&args.socket, false).map_err(|error| match error {
-        SocketError::NotASocket { .. } => Error::new(BadInput(format!("--socket: {error}"))),
-        error => Error::new(error),
-    })?;
+    let link = SocketLink::connect(&args.socket, false).map_err(|error| socket_error("--socket", error))?;
     let (counters, features, dram) = (link.counters(), link.features(), link.device_dram());
     let info = Info {
         description: link.describe(),

@@ -12,11 +12,13 @@ use std::time::{Duration, SystemTime};
 use anyhow::Result;
 use fulgurite_device::{Device, DeviceConfig};
 use fulgurite_flash::{DEPTH_MAX, FileConfig, FileFlash, FileMode, Flash, Layered, MemoryFlash, NandFlash};
-use fulgurite_format::{MEMBER_PAGES, SUBPAGE_BYTES, format_bytes};
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Profile};
-use fulgurite_store::{Driver, Geometry, Pool, ReadPages, StoreConfig, member_in};
+use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::affinity;
 
+use super::contents::{self, Contents};
+use super::places;
 use super::wear;
 use crate::bad_input::bad_input;
 use crate::checks;
@@ -25,7 +27,7 @@ use crate::child::protocol::{NandSpec, Scaling};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::pool::create::random_id;
-use crate::pool::open::{self, open_error};
+use crate::pool::open::open_error;
 use crate::progress;
 use crate::values::{self, NandChoice};
 
@@ -117,6 +119,8 @@ pub struct Plan {
     over_data: bool,
     /// The file of the NAND's wear, where the data are kept.
     wear: Option<PathBuf>,
+    /// What else is there, in the file of the data or of the wear, is used up.
+    force: bool,
 }
 
 /// Where a device's data are kept, and how worn its NAND is.
@@ -126,17 +130,8 @@ pub struct Kept<'p> {
     pub data: Option<&'p Path>,
     /// The wear; none: beside the data.
     pub wear: Option<&'p Path>,
-    /// Also where a pool or another device lies in the data.
+    /// Also where they hold something else. A store that is there is used as it is all the same.
     pub force: bool,
-}
-
-/// What is in the file of a device over NAND, or of a store.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Holds {
-    /// There is none yet, or nothing in it: a device is made there.
-    Nothing,
-    /// A device, as it seems.
-    Device,
 }
 
 impl Plan {
@@ -175,32 +170,15 @@ impl Plan {
             (Some(path), size) => {
                 let (bytes, mode) = file(path, size)?;
                 if matches!(mode, FileMode::Existing { .. }) && !over_data && !kept.force {
-                    is_no_store(path)?;
+                    contents::is_no_store(path)?;
                 }
                 (bytes, Some((path.to_owned(), mode)))
             }
         };
+        let plan = Plan { bytes, data, nand: None, over_data, wear: None, force: kept.force };
         if over_data {
-            return Plan::of_store(bytes, data);
-        }
-        Ok(Plan { bytes, data, nand: None, over_data, wear: None })
-    }
-    /// The same of a store over so many bytes: what is there must be one, where there is anything.
-    fn of_store(bytes: u64, data: Option<(PathBuf, FileMode)>) -> Result<Plan> {
-        geometry_over_data(bytes)?;
-        let plan = Plan { bytes, data, nand: None, over_data: true, wear: None };
-        let Some((path, _)) = plan.data.as_ref().filter(|_| matches!(plan.holds(), Ok(Holds::Device))) else {
-            return Ok(plan);
-        };
-        let file = match fulgurite_flash::claim(path) {
-            Ok(file) => file,
-            Err(e) => bad_input!("--data {e}"),
-        };
-        if open::pool_in(&open::head(&file, path)?.1).is_none_or(|pool| pool.is_err()) {
-            bad_input!(
-                "--data {} holds something else than a pool, and --store serves one; name a path where there is nothing, and one is made",
-                path.display()
-            );
+            geometry_over_data(bytes)?;
+            plan.makes()?;
         }
         Ok(plan)
     }
@@ -298,7 +276,9 @@ impl Plan {
                 Some((path.to_owned(), mode))
             }
         };
-        Ok(Plan { bytes, data, nand: Some((profile, config)), over_data: false, wear })
+        let plan = Plan { bytes, data, nand: Some((profile, config)), over_data: false, wear, force: kept.force };
+        plan.makes()?;
+        Ok(plan)
     }
     /// Judges a write buffer of so many bytes for it; returns its sectors.
     ///
@@ -348,9 +328,8 @@ impl Plan {
         let Some((profile, config)) = self.nand else { return Ok(Medium::Flat(self.flat(self.bytes, interrupt)?)) };
         let fil = Fil::new(profile, config)?;
         let geometry = geometry(self.bytes, &fil)?;
-        let holds = self.holds()?;
+        let old = !self.makes()?;
         let cells = self.flat(u64::from(fil.flash_pages()) * SUBPAGE_BYTES as u64, interrupt)?;
-        let old = holds == Holds::Device;
         let nand = if old {
             let state = self.wear.as_ref().map_or(Ok(None), |path| wear::read(path))?;
             if let (Some(path), Some(state)) = (&self.wear, &state)
@@ -392,34 +371,51 @@ impl Plan {
     }
     /// A store without NAND. Its geometry is its own.
     fn open_over_data(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Medium> {
-        let holds = self.holds()?;
+        let old = !self.makes()?;
         let below = self.flat(self.bytes, interrupt)?;
-        is_no_member(&below)?;
-        if holds == Holds::Nothing {
+        if !old {
             make(&below, geometry_over_data(self.bytes)?)?;
         }
         match Pool::open(below, keeps) {
             Ok((store, _)) => Ok(Medium::Store(Box::new(store.into_flash()), None)),
-            Err(error) if holds == Holds::Device => {
+            Err(error) if old => {
                 bad_input!("--data holds no pool that can be used: {error}; `fulgurite pool check` says more")
             }
             Err(error) => Err(error.into()),
         }
     }
-    /// What is in its file. One that was made and not yet written, as by a program that was killed meanwhile, has nothing where a store begins,
-    /// and there is no file of its wear: that is written as soon as there is a store.
-    fn holds(&self) -> Result<Holds> {
-        let Some((path, FileMode::Existing { .. })) = &self.data else { return Ok(Holds::Nothing) };
-        if self.wear.as_ref().is_some_and(|wear| std::fs::symlink_metadata(wear).is_ok()) {
-            return Ok(Holds::Device);
-        }
-        let file = match fulgurite_flash::claim(path) {
-            Ok(file) => file,
-            Err(e) => bad_input!("--data {e}"),
+    /// Whether its store is to be made, rather than one opened that is there. The wear is written as soon as there is a store: where there is
+    /// none, a file of it is not of this device.
+    ///
+    /// # Errors
+    /// `BadInput` where something else would be lost.
+    fn makes(&self) -> Result<bool> {
+        let found = match &self.data {
+            Some((path, FileMode::Existing { .. })) => Some((path, Contents::at(path)?)),
+            _ => None,
         };
-        let (_, head) = open::head(&file, path)?;
-        let begins = &head[..2 * SUBPAGE_BYTES];
-        Ok(if begins.iter().all(|byte| *byte == 0) { Holds::Nothing } else { Holds::Device })
+        match found {
+            Some((_, Contents::Store)) => return Ok(false),
+            Some((path, Contents::Other(what))) if !self.force => {
+                let none = if self.over_data { "pool that can be served" } else { "device over NAND" };
+                bad_input!(
+                    "--data {} holds no {none}, but {what}; name another path, where one is made, or add --force, and what is there is \
+                     gone",
+                    path.display()
+                );
+            }
+            _ => {}
+        }
+        if let Some(wear) = self.wear.as_ref().filter(|_| !self.force)
+            && let Some(what) = wear::found_at(wear)?
+        {
+            bad_input!(
+                "a device is to be made, and the file of its NAND's state (--wear), {}, exists already: it is {what}; move it away, \
+                 choose another path, or add --force, and it is replaced",
+                wear.display()
+            );
+        }
+        Ok(true)
     }
     fn flat(&self, bytes: u64, interrupt: &Interrupt) -> Result<Arc<dyn Flash>> {
         let Some((path, mode)) = &self.data else {
@@ -440,28 +436,6 @@ impl Plan {
 fn make(below: &Arc<dyn Flash>, geometry: Geometry) -> Result<()> {
     let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
     Ok(Pool::format(below, geometry, random_id()?, made)?)
-}
-
-/// One of several files or devices that a pool spans is not served as a store of its own: the others would not be there.
-fn is_no_member(below: &Arc<dyn Flash>) -> Result<()> {
-    let mut driver = Driver::new(&**below, 4)?;
-    let mut head = vec![0; (MEMBER_PAGES[1] as usize + 1) * SUBPAGE_BYTES];
-    for (place, page) in (0..).zip(head.chunks_mut(SUBPAGE_BYTES)) {
-        // What cannot be read says nothing; the other copy may.
-        if place < below.subpages()
-            && let Ok(read) = driver.read(place, 0)
-        {
-            page.copy_from_slice(&*read);
-        }
-    }
-    if let Some(pool) = member_in(&head) {
-        bad_input!(
-            "--data is one of several files or devices that the pool {} spans, and a device is served from one; copy that pool into one of one \
-             file (`fulgurite pool create`, `export` and `import`), or let programs open it without a device",
-            open::name_of(pool)
-        );
-    }
-    Ok(())
 }
 
 /// The store over data of so many bytes.
@@ -491,23 +465,37 @@ fn worn(kept: Kept<'_>) -> Result<Option<PathBuf>> {
         return Ok(None);
     };
     let is_device = std::fs::metadata(data).is_ok_and(|found| found.file_type().is_block_device());
-    match kept.wear {
+    let wear = match kept.wear {
         None if is_device => bad_input!(
             "--data {} is a block device, beside which no file is kept; add --wear FILE, for how worn the NAND is",
             data.display()
         ),
-        None => Ok(Some(wear::path_of(data))),
+        None => wear::path_of(data),
         Some(wear) => {
             let parent = checks::parent_of(wear);
             if !parent.is_dir() {
                 bad_input!("--wear {}: the directory {} does not exist", wear.display(), parent.display());
             }
-            if std::fs::symlink_metadata(wear).is_ok_and(|found| !found.is_file()) || wear == data {
-                bad_input!("--wear {} must be a file of its own; choose another path", wear.display());
-            }
-            Ok(Some(wear.to_owned()))
+            wear.to_owned()
         }
+    };
+    places::apart_from_wear(&wear, &[("--data", data)])?;
+    if std::fs::symlink_metadata(&wear).is_ok_and(|found| !found.is_file()) {
+        bad_input!("--wear {} must be a file of its own; choose another path", wear.display());
     }
+    // What a program left there that was killed while it wrote is no loss.
+    let begun = wear::begun_at(&wear);
+    if !kept.force
+        && let Some(what) = wear::found_at(&begun)?.filter(|what| *what != wear::STATE)
+    {
+        bad_input!(
+            "the NAND's state is written to {} before that takes the place of {} (--wear), and it is {what}; move it away, choose another \
+             path for --wear, or add --force, and it is gone",
+            begun.display(),
+            wear.display()
+        );
+    }
+    Ok(Some(wear))
 }
 
 /// The machine's memory holds what a device without a file comes to write: all of its flash.
@@ -518,30 +506,6 @@ fn memory(flash_bytes: u64, machine: &Machine) -> Result<()> {
             "the device's flash takes {} of memory, and {} is available; choose less --size, or keep it in a file (--data)",
             format_bytes(flash_bytes),
             format_bytes(machine.available_bytes)
-        );
-    }
-    Ok(())
-}
-
-/// An existing file that is to be served as plain data is not what a store lies in, whose structure every write would destroy.
-fn is_no_store(path: &Path) -> Result<()> {
-    let shown = path.display();
-    let state = wear::path_of(path);
-    if std::fs::symlink_metadata(&state).is_ok() {
-        bad_input!(
-            "--data {shown} is of a device over NAND ({} is beside it); serve it with its --nand and --size, or add --force: what is \
-             written then destroys what that device holds",
-            state.display()
-        );
-    }
-    let file = match fulgurite_flash::claim(path) {
-        Ok(file) => file,
-        Err(e) => bad_input!("--data {e}"),
-    };
-    let (_, head) = open::head(&file, path)?;
-    if open::pool_in(&head).is_some_and(|pool| !pool.is_ok_and(open::of_a_benchmark)) {
-        bad_input!(
-            "--data {shown} is a pool; name another path, or add --force: what is written then destroys that pool"
         );
     }
     Ok(())

@@ -5,14 +5,13 @@
 //! while, and the firmware started over it: from then on there is a device, and NBD. It runs until it is interrupted; then the sockets go
 //! first, and the medium last, flushed.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result};
 use fulgurite_device::{
-    BootImage, Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, Link, Listening, ServerConfig,
-    SocketError,
+    BootImage, Device, DeviceConfig, DeviceFlash, Features, FirmwareConfig, HostConfig, Link, Listening, ServerConfig,
 };
 use fulgurite_flash::{Flash, NandFlash, Op, Request};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, format_bytes};
@@ -22,13 +21,15 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 use super::args::ServeArgs;
 use super::boot;
 use super::medium::{self, Below, Kept, Plan};
+use super::places::{self, Place};
 use super::wear;
-use crate::bad_input::BadInput;
+use crate::bad_input::{BadInput, bad_input, socket_error};
 use crate::checks;
 use crate::child::nand::NandCounts;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::pages;
+use crate::values::NandChoice;
 
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -47,22 +48,20 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         plan.keep_to(dram, &mut store, u64::from(write_cache) * SUBPAGE_BYTES as u64 + boot.bytes() as u64)?;
     }
     let core = medium::core(args.core)?;
+    if let Some(wear) = plan.worn() {
+        places::apart_from_wear(wear, &named(args))?;
+    }
     free_for_a_socket("--socket", &NbdAddress::Unix(args.socket.clone()))?;
     if let Some(address) = &args.nbd {
         free_for_a_socket("--nbd", address)?;
-        if matches!(address, NbdAddress::Unix(nbd) if place(nbd) == place(&args.socket)) {
+        if matches!(address, NbdAddress::Unix(nbd) if Place::of(nbd) == Place::of(&args.socket)) {
             return Err(BadInput("--socket and --nbd name the same path; name two".to_owned()).into());
         }
     }
     let interrupt = Interrupt::catch()?;
     let server = ServerConfig { connections_max: args.queues as usize, ..ServerConfig::default() };
-    let listening = Listening::at(&args.socket, boot.clone(), server).map_err(|error| match error {
-        // Somebody was faster than the check.
-        SocketError::InUse { .. } | SocketError::NotASocket { .. } => {
-            Error::new(BadInput(format!("--socket: {error}")))
-        }
-        error => Error::new(error),
-    })?;
+    let listening =
+        Listening::at(&args.socket, boot.clone(), server).map_err(|error| socket_error("--socket", error))?;
     let medium = plan.open(store, &interrupt)?;
     let (keeps_writes, forgets) = (plan.keeps_writes(), plan.forgets());
     let moves_by_cpu = plan.moves_by_cpu();
@@ -91,7 +90,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let keep = || worn.map_or(Ok(()), |(path, nand)| wear::write(path, &nand.state()));
     keep()?;
     let (mut kept, mut keeper) = (Instant::now(), wear::Keeper::default());
-    while !interrupt.asked() {
+    while !interrupt.asked() && !device.has_ended() {
         std::thread::sleep(LOOK);
         if kept.elapsed() >= wear::EVERY {
             if let Some(words) = keeper.tried(keep()) {
@@ -99,22 +98,54 @@ pub fn run(args: &ServeArgs) -> Result<()> {
             }
             kept = Instant::now();
         }
-        ensure!(!device.has_ended(), "the firmware has ended");
     }
     // What comes to an end first is what others reach it by.
     drop(server);
+    if device.has_ended() {
+        drop(nbd);
+        return Err(ended_early(&device, keep()));
+    }
     end(&device, nbd, &*medium, nand.as_deref())?;
     keep()
 }
 
-/// A path by the directory that it is in, however that is written.
-fn place(path: &Path) -> PathBuf {
-    let parent = checks::parent_of(path);
-    parent.canonicalize().unwrap_or(parent).join(path.file_name().unwrap_or_default())
+/// The firmware is there no more, and nobody has asked for that: its thread has panicked, and said so. What the medium has of its own is
+/// made durable. A store is left as its last flush has it: what has gone wrong may have been in it, and hosts have the rest.
+fn ended_early(device: &Device, kept: Result<()>) -> Error {
+    device.stop();
+    let has_store = device.backend().features().has(Features::TOKENS);
+    let flushed = if has_store { Ok(()) } else { flush(&**device.flash()) };
+    let mut told = "the firmware has ended by itself; start the device again, with the same options: its hosts repeat what was not flushed"
+        .to_owned();
+    for (what, result) in [("what was written could not be flushed", flushed), ("the NAND's state is older", kept)] {
+        if let Err(error) = result {
+            told.push_str(&format!("; {what}: {error:#}"));
+        }
+    }
+    Error::msg(told)
+}
+
+/// The files that are named beside the data and the wear.
+fn named(args: &ServeArgs) -> Vec<(&'static str, &Path)> {
+    let mut named: Vec<(&'static str, &Path)> = vec![("--socket", args.socket.as_path())];
+    if let Some(NbdAddress::Unix(nbd)) = &args.nbd {
+        named.push(("--nbd", nbd.as_path()));
+    }
+    if let Below::Nand(NandChoice::File(nand)) = &args.nand {
+        named.push(("--nand", nand.as_path()));
+    }
+    named.extend(args.boot.as_deref().map(|boot| ("--boot", boot)));
+    named
 }
 
 /// Whether a server could listen there; in words, if not.
 fn free_for_a_socket(option: &str, address: &NbdAddress) -> Result<()> {
+    if let NbdAddress::Unix(path) = address {
+        let parent = checks::parent_of(path);
+        if !parent.is_dir() {
+            bad_input!("{option} {}: the directory {} does not exist", path.display(), parent.display());
+        }
+    }
     address.check().map_err(|error| BadInput(format!("{option}: {error}")).into())
 }
 
@@ -175,4 +206,29 @@ fn flush(medium: &dyn Flash) -> Result<()> {
         queue.wait(Some(LOOK));
     }
     Ok(completions[0].result?)
+}
+
+#[cfg(test)]
+mod tests {
+    use fulgurite_flash::MemoryFlash;
+
+    use super::*;
+
+    /// A firmware that has ended without having been asked: what the medium has is flushed, and the words say what to do and what else failed.
+    #[test]
+    fn what_can_be_is_flushed_where_the_firmware_has_ended_by_itself() {
+        let device = Device::start(Arc::new(MemoryFlash::new(64).unwrap()), DeviceConfig::default()).unwrap();
+        device.stop();
+        assert!(device.has_ended());
+        let flushes = || device.flash().counters().flushes;
+        let (before, told) = (flushes(), ended_early(&device, Ok(())).to_string());
+        assert_eq!(flushes(), before + 1);
+        assert!(
+            told.contains("start the device again") && told.contains("hosts repeat what was not flushed"),
+            "{told}"
+        );
+        assert!(!told.contains("could not"), "{told}");
+        let told = ended_early(&device, Err(Error::msg("no space left"))).to_string();
+        assert!(told.contains("the NAND's state is older: no space left"), "{told}");
+    }
 }

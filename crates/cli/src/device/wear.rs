@@ -12,19 +12,51 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use fulgurite_nand::{BLOCKS_MAX, STATE_MAGIC};
 
 use crate::bad_input::bad_input;
 
 /// How often it is written while a device is served.
 pub const EVERY: Duration = Duration::from_secs(10);
-/// More than any device's takes: 12 bytes for each of 2^24 blocks.
+/// More than any device's takes: 12 bytes for each block, and some for planes and the key.
 const BYTES_MAX: u64 = 256 << 20;
+const _: () = assert!(16 * BLOCKS_MAX as u64 <= BYTES_MAX);
+
+/// What a file is that may be the state of a NAND device.
+pub const STATE: &str = "the state of a NAND device";
 
 /// Where it is for a data file, when nobody says otherwise.
 pub fn path_of(data: &Path) -> PathBuf {
     let mut path = data.as_os_str().to_owned();
     path.push(".nand");
     PathBuf::from(path)
+}
+
+/// Where it is written before it has its name.
+pub fn begun_at(path: &Path) -> PathBuf {
+    let mut path = path.as_os_str().to_owned();
+    path.push(".new");
+    PathBuf::from(path)
+}
+
+/// What is at a path where it would be replaced: [`STATE`], also one that was not written to its end, or something else; none where there is
+/// nothing.
+///
+/// # Errors
+/// What the kernel says.
+pub fn found_at(path: &Path) -> Result<Option<&'static str>> {
+    let found = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        found => found.with_context(|| format!("{} cannot be looked at", path.display()))?,
+    };
+    if !found.is_file() {
+        return Ok(Some("no regular file"));
+    }
+    let mut begins = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(STATE_MAGIC.len() as u64).read_to_end(&mut begins))
+        .with_context(|| format!("{} cannot be read", path.display()))?;
+    Ok(Some(if STATE_MAGIC.starts_with(&begins) { STATE } else { "something else than the state of a NAND device" }))
 }
 
 /// What it holds; none where there is none.
@@ -52,9 +84,7 @@ pub fn read(path: &Path) -> Result<Option<Vec<u8>>> {
 /// # Errors
 /// What the kernel says; it is as it was then.
 pub fn write(path: &Path, state: &[u8]) -> Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    let new = PathBuf::from(new);
+    let new = begun_at(path);
     let replaced = (|| {
         // What a program left that was killed meanwhile goes; no link is followed.
         match std::fs::remove_file(&new) {
@@ -112,8 +142,21 @@ mod tests {
             assert_eq!(read(&data).unwrap().as_deref(), Some(state));
         }
         assert!(!directory.path().join("flash.img.nand.new").exists());
+        // What is looked at before that is replaced.
+        assert_eq!(begun_at(&data), directory.path().join("flash.img.nand.new"));
+        for (holds, is) in [
+            (&b"a letter"[..], "something else than the state of a NAND device"),
+            (b"FULGNAND...", STATE),
+            (b"FUL", STATE),
+            (b"", STATE),
+        ] {
+            std::fs::write(&data, holds).unwrap();
+            assert_eq!(found_at(&data).unwrap(), Some(is));
+        }
         std::fs::remove_file(&data).unwrap();
+        assert_eq!(found_at(&data).unwrap(), None);
         std::fs::create_dir(&data).unwrap();
+        assert_eq!(found_at(&data).unwrap(), Some("no regular file"));
         assert!(read(&data).unwrap_err().to_string().contains("no regular file"));
         assert!(write(&data, b"x").is_err());
     }

@@ -126,11 +126,17 @@ pub fn pool_in(head: &[u8]) -> Option<Result<PoolId, NotMetadata>> {
 /// What begins like this, where that is something that people know by name, and no pool.
 pub fn known_as(head: &[u8], bytes: u64) -> Option<&'static str> {
     let at = |offset: usize, magic: &[u8]| head.get(offset..).is_some_and(|rest| rest.starts_with(magic));
-    let known: [(usize, &[u8], &str); 17] = [
+    // Each by what its tools look for; ZFS by the trailer of a label's boot block, in either order of bytes, or by the list of names behind it
+    // (vdev_label.c: VDEV_PAD_SIZE, ZEC_MAGIC).
+    let known: [(usize, &[u8], &str); 21] = [
         (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
         (0, b"XFSB", "an XFS file system"),
         (0x1_0040, b"_BHRfS_M", "a btrfs file system"),
         (0x400, b"\x10\x20\xf5\xf2", "an F2FS file system"),
+        (0x8001, b"CD001", "an ISO-9660 file system"),
+        (0x3fd8, b"\x11\x7a\x0c\xb1\x7a\xda\x10\x02", "a part of a ZFS pool"),
+        (0x3fd8, b"\x02\x10\xda\x7a\xb1\x0c\x7a\x11", "a part of a ZFS pool"),
+        (0x4014, b"\0\0\0\x07version\0", "a part of a ZFS pool"),
         (4086, b"SWAPSPACE2", "swap space"),
         (0x200, b"LABELONE", "a volume of LVM"),
         (0x200, b"EFI PART", "a partition table"),

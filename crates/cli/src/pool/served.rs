@@ -13,7 +13,7 @@ use fulgurite_device::{Commands, DeviceFlash, HostConfig, Link, SocketError, Soc
 use fulgurite_flash::{Flash, FlashError, OpenError, VersionError};
 
 use super::args::{PoolArgs, PoolCommand};
-use crate::bad_input::{BadInput, bad_input};
+use crate::bad_input::{BadInput, bad_input, socket_error};
 
 /// How long a device may leave a question without an answer; and be away, when one is opened.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -95,10 +95,7 @@ fn connect(pool: &PoolArgs, socket: &Path) -> Result<SocketLink> {
     if !pool.members.is_empty() {
         bad_input!("--member is for pools in files; a device knows what it lies on");
     }
-    let link = SocketLink::connect(socket, false).map_err(|error| match error {
-        SocketError::NotASocket { .. } => Error::new(BadInput(error.to_string())),
-        error => Error::new(error),
-    })?;
+    let link = SocketLink::connect(socket, false).map_err(|error| socket_error("device", error))?;
     // A device that has no store says so.
     link.keeps_states().map_err(|error| BadInput(error.to_string()))?;
     Ok(link)

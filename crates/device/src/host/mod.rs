@@ -95,6 +95,15 @@ impl Default for HostConfig {
     }
 }
 
+impl HostConfig {
+    /// For a device of another process, which may be stopped, may die and return, and whose memory is not this program's alone: requests, and
+    /// attaching again, are given up after `patience`; data go with their checksums.
+    #[must_use]
+    pub fn of_another_process(patience: Duration) -> HostConfig {
+        HostConfig { timeout: Some(patience), reattach: patience, checks_data: true, ..HostConfig::default() }
+    }
+}
+
 /// What a queue wants of a device.
 #[derive(Debug)]
 pub struct Want<'w> {

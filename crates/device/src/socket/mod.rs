@@ -45,7 +45,7 @@ mod server;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::net::{
@@ -79,7 +79,7 @@ const MESSAGE_MAX: usize = 1024;
 #[non_exhaustive]
 pub enum SocketError {
     /// Something with the path or the socket.
-    #[error("cannot {what} {}: {source}", path.display())]
+    #[error("cannot {what} {}: {source}{}", path.display(), nobody_there(source.kind(), path))]
     Socket {
         /// What was tried.
         what: &'static str,
@@ -170,6 +170,16 @@ pub enum SocketError {
         /// Its words.
         text: String,
     },
+}
+
+/// What to do where nothing listens; else nothing.
+fn nobody_there(kind: io::ErrorKind, path: &Path) -> String {
+    match kind {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            format!("; is it served there? `fulgurite device serve --socket {}`", path.display())
+        }
+        _ => String::new(),
+    }
 }
 
 impl SocketError {

@@ -368,13 +368,14 @@ fn open(
     if depth > crate::DEPTH_MAX || buffer as usize > shared.config.region_bytes_max / crate::SECTOR_BYTES {
         return Err(format!("a queue of depth {depth} with {buffer} sectors of buffer is too large"));
     }
-    let region = Region::create(capability, true).map_err(|e| words(&e))?;
-    backend.config.boot.fill(&region);
-    let region = Arc::new(region);
+    let region = Arc::new(Region::create(capability, true).map_err(|e| words(&e))?);
     let interrupt = Arc::new(SocketBell(socket.try_clone_to_owned().map_err(|e| words(&e))?));
     let only_looks = question.words[9] != 0;
     let attachment = device.attach_as(&region, 0, frames, interrupt, only_looks).map_err(|e| words(&e))?;
     debug_assert_eq!(region.status(), DeviceStatus::Ready);
+    // Up to here the region is empty and takes no memory. The image is copied to where the budget has room for it; its host sees none of it
+    // before the answer is sent.
+    backend.config.boot.fill(&region);
     Ok((region, attachment, shares))
 }
 

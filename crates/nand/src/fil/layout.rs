@@ -71,12 +71,15 @@ impl Layout {
             })
             .collect();
         let fewest = good.iter().map(Vec::len).min().expect("a device has a plane") as u32;
-        let kept = config.log_blocks.max(2) + config.spare_blocks;
+        let kept = config.log_blocks.max(2).saturating_add(config.spare_blocks);
         let data_blocks = fewest.saturating_sub(kept);
         let groups = g.planes() / width;
         let extents = groups * data_blocks;
         if extents <= config.fixed_extents {
-            return Err(FilError::Blocks { good: fewest, needed: kept + config.fixed_extents / groups + 1 });
+            return Err(FilError::Blocks {
+                good: fewest,
+                needed: kept.saturating_add(config.fixed_extents / groups).saturating_add(1),
+            });
         }
         let log = good.iter_mut().map(|blocks| blocks.drain(..config.log_blocks.max(2) as usize).collect()).collect();
         let blocks = good.iter_mut().flat_map(|blocks| blocks.drain(..data_blocks as usize)).map(|b| b.0).collect();

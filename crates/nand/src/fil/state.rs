@@ -20,7 +20,8 @@ use fulgurite_format::crc32c;
 use super::Fil;
 use crate::geometry::{Block, Plane};
 
-const MAGIC: [u8; 8] = *b"FULGNAND";
+/// What the state of a NAND device begins with.
+pub const STATE_MAGIC: [u8; 8] = *b"FULGNAND";
 const VERSION: u32 = 3;
 /// Without the blocks of the log, which are taken for those of a new device then.
 const WITHOUT_LOG: u32 = 2;
@@ -112,7 +113,7 @@ impl Fil {
         self.layout.save(&mut words);
         self.log.save(&mut words);
         let body: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
-        let head = [&MAGIC[..], &VERSION.to_le_bytes(), &crc32c(&body).to_le_bytes()].concat();
+        let head = [&STATE_MAGIC[..], &VERSION.to_le_bytes(), &crc32c(&body).to_le_bytes()].concat();
         [head, body].concat()
     }
     /// Goes on from the state of an earlier model of this device. Before anything else is asked of this one.
@@ -121,7 +122,7 @@ impl Fil {
     /// When it is not a state of this device. Nothing may be asked of this model then.
     pub fn restore(&mut self, state: &[u8]) -> Result<(), StateError> {
         let (magic, rest) = state.split_first_chunk::<8>().ok_or(StateError::Magic)?;
-        if *magic != MAGIC {
+        if *magic != STATE_MAGIC {
             return Err(StateError::Magic);
         }
         let mut head = Words(rest);

@@ -137,6 +137,9 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     for goal in &goals {
         report::print(&args.output, &goal.line())?;
     }
+    for line in shown::reads_that_move_data(&rows) {
+        report::print(&args.output, &line)?;
+    }
     let shapes = shapes::shapes(&rows);
     for shape in &shapes {
         report::print(&args.output, &shape.line())?;
