@@ -73,7 +73,7 @@ pub enum Medium {
     ///
     /// Not as over a pool of this process: how many tokens are kept, and how long, is the device's affair, and so `keep_tokens` and `keep_age` are
     /// refused, as is [`Durability::Cache`] ([`Error::OverDevice`]). Room for a sync is kept as there: who would change more between two syncs
-    /// than the device has room for is told [`crate::AccessError::PoolFull`] (with [`Durability::Lazy`] it waits for the sync), and nobody else. A device of
+    /// than the device has room for is told [`crate::AccessError::PoolFull`] (with [`Durability::Lazy`] it waits for the sync, up to two seconds), and nobody else. A device of
     /// an older version does not say what room it has. Then any access that needs a frame may be told, and the sync may find no room
     /// either: the program is to be started again, at its last sync.
     DevicePool {

@@ -263,14 +263,24 @@ impl Named<'_> {
     /// # Errors
     /// [`Error::Root`] when there is nothing of this name; [`Error::Pool`] when there is no room for what that changes before the next sync;
     /// [`Error::NoPool`]; [`Error::Sync`] when jobs have some of it pinned. Nothing is removed then, and it can be opened by its name
-    /// again.
+    /// again. [`Error::Access`] or [`Error::Root`] when its data is gone and the directory could not be written: roll back to the last token, or
+    /// remove it once more.
     pub fn remove(&self) -> Result<(), Error> {
         let kept = self.memory.kept("a root")?;
         let (named, name, pool) = (kept.named.clone(), self.name.to_owned(), kept.pool.clone());
         let _turn = hold(&kept.named.turn);
         let held = self.memory.runtime.hold_state()?;
-        let (directory, wanted) = (kept.named.clone(), name.clone());
-        let found = self.memory.runtime.run(move |m| Ok(directory.directory.find(m, &wanted)))?;
+        let (known, wanted) = (kept.named.clone(), name.clone());
+        let found = self.memory.runtime.run(move |m| {
+            let found = known.directory.find(m, &wanted);
+            // Before anything is taken out of DRAM, so that nobody changes it in between.
+            if found.is_ok()
+                && let Some(open) = hold(&known.open).remove(&wanted)
+            {
+                open.abandon();
+            }
+            Ok(found)
+        })?;
         let root = found?;
         let region = Region { base: root.address, bytes: root.bytes };
         // What is under way goes first, so that nothing of it is written when the pages are gone.
@@ -278,9 +288,6 @@ impl Named<'_> {
         let removed: Result<(), Error> = self.memory.runtime.run(move |m| {
             // Nobody finds it half removed. Its pages go first, as that may be refused; its data is dead as soon as no token sees it.
             let _section = m.write_section()?;
-            if let Some(open) = hold(&named.open).remove(&name) {
-                open.abandon();
-            }
             if let Err(error) = pool.delete_pages(crate::pages::pages_of(region)) {
                 return Ok(Err(error.into()));
             }

@@ -651,6 +651,13 @@ fn pages_change_as_long_as_that_leaves_room_for_a_sync() {
     Pool::format(&medium, geometry(), POOL, 0).unwrap();
     let mut bounded = config(Durability::Sync);
     bounded.uncommitted_max = 500;
+    // That takes no place on flash: where only these are few, all of them may change.
+    let pool = Pool::open(medium.clone(), bounded).unwrap().0;
+    pool.leave_for_sync(pool.info().room);
+    pool.set_permissions(0..pool.geometry().pages(), Permissions::DEFAULT).unwrap();
+    drop(pool);
+    // It takes entries of the table.
+    bounded.table_limit = geometry().pages() + 17 * 400;
     let pool = Pool::open(medium, bounded).unwrap().0;
     let (room, pages) = (pool.info().room as u32, pool.geometry().pages());
     pool.leave_for_sync(u64::from(room));

@@ -81,6 +81,12 @@ impl Known {
         }
         self.instance = instance;
     }
+    /// A region of that device is open.
+    fn has_open(&mut self, region: &Arc<Region>) {
+        if !self.regions.iter().any(|open| Arc::ptr_eq(open, region)) {
+            self.regions.push(region.clone());
+        }
+    }
     fn is_current(&self, instance: u64) -> bool {
         self.instance == instance && !self.replaying
     }
@@ -299,7 +305,7 @@ impl Shared {
             if !self.is_lost() && known.kept.len() > 0 && !planted {
                 known.replaying = true;
                 drop(known);
-                if !self.replay_alone(link, config, instance, stop) {
+                if !self.replay_alone(link, config, (instance, &linked.region), stop) {
                     return Met::Again;
                 }
                 known = self.known();
@@ -313,7 +319,7 @@ impl Shared {
             known.began = linked.newest_token;
         }
         known.are_on(instance);
-        known.regions.push(linked.region.clone());
+        known.has_open(&linked.region);
         drop(known);
         if before != 0 && before != instance {
             self.has_met_another(instance);
@@ -372,19 +378,23 @@ impl Shared {
         self: &Arc<Self>,
         link: &Arc<dyn Link>,
         config: &HostConfig,
-        instance: u64,
+        (instance, region): (u64, &Arc<Region>),
         stop: &AtomicBool,
     ) -> bool {
         struct OnTheirWay<'s> {
             shared: &'s Shared,
-            arrived: Option<u64>,
+            arrived: Option<(u64, &'s Arc<Region>)>,
         }
         impl Drop for OnTheirWay<'_> {
             fn drop(&mut self) {
                 let mut known = self.shared.known();
                 known.replaying = false;
                 match self.arrived {
-                    Some(instance) => known.are_on(instance),
+                    // At once with its region, which says what room there is.
+                    Some((instance, region)) => {
+                        known.are_on(instance);
+                        known.has_open(region);
+                    }
                     None => known.in_vain += 1,
                 }
                 self.shared.replayed_all.notify_all();
@@ -397,7 +407,7 @@ impl Shared {
             // The device does not take what it took before.
             Err(_) => self.loses(),
         }
-        copies.arrived = Some(instance);
+        copies.arrived = Some((instance, region));
         true
     }
     /// Writes all copies to a device, by a queue pair of its own. Fails with `Closed` when that is to stop, with `TimedOut` when it takes longer

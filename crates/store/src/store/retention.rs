@@ -352,7 +352,8 @@ impl Store {
     #[must_use]
     pub fn is_gone(&self, token: u64) -> bool {
         let is_behind = token < self.state.epoch() && self.state.tokens().newest().is_none_or(|newest| newest < token);
-        is_behind || self.gone.contains(token)
+        // 0 is what a store says that keeps nothing.
+        token > 0 && (is_behind || self.gone.contains(token))
     }
     /// Forgets all tokens but those that are read: what is overwritten is dead at once, and a crash leaves an empty pool.
     ///

@@ -34,7 +34,7 @@ fn opened(pages: &mut Pages, config: StoreConfig, extent_pages: u32) -> (Store, 
     (store, report, reads.into_iter().map(|(place, _)| place).collect())
 }
 
-/// Behind two pairs of pages that are none there is no anchor.
+/// Behind eight pairs of pages that are none there is no anchor: these extents have four, and are read whole.
 #[test]
 fn anchors_are_looked_for_as_far_as_there_may_be_some() {
     let config = StoreConfig::default();
@@ -47,12 +47,12 @@ fn anchors_are_looked_for_as_far_as_there_may_be_some() {
         ((of(1), of(2)), (store.anchors.extent, store.anchors.index, store.anchors.sequence, store.anchors.in_effect))
     };
     let some = |pages: u32| (0..pages).collect::<Vec<u32>>();
-    assert_eq!(anchors(&mut made.1), ((some(6), some(4)), (0, 2, 2, 0)));
+    assert_eq!(anchors(&mut made.1), ((some(8), some(8)), (0, 2, 2, 0)));
     for (number, read, next) in [
-        (2, (some(8), some(4)), (0, 4, 3, 0)),
-        (3, (some(8), some(4)), (0, 6, 4, 0)),
-        (4, (some(8), some(4)), (0, 8, 5, 0)),
-        (5, (some(8), some(6)), (1, 2, 6, 1)),
+        (2, (some(8), some(8)), (0, 4, 3, 0)),
+        (3, (some(8), some(8)), (0, 6, 4, 0)),
+        (4, (some(8), some(8)), (0, 8, 5, 0)),
+        (5, (some(8), some(8)), (1, 2, 6, 1)),
         (6, (some(8), some(8)), (1, 4, 7, 1)),
     ] {
         made.0.begin_checkpoint();
