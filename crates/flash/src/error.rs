@@ -22,10 +22,11 @@ pub enum FlashError {
     #[error("the flash did not answer in time; check the device, then reopen")]
     TimedOut,
     /// A flush failed earlier. The kernel reports that once, so that nothing after it can be trusted to be durable. Or a device in another
-    /// process died, and with it writes that no flush had covered.
+    /// process died, and with it writes that no flush had covered. Or a thread panicked in the midst of a change of the pool, of which
+    /// nothing more is written then.
     #[error(
-        "an earlier flush failed, or the device died with writes that no flush had covered; nothing more is written: reopen, and \
-         recover from what is durable"
+        "an earlier flush failed, the device died with writes that no flush had covered, or a thread panicked in the midst of a change; \
+         nothing more is written: reopen, and recover from what is durable"
     )]
     Poisoned,
     /// There is no space for new versions, and none will come without a sync.

@@ -151,6 +151,8 @@ struct Inner {
     driver: Driver,
     /// What ended the driver's turns for good.
     failed: Option<FlashError>,
+    /// A thread has panicked in the midst of a change: nothing more is written.
+    half_changed: bool,
     /// Somebody has had the store since the last turn.
     stirred: bool,
     /// Turns since in which nothing ended.
@@ -200,7 +202,7 @@ impl std::fmt::Debug for Pool {
 impl Inner {
     /// Whether there is more to do. What it has done may have made places.
     fn turn(&mut self, starved: &AtomicBool) -> bool {
-        if self.read_only {
+        if self.read_only || self.half_changed {
             return false;
         }
         if self.failed.is_none() {
@@ -220,7 +222,11 @@ impl Inner {
         }
         self.failed.is_none() && !self.store.is_quiet()
     }
+    fn is_whole(&self) -> Result<(), FlashError> {
+        if self.half_changed { Err(FlashError::Poisoned) } else { Ok(()) }
+    }
     fn failed(&self) -> Result<(), FlashError> {
+        self.is_whole()?;
         if self.read_only {
             return Err(FlashError::Io(EROFS));
         }
@@ -319,6 +325,7 @@ impl Pool {
                 store,
                 driver,
                 failed: None,
+                half_changed: false,
                 stirred: true,
                 idle: 0,
                 read_only,
@@ -505,11 +512,15 @@ impl Pool {
     /// # Errors
     /// When it cannot be recorded.
     pub fn set_status(&self, page: u32, status: Status) -> Result<(), PoolError> {
-        self.set_statuses(&[page], status)
+        self.set_statuses_in(&mut *self.lock_for_changes()?, &[page], status)
     }
-    /// The same of many: of all, or of none where there is no room.
+    /// The same of many: of all, or of none where there is no room for them beside what a sync needs.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
         let mut inner = self.lock_for_changes()?;
+        self.leaves_room(&inner, pages.len())?;
+        self.set_statuses_in(&mut inner, pages, status)
+    }
+    fn set_statuses_in(&self, inner: &mut Inner, pages: &[u32], status: Status) -> Result<(), PoolError> {
         inner.store.set_statuses(pages, status)?;
         // What the pages held becomes an older version.
         if self.changes.took(pages.len() as u64 * u64::from(SUBPAGES_PER_PAGE)) {
@@ -524,7 +535,7 @@ impl Pool {
     /// Status of a page.
     #[must_use]
     pub fn status(&self, page: u32) -> Status {
-        self.lock().store.state().status(page)
+        self.lock_to_look().store.state().status(page)
     }
     /// Makes a checkpoint, so that the next opening has little to replay, and waits for all that is under way.
     ///
@@ -600,7 +611,9 @@ impl Pool {
         }
         let mut inner = self.lock_for_changes()?;
         inner.failed()?;
-        let (pool, _, block) = superblock(&mut inner.driver)?;
+        // It goes on in its old size then.
+        let found = superblock(&mut inner.driver).inspect_err(|_| inner.store.stop_shrinking());
+        let (pool, _, block) = found?;
         let pages = superblock_pages(pool, &to.superblock(block.made));
         inner.read_only = true;
         // The first copy may be there when the second fails, and also what was said to have failed.
@@ -645,7 +658,7 @@ impl Pool {
     /// # Panics
     /// When there is no such page.
     pub fn live_pages(&self, page: u32, into: &mut Vec<LivePage>) {
-        let inner = self.lock();
+        let inner = self.lock_to_look();
         let state = inner.store.state();
         for version in state.versions_of(page) {
             for h in version.held() {
@@ -774,6 +787,7 @@ impl Layer for Pool {
     fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError> {
         let mut guard = self.lock();
         let inner = &mut *guard;
+        inner.is_whole()?;
         inner.scratch.clear();
         inner.scratch.extend(writes.iter().map(|w| (w.subpage, w.place.flash_page, w.place.checksum)));
         let mut scratch = std::mem::take(&mut inner.scratch);
@@ -784,14 +798,17 @@ impl Layer for Pool {
     }
     fn not_written(&self, flash_page: u32, error: FlashError) -> bool {
         let mut inner = self.lock();
-        let again = inner.store.not_written(flash_page, error);
+        let again = inner.is_whole().is_ok() && inner.store.not_written(flash_page, error);
         // What was to be there still differs, or is given a place once more.
         self.changes.displaced();
         self.starved.store(false, Ordering::Relaxed);
         again
     }
     fn unreadable(&self, flash_page: u32, error: FlashError) {
-        self.lock().store.unreadable(flash_page, error);
+        let mut inner = self.lock();
+        if inner.is_whole().is_ok() {
+            inner.store.unreadable(flash_page, error);
+        }
     }
     fn checks(&self) -> bool {
         self.checks

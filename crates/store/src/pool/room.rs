@@ -23,12 +23,20 @@ pub(super) struct Published {
     room: AtomicU64,
 }
 
-/// The store, as long as one has it for oneself.
+/// The store, as long as one has it for oneself. Who changes it and panics may leave it half changed: nothing is written of it any more then.
 pub(super) struct Locked<'p> {
     inner: MutexGuard<'p, Inner>,
     published: &'p Published,
+    /// By one that may change it, and did not unwind already.
+    changes: bool,
 }
 
+impl Locked<'_> {
+    fn for_changes(mut self) -> Self {
+        self.changes = !std::thread::panicking();
+        self
+    }
+}
 impl Deref for Locked<'_> {
     type Target = Inner;
     fn deref(&self) -> &Inner {
@@ -43,8 +51,11 @@ impl DerefMut for Locked<'_> {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        // The lock is still held: of two, the later one is published. Of a store that somebody leaves half changed nothing is said.
-        if self.published.wanted.load(Ordering::Relaxed) && !std::thread::panicking() {
+        if self.changes && std::thread::panicking() {
+            self.inner.half_changed = true;
+        }
+        // The lock is still held: of two, the later one is published. Of a store that somebody left half changed nothing is said.
+        if self.published.wanted.load(Ordering::Relaxed) && !self.inner.half_changed {
             self.published.room.store(self.inner.store.room_for_changes(), Ordering::Release);
         }
     }
@@ -52,12 +63,12 @@ impl Drop for Locked<'_> {
 
 impl Pool {
     fn locked<'p>(&'p self, inner: MutexGuard<'p, Inner>) -> Locked<'p> {
-        Locked { inner, published: &self.published }
+        Locked { inner, published: &self.published, changes: false }
     }
     pub(super) fn lock(&self) -> Locked<'_> {
         let mut inner = self.lock_to_look();
         inner.stirred = true;
-        inner
+        inner.for_changes()
     }
     /// The same for who changes nothing.
     pub(super) fn lock_to_look(&self) -> Locked<'_> {
@@ -73,13 +84,18 @@ impl Pool {
         };
         self.locked(inner)
     }
-    /// The same where nobody else has it, nor has died with it.
+    /// The same where nobody else has it.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
-        self.inner.try_lock().ok().map(|inner| self.locked(inner))
+        match self.inner.try_lock() {
+            Ok(inner) => Some(self.locked(inner).for_changes()),
+            Err(TryLockError::Poisoned(inner)) => Some(self.locked(inner.into_inner()).for_changes()),
+            Err(TryLockError::WouldBlock) => None,
+        }
     }
     /// The same, for changes.
     pub(super) fn lock_for_changes(&self) -> Result<Locked<'_>, PoolError> {
         let inner = self.lock();
+        inner.is_whole()?;
         if inner.read_only { Err(PoolError::ReadOnly) } else { Ok(inner) }
     }
 
@@ -103,9 +119,8 @@ impl Pool {
         self.published.room.load(Ordering::Acquire)
     }
     /// Whether so many pages may get another status, each of which may make all that a page holds an older version.
-    pub(crate) fn leaves_room(&self, pages: u32) -> Result<(), PoolError> {
-        let inner = self.lock_to_look();
-        let older = u64::from(pages) * u64::from(SUBPAGES_PER_PAGE);
+    pub(super) fn leaves_room(&self, inner: &Inner, pages: usize) -> Result<(), PoolError> {
+        let older = pages as u64 * u64::from(SUBPAGES_PER_PAGE);
         // A page, for what whoever does it notes of it.
         let noted = u64::from(SUBPAGES_PER_PAGE);
         if self.changes.asks() && !self.changes.leaves(inner.store.room_beside(older), noted) {
@@ -131,5 +146,68 @@ impl Pool {
         let inner = self.lock_to_look();
         inner.failed()?;
         if self.changes.claim(inner.store.room_for_changes()) { Ok(()) } else { Err(FlashError::NoSpace) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    use std::sync::Arc;
+
+    use fulgurite_flash::{Flash, Layer, MemoryFlash, VersionError, Versions};
+    use fulgurite_format::PoolId;
+
+    use super::*;
+    use crate::{Geometry, Permissions, StoreConfig};
+
+    fn open(medium: &Arc<dyn Flash>) -> Pool {
+        Pool::open(medium.clone(), StoreConfig::default()).unwrap().0
+    }
+
+    #[test]
+    fn of_a_store_that_somebody_left_half_changed_nothing_is_written() {
+        let geometry = Geometry::new(100 * 8, 8, Some(96)).unwrap();
+        let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(geometry.flash_pages()).unwrap());
+        Pool::format(&medium, geometry, PoolId([1; 16]), 0).unwrap();
+        let pool = open(&medium);
+        pool.set_permissions(2..3, Permissions::DEFAULT).unwrap();
+        let token = pool.sync().unwrap();
+        // Whoever only looks leaves it as it was.
+        let died = catch_unwind(AssertUnwindSafe(|| {
+            let _inner = pool.lock_to_look();
+            panic!("on the way");
+        }));
+        assert!(died.is_err());
+        pool.set_permissions(3..4, Permissions::DEFAULT).unwrap();
+        let died = catch_unwind(AssertUnwindSafe(|| {
+            let _inner = pool.lock();
+            panic!("in the midst of a change");
+        }));
+        assert!(died.is_err());
+
+        let poisoned = FlashError::Poisoned;
+        let refused = |done: Result<(), PoolError>| {
+            assert!(matches!(done, Err(PoolError::Flash(FlashError::Poisoned))), "{done:?}")
+        };
+        refused(pool.set_permissions(4..5, Permissions::DEFAULT));
+        refused(pool.delete_pages(2..3));
+        refused(pool.pin(token, true));
+        refused(pool.roll_back(token));
+        refused(pool.sync().map(drop));
+        assert!(matches!(pool.name_state(), Err(VersionError::Flash(FlashError::Poisoned))));
+        assert_eq!(Layer::place(&pool, &[0], &mut Vec::new()), Err(poisoned));
+        assert_eq!(pool.written(&mut Vec::new()), Err(poisoned));
+        assert_eq!(pool.begin_flush(), Err(poisoned));
+        assert!(!pool.not_written(50, FlashError::Io(5)));
+        // Nothing is left to be done, so that nobody goes on trying.
+        assert!(!pool.work());
+        // What was durable is known to be.
+        assert_eq!(pool.is_flushed(token), Ok(true));
+        drop(pool);
+
+        let pool = open(&medium);
+        assert!(pool.tokens().contains(token));
+        assert_eq!((pool.permissions(2), pool.permissions(3)), (Some(Permissions::DEFAULT), None));
+        assert_eq!(pool.audit(), Vec::<String>::new());
     }
 }
