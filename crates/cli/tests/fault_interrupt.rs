@@ -218,7 +218,7 @@ fn store() {
 fn checkpoint() {
     let words = ["bench", "checkpoint", "--quick", "--dir=.", "--data=16M", "--interval=20ms", "--dram=8M"];
     let words = [&words[..], &["--rounds=1000"]].concat();
-    // While its file is made there is nothing to keep; in the first round there may be.
+    // While its file is made there is nothing to keep; in the first round there may be nothing either.
     let left = interrupt(&words, None, Duration::from_millis(500));
     if left.json.is_none() {
         assert!(left.files.is_empty(), "it left {:?}", left.files);

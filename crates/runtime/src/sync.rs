@@ -163,6 +163,42 @@ impl Drop for ClosedGate<'_> {
     }
 }
 
+/// A sync that is under way. What it stands in the way of goes on when it ends, also by a panic of the medium.
+struct Underway<'a> {
+    runtime: &'a Runtime,
+    versions: &'a dyn Versions,
+    made: bool,
+}
+
+impl Drop for Underway<'_> {
+    fn drop(&mut self) {
+        // While writers who are refused still wait.
+        self.runtime.count_changes();
+        self.runtime.shared.cut.over();
+        self.versions.sync_ended(self.made);
+    }
+}
+
+/// What is written until it goes belongs to the token, or waits.
+struct OpenCut<'a>(&'a Runtime);
+
+impl Drop for OpenCut<'_> {
+    fn drop(&mut self) {
+        self.0.shared.cut.end();
+        // Who waits for a frame that was held back is told.
+        self.0.shared.mailboxes.iter().for_each(|m| m.send(Message::Nudge));
+    }
+}
+
+/// Lets halted workers go on when it goes.
+struct HeldWorkers<'a>(&'a Halt);
+
+impl Drop for HeldWorkers<'_> {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
 impl Runtime {
     /// Names the state of the whole memory as it is between two write sections, and returns when that would survive a crash.
     ///
@@ -180,11 +216,10 @@ impl Runtime {
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
         versions.sync_begins();
+        let mut underway = Underway { runtime: self, versions, made: false };
         let synced = self.sync_in_turn(versions);
-        // While writers who are refused still wait.
-        self.count_changes();
-        shared.cut.over();
-        versions.sync_ended(synced.is_ok());
+        underway.made = synced.is_ok();
+        drop(underway);
         synced.map_err(|error| match error {
             SyncError::Version(VersionError::Flash(FlashError::NoSpace)) => {
                 SyncError::NoSpace { uncommitted: versions.uncommitted() }
@@ -212,13 +247,12 @@ impl Runtime {
             shared.mailboxes[report.worker as usize].send(Message::Pump(order));
         }
         self.wait_for_cut()?;
+        let open = OpenCut(self);
         let named = match shared.cut.failure() {
             Some(error) => Err(error.into()),
             None => versions.name_state(),
         };
-        shared.cut.end();
-        // Who waits for a frame that was held back is told.
-        shared.mailboxes.iter().for_each(|m| m.send(Message::Nudge));
+        drop(open);
         let token = named?;
         versions.wait_durable(token)?;
         Ok(Synced {
@@ -278,8 +312,9 @@ impl Runtime {
         if let Some(error) = reports.iter().find_map(|r| r.failure) {
             return Err(error.into());
         }
+        let held = HeldWorkers(&halt);
         let result = versions.roll_back(token);
-        halt.release();
+        drop(held);
         result?;
         self.each_part("reloaded", |part, context| part.reload(context))
     }

@@ -40,7 +40,7 @@ impl Permissions {
             .with(bit(self.permanent, Status::PERMANENT))
     }
     /// Those of a page; none when it is not allocated.
-    fn of(status: Status) -> Option<Permissions> {
+    pub(crate) fn of(status: Status) -> Option<Permissions> {
         (status.has(Status::ALLOCATED) && !status.has(Status::DELETED)).then(|| Permissions {
             read: status.has(Status::READ),
             write: status.has(Status::WRITE),
@@ -92,7 +92,7 @@ impl Store {
 }
 
 impl Pool {
-    fn check_pages(&self, pages: &Range<u32>) -> Result<(), PoolError> {
+    pub(crate) fn check_pages(&self, pages: &Range<u32>) -> Result<(), PoolError> {
         let there = self.geometry().pages();
         if pages.start < pages.end && pages.end <= there {
             return Ok(());
@@ -107,10 +107,6 @@ impl Pool {
     /// the bound for DRAM has no room for all of them: none is changed then. When the pool takes no more changes.
     pub fn set_permissions(&self, pages: Range<u32>, permissions: Permissions) -> Result<(), PoolError> {
         self.check_pages(&pages)?;
-        if !(permissions.read && permissions.write) {
-            // Before anything changes, so that nobody passes who should ask.
-            self.restricted.store(true, Ordering::Release);
-        }
         self.set_statuses(&pages.collect::<Vec<u32>>(), permissions.status())
     }
 
@@ -128,6 +124,9 @@ impl Pool {
             }
         }
         let there: Vec<u32> = pages.filter(|page| self.permissions(*page).is_some()).collect();
+        if there.is_empty() {
+            return Ok(());
+        }
         self.set_statuses(&there, Status::DELETED)
     }
 

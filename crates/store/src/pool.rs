@@ -19,7 +19,7 @@ use crate::geometry::{Geometry, SUBPAGES_PER_PAGE};
 use crate::helpers::Helpers;
 use crate::map::Map;
 use crate::objects::Slots;
-use crate::pages::Survey;
+use crate::pages::{Permissions, Survey};
 use crate::recover::{RecoverError, RecoverReport, recover, superblock};
 use crate::store::{
     Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, WriteError, superblock_pages, superblock_repairs,
@@ -202,7 +202,12 @@ impl std::fmt::Debug for Pool {
 impl Inner {
     /// Whether there is more to do. What it has done may have made places.
     fn turn(&mut self, starved: &AtomicBool) -> bool {
-        if self.read_only || self.half_changed {
+        if self.read_only {
+            return false;
+        }
+        if self.half_changed {
+            // Who waits for places is told.
+            starved.store(false, Ordering::Relaxed);
             return false;
         }
         if self.failed.is_none() {
@@ -510,14 +515,19 @@ impl Pool {
     /// Allocates a page, changes its permissions, or deletes it.
     ///
     /// # Errors
-    /// When it cannot be recorded.
+    /// When there is no such page, or it cannot be recorded.
     pub fn set_status(&self, page: u32, status: Status) -> Result<(), PoolError> {
+        self.check_pages(&(page..page.saturating_add(1)))?;
         self.set_statuses_in(&mut *self.lock_for_changes()?, &[page], status)
     }
     /// The same of many: of all, or of none where there is no room for them beside what a sync needs.
     pub(crate) fn set_statuses(&self, pages: &[u32], status: Status) -> Result<(), PoolError> {
         let mut inner = self.lock_for_changes()?;
         self.leaves_room(&inner, pages.len())?;
+        if Permissions::of(status).is_some_and(|p| !(p.read && p.write)) {
+            // Before anything changes, so that nobody passes who should ask.
+            self.restricted.store(true, Ordering::Release);
+        }
         self.set_statuses_in(&mut inner, pages, status)
     }
     fn set_statuses_in(&self, inner: &mut Inner, pages: &[u32], status: Status) -> Result<(), PoolError> {
@@ -572,8 +582,11 @@ impl Pool {
     /// and its flash page is let go. Returns whether anybody needed it.
     ///
     /// # Errors
-    /// When there is no space, or the flash fails.
+    /// When there is no such subpage ([`FlashError::OutOfRange`]) or no space, or the flash fails.
     pub fn mark_lost(&self, subpage: u32, place: u32) -> Result<bool, PoolError> {
+        if subpage >= self.geometry.subpages {
+            return Err(FlashError::OutOfRange.into());
+        }
         let objects = self.mark_objects_lost(subpage, place)?;
         let needed = objects || self.lock_for_changes()?.store.mark_lost(subpage, place)?;
         self.until(Store::is_quiet)?;
@@ -787,13 +800,13 @@ impl Layer for Pool {
     fn written(&self, writes: &mut Vec<Written>) -> Result<(), FlashError> {
         let mut guard = self.lock();
         let inner = &mut *guard;
+        self.starved.store(false, Ordering::Relaxed);
         inner.is_whole()?;
         inner.scratch.clear();
         inner.scratch.extend(writes.iter().map(|w| (w.subpage, w.place.flash_page, w.place.checksum)));
         let mut scratch = std::mem::take(&mut inner.scratch);
         let result = inner.store.written(&mut scratch);
         inner.scratch = scratch;
-        self.starved.store(false, Ordering::Relaxed);
         Ok(result?)
     }
     fn not_written(&self, flash_page: u32, error: FlashError) -> bool {

@@ -12,7 +12,7 @@ use fulgurite_flash::{
     Completion, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layered, MemoryFlash, Op, Queue, Request,
     VersionError, Versions, When,
 };
-use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig, WriteError};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
@@ -639,6 +639,12 @@ fn what_may_be_done_with_pages_is_part_of_the_state() {
                 assert!(matches!(refused, Err(PoolError::NoSuchPages { .. })), "{wrong:?}");
                 assert!(matches!(pool.delete_pages(wrong), Err(PoolError::NoSuchPages { .. })));
             }
+            for wrong in [pages, u32::MAX] {
+                let refused = pool.set_status(wrong, Status::DELETED);
+                assert!(matches!(refused, Err(PoolError::NoSuchPages { .. })), "{wrong}");
+                let refused = pool.mark_lost(wrong.saturating_mul(16), 0);
+                assert!(matches!(refused, Err(PoolError::Flash(FlashError::OutOfRange))), "{wrong}");
+            }
             assert_eq!(pool.audit(), Vec::<String>::new());
         }
     }
@@ -668,7 +674,13 @@ fn pages_change_as_long_as_that_leaves_room_for_a_sync() {
     assert!(is_refused(pool.set_permissions(0..most + 1, Permissions::DEFAULT)));
     assert_eq!(pool.permissions(0), None);
     pool.set_permissions(pages - most..pages, Permissions::DEFAULT).unwrap();
+    // There are none of these, which takes nothing.
+    pool.delete_pages(0..pages - most).unwrap();
+    for page in 0..pages - most {
+        pool.set_permissions(page..page + 1, Permissions::DEFAULT).unwrap();
+    }
     assert!(is_refused(pool.delete_pages(0..most + 1)));
+    assert_eq!(pool.permissions(0), Some(Permissions::DEFAULT));
     assert_eq!(pool.permissions(pages - 1), Some(Permissions::DEFAULT));
     pool.delete_pages(pages - most..pages).unwrap();
     // Nobody needs it any more.

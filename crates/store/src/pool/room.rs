@@ -23,11 +23,11 @@ pub(super) struct Published {
     room: AtomicU64,
 }
 
-/// The store, as long as one has it for oneself. Who changes it and panics may leave it half changed: nothing is written of it any more then.
+/// The store, as long as one has it for oneself. Who changes it and panics may leave it half changed: nothing more of it is written then.
 pub(super) struct Locked<'p> {
     inner: MutexGuard<'p, Inner>,
     published: &'p Published,
-    /// By one that may change it, and did not unwind already.
+    /// By one that may change it, and was not unwinding already.
     changes: bool,
 }
 
@@ -55,7 +55,7 @@ impl Drop for Locked<'_> {
             self.inner.half_changed = true;
         }
         // The lock is still held: of two, the later one is published. Of a store that somebody left half changed nothing is said.
-        if self.published.wanted.load(Ordering::Relaxed) && !self.inner.half_changed {
+        if self.published.wanted.load(Ordering::Relaxed) && !std::thread::panicking() && !self.inner.half_changed {
             self.published.room.store(self.inner.store.room_for_changes(), Ordering::Release);
         }
     }
@@ -184,6 +184,9 @@ mod tests {
             panic!("in the midst of a change");
         }));
         assert!(died.is_err());
+        // As if somebody waited for places.
+        pool.starved.store(true, Ordering::Relaxed);
+        assert!(!Layer::may_place(&pool));
 
         let poisoned = FlashError::Poisoned;
         let refused = |done: Result<(), PoolError>| {
@@ -201,6 +204,7 @@ mod tests {
         assert!(!pool.not_written(50, FlashError::Io(5)));
         // Nothing is left to be done, so that nobody goes on trying.
         assert!(!pool.work());
+        assert!(Layer::may_place(&pool));
         // What was durable is known to be.
         assert_eq!(pool.is_flushed(token), Ok(true));
         drop(pool);
