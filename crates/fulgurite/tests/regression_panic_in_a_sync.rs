@@ -1,0 +1,195 @@
+//! Goal: a medium that panics while a state is named, made durable or gone back to does not leave the memory waiting: jobs go on, and the
+//! next sync and roll back do what they say.
+//! Method: a pool in a wrapping that panics once, before it passes the call on; each call in turn. After the panic jobs write many times
+//! what the frames hold, so that frames must be written back; then everything is synced, changed and rolled back. (A panic in a roll back
+//! once left all workers halted, one while a state was named kept frames from being written back, until the next sync.)
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
+
+use fulgurite::{AccessError, Address, Memory, MemoryFlash, Ptr, Runtime, SUBPAGE_BYTES, VersionError};
+use fulgurite_flash::{DeviceCounters, Flash, FlashError, FrameContract, OpenError, Queue, Versions};
+use fulgurite_format::PoolId;
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+use fulgurite_sys::{Arena, Notifier};
+
+const PAGES: u64 = 96;
+const FRAMES: u64 = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Name,
+    Wait,
+    RollBack,
+}
+
+struct Panics {
+    inner: Arc<dyn Flash>,
+    at: Call,
+    armed: AtomicBool,
+}
+
+impl Panics {
+    fn pass(&self, call: Call) -> &dyn Versions {
+        assert!(call != self.at || !self.armed.swap(false, Ordering::Relaxed), "the medium panics as it was told to");
+        self.inner.versions().unwrap()
+    }
+}
+
+impl Versions for Panics {
+    fn name_state(&self) -> Result<u64, VersionError> {
+        self.pass(Call::Name).name_state()
+    }
+    fn wait_durable(&self, token: u64) -> Result<(), VersionError> {
+        self.pass(Call::Wait).wait_durable(token)
+    }
+    fn can_roll_back(&self, token: u64) -> Result<(), VersionError> {
+        self.inner.versions().unwrap().can_roll_back(token)
+    }
+    fn roll_back(&self, token: u64) -> Result<(), VersionError> {
+        self.pass(Call::RollBack).roll_back(token)
+    }
+    fn tokens(&self) -> Vec<u64> {
+        self.inner.versions().unwrap().tokens()
+    }
+    fn uncommitted(&self) -> Option<u64> {
+        self.inner.versions().unwrap().uncommitted()
+    }
+    fn sync_begins(&self) {
+        self.inner.versions().unwrap().sync_begins();
+    }
+    fn sync_ended(&self, made: bool) {
+        self.inner.versions().unwrap().sync_ended(made);
+    }
+    fn counting_begins(&self) {
+        self.inner.versions().unwrap().counting_begins();
+    }
+    fn counted(&self, frames: u64) {
+        self.inner.versions().unwrap().counted(frames);
+    }
+}
+
+// SAFETY: queues are those of the medium within, which keeps the contract itself.
+unsafe impl FrameContract for Panics {}
+
+impl Flash for Panics {
+    fn subpages(&self) -> u32 {
+        self.inner.subpages()
+    }
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        self.inner.open_queue(frames, depth, wake)
+    }
+    fn dram_bytes(&self) -> usize {
+        self.inner.dram_bytes()
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
+    }
+    fn restricts(&self) -> bool {
+        self.inner.restricts()
+    }
+    fn asks(&self) -> bool {
+        self.inner.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.begin_change(for_sync)
+    }
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        self.inner.may(subpage, write)
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
+    }
+    fn counters(&self) -> DeviceCounters {
+        self.inner.counters()
+    }
+}
+
+fn runtime_over(flash: &Arc<Panics>) -> Runtime {
+    let builder =
+        |dram| Runtime::builder(flash.clone()).workers(2).fibers(8).dram(dram).gate_timeout(Duration::from_secs(5));
+    match builder(1).build() {
+        Err(fulgurite::BuildError::TooSmall { fixed, least, .. }) => {
+            builder(fixed + (least - fixed) * FRAMES).build().unwrap()
+        }
+        other => panic!("one byte is enough? {:?}", other.err()),
+    }
+}
+
+fn word(page: u64) -> Ptr<u64> {
+    Ptr::new(Address::from_linear(page * SUBPAGE_BYTES as u64))
+}
+
+/// On two workers side by side.
+fn store_all(runtime: &Runtime, value: u64) {
+    let job = |first: u64| {
+        runtime.submit(move |c| (first..PAGES).step_by(2).try_for_each(|page| c.store(word(page), value))).unwrap()
+    };
+    [job(0), job(1)].into_iter().for_each(|job| job.wait().unwrap().unwrap());
+}
+fn all(runtime: &Runtime) -> Vec<u64> {
+    runtime.run(|c| (0..PAGES).map(|page| c.load(word(page))).collect::<Result<Vec<_>, AccessError>>()).unwrap()
+}
+
+fn panics_once(at: Call) {
+    let medium: Arc<dyn Flash> = Arc::new(MemoryFlash::new(4096).unwrap());
+    let geometry = Geometry::new(medium.subpages(), 16, Some(1024)).unwrap();
+    Pool::format(&medium, geometry, PoolId([9; 16]), 0).unwrap();
+    let pool = Pool::open(medium, StoreConfig::default()).unwrap().0.into_flash();
+    let layer = pool.layer().clone();
+    // Whoever changes something asks for its place, so that what a sync forgets to give back is missed.
+    layer.leave_for_sync(2 * FRAMES);
+    let flash = Arc::new(Panics { inner: Arc::new(pool), at, armed: AtomicBool::new(false) });
+    let runtime = runtime_over(&flash);
+    store_all(&runtime, 1);
+    let token = runtime.sync().unwrap().token;
+    store_all(&runtime, 2);
+    flash.armed.store(true, Ordering::Relaxed);
+    let died = catch_unwind(AssertUnwindSafe(|| match at {
+        Call::Name | Call::Wait => runtime.sync().map(drop),
+        Call::RollBack => runtime.roll_back(token),
+    }));
+    assert!(died.is_err(), "{at:?} did not panic: {died:?}");
+    for round in 3..6 {
+        store_all(&runtime, round);
+        assert_eq!(all(&runtime), [round; PAGES as usize], "{at:?}");
+        let token = runtime.sync().unwrap().token;
+        store_all(&runtime, 100);
+        runtime.roll_back(token).unwrap();
+        assert_eq!(all(&runtime), [round; PAGES as usize], "{at:?}");
+    }
+    drop(runtime);
+    assert_eq!(layer.audit(), Vec::<String>::new(), "{at:?}");
+}
+
+fn goes_on_after_a_panic(at: Call) {
+    let (done, is_done) = channel();
+    let thread = std::thread::spawn(move || {
+        panics_once(at);
+        let _ = done.send(());
+    });
+    if is_done.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout) {
+        eprintln!("after a panic in {at:?} somebody waits for ever");
+        std::process::abort();
+    }
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+}
+
+#[test]
+fn regression_a_panic_while_a_state_is_named() {
+    goes_on_after_a_panic(Call::Name);
+}
+#[test]
+fn regression_a_panic_while_a_state_is_made_durable() {
+    goes_on_after_a_panic(Call::Wait);
+}
+#[test]
+fn regression_a_panic_in_a_roll_back() {
+    goes_on_after_a_panic(Call::RollBack);
+}
