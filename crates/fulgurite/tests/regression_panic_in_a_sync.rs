@@ -4,17 +4,19 @@
 //! what the frames hold, so that frames must be written back; then everything is synced, changed and rolled back. (A panic in a roll back
 //! once left all workers halted, one while a state was named kept frames from being written back, until the next sync.)
 
+#[path = "../../memory/tests/guarded/mod.rs"]
+mod guarded;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::time::Duration;
 
-use fulgurite::{AccessError, Address, Memory, MemoryFlash, Ptr, Runtime, SUBPAGE_BYTES, VersionError};
+use fulgurite::{AccessError, Memory, MemoryFlash, Runtime, VersionError};
 use fulgurite_flash::{DeviceCounters, Flash, FlashError, FrameContract, OpenError, Queue, Versions};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Notifier};
+use guarded::{with_frames, within, word};
 
 const PAGES: u64 = 96;
 const FRAMES: u64 = 8;
@@ -111,30 +113,15 @@ impl Flash for Panics {
     }
 }
 
-fn runtime_over(flash: &Arc<Panics>) -> Runtime {
-    let builder =
-        |dram| Runtime::builder(flash.clone()).workers(2).fibers(8).dram(dram).gate_timeout(Duration::from_secs(5));
-    match builder(1).build() {
-        Err(fulgurite::BuildError::TooSmall { fixed, least, .. }) => {
-            builder(fixed + (least - fixed) * FRAMES).build().unwrap()
-        }
-        other => panic!("one byte is enough? {:?}", other.err()),
-    }
-}
-
-fn word(page: u64) -> Ptr<u64> {
-    Ptr::new(Address::from_linear(page * SUBPAGE_BYTES as u64))
-}
-
 /// On two workers side by side.
 fn store_all(runtime: &Runtime, value: u64) {
     let job = |first: u64| {
-        runtime.submit(move |c| (first..PAGES).step_by(2).try_for_each(|page| c.store(word(page), value))).unwrap()
+        runtime.submit(move |c| (first..PAGES).step_by(2).try_for_each(|page| c.store(word(page, 0), value))).unwrap()
     };
     [job(0), job(1)].into_iter().for_each(|job| job.wait().unwrap().unwrap());
 }
 fn all(runtime: &Runtime) -> Vec<u64> {
-    runtime.run(|c| (0..PAGES).map(|page| c.load(word(page))).collect::<Result<Vec<_>, AccessError>>()).unwrap()
+    runtime.run(|c| (0..PAGES).map(|page| c.load(word(page, 0))).collect::<Result<Vec<_>, AccessError>>()).unwrap()
 }
 
 fn panics_once(at: Call) {
@@ -146,7 +133,7 @@ fn panics_once(at: Call) {
     // Whoever changes something asks for its place, so that what a sync forgets to give back is missed.
     layer.leave_for_sync(2 * FRAMES);
     let flash = Arc::new(Panics { inner: Arc::new(pool), at, armed: AtomicBool::new(false) });
-    let runtime = runtime_over(&flash);
+    let runtime = with_frames(Runtime::builder(flash.clone()).fibers(8), 2, FRAMES);
     store_all(&runtime, 1);
     let token = runtime.sync().unwrap().token;
     store_all(&runtime, 2);
@@ -168,28 +155,15 @@ fn panics_once(at: Call) {
     assert_eq!(layer.audit(), Vec::<String>::new(), "{at:?}");
 }
 
-fn goes_on_after_a_panic(at: Call) {
-    let (done, is_done) = channel();
-    let thread = std::thread::spawn(move || {
-        panics_once(at);
-        let _ = done.send(());
-    });
-    if is_done.recv_timeout(Duration::from_secs(120)) == Err(RecvTimeoutError::Timeout) {
-        eprintln!("after a panic in {at:?} somebody waits for ever");
-        std::process::abort();
-    }
-    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-}
-
 #[test]
 fn regression_a_panic_while_a_state_is_named() {
-    goes_on_after_a_panic(Call::Name);
+    within(120, "after a panic", || panics_once(Call::Name));
 }
 #[test]
 fn regression_a_panic_while_a_state_is_made_durable() {
-    goes_on_after_a_panic(Call::Wait);
+    within(120, "after a panic", || panics_once(Call::Wait));
 }
 #[test]
 fn regression_a_panic_in_a_roll_back() {
-    goes_on_after_a_panic(Call::RollBack);
+    within(120, "after a panic", || panics_once(Call::RollBack));
 }
