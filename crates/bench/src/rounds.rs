@@ -8,7 +8,7 @@ use super::beside::{self, Limit};
 use super::calibrate::Plan;
 use super::image::Image;
 use super::session::{Running, Session, Way};
-use crate::child::nand::NandShape;
+use crate::child::nand_counts::NandShape;
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
 use crate::kernel_threads;

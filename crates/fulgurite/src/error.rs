@@ -1,0 +1,131 @@
+//! Anything that can go wrong while a memory is set up or used.
+
+use fulgurite_device::SocketError;
+use fulgurite_flash::VersionError;
+use fulgurite_format::{Address, Controller, PAGE_BYTES};
+use fulgurite_memory::{AccessError, RootError};
+use fulgurite_runtime::{BuildError, SyncError};
+use fulgurite_store::{MemberError, PoolError};
+
+/// Anything that can go wrong while a memory is set up or used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A size that cannot be read.
+    #[error(transparent)]
+    Unit(#[from] fulgurite_format::ParseUnitError),
+    /// The medium cannot be opened.
+    #[error(transparent)]
+    Open(#[from] fulgurite_flash::OpenError),
+    /// There is no device at a socket, or it cannot be used.
+    #[error(transparent)]
+    Device(#[from] SocketError),
+    /// The runtime cannot be built.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// An access failed.
+    #[error(transparent)]
+    Access(#[from] AccessError),
+    /// There is no pool there, or it cannot be opened.
+    #[error("{}: {source}", .path.display())]
+    OpenPool {
+        /// Where.
+        path: std::path::PathBuf,
+        /// Why.
+        source: PoolError,
+    },
+    /// The files or devices that a pool spans cannot be put together.
+    #[error(
+        "{} is one of several files or devices of a pool: {source} (`--member` is an option of `fulgurite pool`; a command that changes the \
+         pool, pin or unpin, writes down where each of them is)", .path.display()
+    )]
+    Members {
+        /// The one that was named.
+        path: std::path::PathBuf,
+        /// Why.
+        source: MemberError,
+    },
+    /// The pool has no such token, or takes no changes.
+    #[error(transparent)]
+    Pool(#[from] PoolError),
+    /// A pool of this size cannot be made.
+    #[error(transparent)]
+    Geometry(#[from] fulgurite_store::GeometryError),
+    /// No random numbers can be had for the identity of a pool.
+    #[error("no random numbers can be had from /dev/urandom: {0}")]
+    Random(std::io::Error),
+    /// A root cannot be had or made.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// A state could not be named, or made again.
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+    /// The medium keeps nothing.
+    #[error("{what} needs a pool; start with Medium::NewPool, Medium::Pool or Medium::DevicePool")]
+    NoPool {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// There is no such controller.
+    #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF stand for the one at hand)", list(.there))]
+    NoController {
+        /// What was asked for.
+        controller: Controller,
+        /// Those that there are.
+        there: &'static [Controller],
+    },
+    /// Over the store of a device this is not there.
+    #[error("{what}: not over the store of a device (Medium::DevicePool); use a pool of this process, or do without")]
+    OverDevice {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// The durability that was chosen keeps nothing.
+    #[error("with Durability::Cache no state outlives the process, and so none is named; choose Lazy or Sync")]
+    OnlyCache,
+    /// A root is in use as something else in this process.
+    #[error("root \"{name}\" is open in this process as another type of handle; open it in one way")]
+    OpenOtherwise {
+        /// Its name.
+        name: String,
+    },
+    /// The thread that syncs cannot be started.
+    #[error("the thread that syncs cannot be started: {0}")]
+    Thread(std::io::Error),
+}
+
+fn list(controllers: &[Controller]) -> String {
+    controllers.iter().map(Controller::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// An error of the directory where only those of accesses are told.
+pub(crate) fn access_error(error: RootError) -> AccessError {
+    match error {
+        RootError::Access(error) => error,
+        RootError::NoSpace { pages, free } => {
+            let page = PAGE_BYTES as u64;
+            AccessError::NoSpace { requested: pages.saturating_mul(page), free: u64::from(free) * page }
+        }
+        RootError::Damaged { at, .. } => AccessError::Corrupt { what: "directory of roots", at, expected: 1, got: 0 },
+        _ => AccessError::Poisoned,
+    }
+}
+
+/// The same of all that handing out addresses may meet.
+pub(crate) fn access_error_of_any(error: Error) -> AccessError {
+    let at = Address::NULL;
+    let of_versions = |error: VersionError| match error {
+        VersionError::Flash(source) => AccessError::Flash { at, source },
+        _ => AccessError::Poisoned,
+    };
+    match error {
+        Error::Access(error) => error,
+        Error::Root(error) => access_error(error),
+        Error::Pool(error) => of_versions(error.into()),
+        Error::Sync(SyncError::Version(error)) => of_versions(error),
+        Error::Sync(SyncError::Busy { pins }) => {
+            AccessError::PinnedTooOften { at, pins: pins.try_into().unwrap_or(u32::MAX) }
+        }
+        _ => AccessError::Poisoned,
+    }
+}
