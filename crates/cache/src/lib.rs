@@ -34,6 +34,8 @@ pub mod residency;
 mod seal;
 mod shared;
 pub mod table;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod users;
 mod write_back;
 
