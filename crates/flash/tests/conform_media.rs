@@ -3,8 +3,8 @@
 //! Method: one suite, run over every medium; random reads and writes are compared with a map; frames are stamped so that
 //! misplaced and torn data show. Seeds are printed.
 
-mod common;
-mod suite;
+use crate::common;
+use crate::suite;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// No subpage has the number in its upper half.
 const EMPTY: u64 = u64::MAX;
 
-/// The near table of a runtime with one worker. Reached by that worker's thread only; atomics because its fibers share it.
-pub(crate) struct Near {
+/// The near table of a worker that is alone. Reached by that worker's thread only; atomics because its fibers share it.
+pub struct Near {
     entries: Box<[AtomicU64]>,
 }
 
@@ -29,22 +29,23 @@ const PLACES: usize = 2;
 const ENTRIES_MAX: usize = 1 << 15;
 
 /// DRAM that a near table takes for each frame, at most.
-pub(crate) const BYTES_PER_FRAME: usize = 2 * size_of::<AtomicU64>();
+pub const BYTES_PER_FRAME: usize = 2 * size_of::<AtomicU64>();
 
 impl Near {
     /// For a worker with so many frames; of no use to one that is not alone.
-    pub(crate) fn new(frames: u32, alone: bool) -> Near {
+    pub fn new(frames: u32, alone: bool) -> Near {
         let useful = alone && frames as usize <= ENTRIES_MAX;
         let entries = if useful { (frames as usize).max(2).next_power_of_two() } else { PLACES };
         Near { entries: (0..entries).map(|_| AtomicU64::new(EMPTY)).collect() }
     }
-    pub(crate) fn view(&self) -> NearView {
+    /// The table as its users look things up in it.
+    pub fn view(&self) -> NearView {
         let mask = if self.entries.len() > PLACES { self.entries.len() as u64 - 1 } else { 0 };
         NearView { entries: NonNull::from(&self.entries[..]).cast(), mask }
     }
     /// Forgets a subpage.
     #[inline]
-    pub(crate) fn forget(&self, subpage: u32) {
+    pub fn forget(&self, subpage: u32) {
         let first = self.first_of(subpage);
         for place in [first, first ^ 1] {
             let entry = &self.entries[place];
@@ -55,7 +56,7 @@ impl Near {
     }
     /// Starts to fetch the line of a subpage's entry, which will be forgotten soon.
     #[inline]
-    pub(crate) fn will_forget(&self, subpage: u32) {
+    pub fn will_forget(&self, subpage: u32) {
         fulgurite_sys::arch::prefetch(std::ptr::from_ref(&self.entries[self.first_of(subpage)]).cast());
     }
     #[inline]
@@ -66,7 +67,7 @@ impl Near {
 
 /// The table as contexts see it.
 #[derive(Clone, Copy)]
-pub(crate) struct NearView {
+pub struct NearView {
     entries: NonNull<AtomicU64>,
     mask: u64,
 }
@@ -77,7 +78,7 @@ impl NearView {
     /// # Safety
     /// The table must be alive.
     #[inline(always)]
-    pub(crate) unsafe fn find(&self, subpage: u64) -> Option<u32> {
+    pub unsafe fn find(&self, subpage: u64) -> Option<u32> {
         let first = (subpage & self.mask) as usize;
         // SAFETY: the caller's contract; the mask is the number of entries less one, or 0. There is an even number of entries.
         let entry = |place: usize| unsafe { self.entries.add(place).as_ref() }.load(Ordering::Relaxed);
@@ -90,7 +91,7 @@ impl NearView {
     /// # Safety
     /// The table must be alive.
     #[inline(always)]
-    pub(crate) unsafe fn note(&self, subpage: u32, frame: u32) {
+    pub unsafe fn note(&self, subpage: u32, frame: u32) {
         if self.mask != 0 {
             // SAFETY: as above.
             let entry = |place: usize| unsafe { self.entries.add(place).as_ref() };

@@ -1,10 +1,9 @@
-//! How large a randomised test is, where it begins, and how it tells what it did. Shared by the tests of all crates (`#[path]`).
+//! How large a randomised test is, where it begins, and how it tells what it did.
 //!
 //! `FULGURITE_SEED` is the first seed, `FULGURITE_RUNS` how many there are, whatever the test counts (seeds, kills, rounds); the seeds count
 //! up. Unset, both are the test's own. So `FULGURITE_SEED=s FULGURITE_RUNS=1` replays one. `scripts/test` and `scripts/soak` name a file
 //! in `FULGURITE_FIGURES`, to which each test adds what it did for a row of the table in `scripts/figures`, and compare the sums with what
 //! that table asks for.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::io::Write;
 use std::ops::Range;
@@ -42,31 +41,6 @@ struct Told(u64);
 impl Drop for Told {
     fn drop(&mut self) {
         eprintln!("seed {0}; replay with FULGURITE_SEED={0} FULGURITE_RUNS=1", self.0);
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone, Debug)]
-pub struct Random(pub u64);
-impl Random {
-    /// The next number.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    /// One below a limit.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-    /// True once in so many times.
-    pub fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-    /// So many bytes.
-    pub fn bytes(&mut self, count: usize) -> Vec<u8> {
-        (0..count).map(|_| self.next() as u8).collect()
     }
 }
 

@@ -15,8 +15,8 @@ use std::sync::atomic::AtomicU8;
 use crate::primitive::{AtomicU32, Ordering};
 use crate::residency::{self, State};
 
-/// The residency table of a runtime.
-pub(crate) struct Table {
+/// The residency table, which all workers share.
+pub struct Table {
     words: Arena,
     absent: Arena,
     subpages: u32,
@@ -25,13 +25,13 @@ pub(crate) struct Table {
 }
 
 /// DRAM that the table takes.
-pub(crate) fn bytes(subpages: u64) -> u64 {
+pub fn bytes(subpages: u64) -> u64 {
     subpages * size_of::<AtomicU32>() as u64 + subpages.div_ceil(8)
 }
 
 impl Table {
     /// A table of fresh subpages, the first `existing` of which are absent.
-    pub(crate) fn new(subpages: u32, existing: u32, workers: usize) -> Result<Table, ArenaError> {
+    pub fn new(subpages: u32, existing: u32, workers: usize) -> Result<Table, ArenaError> {
         let words = Arena::anonymous(subpages as usize * size_of::<AtomicU32>(), Backed::HugePages)?;
         let absent = Arena::anonymous((subpages as usize).div_ceil(8), Backed::HugePages)?;
         let table = Table { words, absent, subpages, alone: workers == 1 };
@@ -48,21 +48,25 @@ impl Table {
     }
 
     /// The first word.
-    pub(crate) fn words(&self) -> NonNull<AtomicU32> {
+    pub fn words(&self) -> NonNull<AtomicU32> {
         self.words.base().cast()
     }
     /// The byte of the first eight bits.
-    pub(crate) fn absent_bits(&self) -> NonNull<AtomicU8> {
+    pub fn absent_bits(&self) -> NonNull<AtomicU8> {
         self.absent.base().cast()
     }
     /// Whether a byte of the bits says that a subpage is in flash only.
     #[inline(always)]
-    pub(crate) fn says_absent(byte: &AtomicU8, subpage: u32) -> bool {
+    pub fn says_absent(byte: &AtomicU8, subpage: u32) -> bool {
         byte.load(Ordering::Relaxed) & (1 << (subpage % 8)) != 0
     }
 
+    /// The residency word of a subpage.
+    ///
+    /// # Panics
+    /// When the pool has no such subpage.
     #[inline(always)]
-    pub(crate) fn word(&self, subpage: u32) -> &AtomicU32 {
+    pub fn word(&self, subpage: u32) -> &AtomicU32 {
         assert!(subpage < self.subpages, "subpage {subpage} is beyond the pool");
         // SAFETY: inside the arena, which is zeroed (each word a valid atomic), aligned to its page, reached as atomics only,
         // and lives as long as `self`.
@@ -77,12 +81,12 @@ impl Table {
     }
     /// Whether a subpage is in flash only, if that is known.
     #[inline]
-    pub(crate) fn is_absent(&self, subpage: u32) -> bool {
+    pub fn is_absent(&self, subpage: u32) -> bool {
         Table::says_absent(self.byte(subpage), subpage)
     }
     /// Whether a subpage is in flash only, and nobody can have changed that since it was noted.
     #[inline]
-    pub(crate) fn surely_absent(&self, subpage: u32) -> bool {
+    pub fn surely_absent(&self, subpage: u32) -> bool {
         self.alone && self.is_absent(subpage)
     }
     #[inline]
@@ -107,7 +111,7 @@ impl Table {
 
     /// Starts to fetch all that the table says of a subpage.
     #[inline]
-    pub(crate) fn will_change(&self, subpage: u32) {
+    pub fn will_change(&self, subpage: u32) {
         fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.word(subpage)).cast());
         fulgurite_sys::arch::prefetch(std::ptr::from_ref(self.byte(subpage)).cast());
     }
@@ -117,7 +121,7 @@ impl Table {
     /// # Errors
     /// What somebody else has made of it.
     #[inline]
-    pub(crate) fn begin(&self, subpage: u32, worker: u32) -> Result<State, State> {
+    pub fn begin(&self, subpage: u32, worker: u32) -> Result<State, State> {
         let word = self.word(subpage);
         if self.surely_absent(subpage) {
             debug_assert_eq!(residency::decode(word.load(Ordering::Relaxed)), State::Absent);
@@ -137,7 +141,7 @@ impl Table {
     /// # Panics
     /// When it did not hold it: the state of a page would be lost.
     #[inline]
-    pub(crate) fn finish(&self, subpage: u32, worker: u32, state: State) {
+    pub fn finish(&self, subpage: u32, worker: u32, state: State) {
         if state == State::Absent {
             self.set_absent(subpage);
         }
@@ -146,7 +150,7 @@ impl Table {
 
     /// As [`residency::unlink`].
     #[inline]
-    pub(crate) fn unlink(&self, subpage: u32, frame: u32, worker: u32) -> Option<bool> {
+    pub fn unlink(&self, subpage: u32, frame: u32, worker: u32) -> Option<bool> {
         let word = self.word(subpage);
         if !self.alone {
             return residency::unlink(word, frame, worker);

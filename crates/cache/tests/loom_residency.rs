@@ -5,11 +5,11 @@
 //! frame, whose tenant is noted in a cell of its own; a user of a subpage must find it there as long as its slot or pin says
 //! so. Then the same with a protocol that has a fault planted, which must be found, or the model proves nothing.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-runtime --test loom_residency --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p fulgurite-cache --test loom_residency --release`
 #![cfg(loom)]
 
-use fulgurite_runtime::marks::{CLEAN, DIRTY, Marks, has_changes};
-use fulgurite_runtime::residency::{self, NOTHING, State};
+use fulgurite_cache::marks::{CLEAN, DIRTY, Marks, has_changes};
+use fulgurite_cache::residency::{self, NOTHING, State};
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
