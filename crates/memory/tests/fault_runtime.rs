@@ -12,8 +12,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    EmulatedConfig, EmulatedFlash, Fault, FaultPlan, FaultyFlash, FileBackend, FileConfig, FileFlash, FileMode,
-    FlashError, MemoryFlash, Op, When,
+    EmulatedConfig, EmulatedFlash, Fault, FaultPlan, FaultyFlash, FileBackend, FileConfig, FileFlash, FlashError,
+    MemoryFlash, Op, When,
 };
 use fulgurite_memory::{AccessError, Memory, Pinned};
 use fulgurite_runtime::{
