@@ -293,9 +293,11 @@ impl<U: Users> Cache<U> {
         Ok(())
     }
 
-    /// Forgets what lies in the frames: it is in flash, or not wanted any more. No job holds a pin, nothing is under way, all workers
-    /// stand still. What was told of a frame and not taken yet becomes [`Outcome::Again`]; what was taken, the driver sees to.
-    pub fn forget(&mut self) {
+    /// Forgets what lies in the frames: it is in flash, or not wanted any more. Nothing is under way, and all workers stand still.
+    /// What was told of a frame and not taken yet becomes [`Outcome::Again`]; what was taken, the driver sees to. Pins are those of
+    /// waiters that have not run, and are forgotten as well; with `keep_pinned` they may be others', whose frames stay as they are,
+    /// though nobody finds them.
+    pub fn forget(&mut self, keep_pinned: bool) {
         for (_, outcome) in &mut self.told {
             if *outcome == Outcome::Pinned {
                 *outcome = Outcome::Again;
@@ -308,6 +310,7 @@ impl<U: Users> Cache<U> {
         for local in self.locals() {
             let frame = self.frame(local);
             let marks = shared.frames.marks(frame);
+            let pinned = keep_pinned && marks.pins.load(Ordering::Relaxed) > 0;
             if self.held[local.index()].linked {
                 let Held { subpage, fresh, .. } = self.held[local.index()];
                 let empty = fresh && !has_changes(marks.dirty.load(Ordering::Relaxed));
@@ -316,10 +319,14 @@ impl<U: Users> Cache<U> {
                 shared.near.forget(subpage);
                 self.held[local.index()].linked = false;
                 shared.table.finish(subpage, self.id, if empty { State::Fresh } else { State::Absent });
-                self.release_frame(frame);
+                if !pinned {
+                    self.release_frame(frame);
+                }
             }
-            marks.dirty.store(CLEAN, Ordering::Relaxed);
-            marks.pins.store(0, Ordering::Relaxed);
+            if !pinned {
+                marks.dirty.store(CLEAN, Ordering::Relaxed);
+                marks.pins.store(0, Ordering::Relaxed);
+            }
         }
     }
 }

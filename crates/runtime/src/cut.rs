@@ -95,7 +95,18 @@ impl Meeting {
 pub(crate) enum Halted {
     /// To seal what is dirty.
     Seal,
-    /// To forget what lies in frames; the workers stay halted until they are released.
+    /// To roll back: all requests end, and the workers stay halted until it is decided what becomes of their frames.
+    RollBack,
+    /// To forget what lies in frames, because nothing of it may be used any more.
+    Poison,
+}
+
+/// What workers that were halted for a roll back do before they go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// Nothing: the medium has changed nothing.
+    Keep,
+    /// They forget what lies in their frames: the medium has another state, or nobody knows which.
     Forget,
 }
 
@@ -112,9 +123,9 @@ pub(crate) struct HaltReport {
     pub copied: u64,
     /// How long the worker stood still, in nanoseconds.
     pub stood_ns: u64,
-    /// Pins that jobs of all workers hold: nothing was forgotten.
+    /// Pins that jobs of all workers hold, for which the worker goes on.
     pub pins: u64,
-    /// What was under way did not end: nothing was forgotten.
+    /// What was under way did not end, and the worker goes on.
     pub failure: Option<FlashError>,
 }
 
@@ -124,8 +135,8 @@ pub(crate) struct Halt {
     meeting: Meeting,
     pins: AtomicU64,
     failure: Mutex<Option<FlashError>>,
-    released: Mutex<bool>,
-    release: Condvar,
+    decided: Mutex<Option<Decision>>,
+    decision: Condvar,
     reports: std::sync::mpsc::Sender<HaltReport>,
 }
 
@@ -136,20 +147,23 @@ impl Halt {
             meeting: Meeting::new(workers),
             pins: AtomicU64::new(0),
             failure: Mutex::new(None),
-            released: Mutex::new(false),
-            release: Condvar::new(),
+            decided: Mutex::new(None),
+            decision: Condvar::new(),
             reports,
         })
     }
-    /// Lets workers go on that have forgotten what lay in their frames.
-    pub(crate) fn release(&self) {
-        *self.released.lock() = true;
-        self.release.notify_all();
+    /// Lets workers go on that were halted for a roll back.
+    pub(crate) fn decide(&self, decision: Decision) {
+        *self.decided.lock() = Some(decision);
+        self.decision.notify_all();
     }
-    fn wait_for_release(&self) {
-        let mut released = self.released.lock();
-        while !*released {
-            self.release.wait(&mut released);
+    fn wait_for_decision(&self) -> Decision {
+        let mut decided = self.decided.lock();
+        loop {
+            match *decided {
+                Some(decision) => return decision,
+                None => self.decision.wait(&mut decided),
+            }
         }
     }
 }
@@ -203,35 +217,46 @@ impl Worker {
                 self.tell();
                 halt.meeting.meet();
             }
-            Halted::Forget => {
+            Halted::RollBack => {
                 let mine: u64 = self.fibers.iter().map(|slot| u64::from(slot.state.pins_held())).sum();
                 halt.pins.fetch_add(mine, Ordering::AcqRel);
                 halt.meeting.meet();
                 report.pins = halt.pins.load(Ordering::Acquire);
                 if report.pins == 0 {
-                    let shared = self.shared.clone();
-                    if let Err(error) = self.cache.let_everything_end(&mut |cache| wait_for_medium(&shared, cache)) {
+                    if let Err(error) = self.let_everything_end() {
                         halt.failure.lock().get_or_insert(error);
                     }
-                    self.tell();
                     halt.meeting.meet();
                     report.failure = *halt.failure.lock();
-                    if report.failure.is_none() {
-                        self.forget_frames();
-                        halt.meeting.meet();
-                    }
                 }
+            }
+            Halted::Poison => {
+                // What does not end is read for accesses that fail.
+                let _ = self.let_everything_end();
+                halt.meeting.meet();
+                self.forget_frames();
+                halt.meeting.meet();
             }
         }
         report.stood_ns = self.shared.clock.now_ns() - begun;
-        let forgotten = halt.what == Halted::Forget && report.pins == 0 && report.failure.is_none();
+        let waits = halt.what == Halted::RollBack && report.pins == 0 && report.failure.is_none();
         let _ = halt.reports.send(report);
-        if forgotten {
-            halt.wait_for_release();
+        if waits && halt.wait_for_decision() == Decision::Forget {
+            self.forget_frames();
+            halt.meeting.meet();
         }
     }
 
-    /// Forgets what lies in the frames: it is in flash, or not wanted any more. No job holds a pin, nothing is under way.
+    /// Waits until nothing is under way, and tells what has become of it.
+    fn let_everything_end(&mut self) -> Result<(), FlashError> {
+        let shared = self.shared.clone();
+        let ended = self.cache.let_everything_end(&mut |cache| wait_for_medium(&shared, cache));
+        self.tell();
+        ended
+    }
+
+    /// Forgets what lies in the frames: it is in flash, or not wanted any more. Nothing is under way. Frames that a job has pinned, which there
+    /// are in a memory that was poisoned only, stay as they are, but nobody finds them.
     fn forget_frames(&mut self) {
         // Who was told of a frame looks again.
         for slot in &self.fibers {
@@ -248,6 +273,6 @@ impl Worker {
                 other => self.mail_put_off.push_back(other),
             }
         }
-        self.cache.forget();
+        self.cache.forget(shared.poisoned.get().is_some());
     }
 }

@@ -1,7 +1,7 @@
 //! What all workers of a runtime share: what their caches share, the slots, the mailboxes, the queue of new jobs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_cache::Shape;
@@ -10,13 +10,13 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
-use crate::Durable;
 use crate::config::{BuildError, Builder, Layout, own_fibers};
 use crate::cut::Gate;
 use crate::guarded::Slots;
 use crate::job::ErasedJob;
 use crate::mailbox::Mailbox;
 use crate::queue::JobQueue;
+use crate::{Durable, SyncError};
 
 /// Names a worker of a runtime: no other worker of this process has the same, be it of the same runtime or of another, living
 /// or gone.
@@ -52,6 +52,9 @@ pub(crate) struct Shared {
     pub cut_waits: Mutex<Option<std::thread::Thread>>,
     /// One sync or roll back at a time.
     pub sync_turn: Mutex<()>,
+    /// Why nothing of the memory may be used any more, once that is so ([`SyncError::Poisoned`]). Set while all workers are halted, or before
+    /// they are, for them to forget what lies in their frames: then nothing is a hit, and misses look here.
+    pub poisoned: OnceLock<SyncError>,
     /// What is saved with every sync.
     pub parts: Mutex<Vec<Arc<dyn Durable>>>,
     pub mailboxes: Box<[Mailbox]>,
@@ -132,6 +135,7 @@ impl Shared {
             gates: (0..workers).map(|_| CachePadded::default()).collect(),
             cut_waits: Mutex::new(None),
             sync_turn: Mutex::new(()),
+            poisoned: OnceLock::new(),
             parts: Mutex::new(Vec::new()),
             mailboxes,
             injector: JobQueue::new(config.admission),
