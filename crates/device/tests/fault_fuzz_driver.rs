@@ -12,6 +12,7 @@ mod fuzz;
 #[path = "common/mod.rs"]
 mod hand;
 
+use fulgurite_flash::Switches;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -324,7 +325,7 @@ fn queue(seed: u64) -> u64 {
     let frames = arena(DEPTH as u32);
     let mut queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
     if random.below(2) == 0 {
-        queue.want_checksums();
+        queue.switch(Switches { checksums: true, ..Switches::default() });
     }
     let mut game = Match {
         random,

@@ -208,7 +208,7 @@ fn checksums(flash: &dyn Flash, seed: u64) {
     let mut random = Random(seed);
     let frames = arena(2);
     let mut queue = flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
-    let says = queue.want_checksums();
+    let says = queue.switch(Switches { checksums: true, ..Switches::default() }).checksums;
     for tag in 0..64u64 {
         fill(&frames, 0, random.next());
         for (op, frame) in [(Op::Write, 0), (Op::Read, 1)] {
