@@ -3,9 +3,7 @@
 //! Method: a medium whose every answer is unusual, and which notes what it is told; each decorator over it, and what is to be
 //! seen through it written down field by field.
 
-mod common;
-#[path = "common/nand.rs"]
-mod nand;
+use crate::{common, nand};
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};

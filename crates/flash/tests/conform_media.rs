@@ -1,13 +1,10 @@
 //! Goal: every medium keeps the contract of `Flash` and `Queue`: what was written is what is read, each request completes
 //! exactly once, bounds and depths hold, and dropping a queue with requests in flight harms nobody. So does every decorator, over
 //! every medium.
-//! Method: one suite, run over every medium and under every decorator; random reads and writes are compared with a map; frames are stamped so that
-//! misplaced and torn data show. Seeds are printed.
+//! Method: one suite, run over every medium and under every decorator; random reads and writes are
+//! compared with a map; frames are stamped so that misplaced and torn data show. Seeds are printed.
 
-mod common;
-#[path = "common/nand.rs"]
-mod nand;
-mod suite;
+use crate::{common, nand, suite};
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -3,10 +3,9 @@
 //! Method: the suite of all media; a store's order of writes with stamps; lower bounds of times alone; two queues, in one thread and in
 //! two, one of them dropped in flight; waits on a read that takes longer than any test, so that who sleeps too long is noticed.
 
-mod common;
-#[path = "common/nand.rs"]
-mod nand;
-mod suite;
+use crate::common;
+use crate::nand;
+use crate::suite;
 
 use std::collections::HashSet;
 use std::sync::Arc;

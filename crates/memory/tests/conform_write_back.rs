@@ -3,7 +3,7 @@
 //! Method: jobs write all of a file that is many times their frames, upwards, so that victims are neighbours; the file's count of
 //! requests is compared with that of subpages. Then everything must be there.
 
-mod guarded;
+use crate::guarded;
 
 use std::sync::Arc;
 use std::time::Duration;

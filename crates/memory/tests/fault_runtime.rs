@@ -4,7 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-mod guarded;
+use crate::guarded;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

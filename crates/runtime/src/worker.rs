@@ -15,7 +15,7 @@
 //! frames. What is decided is decided in `policy`.
 
 mod tasks;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 mod timers;
 
@@ -470,7 +470,7 @@ impl Worker {
     /// The fiber that ran has no unpinned reference any more.
     #[inline(always)]
     fn publish_nothing(&self) {
-        self.shared.slots[self.id as usize].store(crate::residency::NOTHING, Ordering::Release);
+        self.shared.slots[self.id as usize].store(fulgurite_cache::residency::NOTHING, Ordering::Release);
     }
 
     fn read_mail(&mut self) {

@@ -162,6 +162,15 @@ struct Inner {
     scratch: Vec<(u32, u32, u32)>,
 }
 
+/// An identity that no other pool has.
+///
+/// # Errors
+/// When /dev/urandom gives no random numbers.
+pub fn random_id() -> std::io::Result<PoolId> {
+    let what = |e: std::io::Error| std::io::Error::new(e.kind(), format!("no random numbers from /dev/urandom: {e}"));
+    Ok(PoolId(fulgurite_sys::random_bytes().map_err(what)?))
+}
+
 /// A pool: a store over a medium, shared by all queues.
 pub struct Pool {
     medium: Arc<dyn Flash>,
