@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::*;
 use fulgurite_flash::*;
 use fulgurite_format::SubpageIndex;
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Clock, Notifier};
 
 /// What a medium was told.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -162,7 +162,7 @@ impl Queue for OddQueue {
 }
 
 /// Subpage i lies at flash page i.
-struct Straight(Arc<dyn Flash>);
+struct Straight(Arc<dyn Flash>, Clock);
 
 impl Layer for Straight {
     fn medium(&self) -> &Arc<dyn Flash> {
@@ -197,6 +197,9 @@ impl Layer for Straight {
     }
     fn work(&self) -> bool {
         false
+    }
+    fn clock(&self) -> &Clock {
+        &self.1
     }
     fn backing(&self) -> Option<&dyn Backing> {
         self.0.backing()
@@ -319,7 +322,7 @@ fn nand_changes_only_what_it_models() {
 #[test]
 fn a_layer_holds_writes_and_compares_checksums_itself() {
     let (medium, told) = odd(SUBPAGES);
-    let flash = Layered::new(Arc::new(Straight(Arc::new(medium))));
+    let flash = Layered::new(Arc::new(Straight(Arc::new(medium), Clock::get())));
     let seen = Seen {
         traits: Traits { dram_bytes: 1008, holds_writes: ODD.gathers, trims: false, ..ODD },
         told: Switches { hold_writes: false, checksums: false, ..ALL },

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use common::*;
 use fulgurite_flash::*;
-use fulgurite_sys::Notifier;
+use fulgurite_sys::{Clock, Notifier};
 use suite::{SUBPAGES, behaves, conform};
 
 #[test]
@@ -66,6 +66,7 @@ fn files_conform() {
 /// A log without reclaim: each write goes to a place that is free, and frees the one before it.
 struct Log {
     medium: Arc<dyn Flash>,
+    clock: Clock,
     state: Mutex<State>,
 }
 
@@ -78,7 +79,7 @@ impl Log {
     /// Over a medium that has more subpages than these.
     fn new(medium: Arc<dyn Flash>, subpages: u32) -> Log {
         let free = (0..medium.subpages()).collect();
-        Log { state: Mutex::new(State { lies: vec![None; subpages as usize], free }), medium }
+        Log { state: Mutex::new(State { lies: vec![None; subpages as usize], free }), clock: Clock::get(), medium }
     }
 }
 
@@ -117,6 +118,9 @@ impl Layer for Log {
     fn unreadable(&self, _: u32, _: FlashError) {}
     fn work(&self) -> bool {
         false
+    }
+    fn clock(&self) -> &Clock {
+        &self.clock
     }
     fn backing(&self) -> Option<&dyn Backing> {
         self.medium.backing()
@@ -208,6 +212,38 @@ fn never_early<F: Flash>(make: impl Fn(EmulatedConfig) -> F) {
     let counters = flash.counters();
     assert_eq!((counters.reads, counters.writes, counters.flushes), (28, 21, 1));
     assert!(counters.lateness_ns_max >= counters.lateness_ns_mean());
+}
+
+/// By a simulated clock nothing is early, nothing late, and nothing is waited for.
+#[test]
+fn a_timed_device_by_a_simulated_clock_takes_exactly_its_latencies() {
+    let (clock, time) = fulgurite_sys::Clock::simulated();
+    let (read, write) = (Duration::from_secs(300), Duration::from_nanos(1));
+    let config =
+        EmulatedConfig { read_latency: read, write_latency: write, planes: 4, ..EmulatedConfig::new(SUBPAGES) };
+    let flash = TimedFlash::new(EmulatedConfig { clock: clock.clone(), ..config }).unwrap();
+    let frames = arena(8);
+    let mut queue = Driver::new(&flash, &frames, 8);
+    for i in 0..40u32 {
+        let op = if i % 2 == 0 { Op::Read } else { Op::Write };
+        let start = clock.now_ns();
+        queue.one(op, i, 0).unwrap();
+        assert_eq!(clock.since(start), if op == Op::Read { read } else { write });
+    }
+    // Eight reads on one plane are served one after the other. Who only polls moves no time.
+    let start = clock.now_ns();
+    for i in 0..8 {
+        queue.submit(Op::Read, i * 4, i);
+    }
+    queue.queue.flush().unwrap();
+    let mut completions = Vec::new();
+    for done in 1..=8 {
+        time.advance(read - Duration::from_nanos(1));
+        assert_eq!(queue.queue.poll(&mut completions), 0);
+        time.advance(Duration::from_nanos(1));
+        assert_eq!((queue.queue.poll(&mut completions), clock.since(start)), (1, done * read));
+    }
+    assert_eq!(flash.counters().lateness_ns_max, 0);
 }
 
 /// Worker and device go to sleep at about the same time, over and over: a lost wake-up would be a wait to the end of its time.
