@@ -43,7 +43,7 @@ fn open(
     } else {
         FileMode::Create { bytes: u64::from(SUBPAGES) << 12 }
     };
-    let flash = FileFlash::open(&FileConfig { path: path.into(), mode, backend }).unwrap();
+    let flash = FileFlash::open(&FileConfig { mode, backend, ..FileConfig::existing(path) }).unwrap();
     if let Err(error) = flash.open_queue(frames.clone(), 1, Arc::new(fulgurite_sys::Notifier::new().unwrap())) {
         println!("{backend:?} is not tested here: {error}");
         return None;
