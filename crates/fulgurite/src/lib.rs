@@ -290,10 +290,6 @@ impl Builder {
             on_device: self.on_device,
         })?;
         let mut builder = Runtime::builder(opened.flash.clone()).dram(self.dram_bytes);
-        if opened.is_file {
-            // A file's requests cost a system call a batch, and its completions are worth sleeping for.
-            builder = builder.submit_batch(4).spin(Duration::from_micros(20));
-        }
         if opened.store.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
