@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
 
@@ -239,20 +239,17 @@ impl Inner {
         if self.half_changed { Err(FlashError::Poisoned) } else { Ok(()) }
     }
     fn failed(&self) -> Result<(), FlashError> {
-        self.is_whole()?;
-        if self.read_only {
-            return Err(FlashError::Io(EROFS));
-        }
-        self.works()
+        if self.read_only { self.is_whole().and(Err(FlashError::Io(EROFS))) } else { self.goes_on() }
     }
-    /// Why nothing can be made durable any more, if so.
-    fn works(&self) -> Result<(), FlashError> {
+    /// Whether nothing has ended its changes, where it was opened for any.
+    fn goes_on(&self) -> Result<(), FlashError> {
+        self.is_whole()?;
         self.failed.or(self.store.poisoned()).map_or(Ok(()), Err)
     }
     /// The tokens that are kept, ascending. Where nothing can be made durable any more, those that are: what was named since is not, and what it
     /// was to take the place of is there when the pool is opened again.
     fn tokens(&self) -> Vec<u64> {
-        match self.works() {
+        match self.goes_on() {
             Ok(()) => self.store.state().tokens().epochs(),
             Err(_) => self.store.durable_tokens().to_vec(),
         }
@@ -389,7 +386,7 @@ impl Pool {
             return Ok(());
         }
         // What a sync that failed was to take the place of is gone here, and only here.
-        inner.works()?;
+        inner.goes_on()?;
         drop(inner);
         Err(self.no_token(token))
     }
@@ -504,11 +501,12 @@ impl Pool {
     /// frames must forget them first.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read; when the flash fails.
+    /// When there is no such token; when a newer one is pinned, or being read: nothing was changed. When the flash fails: the state may be
+    /// either.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
         {
             let mut inner = self.lock_for_changes()?;
-            inner.works()?;
+            inner.goes_on()?;
             let store = &mut inner.store;
             Self::may_roll_back(store.state().tokens(), token)?;
             store.roll_back(token)?;
@@ -527,10 +525,10 @@ impl Pool {
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read.
+    /// When there is no such token; when a newer one is pinned, or being read; when the flash failed.
     pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
         let inner = self.lock_to_look();
-        inner.works()?;
+        inner.goes_on()?;
         Self::may_roll_back(inner.store.state().tokens(), token)
     }
     fn may_roll_back(tokens: &Tokens, token: u64) -> Result<(), PoolError> {
@@ -727,6 +725,25 @@ impl Versions for Pool {
     }
 }
 
+impl Backing for Pool {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        Pool::may(self, subpage, write)
+    }
+    fn asks(&self) -> bool {
+        self.changes.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.claim(for_sync)
+    }
+    /// A writer that is refused here is told so: what waits for a sync waits for a place ([`Layer::place`]).
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        if self.lock_to_look().read_only { None } else { Some(self) }
+    }
+}
+
 impl Layer for Pool {
     fn medium(&self) -> &Arc<dyn Flash> {
         &self.medium
@@ -743,7 +760,7 @@ impl Layer for Pool {
     fn dram_bytes(&self) -> usize {
         let inner = self.lock();
         // What a budget must set aside: the tables grow with what is written.
-        self.medium.dram_bytes() + inner.store.info().dram_bytes_max + inner.driver.bytes()
+        self.medium.traits().dram_bytes + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.place_now(subpage)
@@ -826,20 +843,8 @@ impl Layer for Pool {
         inner.failed()?;
         Ok(inner.store.sync()?)
     }
-    fn restricts(&self) -> bool {
-        true
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        Pool::may(self, subpage, write)
-    }
-    fn asks(&self) -> bool {
-        self.changes.asks()
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.claim(for_sync)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        if self.lock_to_look().read_only { None } else { Some(self) }
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock_to_look();
