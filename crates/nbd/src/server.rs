@@ -154,7 +154,7 @@ impl NbdServer {
             bytes: u64::from(flash.subpages()) * SUBPAGE_BYTES as u64,
             read_only: config.read_only,
             request_bytes_max: config.request_bytes_max,
-            trims: flash.trims(),
+            trims: flash.traits().trims,
         };
         let shared = Arc::new(Shared {
             flash,
