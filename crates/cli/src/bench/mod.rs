@@ -4,6 +4,7 @@ mod beside;
 mod calibrate;
 pub mod checkpoint;
 pub mod demo;
+mod disturbance;
 mod fio;
 mod floor;
 mod image;
