@@ -7,8 +7,9 @@ use clap::{Arg, Command, CommandFactory, ValueHint};
 use clap_mangen::Man;
 
 use crate::args::Cli;
-use crate::bad_input::bad_input;
-use crate::privileged;
+use fulgurite_bench::bad_input;
+use fulgurite_bench::privileged;
+use fulgurite_bench::report::write_stdout;
 
 /// The commands that people use: those that the program runs itself are in no completion and on no page.
 fn for_people() -> Command {
@@ -151,16 +152,6 @@ pub fn cleanup() -> Result<()> {
         println!("nothing to remove");
     }
     Ok(())
-}
-
-/// Writes to standard output; a reader that went away (`| head`) is no error.
-pub fn write_stdout(bytes: &[u8]) -> Result<()> {
-    use std::io::Write;
-    let mut output = std::io::stdout().lock();
-    match output.write_all(bytes).and_then(|()| output.flush()) {
-        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(e).context("standard output cannot be written"),
-        _ => Ok(()),
-    }
 }
 
 #[cfg(test)]

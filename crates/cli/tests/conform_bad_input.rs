@@ -7,8 +7,7 @@ use std::path::Path;
 
 use refusal::run;
 
-#[path = "common/refused.rs"]
-mod refusal;
+use crate::refused as refusal;
 
 /// The same, and nothing was printed but the message.
 fn refused_in(directory: &Path, words: &[&str], parts: &[&str]) {

@@ -8,8 +8,7 @@ use std::process::Command;
 
 use quick::{bench_and_table, number, rows, whole};
 
-#[path = "common/quick.rs"]
-mod quick;
+use crate::quick;
 
 const SMALL: [&str; 10] = ["--data", "48M", "--dram", "8M", "--rounds", "2", "--round-time", "20ms", "--planes", "16"];
 

@@ -22,10 +22,8 @@ use quick::{bench_and_table, number, rows, whole};
 use serde_json::Value;
 use served::Served;
 
-#[path = "common/quick.rs"]
-mod quick;
-#[path = "common/served.rs"]
-mod served;
+use crate::quick;
+use crate::served;
 
 /// A spread's parts are in order, and can be; its median.
 fn spread(of: &Value, key: &str) -> f64 {

@@ -17,12 +17,9 @@ use refused::{entries, refused, run};
 use serde_json::Value;
 use served::Served;
 
-#[path = "common/quick.rs"]
-mod quick;
-#[path = "common/refused.rs"]
-mod refused;
-#[path = "common/served.rs"]
-mod served;
+use crate::quick;
+use crate::refused;
+use crate::served;
 
 const DEVICE: &str = "device:dev.sock";
 

@@ -8,8 +8,7 @@ use std::path::Path;
 use quick::{bench_and_table, number, rows, whole};
 use serde_json::Value;
 
-#[path = "common/quick.rs"]
-mod quick;
+use crate::quick;
 
 /// Runs the program in a directory, and returns its JSON and its drawing, which are whole.
 fn bench(directory: &Path, words: &[&str]) -> (Value, String) {

@@ -4,8 +4,7 @@
 //! exported on it with less space than they need, then with enough. Needs the right to mount; without it, it says so and does nothing.
 //! `FULGURITE_RUNS` rounds, 20 unless said otherwise; `FULGURITE_SEED` replays.
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! Method: start the command, wait until it has printed a certain line and a moment longer, interrupt; look at the code, at the
 //! table, at the JSON, at the directory, at cgroups and swap. With root and cgroups the kernel's paging takes part.
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;

@@ -2,7 +2,7 @@
 //! Method: hold a real helper by its pipe and close it; start a real benchmark and kill it while its swap file is in use;
 //! kill a helper itself and clean up. What needs root or a memory cgroup is skipped without, and says so.
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;

@@ -3,7 +3,7 @@
 //! Method: start the benchmark, wait until it has calibrated and a moment longer, kill a configuration's process, or the helper that
 //! has rights; read the JSON. The helper takes part with root and cgroups only.
 
-mod common;
+use crate::common;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

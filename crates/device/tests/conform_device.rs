@@ -3,10 +3,8 @@
 //! Method: the suite that every medium passes; the store, whose counts are its own, passes the part of it that compares with a map.
 //! Seeds are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "../../flash/tests/suite/mod.rs"]
-mod suite;
+use crate::common;
+use crate::suite;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,10 +2,8 @@
 //! back, reads of old states, trim; in this process and over a socket; and a device without a store refuses them by name.
 //! Method: each operation against what it must leave; fields out of range by hand.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
-mod hand;
+use crate::common;
+use crate::hand;
 
 use std::sync::Arc;
 

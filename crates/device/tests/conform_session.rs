@@ -4,8 +4,7 @@
 //! Method: hosts over real sockets come one after the other, by queues and by commands, to a device over a store in memory; each reads
 //! what the one before has left. The device's process is played by a server that is started anew over what the store has recovered to.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

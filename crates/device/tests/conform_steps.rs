@@ -2,7 +2,7 @@
 //! entry is refused by the right code when it is out of range.
 //! Method: a firmware is turned by hand, one step at a time, and what is and is not there is looked at in between.
 
-mod common;
+use crate::hand as common;
 
 use std::sync::atomic::Ordering;
 

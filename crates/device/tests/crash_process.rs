@@ -4,10 +4,8 @@
 //! the journaled store on a file or on NAND whose cells are a file and whose wear is kept beside it, and kills it with SIGKILL at random moments while queues and commands of two threads write, read, flush
 //! and compare with maps. Seeds are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/process.rs"]
-mod process;
+use crate::common;
+use crate::process;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,13 +19,6 @@ use fulgurite_device::{Commands, DeviceFlash, SocketLink};
 use fulgurite_flash::{FlashError, Op, VersionError};
 use fulgurite_sys::Arena;
 use process::*;
-
-/// Not a test: see [`process::be_the_device`].
-#[test]
-#[ignore = "the device's process; the tests start it"]
-fn be_the_device() {
-    process::be_the_device();
-}
 
 fn kills() -> u32 {
     std::env::var("FULGURITE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(100)

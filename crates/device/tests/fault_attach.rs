@@ -4,8 +4,7 @@
 //! Method: a device over a socket is stopped, and a socket that accepts and never answers takes its place. Everything runs in one thread,
 //! so that a poll that waited for an answer would be seen: nobody else could take its connection.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

@@ -3,8 +3,7 @@
 //! Method: faults by plan behind the device; a device's thread stopped and started at random under load, compared with a map; a device
 //! that comes back without what was not flushed. Seeds are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,12 +5,9 @@
 //! not, changes entries after they were read, scribbles over registers and queues, and returns as another one. What may be told follows from
 //! what it said. For some seconds each, with ever new seeds, which are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/fuzz.rs"]
-mod fuzz;
-#[path = "common/mod.rs"]
-mod hand;
+use crate::common;
+use crate::fuzz;
+use crate::hand;
 
 use std::collections::HashMap;
 use std::sync::Arc;

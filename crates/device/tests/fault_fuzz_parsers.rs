@@ -3,8 +3,7 @@
 //! Method: a million of them, sound, damaged and random, with checksums that are right so that what lies behind them is reached, from a
 //! printed seed.
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -3,12 +3,9 @@
 //! Method: seeded streams of entries, sound, senseless and damaged, against a model of what each must be answered; a thread that
 //! scribbles over everything while the firmware turns. Each for some seconds, with ever new seeds, which are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/fuzz.rs"]
-mod fuzz;
-#[path = "common/mod.rs"]
-mod hand;
+use crate::common;
+use crate::fuzz;
+use crate::hand;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,10 +1,8 @@
 //! Goal: answers that no device gives that keeps to the protocol are typed errors, and keep nobody waiting.
 //! Method: a device played by the test, one way to mislead its host at a time.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
-mod hand;
+use crate::common;
+use crate::hand;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -2,12 +2,9 @@
 //! is not in flight, and neither panics nor hangs.
 //! Method: a device played by the test that completes what it likes. Random ones for some seconds, with ever new seeds, which are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/fuzz.rs"]
-mod fuzz;
-#[path = "common/mod.rs"]
-mod hand;
+use crate::common;
+use crate::fuzz;
+use crate::hand;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

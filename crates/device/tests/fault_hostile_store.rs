@@ -4,10 +4,8 @@
 //! fail is known from the fields alone. Then an honest host writes, syncs and reads, and the store is audited. For some seconds, with ever
 //! new seeds, which are printed; `FULGURITE_FUZZ_SECONDS` says how many.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/fuzz.rs"]
-mod fuzz;
+use crate::common;
+use crate::fuzz;
 
 use std::collections::HashMap;
 use std::sync::Arc;

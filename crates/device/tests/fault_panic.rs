@@ -3,10 +3,8 @@
 //! Method: the panic is planted, in a firmware that is turned by hand, in a device of this process, and in one that is reached over a socket
 //! by a program that has it for a session. What waits for ever does so on a thread of its own, which the test gives up after a while.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/mod.rs"]
-mod hand;
+use crate::common;
+use crate::hand;
 
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};

@@ -4,10 +4,8 @@
 //! Method: a thread that scribbles over the shared memory of a driver and a device, both at work, in one process and over a socket, and a
 //! model of what each sector may hold. Seeds are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/tapped.rs"]
-mod tapped;
+use crate::common;
+use crate::tapped;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -4,12 +4,9 @@
 //! Method: a firmware with a store that is turned by hand, by two regions, at random; a device played by the test whose register is written at
 //! random while claims, writes, syncs and roll backs come in any order. Seeds are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/fuzz.rs"]
-mod fuzz;
-#[path = "common/mod.rs"]
-mod hand;
+use crate::common;
+use crate::fuzz;
+use crate::hand;
 
 use std::sync::Arc;
 

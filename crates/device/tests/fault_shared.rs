@@ -3,10 +3,8 @@
 //! Method: two drivers over one socket, as two programs have them; the device is ended and started again over the same store, with and
 //! without the other host, in each order.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/tapped.rs"]
-mod tapped;
+use crate::common;
+use crate::tapped;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -2,10 +2,8 @@
 //! their own death; programs stand a socket that is no device's.
 //! Method: servers and programs in one process, over real sockets; messages written by hand.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "../../flash/tests/suite/mod.rs"]
-mod suite;
+use crate::common;
+use crate::suite;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -325,7 +323,7 @@ fn another_user_is_neither_served_nor_used() {
     open_to_all(&program, 0o755);
     let as_nobody = |what: &str, path: &Path| {
         std::process::Command::new(&program)
-            .args(["--ignored", "--exact", "another_user", "--nocapture"])
+            .args(fulgurite_testkit::arguments(module_path!(), "another_user"))
             .env(AS_ANOTHER, format!("{what} {}", path.display()))
             .uid(NOBODY)
             .gid(NOBODY)

@@ -3,10 +3,8 @@
 //! and what came late is not taken for what was asked for since. One that is killed while it is stopped is one that died.
 //! Method: this program starts itself as a device, and stops it by SIGSTOP under requests.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
-#[path = "common/process.rs"]
-mod process;
+use crate::common;
+use crate::process;
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +12,6 @@ use common::*;
 use fulgurite_device::HostConfig;
 use fulgurite_flash::{FlashError, Op};
 use process::*;
-
-/// Not a test: see [`process::be_the_device`].
-#[test]
-#[ignore = "the device's process; the tests start it"]
-fn be_the_device() {
-    process::be_the_device();
-}
 
 #[test]
 fn a_stopped_process_is_a_time_out_and_goes_on_when_it_continues() {

@@ -4,8 +4,7 @@
 //! moments and opened again by another device; the bugs that replay
 //! could have are planted, and found. A host with few copies under load, against a map. Seeds are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex};

@@ -2,8 +2,7 @@
 //! Method: many times the device's flash is written at random, in a store that is as full as it may be, through queues and commands, and
 //! no flush is ever asked for; then everything is read back. Seeds are printed.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

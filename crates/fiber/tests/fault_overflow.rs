@@ -86,9 +86,7 @@ fn crash() {
 #[test]
 fn somebody_elses_fault_is_passed_on() {
     use std::os::unix::process::ExitStatusExt;
-    let exe = std::env::current_exe().unwrap();
-    let status = std::process::Command::new(exe)
-        .args(["--ignored", "--exact", "crash"])
+    let status = fulgurite_testkit::again(module_path!(), "crash")
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .status()

@@ -8,10 +8,10 @@
 //! reads the subpage then finds it; a read is completed with what the layer said last, or with an error.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, crc32c};
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::slots::Slots;
 use crate::{
@@ -61,6 +61,8 @@ pub struct Written {
 pub trait Layer: Send + Sync + 'static {
     /// The medium within.
     fn medium(&self) -> &Arc<dyn Flash>;
+    /// What tells its queues how long they have kept writes back.
+    fn clock(&self) -> &Clock;
     /// Subpages that can be addressed.
     fn subpages(&self) -> u32;
     /// One line for people.
@@ -173,6 +175,7 @@ impl<L: Layer> Flash for Layered<L> {
             checks,
             medium_checks: checks && inner.want_checksums(),
             inner,
+            clock: self.layer.clock().clone(),
             layer: self.layer.clone(),
             frame_count: frame_count(&frames),
             frames,
@@ -261,6 +264,7 @@ const PLACES_MAX: u32 = 4;
 struct LayeredQueue<L: Layer> {
     inner: Box<dyn Queue>,
     layer: Arc<L>,
+    clock: Clock,
     frames: Arc<Arena>,
     frame_count: u32,
     /// There are checksums.
@@ -291,8 +295,8 @@ struct LayeredQueue<L: Layer> {
     /// Writes that are kept back at the most, so that more of them find places side by side; 1: they are not.
     hold: usize,
     may_hold: bool,
-    /// Since when the first of the writes that wait does; none where they are not to wait any more.
-    held_since: Option<Instant>,
+    /// Since when the first of the writes that wait does, in nanoseconds of the clock; none where they are not to wait any more.
+    held_since: Option<u64>,
     /// The layer had more work when it was asked last.
     busy: bool,
     polls: u32,
@@ -369,7 +373,7 @@ impl<L: Layer> LayeredQueue<L> {
         if !self.may_hold || self.writes.len() >= self.hold {
             self.held_since = None;
         }
-        !self.writes.is_empty() && self.held_since.is_none_or(|since| since.elapsed() >= HOLD)
+        !self.writes.is_empty() && self.held_since.is_none_or(|since| self.clock.since(since) >= HOLD)
     }
     /// Places the writes that wait, if they are due, side by side in the order of their subpages, and passes them on.
     fn begin_writes(&mut self) {
@@ -456,7 +460,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
             }
             Op::Write => {
                 if self.writes.is_empty() && self.hold > 1 && self.may_hold {
-                    self.held_since = Some(Instant::now());
+                    self.held_since = Some(self.clock.now_ns());
                 }
                 self.writes.push(slot);
             }
@@ -566,7 +570,7 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         if !self.ended.is_empty() {
             return;
         }
-        if let Some(left) = self.held_since.map(|since| HOLD.saturating_sub(since.elapsed())) {
+        if let Some(left) = self.held_since.map(|since| HOLD.saturating_sub(self.clock.since(since))) {
             self.inner.wait(Some(timeout.map_or(left, |t| t.min(left))));
         } else if self.busy || !self.writes.is_empty() || !self.flushes.is_empty() {
             // The layer's own work is found by asking, not by sleeping.
@@ -595,15 +599,15 @@ const LAST_WRITES: Duration = Duration::from_secs(1);
 
 impl<L: Layer> Drop for LayeredQueue<L> {
     fn drop(&mut self) {
-        let begun = Instant::now();
+        let last_ns = self.clock.after(LAST_WRITES);
         let mut completions = Vec::new();
-        while self.inner.in_flight() > 0 && begun.elapsed() < LAST_WRITES {
+        while self.inner.in_flight() > 0 && self.clock.now_ns() < last_ns {
             self.inner.wait(Some(Duration::from_millis(1)));
             self.poll(&mut completions);
         }
         // What the layer has under way by this thread's hand may be cancelled when the thread ends.
-        while self.layer.work() && begun.elapsed() < LAST_WRITES {
-            std::thread::sleep(Duration::from_micros(100));
+        while self.layer.work() && self.clock.now_ns() < last_ns {
+            self.clock.sleep(Duration::from_micros(100));
         }
     }
 }

@@ -34,6 +34,7 @@ mod fault;
 mod file;
 mod layered;
 mod memory;
+mod mover;
 mod nand;
 mod part;
 #[cfg(not(loom))]
@@ -57,6 +58,7 @@ pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
+pub use mover::{Mover, Read};
 pub use nand::{NandFlash, NandReport};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};

@@ -33,10 +33,6 @@ use crate::{
     frame_count, lock,
 };
 
-/// Who waits for longer than this may sleep; below, waking up takes as long as the wait.
-const SLEEP_NS: u64 = 100_000;
-/// How much of a wait is not slept, because the kernel's timers come so late.
-const SLACK_NS: u64 = 60_000;
 /// EIO: what a drive says of a page that it cannot read or program.
 const MEDIUM_ERROR: FlashError = FlashError::Io(5);
 
@@ -144,8 +140,8 @@ impl NandFlash {
             [u64::MAX, 0, 0, 0, 0, 0].map(AtomicU64::new);
         let shared = Shared {
             model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ports: Vec::new() }),
-            clock,
             start_ns: clock.now_ns(),
+            clock,
             next_ns,
             failed_reads,
             failed_writes,
@@ -154,6 +150,16 @@ impl NandFlash {
             lateness_ns_max,
         };
         Ok(NandFlash { inner, shared: Arc::new(shared), extent_pages, subpages })
+    }
+    /// The same by another clock, by which the model's time begins now.
+    ///
+    /// # Panics
+    /// When queues were opened already.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> NandFlash {
+        let shared = Arc::get_mut(&mut self.shared).expect("no queue has been opened");
+        (shared.start_ns, shared.clock) = (clock.now_ns(), clock);
+        self
     }
     /// The same of a device that is opened again: all of `inner` counts as written, so that reads take their time, and what is written
     /// next begins its extent anew. Wear begins with the model.
@@ -198,7 +204,7 @@ impl NandFlash {
         self.extent_pages
     }
     /// A queue of its own over one of the medium within.
-    fn over(&self, inner: Box<dyn Queue>, frames: u32, depth: usize) -> Box<dyn Queue> {
+    fn over(&self, inner: Box<dyn Queue>, frames: u32, depth: usize, wake: Arc<Notifier>) -> Box<dyn Queue> {
         let there = Arc::new(AtomicBool::new(false));
         let mut model = lock(&self.shared.model);
         let free = model.ports.iter().position(Port::is_free);
@@ -213,6 +219,7 @@ impl NandFlash {
             subpages: self.subpages,
             frames,
             inner,
+            wake,
             port,
             there,
             slots: Slots::new(depth),
@@ -259,7 +266,7 @@ impl Flash for NandFlash {
     fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         let count = frame_count(&frames);
-        Ok(self.over(self.inner.open_queue(frames, depth, wake)?, count, depth))
+        Ok(self.over(self.inner.open_queue(frames, depth, wake.clone())?, count, depth, wake))
     }
     fn open_queue_for_any_thread(
         &self,
@@ -269,7 +276,7 @@ impl Flash for NandFlash {
     ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         let count = frame_count(&frames);
-        Ok(self.over(self.inner.open_queue_for_any_thread(frames, depth, wake)?, count, depth))
+        Ok(self.over(self.inner.open_queue_for_any_thread(frames, depth, wake.clone())?, count, depth, wake))
     }
     fn patience(&self) -> Duration {
         self.inner.patience()
@@ -341,6 +348,7 @@ struct NandQueue {
     subpages: u32,
     frames: u32,
     inner: Box<dyn Queue>,
+    wake: Arc<Notifier>,
     port: u32,
     /// Something of this queue has ended in the model.
     there: Arc<AtomicBool>,
@@ -498,10 +506,12 @@ impl Queue for NandQueue {
         if self.slots.in_use() == 0 {
             return self.inner.wait(timeout);
         }
-        let until = next_ns.saturating_sub(self.shared.now());
-        if until > SLEEP_NS {
-            let sleep = Duration::from_nanos(until - SLACK_NS);
-            self.inner.wait(Some(timeout.map_or(sleep, |timeout| timeout.min(sleep))));
+        let shared = &*self.shared;
+        let Some(nap) = shared.clock.nap(shared.start_ns.saturating_add(next_ns), timeout) else { return };
+        if self.inner.in_flight() > 0 {
+            self.inner.wait(Some(nap));
+        } else {
+            shared.clock.wait(&self.wake, Some(nap));
         }
     }
     fn in_flight(&self) -> usize {

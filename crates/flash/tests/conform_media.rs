@@ -3,8 +3,8 @@
 //! Method: one suite, run over every medium; random reads and writes are compared with a map; frames are stamped so that
 //! misplaced and torn data show. Seeds are printed.
 
-mod common;
-mod suite;
+use crate::common;
+use crate::suite;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -142,6 +142,38 @@ fn never_early<F: Flash>(make: impl Fn(EmulatedConfig) -> F) {
     let counters = flash.counters();
     assert_eq!((counters.reads, counters.writes, counters.flushes), (28, 21, 1));
     assert!(counters.lateness_ns_max >= counters.lateness_ns_mean());
+}
+
+/// By a simulated clock nothing is early, nothing late, and nothing is waited for.
+#[test]
+fn a_timed_device_by_a_simulated_clock_takes_exactly_its_latencies() {
+    let (clock, time) = fulgurite_sys::Clock::simulated();
+    let (read, write) = (Duration::from_secs(300), Duration::from_nanos(1));
+    let config =
+        EmulatedConfig { read_latency: read, write_latency: write, planes: 4, ..EmulatedConfig::new(SUBPAGES) };
+    let flash = TimedFlash::new(EmulatedConfig { clock: clock.clone(), ..config }).unwrap();
+    let frames = arena(8);
+    let mut queue = Driver::new(&flash, &frames, 8);
+    for i in 0..40u32 {
+        let op = if i % 2 == 0 { Op::Read } else { Op::Write };
+        let start = clock.now_ns();
+        queue.one(op, i, 0).unwrap();
+        assert_eq!(clock.since(start), if op == Op::Read { read } else { write });
+    }
+    // Eight reads on one plane are served one after the other. Who only polls moves no time.
+    let start = clock.now_ns();
+    for i in 0..8 {
+        queue.submit(Op::Read, i * 4, i);
+    }
+    queue.queue.flush().unwrap();
+    let mut completions = Vec::new();
+    for done in 1..=8 {
+        time.advance(read - Duration::from_nanos(1));
+        assert_eq!(queue.queue.poll(&mut completions), 0);
+        time.advance(Duration::from_nanos(1));
+        assert_eq!((queue.queue.poll(&mut completions), clock.since(start)), (1, done * read));
+    }
+    assert_eq!(flash.counters().lateness_ns_max, 0);
 }
 
 /// Worker and device go to sleep at about the same time, over and over: a lost wake-up would be a wait to the end of its time.

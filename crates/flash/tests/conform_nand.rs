@@ -3,10 +3,9 @@
 //! Method: the suite of all media; a store's order of writes with stamps; lower bounds of times alone; two queues, in one thread and in
 //! two, one of them dropped in flight; waits on a read that takes longer than any test, so that who sleeps too long is noticed.
 
-mod common;
-#[path = "common/nand.rs"]
-mod nand;
-mod suite;
+use crate::common;
+use crate::nand;
+use crate::suite;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -108,6 +107,25 @@ fn nothing_ends_before_its_time() {
         assert!(ended.iter().any(|c| c.tag == write), "a flush ended before the write before it");
         assert!(ended.iter().all(|c| c.result.is_ok()) && queue.queue.in_flight() == 0);
     }
+}
+
+/// By a simulated clock nothing is late either, and times that no test could wait for pass at once.
+#[test]
+fn by_a_simulated_clock_all_ends_when_the_model_says() {
+    let mut profile = small();
+    (profile.timing.read_ns, profile.timing.program_ns) = (3_600_000_000_000, 7_200_000_000_000);
+    let (clock, time) = fulgurite_sys::Clock::simulated();
+    let (flash, memory) = device(profile);
+    let flash = flash.with_clock(clock);
+    let frames = arena(EXTENT_PAGES);
+    let mut queue = Driver::new(&flash, &frames, EXTENT_PAGES as usize);
+    let begun = time.now_ns();
+    write_extent(&mut queue, &frames, 1, 1 << 32);
+    check_extent(&mut queue, &frames, 1, 1 << 32);
+    let hours = (time.now_ns() - begun) / 3_600_000_000_000;
+    // 20 pages on 4 planes, each read by itself or after others of its plane.
+    assert!((5 * 2 + 5..=6 * 2 + 20).contains(&hours), "{hours} h");
+    assert_eq!((flash.counters().lateness_ns_max, memory.counters().reads), (0, u64::from(EXTENT_PAGES)));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 //! poisons; a device that hangs can be left.
 //! Method: plans over plain memory, one request at a time or many; every rule is checked against its own definition.
 
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 use std::time::Duration;

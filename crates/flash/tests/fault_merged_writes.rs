@@ -4,7 +4,7 @@
 //! with a plain image of the file; how many requests the kernel got is counted. For errors this program runs itself again under a
 //! limit of the size of files, at which a write becomes short, and behind which it fails (`EFBIG`).
 
-mod common;
+use crate::common;
 
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn open(
     } else {
         FileMode::Create { bytes: u64::from(SUBPAGES) << 12 }
     };
-    let flash = FileFlash::open(&FileConfig { path: path.into(), mode, backend }).unwrap();
+    let flash = FileFlash::open(&FileConfig { mode, backend, ..FileConfig::existing(path) }).unwrap();
     if let Err(error) = flash.open_queue(frames.clone(), 1, Arc::new(fulgurite_sys::Notifier::new().unwrap())) {
         println!("{backend:?} is not tested here: {error}");
         return None;
@@ -256,7 +256,7 @@ fn fault_an_error_hits_the_writes_that_have_it_and_no_neighbour() {
     let mut command = Command::new("sh");
     command.arg("-c").arg(limit).arg(std::env::current_exe().unwrap());
     let test = "fault_an_error_hits_the_writes_that_have_it_and_no_neighbour";
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, directory.path());
+    command.args(fulgurite_testkit::arguments(module_path!(), test)).env(CHILD, directory.path());
     let output = command.output().unwrap();
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && text.contains("1 passed"), "{}: {text}", output.status);

@@ -3,9 +3,8 @@
 //! Method: a profile as people write it, with so many wrong bits that some reads fail, or so few erases that blocks wear out; stamps in
 //! all data; faults planned in the medium within.
 
-mod common;
-#[path = "common/nand.rs"]
-mod nand;
+use crate::common;
+use crate::nand;
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Goal: every path that cannot be flash is a typed error before anything is created or changed.
 //! Method: make each kind of bad path in a temporary directory, try it, and look that the directory is as it was.
 
-mod common;
+use crate::common;
 
 use std::fs;
 use std::ops::ControlFlow;

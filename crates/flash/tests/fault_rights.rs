@@ -3,7 +3,7 @@
 //! Method: this program runs itself again, as a user without rights and with the limit in question at zero, or with no file
 //! descriptor left when the ring is made.
 
-mod common;
+use crate::common;
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -37,7 +37,7 @@ fn again(test: &str, limit: &str) -> String {
     copy_of_this_program(&program);
     let mut command = Command::new("sh");
     command.arg("-c").arg(format!("{limit} && exec \"$0\" \"$@\"")).arg(&program);
-    command.args(["--exact", test, "--nocapture", "--test-threads=1"]).env(CHILD, "1");
+    command.args(fulgurite_testkit::arguments(module_path!(), test)).env(CHILD, "1");
     if fs::metadata(directory.path()).unwrap().uid() == 0 {
         command.uid(NOBODY).gid(NOBODY);
     }

@@ -1,7 +1,7 @@
 //! Goal: no bytes make a decoder panic.
 //! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million times in all.
 
-mod trials;
+use fulgurite_testkit as trials;
 
 use fulgurite_format::{
     Anchor, Band, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, Member, MemberName,

@@ -172,7 +172,7 @@ impl Medium {
             Medium::NewPool { path, bytes } => {
                 // Judged before anything is created.
                 let geometry = Geometry::usual(subpages(*bytes))?;
-                let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
+                let id = fulgurite_store::random_id().map_err(Error::Random)?;
                 let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?);
                 make(&file, geometry, id).inspect_err(|_| remove(path))?;
                 open_pool(path, file, keep)

@@ -63,7 +63,7 @@ impl Store {
     /// A state is about to get a name: says what time it is, for tokens that are kept by age. A device has its own clock.
     pub fn tick(&self) {
         if let Store::Here(pool) = self {
-            pool.tick(fulgurite_sys::clock::wall_ms());
+            pool.tick();
         }
     }
     /// The tokens that are kept, ascending.

@@ -1,6 +1,6 @@
 //! Goal: the figures in the documents are those of the kept results, which the same command made.
 //! Method: the tables of `docs/figures.md` are made from `docs/results/*.json`, one for each file, and must be what stands there
-//! (`UPDATE=1 cargo test -p fulgurite --test conform_figures` writes them). Each number of the README's table stands in the table of
+//! (`UPDATE=1 cargo test -p fulgurite --test all conform_figures::` writes them). Each number of the README's table stands in the table of
 //! its command. The table of the calibration is compared cell by cell.
 
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-mod figures;
+use crate::figures;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
@@ -102,7 +102,7 @@ fn tables_are_those_of_the_kept_results() {
     }
     let differ = made.lines().zip(shown.lines()).find(|(made, shown)| made != shown);
     panic!(
-        "docs/figures.md is not of the kept results: {differ:?}\nUPDATE=1 cargo test -p fulgurite --test conform_figures"
+        "docs/figures.md is not of the kept results: {differ:?}\nUPDATE=1 cargo test -p fulgurite --test all conform_figures::"
     );
 }
 

@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// What tests share.
+const TESTKIT: &str = "fulgurite-testkit";
+
 /// A line of the table in `crates/README.md`.
 struct Layer {
     name: String,
@@ -58,14 +61,20 @@ fn layers() -> Vec<Layer> {
 
 /// The names under all the dependency sections of a manifest: normal, for tests, for builds, for one platform.
 fn dependencies(manifest: &str) -> Vec<String> {
+    dependencies_under(manifest, |_| true)
+}
+
+/// The names under those dependency sections of a manifest whose own names are wanted.
+fn dependencies_under(manifest: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
     let mut names = Vec::new();
     let mut inside = false;
     for line in manifest.lines().map(str::trim) {
         if let Some(section) = line.strip_prefix('[') {
             let section = section.trim_end_matches(']');
-            inside = section.ends_with("dependencies");
+            inside = section.ends_with("dependencies") && wanted(section);
             // One dependency may have a section of its own.
-            names.extend(section.rsplit_once("dependencies.").map(|(_, name)| name.trim_matches('"').to_owned()));
+            let alone = section.rsplit_once("dependencies.").filter(|_| wanted(section));
+            names.extend(alone.map(|(_, name)| name.trim_matches('"').to_owned()));
         } else if let (true, Some((name, _))) = (inside, line.split_once('=')) {
             names.push(name.trim().trim_end_matches(".workspace").to_owned());
         }
@@ -131,8 +140,14 @@ fn arrows_point_down_only() {
     let rank = |name: &str| order.iter().position(|n| n == name);
     let mut upward = Vec::new();
     for (name, manifest) in manifests() {
+        // Tests of every layer may use what tests share; products may not, so it makes no circle of them.
+        let in_products = dependencies_under(&manifest, |section| !section.contains("dev-dependencies"));
+        if in_products.contains(&TESTKIT.to_owned()) {
+            upward.push(format!("{name} uses {TESTKIT} outside its tests"));
+        }
         for dependency in dependencies(&manifest) {
             if let Some(used) = ours(&dependency)
+                && dependency != TESTKIT
                 && rank(used) >= rank(&name)
             {
                 upward.push(format!("{name} uses {used}, which is not below it"));
@@ -213,7 +228,10 @@ fn every_dependency_is_used() {
         let code: String = files.iter().map(|f| read(f)).collect();
         for dependency in dependencies(&manifest) {
             let word = dependency.replace('-', "_");
-            if ![format!("{word}::"), format!("use {word};")].iter().any(|w| code.contains(w.as_str())) {
+            if ![format!("{word}::"), format!("use {word};"), format!("use {word} as ")]
+                .iter()
+                .any(|w| code.contains(w.as_str()))
+            {
                 idle.push(format!("crates/{name}/Cargo.toml: {dependency} is not used"));
             }
         }

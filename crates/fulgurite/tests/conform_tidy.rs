@@ -139,8 +139,11 @@ fn every_test_says_its_goal_and_method() {
     let mut offenders = Vec::new();
     // What lies deeper is material that tests share.
     let is_a_test =
-        // Programs of tests; what lies in `src` is a part of what it tests.
-        |f: &&File| f.is(".rs") && !f.path.contains("/src/") && f.path.split_once("/tests/").is_some_and(|(_, rest)| !rest.contains('/'));
+        // What lies in `src` is a part of what it tests. The program itself says the same in each crate.
+        |f: &&File| {
+            let directly = f.path.split_once("/tests/").is_some_and(|(_, rest)| !rest.contains('/'));
+            f.is(".rs") && !f.path.contains("/src/") && directly && f.name() != "main.rs"
+        };
     for file in files().iter().filter(is_a_test) {
         if !kinds.iter().any(|k| file.name().starts_with(k)) {
             offenders.push(format!("{}: its name begins with none of {kinds:?}", file.path));
@@ -151,6 +154,32 @@ fn every_test_says_its_goal_and_method() {
         }
     }
     none("tests that do not say what they are for", &offenders);
+}
+
+/// Cargo looks for no programs of tests here (`autotests = false`), so a file that nothing names would never run.
+#[test]
+fn every_test_is_in_a_program() {
+    let files = files();
+    let text = |path: String| files.iter().find(|f| f.path == path).map_or("", |f| f.text.as_str());
+    let mut offenders = Vec::new();
+    let mut seen = 0;
+    for file in files.iter().filter(|f| f.is(".rs") && !f.path.contains("/src/") && f.name() != "main.rs") {
+        let Some((of, name)) = file.path.split_once("/tests/") else { continue };
+        if name.contains('/') {
+            continue;
+        }
+        let name = name.trim_end_matches(".rs");
+        let program = text(format!("{of}/tests/main.rs")).lines().any(|line| line == format!("mod {name};"));
+        let own = text(format!("{of}/Cargo.toml")).contains(&format!("path = \"tests/{name}.rs\""));
+        let under_loom = file.text.lines().any(|line| line == "#![cfg(loom)]");
+        if (program, own) != (!under_loom, under_loom) {
+            offenders
+                .push(format!("{}: in main.rs {program}, in Cargo.toml {own}, under loom {under_loom}", file.path));
+        }
+        seen += 1;
+    }
+    assert!(seen > 100, "only {seen} files of tests were found");
+    none("tests that are in no program, or that need none of their own", &offenders);
 }
 
 #[test]

@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap as Model, VecDeque};
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -20,8 +20,7 @@ use fulgurite_flash::{FileConfig, FileFlash, Flash, OpenError};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use trials::Random;
 
@@ -191,11 +190,10 @@ fn be_the_program() {
 }
 
 fn start(test: &str, directory: &Path, seed: u64, goes_back: bool) -> Child {
-    let mut command = Command::new(std::env::current_exe().unwrap());
+    let mut command = fulgurite_testkit::again(module_path!(), test);
     if goes_back {
         command.env(GOES_BACK, "1");
     }
-    command.args(["--exact", test, "--ignored", "--nocapture"]);
     command.env(SOCKET, directory.join("socket")).env(DATA, directory.join("data")).env(SEED, seed.to_string());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }

@@ -8,8 +8,7 @@
 //! What scales with the pool or the budget is in such mappings, or reserves its memory and says when there is none. Small allocations are
 //! Rust's: where there is no memory for them the process ends, as everywhere in Rust.
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -39,8 +39,8 @@ struct Process(Child);
 
 impl Process {
     fn start(socket: &Path) -> Process {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "be_the_device", "--ignored", "--nocapture"]).env(SOCKET, socket);
+        let mut command = fulgurite_testkit::again(module_path!(), "be_the_device");
+        command.env(SOCKET, socket);
         Process(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap())
     }
     fn signal(&self, name: &str) {

@@ -10,9 +10,8 @@
 //! really had, and against one that tries all orders. Bugs that are planted in the runtime must be found. `FULGURITE_SEED` replays the plans and choices of a run, if not its races;
 //! `FULGURITE_RUNS` does all of it so many times.
 
-mod history;
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use crate::history;
+use fulgurite_testkit as trials;
 
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -75,7 +74,7 @@ fn all(name: &str, plans: &[Plan]) -> Report {
             let its = *plan;
             let report = within(name, move || run(&its, seed, None));
             let report = report.unwrap_or_else(|why| {
-                panic!("{plan:?}: {why}\nFULGURITE_SEED={seed} FULGURITE_RUNS=1 cargo test -p fulgurite --test model_history {name}")
+                panic!("{plan:?}: {why}\nFULGURITE_SEED={seed} FULGURITE_RUNS=1 cargo test -p fulgurite --test all model_history::{name}")
             });
             println!("{name}, seed {seed}: {plan:?}\n  {report:?}");
             total += report;
@@ -151,8 +150,8 @@ fn with_a_planted_bug() {
 fn planted_bugs_are_found() {
     let mut missed = Vec::new();
     for bug in Planted::ALL {
-        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
-        child.args(["--exact", "with_a_planted_bug", "--ignored", "--nocapture"]).env(PLANTED, format!("{bug:?}"));
+        let mut child = fulgurite_testkit::again(module_path!(), "with_a_planted_bug");
+        child.env(PLANTED, format!("{bug:?}"));
         let output = child.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
         // A worker that meets an assertion of its own ends the process, which is found as well; a plan that is wrong is not.

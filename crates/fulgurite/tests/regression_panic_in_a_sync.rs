@@ -4,8 +4,7 @@
 //! what the frames hold, so that frames must be written back; then everything is synced, changed and rolled back. (A panic in a roll back
 //! once left all workers halted, one while a state was named kept frames from being written back, until the next sync.)
 
-#[path = "../../memory/tests/guarded/mod.rs"]
-mod guarded;
+use crate::guarded;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

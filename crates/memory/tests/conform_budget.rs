@@ -3,8 +3,8 @@
 //! Method: resizing under a model; bad input by bad input; and this binary again as a child in a cgroup (as root, with cgroup
 //! v1 or v2; else that test says that it was skipped), in a miss storm of 2 workers x 10,000 fibers over 4 x its DRAM.
 
-mod common;
-mod guarded;
+use crate::common;
+use crate::guarded;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -204,11 +204,7 @@ fn a_cgroup_of_the_budget_and_64_mib_never_kills() {
         println!("SKIPPED: no right to make a memory cgroup; run as root to test the cap");
         return;
     };
-    let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([NAME, "--exact", "--nocapture", "--test-threads=1"])
-        .env(CHILD, &group.path)
-        .output()
-        .unwrap();
+    let child = fulgurite_testkit::again(module_path!(), NAME).env(CHILD, &group.path).output().unwrap();
     let peak = std::fs::read_to_string(group.path.join(group.peak)).unwrap_or_default();
     println!("{}", String::from_utf8_lossy(&child.stdout));
     println!("peak {} of {} bytes", peak.trim(), limit);

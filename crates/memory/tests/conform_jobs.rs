@@ -2,7 +2,7 @@
 //! Method: each way of ending, waiting and being turned away on its own, on runtimes of few frames; the whole test binary is
 //! under a watch, since most faults of this kind are hangs.
 
-mod guarded;
+use crate::guarded;
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;

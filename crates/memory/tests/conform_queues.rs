@@ -5,7 +5,7 @@
 
 #![forbid(unsafe_code)]
 
-mod guarded;
+use crate::guarded;
 
 use std::sync::Arc;
 use std::sync::Mutex;

@@ -4,7 +4,7 @@
 //! none. Random operations on all containers over it, compared with nothing: what counts is that none of them is refused, and that each operation is one outermost section, which is
 //! over when the operation is. Seeds are printed.
 
-mod common;
+use crate::common;
 
 use std::cell::Cell;
 use std::rc::Rc;

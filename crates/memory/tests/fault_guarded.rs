@@ -2,8 +2,8 @@
 //! while it is in DRAM, nobody hangs, and the runtime can be dropped.
 //! Method: a medium that misbehaves by plan under runtimes of few frames; then the plan ends, and everything must be there.
 
-mod common;
-mod guarded;
+use crate::common;
+use crate::guarded;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

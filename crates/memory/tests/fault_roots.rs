@@ -3,7 +3,7 @@
 //! Method: each operation with its n-th access failing, for every n until none fails; then the directory is looked through: the
 //! root is there whole or not at all, no page is handed out twice, and the same operation, or what is left of it, succeeds.
 
-mod common;
+use crate::common;
 
 use common::FaultyMemory;
 use fulgurite_memory::{AccessError, Address, Directory, HashMap, Memory, NoLatch, Region, RootError, Rooted};

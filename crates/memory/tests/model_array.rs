@@ -2,7 +2,7 @@
 //! Method: element types whose sizes do and do not divide a subpage, at lengths around the subpage's edges, against a
 //! `Vec`; injected errors.
 
-mod common;
+use crate::common;
 
 use common::{FaultyMemory, Random, errors, plain};
 use fulgurite_memory::{AccessError, Address, Array, Plain, Region, SUBPAGE_BYTES};

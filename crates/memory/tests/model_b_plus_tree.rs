@@ -3,7 +3,7 @@
 //! shrinking happen all the time, and keys at the ends of the range; every access of an operation made to fail in turn,
 //! after which the tree is what it was before; threads on keys of their own that share leaves, and on keys they fight over.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

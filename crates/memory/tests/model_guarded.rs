@@ -6,8 +6,8 @@
 //! owners share every subpage, so that a subpage that is dropped, stale or torn is seen. At the end everything is written
 //! back, and the medium's bytes are compared. A million operations over all runs.
 
-mod common;
-mod guarded;
+use crate::common;
+use crate::guarded;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};

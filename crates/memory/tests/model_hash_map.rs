@@ -3,7 +3,7 @@
 //! Method: random operations on few keys against `std::collections::HashMap`; every access of every operation made to fail
 //! in turn; four threads that add to counters; capacities of one and two, and a heap that runs full.
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap as Model;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 //! Method: random sizes allocated and freed against an interval map; each object is filled with its number and read back
 //! when it is freed; small regions, so that everything runs full; injected errors; several threads.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 

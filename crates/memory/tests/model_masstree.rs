@@ -4,7 +4,7 @@
 //! to fail in turn, once and for good, after which the trie is what it was before; threads on keys of their own that share
 //! nodes and layers, and on keys they fight over.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

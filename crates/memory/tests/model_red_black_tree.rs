@@ -3,7 +3,7 @@
 //! Method: random operations, and orders that are hard for balancing, against `BTreeMap`; every access of every operation
 //! made to fail in turn; four threads that insert, remove, change and scan; trees built at once, then changed.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

@@ -5,8 +5,7 @@
 //! blocks, pages of NAND of 4 to 16 KiB, few and many planes, both kinds of completion. `FULGURITE_SEED=s FULGURITE_RUNS=1`
 //! replays one.
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

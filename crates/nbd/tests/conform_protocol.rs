@@ -2,7 +2,7 @@
 //! and its errors.
 //! Method: a client that sends the bytes of the document and compares what comes back byte by byte, over plain memory.
 
-mod common;
+use crate::common;
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! Method: each is run against a server over a Unix socket; what it wrote is compared with the medium, what it read with what was
 //! written. Where a client is not installed, the test says so and ends.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

@@ -3,7 +3,7 @@
 //! Method: each way to break the protocol by hand; then sessions that are right, with random bytes changed, cut out, repeated or
 //! left off (seeds are printed), each followed by an honest client.
 
-mod common;
+use crate::common;
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

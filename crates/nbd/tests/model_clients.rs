@@ -3,7 +3,7 @@
 //! commands in flight it writes and zeroes ranges of its own that do not overlap each other, and at times reads back. At the end the
 //! medium is compared with the models. The medium reorders. Seeds are printed.
 
-mod common;
+use crate::common;
 
 use std::collections::HashMap;
 use std::sync::Arc;

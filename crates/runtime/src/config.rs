@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fulgurite_cache::{frames, marks, near, table};
 use fulgurite_flash::Flash;
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 
 use crate::planted::Planted;
-use crate::{frames, near, runtime::Runtime, table};
+use crate::runtime::Runtime;
 
 /// Why a runtime could not be built. Nothing was started.
 #[derive(Debug, thiserror::Error)]
@@ -256,7 +257,7 @@ impl Builder {
         if self.workers == 0 || self.workers > 1024 {
             return unusable("workers", self.workers as u64, "use 1 to 1024");
         }
-        if self.fibers == 0 || self.fibers > usize::from(frames::PINS_MAX) / self.workers {
+        if self.fibers == 0 || self.fibers > usize::from(marks::PINS_MAX) / self.workers {
             return unusable("fibers", self.fibers as u64, "use 1 or more, and no more than 64,511 over all workers");
         }
         if self.submit_batch == 0 {

@@ -11,7 +11,7 @@ use std::pin::Pin as FuturePin;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::{Poll, Wake as WakeTrait, Waker};
 use std::time::Duration;
 
@@ -21,16 +21,15 @@ use parking_lot::Mutex;
 
 use crate::AccessError;
 use crate::cut::Unsealed;
-use crate::frames::{DIRTY, Marks, PINS_MAX, READ_ONLY};
 use crate::job::Control;
 use crate::mailbox::Wake;
 use crate::miss::Step;
-use crate::near::NearView;
-use crate::primitive::{AtomicU32, Ordering};
-use crate::residency;
 use crate::shared::{Shared, WorkerId};
-use crate::table::Table;
 use crate::worker::{Worker, wake};
+use fulgurite_cache::NearView;
+use fulgurite_cache::Table;
+use fulgurite_cache::marks::{DIRTY, Marks, PINS_MAX, READ_ONLY};
+use fulgurite_cache::residency;
 
 /// What a fiber waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -788,7 +787,8 @@ impl PinnedFrame {
     #[inline]
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
-        self.state.shared.frames.address(self.frame)
+        // SAFETY: the frame was found in a residency word, or pinned by its number.
+        unsafe { self.state.shared.frames.address(self.frame) }
     }
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
     ///

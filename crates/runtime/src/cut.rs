@@ -30,12 +30,13 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_policy::Replacement;
 use parking_lot::{Condvar, Mutex};
 
-use crate::frames::{ASKS, CLEAN, COPYING, DIRTY, READ_ONLY, SEALED, WRITING, has_changes, index};
 use crate::mailbox::{Message, Wake};
 use crate::miss::Purpose;
 use crate::planted::Planted;
-use crate::residency::State;
 use crate::worker::Worker;
+use fulgurite_cache::State;
+use fulgurite_cache::frames::index;
+use fulgurite_cache::marks::{ASKS, CLEAN, COPYING, DIRTY, READ_ONLY, SEALED, WRITING, has_changes};
 
 /// Most writes of sealed frames that a worker has under way: six requests of 256 KiB, as a medium makes one of neighbours. What has
 /// ended is recorded in batches, and the medium must not run dry meanwhile.

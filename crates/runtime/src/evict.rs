@@ -12,13 +12,15 @@ use fulgurite_flash::{FlashError, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{ColdCursor, FrameView, MissKind, Replacement};
 
-use crate::frames::{CLEAN, DIRTY, Frames, has_changes, index};
 use crate::mailbox::Wake;
 use crate::miss::Purpose;
 use crate::planted::Planted;
-use crate::primitive::Ordering;
-use crate::residency::{self, State};
 use crate::worker::Worker;
+use fulgurite_cache::Frames;
+use fulgurite_cache::frames::index;
+use fulgurite_cache::marks::{CLEAN, DIRTY, has_changes};
+use fulgurite_cache::residency::{self, State};
+use std::sync::atomic::Ordering;
 
 /// Victims per batch: at 64 the barrier costs 0.04 µs a frame.
 const BATCH: usize = 64;

@@ -20,28 +20,16 @@ mod context;
 mod cut;
 mod error;
 mod evict;
-mod frames;
 mod job;
 mod mailbox;
-#[cfg(not(loom))]
-mod marks;
-#[cfg(loom)]
-pub mod marks;
 mod miss;
-mod near;
 mod planted;
-mod primitive;
 mod queue;
-#[cfg(not(loom))]
-mod residency;
-#[cfg(loom)]
-pub mod residency;
 mod runtime;
 mod service;
 mod shared;
 mod stats;
 mod sync;
-mod table;
 mod worker;
 
 pub use config::{BuildError, Builder, Needs};

@@ -9,12 +9,13 @@ use fulgurite_format::SubpageIndex;
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
 use crate::context::WaitsFor;
-use crate::frames::{ASKS, CLEAN, DIRTY, READ_ONLY, has_changes, index};
 use crate::mailbox::{Message, Wake};
 use crate::planted::Planted;
-use crate::primitive::Ordering;
-use crate::residency::{self, State};
 use crate::worker::{Held, Worker, pack};
+use fulgurite_cache::frames::index;
+use fulgurite_cache::marks::{ASKS, CLEAN, DIRTY, READ_ONLY, has_changes};
+use fulgurite_cache::residency::{self, State};
+use std::sync::atomic::Ordering;
 
 /// After a write-back failed, how long none is tried ahead of demand: a medium that fails for good must not keep the
 /// worker busy.
@@ -77,7 +78,7 @@ pub(crate) enum Purpose {
     Flush,
 }
 
-/// Waiters as pins: there are never more than fibers, and of these never more than pins ([`crate::frames::PINS_MAX`]).
+/// Waiters as pins: there are never more than fibers, and of these never more than pins ([`fulgurite_cache::marks::PINS_MAX`]).
 fn held_by(waiters: u32) -> u16 {
     u16::try_from(waiters).expect("more waiters than fibers")
 }
@@ -433,7 +434,9 @@ impl Worker {
         }
         let Some(slot) = self.fibers.get(fiber as usize) else { return };
         // Inside the frame: the hint needs an address, not a reference.
-        fulgurite_sys::arch::prefetch(self.shared.frames.address(frame).as_ptr().wrapping_add(wanted as usize));
+        // SAFETY: a request's frame is one of ours.
+        let first = unsafe { self.shared.frames.address(frame) };
+        fulgurite_sys::arch::prefetch(first.as_ptr().wrapping_add(wanted as usize));
         let stack: *const u8 = slot.state.stack_top.get();
         for line in 0..STACK_LINES {
             fulgurite_sys::arch::prefetch(stack.wrapping_add(64 * line));

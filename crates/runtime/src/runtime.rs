@@ -14,12 +14,12 @@ use parking_lot::Mutex;
 use crate::config::{BuildError, Builder};
 use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
 use crate::mailbox::Message;
-use crate::marks::has_changes;
 use crate::service::{Service, ServiceEnd, ServiceFactory};
 use crate::shared::{Shared, WorkerId};
 use crate::stats::{Statistics, WorkerStatistics};
 use crate::worker::Worker;
 use crate::{AccessError, Context, SyncError};
+use fulgurite_cache::marks::has_changes;
 
 /// Workers, their frames, and the flash behind them. Dropping it lets begun jobs end, writes dirty frames back and stops.
 ///

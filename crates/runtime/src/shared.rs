@@ -1,7 +1,7 @@
 //! What all workers of a runtime share: the residency table, the frames, the slots, the mailboxes, the queue of new jobs.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::Flash;
@@ -12,15 +12,14 @@ use parking_lot::Mutex;
 use crate::Durable;
 use crate::config::{BuildError, Builder, Layout, own_fibers};
 use crate::cut::{Cut, Gate};
-use crate::frames::Frames;
 use crate::job::ErasedJob;
 use crate::mailbox::Mailbox;
-use crate::near::Near;
 use crate::planted::Planted;
-use crate::primitive::AtomicU32;
 use crate::queue::JobQueue;
-use crate::residency;
-use crate::table::Table;
+use fulgurite_cache::Frames;
+use fulgurite_cache::Near;
+use fulgurite_cache::Table;
+use fulgurite_cache::residency;
 
 /// Names a worker of a runtime: no other worker of this process has the same, be it of the same runtime or of another, living
 /// or gone.

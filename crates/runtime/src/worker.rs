@@ -15,7 +15,7 @@
 //! frames. What is decided is decided in `policy`.
 
 mod tasks;
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
 mod timers;
 
@@ -470,7 +470,7 @@ impl Worker {
     /// The fiber that ran has no unpinned reference any more.
     #[inline(always)]
     fn publish_nothing(&self) {
-        self.shared.slots[self.id as usize].store(crate::residency::NOTHING, Ordering::Release);
+        self.shared.slots[self.id as usize].store(fulgurite_cache::residency::NOTHING, Ordering::Release);
     }
 
     fn read_mail(&mut self) {
@@ -605,7 +605,6 @@ impl Worker {
             return Point::Idle;
         }
         self.hand_over();
-        let clock = self.shared.clock;
         let next_timer = self.timers.peek().map_or(u64::MAX, |t| t.0.0);
         let wanted = self.next_arrival_ns.min(next_timer);
         self.next_arrival_ns = u64::MAX;
@@ -624,7 +623,7 @@ impl Worker {
             if self.in_flight() > 0 && self.poll() > 0 {
                 return Point::Idle;
             }
-            now = clock.now_ns();
+            now = self.shared.clock.now_ns();
             if now >= wanted || self.shared.mailboxes[self.id as usize].has_mail() || job_waits(self) {
                 return Point::Idle;
             }
@@ -641,7 +640,7 @@ impl Worker {
         if ahead == Ahead::Again {
             return Point::Idle;
         }
-        now = clock.now_ns();
+        now = self.shared.clock.now_ns();
         let mut timeout = wanted.saturating_sub(now);
         if let Ahead::After(ns) = ahead {
             timeout = timeout.min(ns.saturating_sub(now));

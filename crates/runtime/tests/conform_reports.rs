@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -130,8 +130,7 @@ fn child() {
 
 /// Starts the child, waits for a line of its standard error that has all of `words`, lets it go on, and returns the line.
 fn report(part: &str, words: &[&str]) -> String {
-    let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "child", "--nocapture", "--test-threads=1"])
+    let mut child = fulgurite_testkit::again(module_path!(), "child")
         .env(PART, part)
         .env("RUST_BACKTRACE", "0")
         // Of what lay on a stack that overflowed nothing is dropped: under AddressSanitizer, no leak of the child's is news.

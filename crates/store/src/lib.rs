@@ -15,6 +15,7 @@ mod chunked;
 mod driver;
 mod extents;
 mod geometry;
+mod head;
 mod helpers;
 #[cfg(not(loom))]
 mod map;
@@ -40,14 +41,15 @@ pub use changes::Changes;
 pub use driver::{Driver, DriverError};
 pub use extents::Victims;
 pub use geometry::{Geometry, GeometryError, SUBPAGES_PER_PAGE};
+pub use head::Head;
 pub use helpers::Helpers;
 pub use map::{Located, Map};
-pub use members::{MemberError, Members, OpenMember, member_in};
+pub use members::{MemberError, Members, OpenMember};
 pub use objects::{Objects, Slots};
 pub use pages::Permissions;
 #[doc(hidden)]
 pub use planted::Planted;
-pub use pool::{LivePage, Object, Pool, PoolError};
+pub use pool::{LivePage, Object, Pool, PoolError, random_id};
 pub use recover::{Loss, ReadPages, RecoverError, RecoverReport, recover, superblock};
 pub use state::State;
 pub use store::{Durability, ExtentUses, Io, IoId, Outcome, Store, StoreConfig, StoreCounters, StoreInfo, WriteError};

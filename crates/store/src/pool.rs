@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
-use fulgurite_sys::Notifier;
+use fulgurite_sys::{Clock, Notifier};
 
 use crate::changes::Changes;
 use crate::driver::{Driver, DriverError};
@@ -162,6 +162,15 @@ struct Inner {
     scratch: Vec<(u32, u32, u32)>,
 }
 
+/// An identity that no other pool has.
+///
+/// # Errors
+/// When /dev/urandom gives no random numbers.
+pub fn random_id() -> std::io::Result<PoolId> {
+    let what = |e: std::io::Error| std::io::Error::new(e.kind(), format!("no random numbers from /dev/urandom: {e}"));
+    Ok(PoolId(fulgurite_sys::random_bytes().map_err(what)?))
+}
+
 /// A pool: a store over a medium, shared by all queues.
 pub struct Pool {
     medium: Arc<dyn Flash>,
@@ -254,7 +263,18 @@ impl Pool {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub fn open(medium: Arc<dyn Flash>, config: StoreConfig) -> Result<(Pool, RecoverReport), PoolError> {
-        Self::recovered(medium, config, false)
+        Pool::open_with_clock(medium, config, Clock::get())
+    }
+    /// The same by another clock than the real one: patience, how long writes are kept back, and the age of tokens.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_with_clock(
+        medium: Arc<dyn Flash>,
+        config: StoreConfig,
+        clock: Clock,
+    ) -> Result<(Pool, RecoverReport), PoolError> {
+        Self::recovered(medium, config, false, clock)
     }
     /// Opens a pool to look at it: the state of its last token, or of another one. Nothing is ever written, not even what recovery
     /// would record, and what was lost is in the report; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
@@ -266,7 +286,7 @@ impl Pool {
         config: StoreConfig,
         token: Option<u64>,
     ) -> Result<(Pool, RecoverReport), PoolError> {
-        let (pool, report) = Self::recovered(medium, config, true)?;
+        let (pool, report) = Self::recovered(medium, config, true, Clock::get())?;
         if let Some(token) = token
             && !pool.lock().store.roll_back(token)?
         {
@@ -278,6 +298,7 @@ impl Pool {
         medium: Arc<dyn Flash>,
         config: StoreConfig,
         read_only: bool,
+        clock: Clock,
     ) -> Result<(Pool, RecoverReport), PoolError> {
         if config.unchecked && (config.durability != Durability::Cache || read_only) {
             return Err(PoolError::MustCheck);
@@ -338,7 +359,7 @@ impl Pool {
             }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
-            helpers: Helpers::default(),
+            helpers: Helpers::new(clock),
             changes: Changes::default(),
             published: Published::default(),
         };
@@ -430,9 +451,10 @@ impl Pool {
     pub fn wants_sync(&self) -> bool {
         self.helpers.is_short() || self.helpers.to_be_left().is_some_and(|left| self.lock().store.is_short(left))
     }
-    /// Says what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]); in any unit, by any clock.
-    pub fn tick(&self, clock: u64) {
-        self.lock().store.tick(clock);
+    /// Says to the store what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]): milliseconds of the wall clock.
+    pub fn tick(&self) {
+        let now = self.clock().wall_ms();
+        self.lock().store.tick(now);
     }
     /// Names the state of all that was written, and waits until that is durable. Returns the token.
     ///
@@ -756,6 +778,9 @@ impl Versions for Pool {
 impl Layer for Pool {
     fn medium(&self) -> &Arc<dyn Flash> {
         &self.medium
+    }
+    fn clock(&self) -> &Clock {
+        self.helpers.clock()
     }
     fn subpages(&self) -> u32 {
         self.geometry.subpages

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, Written};
 use fulgurite_format::format_bytes;
+use fulgurite_sys::Clock;
 
 use crate::pool::{EROFS, Pool, PoolError};
 
@@ -53,6 +54,9 @@ impl Drop for View {
 impl Layer for View {
     fn medium(&self) -> &Arc<dyn Flash> {
         self.pool.medium()
+    }
+    fn clock(&self) -> &Clock {
+        self.pool.clock()
     }
     fn subpages(&self) -> u32 {
         self.pool.subpages()

@@ -4,8 +4,7 @@
 //! batches that overtake each other, synced, overwritten until reclaim, checkpoints and anchors have gone round; now and then the pool is
 //! recovered from what was written. Pages of NAND of 4 and of 16 KiB, writes that end in the buffer and in the array.
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use std::collections::HashMap;
 

@@ -4,7 +4,7 @@
 //! all writes is kept, and what the flash may hold after each is opened: every subset of up to 8 writes under way, samples of more. Some
 //! of the images are gone on from, to the next failure and the next crash.
 
-mod world;
+use crate::world;
 
 use std::collections::{BTreeMap, BTreeSet};
 

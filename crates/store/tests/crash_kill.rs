@@ -2,13 +2,12 @@
 //! Method: a process of its own writes numbered batches to a pool on a file and tells each token through a pipe; it is killed with
 //! SIGKILL at random moments; the pool is opened, and compared with what the batches up to the one found must have left.
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -123,8 +122,7 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
     let (mut applied, mut expected) = (0, vec![0u64; SUBPAGES as usize]);
     for kill in 0..kills {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "writer", "--ignored", "--nocapture"])
+        let mut child = fulgurite_testkit::again(module_path!(), "writer")
             .env(CHILD, &path)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

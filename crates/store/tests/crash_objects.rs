@@ -2,7 +2,7 @@
 //! Method: keep a log of all that was written and of what was promised; make what the flash may hold after each write (subsets of what was
 //! under way, whole or torn at 512 bytes); open it, and compare with the content of the token and of the older ones that it keeps.
 
-mod world;
+use crate::world;
 
 use std::rc::Rc;
 

@@ -4,7 +4,7 @@
 //! open each image, compare it with the model and its size with the two; go on from a sample of them. Pools of subpages, and of objects
 //! beside subpages. Then pools over several media by the public interface.
 
-mod world;
+use crate::world;
 
 use std::rc::Rc;
 use std::sync::Arc;

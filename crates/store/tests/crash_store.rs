@@ -2,7 +2,7 @@
 //! Method: keep a log of all that was written to the flash and of what was promised; make what the flash may hold after each write
 //! (every subset of what was under way, whole or torn); open it, and compare with the content of the token.
 
-mod world;
+use crate::world;
 
 use std::time::Instant;
 

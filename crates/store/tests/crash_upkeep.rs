@@ -3,7 +3,7 @@
 //! Method: bring it about on purpose, keep a log of all writes, and open what the flash may hold after each: every subset of up to 8
 //! writes under way, samples of more.
 
-mod world;
+use crate::world;
 
 use std::rc::Rc;
 

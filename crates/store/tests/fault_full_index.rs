@@ -4,7 +4,7 @@
 //! is moved about, over and over, in the state in which one index more would be one too many. After each step every subpage of every
 //! token is compared with the model; and a crash now and then.
 
-mod world;
+use crate::world;
 
 use fulgurite_store::{Geometry, SUBPAGES_PER_PAGE, StoreConfig, TableFull};
 use world::attacks::{self, first_seed, runs};

@@ -3,7 +3,7 @@
 //! Method: damage to each page of the journal behind the newest anchor after random runs that ended quietly; the refusal, the
 //! state that comes back, and further random life of it with crashes, against a model.
 
-mod world;
+use crate::world;
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! Method: every request of random runs fails, once and for good; every bit of the pages that all depends on is flipped, and random
 //! bits elsewhere; writes get lost or go elsewhere; epochs and indices come to the end of their bits.
 
-mod world;
+use crate::world;
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -3,7 +3,7 @@
 //! Method: random runs over flash in which more and more flash pages take no write, or cannot be read, with crashes, against a model;
 //! and a pool as a medium over a medium that fails now and then.
 
-mod world;
+use crate::world;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 //! Method: random runs against a model that keeps everything in plain maps; random parts of what was not flushed arrive, some torn. Pools
 //! are filled with objects of one size or of a few, of which many pack badly, and what is there is overwritten in many orders.
 
-mod world;
+use crate::world;
 
 use fulgurite_store::{Geometry, StoreConfig, Victims, WriteError};
 use world::objects::{is_object, length_of, tiny_objects};

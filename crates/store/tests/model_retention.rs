@@ -2,7 +2,7 @@
 //! room for is an error that a sync ends; a clock that goes back drops nothing early and keeps nothing for ever.
 //! Method: random runs with each policy, against what the policy says; what the store takes is counted after every step.
 
-mod world;
+use crate::world;
 
 use fulgurite_store::{Geometry, StoreConfig, WriteError};
 use world::attacks::{self, first_seed, runs};

@@ -5,8 +5,7 @@
 //! that changes a pool, also of one that is nearly full, that fails in places, or whose history has a bound: after each look at a queue, also in
 //! the middle of a batch, the published room is compared with what the store says.
 
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

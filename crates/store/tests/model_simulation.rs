@@ -7,9 +7,8 @@
 //! is late with others, and loses power, also during recovery. A model says what must be there. That the tests can fail is shown by bugs
 //! that are planted in the store and in what drives the policies.
 
-mod simulation;
-#[path = "../../format/tests/trials/mod.rs"]
-mod trials;
+use crate::simulation;
+use fulgurite_testkit as trials;
 
 use std::sync::Arc;
 

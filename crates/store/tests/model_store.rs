@@ -1,7 +1,7 @@
 //! Goal: what a program wrote is what it reads, and after a crash the last token is there, however long it runs.
 //! Method: random runs against a model that keeps everything in plain maps; random parts of what was not flushed arrive.
 
-mod world;
+use crate::world;
 
 use fulgurite_store::{Durability, Geometry, StoreConfig, Victims};
 use world::trials::{each_seed, figure, is_whole};

@@ -3,7 +3,7 @@
 //! Method: a pool that is mostly cold, and a tenth of it overwritten for long, with levelling and without, counted; against the
 //! counts of the extents that were really written.
 
-mod world;
+use crate::world;
 
 use std::collections::BTreeSet;
 

@@ -3,8 +3,7 @@
 //! device with it, for all its programs; any client of a block device may send such writes.
 //! Method: batches of writes of few subpages, each with a content of its own; all is read, the store is audited, and opened again.
 
-#[path = "../../flash/tests/common/mod.rs"]
-mod common;
+use crate::common;
 
 use std::sync::Arc;
 

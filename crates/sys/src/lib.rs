@@ -18,7 +18,7 @@ pub mod socket_place;
 pub mod uring;
 
 pub use arena::{Arena, ArenaError, Backed};
-pub use clock::Clock;
+pub use clock::{Clock, SimulatedTime};
 pub use direct_file::DirectFile;
 pub use image_file::{ImageChild, ImageFile};
 pub use notify::Notifier;

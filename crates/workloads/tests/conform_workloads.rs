@@ -6,7 +6,7 @@
 //! with latches, on a memory that also fails random accesses, each failed request being retried until it succeeds. All must
 //! pass `check` and return the same number, and a copy that nothing was executed on another one. Seeds are printed.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -8,7 +8,7 @@
 //! request a few times; what still failed is submitted again, perhaps to the other worker. Then the plan ends: `check` must
 //! pass, on the runtime and on the bytes of the medium, and return what it returns in plain memory. Seeds are printed.
 
-mod common;
+use crate::common;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::path::Path;

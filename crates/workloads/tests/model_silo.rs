@@ -8,7 +8,7 @@
 //! by one thread without latches and by four with, with and without failing accesses, on copies of the same bytes; all must
 //! agree. Seeds are printed.
 
-mod common;
+use crate::common;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -6,7 +6,7 @@
 //! random accesses; and the same two on a memory that fails random accesses, failed requests being repeated. All must pass
 //! `check` and agree. Then damage of every kind is done to good data, and `check` must see it. Seeds are printed.
 
-mod common;
+use crate::common;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

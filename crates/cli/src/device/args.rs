@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
+use fulgurite_bench::device::args::{BenchArgs, BesideArgs};
+use fulgurite_bench::device::medium::Below;
+use fulgurite_bench::values::{self, Output};
 use fulgurite_nbd::NbdAddress;
-
-use super::medium::Below;
-use crate::args::OutputArgs;
-use crate::values::{self, Output};
 
 /// What to do with a device.
 #[derive(Debug, Subcommand)]
@@ -55,20 +54,6 @@ pub struct InfoArgs {
         value_hint = ValueHint::FilePath
     )]
     pub json: Option<Output>,
-}
-
-/// The process beside `device bench`.
-#[derive(Debug, Args)]
-pub struct BesideArgs {
-    /// Where its sockets are to be.
-    #[arg(long)]
-    pub directory: PathBuf,
-    /// Bytes of each device.
-    #[arg(long)]
-    pub size: u64,
-    /// The core that the firmware runs on.
-    #[arg(long)]
-    pub core: Option<usize>,
 }
 
 /// Of both.
@@ -210,62 +195,4 @@ pub struct ServeArgs {
     /// Queue pairs, over all programs that are attached. A program that finds the device again after its death wants one more for a while.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub queues: u32,
-}
-
-/// What is measured.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Figure {
-    /// Figures 6 and 7.
-    Interface,
-    /// Commands in flight.
-    Depth,
-    /// Figure 8.
-    Buffer,
-    /// Figure 9.
-    Chunk,
-}
-
-impl Figure {
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Figure::Interface => "interface",
-            Figure::Depth => "depth",
-            Figure::Buffer => "buffer",
-            Figure::Chunk => "chunk",
-        }
-    }
-}
-
-/// `device bench`.
-#[derive(Clone, Debug, Args)]
-pub struct BenchArgs {
-    /// Where results go.
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// What is measured, comma-separated (below).
-    #[arg(
-        long,
-        value_name = "LIST",
-        value_delimiter = ',',
-        value_enum,
-        hide_possible_values = true,
-        default_value = "interface,depth,buffer,chunk"
-    )]
-    pub figure: Vec<Figure>,
-    /// What the flash of `nand` is: a NAND model by name or from a TOML file, or none [default: one like the paper's device has].
-    #[arg(long, value_name = "NAME|FILE.toml|none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
-    pub nand: Option<Below>,
-    /// Bytes of each device, and of the file beside them [default: 256M; --quick: 64M].
-    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
-    pub size: Option<u64>,
-    /// Directory for the file beside it, which is removed at the end [default: the temporary directory].
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    pub dir: Option<PathBuf>,
-    /// The core that the firmware runs on; the host's is the first one [default: the last one].
-    #[arg(long, value_name = "N")]
-    pub core: Option<usize>,
-    /// Rounds, in each of which everything is measured once [default: 7; --quick: 3].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub rounds: Option<u32>,
 }

@@ -8,8 +8,8 @@ use fulgurite_device::{BootImage, SECTOR_BYTES, SocketLink};
 use fulgurite_format::format_bytes;
 
 use super::args::BootArgs;
-use crate::bad_input::{BadInput, bad_input, socket_error};
-use crate::pages;
+use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};
+use fulgurite_bench::report;
 
 /// Reads the image that `--boot` names.
 ///
@@ -47,5 +47,5 @@ pub fn run(args: &BootArgs) -> Result<()> {
     let region = SocketLink::boot(&args.socket).map_err(|error| socket_error("--socket", error))?;
     let mut bytes = vec![0; region.capability().boot_sectors as usize * SECTOR_BYTES];
     ensure!(region.read_boot(0, &mut bytes), "the boot region is not there");
-    pages::write_stdout(&bytes).context("the image could not be written")
+    report::write_stdout(&bytes).context("the image could not be written")
 }

@@ -8,10 +8,10 @@ use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use serde::Serialize;
 
 use super::args::InfoArgs;
-use crate::bad_input::socket_error;
-use crate::report::table;
-use crate::values::Output;
-use crate::{checks, report};
+use fulgurite_bench::bad_input::socket_error;
+use fulgurite_bench::report::table;
+use fulgurite_bench::values::Output;
+use fulgurite_bench::{checks, report};
 
 /// One device.
 #[derive(Serialize)]

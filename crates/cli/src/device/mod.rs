@@ -1,21 +1,16 @@
 //! `fulgurite device`: the storage device of the DRAM interface, served to other programs, and its evaluation.
 //!
-//! [`args`] is its command line, [`medium`] what lies behind its firmware, [`contents`] what its file holds already, [`places`] which paths are of
-//! the same file, [`wear`] the file of the NAND's state, [`serve`] the process that other programs attach to, [`boot`] its boot region, [`info`]
-//! how it stands, [`bench`] the paper's figures live. The device itself is `fulgurite-device`, its block export `fulgurite-nbd`; nothing here
-//! decides anything about either.
+//! [`args`] is its command line, [`serve`] the process that other programs attach to, [`boot`] its boot region, [`info`] how it stands. What
+//! lies behind its firmware, and the paper's figures live, are `fulgurite_bench::device`; the device itself is `fulgurite-device`, its block
+//! export `fulgurite-nbd`. Nothing here decides anything about either.
 
 pub mod args;
-mod bench;
 mod boot;
-mod contents;
 mod info;
-mod medium;
-mod places;
 mod serve;
-mod wear;
 
 use anyhow::Result;
+use fulgurite_bench::device as bench;
 
 use args::DeviceCommand;
 

@@ -20,16 +20,16 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 
 use super::args::ServeArgs;
 use super::boot;
-use super::medium::{self, Below, Kept, Plan};
-use super::places::{self, Place};
-use super::wear;
-use crate::bad_input::{BadInput, bad_input, socket_error};
-use crate::checks;
-use crate::child::nand::NandCounts;
-use crate::interrupt::Interrupt;
-use crate::machine::Machine;
-use crate::pages;
-use crate::values::NandChoice;
+use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};
+use fulgurite_bench::checks;
+use fulgurite_bench::child::nand::NandCounts;
+use fulgurite_bench::device::medium::{self, Below, Kept, Plan};
+use fulgurite_bench::device::places::{self, Place};
+use fulgurite_bench::device::wear;
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::machine::Machine;
+use fulgurite_bench::report;
+use fulgurite_bench::values::NandChoice;
 
 /// How often the end is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -85,7 +85,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     if let Some(nbd) = &nbd {
         lines.push_str(&format!("NBD: {}\n", nbd.uri()));
     }
-    pages::write_stdout(lines.as_bytes())?;
+    report::write_stdout(lines.as_bytes())?;
     let worn = plan.worn().zip(nand.as_deref());
     let keep = || worn.map_or(Ok(()), |(path, nand)| wear::write(path, &nand.state()));
     keep()?;
@@ -191,7 +191,7 @@ fn end(device: &Arc<Device>, nbd: Option<NbdServer>, medium: &dyn Flash, nand: O
     if device.wants_last_flush() {
         flush(medium).context("the medium could not be flushed at the end")?;
     }
-    pages::write_stdout(lines.as_bytes())
+    report::write_stdout(lines.as_bytes())
 }
 
 /// Makes all that was written durable.

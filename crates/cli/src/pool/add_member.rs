@@ -10,15 +10,16 @@ use std::sync::Arc;
 use anyhow::Result;
 use fulgurite_flash::Flash;
 use fulgurite_format::{PoolId, SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::random_id;
 use fulgurite_store::{Geometry, Members};
 
 use super::args::AddMemberArgs;
-use super::create::{Made, Place, check_room, existing, random_id, written};
+use super::create::{Made, Place, check_room, existing, written};
 use super::open::{self, Medium, config, member_error, to_look_at};
 use super::resize::resize_error;
-use crate::bad_input::bad_input;
-use crate::interrupt::Interrupt;
-use crate::pages;
+use fulgurite_bench::bad_input;
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::report;
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 
@@ -122,7 +123,7 @@ pub fn run(args: &AddMemberArgs) -> Result<()> {
     }
     interrupt.check()?;
     let said = join(args, pool, flash, &mut made)?;
-    pages::write_stdout(said.as_bytes())
+    report::write_stdout(said.as_bytes())
 }
 
 #[cfg(test)]

@@ -7,12 +7,12 @@ use fulgurite_store::PoolError;
 use super::args::{CompactArgs, RollbackArgs, TokenArgs};
 use super::open::{self, config, to_change, to_look_at};
 use super::served::{self, Change};
-use crate::bad_input::bad_input;
-use crate::interrupt::Interrupt;
-use crate::{pages, progress};
+use fulgurite_bench::bad_input;
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::{progress, report};
 
 fn say(sentence: &str) -> Result<()> {
-    pages::write_stdout(format!("{sentence}\n").as_bytes())
+    report::write_stdout(format!("{sentence}\n").as_bytes())
 }
 
 fn list(tokens: &[u64]) -> String {

@@ -16,13 +16,13 @@ use fulgurite_store::{
 use serde::Serialize;
 
 use super::args::CheckArgs;
-use super::mover::Mover;
 use super::open::{self, Opened, name_of, pool_error};
 use super::{metadata, repair};
-use crate::bad_input::bad_input;
-use crate::interrupt::Interrupt;
-use crate::values::Output;
-use crate::{checks, pages, progress, report};
+use fulgurite_bench::bad_input;
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::values::Output;
+use fulgurite_bench::{checks, progress, report};
+use fulgurite_flash::Mover;
 
 /// What is damaged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -278,7 +278,7 @@ impl Said<'_> {
     fn say(&self, sentence: &str) -> Result<()> {
         match self.json {
             Some(_) => Ok(()),
-            None => pages::write_stdout(format!("{sentence}\n").as_bytes()),
+            None => report::write_stdout(format!("{sentence}\n").as_bytes()),
         }
     }
     fn repaired(&mut self, sentence: String) -> Result<()> {
@@ -384,7 +384,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
         };
         let json = serde_json::to_string_pretty(&checked)? + "\n";
         match output {
-            Output::Stdout => pages::write_stdout(json.as_bytes())?,
+            Output::Stdout => report::write_stdout(json.as_bytes())?,
             Output::File(file) => report::write_file(file, json.as_bytes())?,
         }
     }
@@ -395,7 +395,7 @@ pub fn run(args: &CheckArgs) -> Result<()> {
     }
     if let (None, Some((id, live, _))) = (&args.json, &seen) {
         let live = format_bytes(*live);
-        pages::write_stdout(format!("{shown} is whole: pool {id}, {live} of data read\n").as_bytes())?;
+        report::write_stdout(format!("{shown} is whole: pool {id}, {live} of data read\n").as_bytes())?;
     }
     Ok(())
 }

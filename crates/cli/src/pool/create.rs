@@ -9,16 +9,19 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
+use fulgurite_bench::bad_input::BadInput;
+use fulgurite_bench::bad_input::open_error;
+use fulgurite_bench::report;
 use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, claim};
 use fulgurite_format::{MEMBERS_MAX, PoolId, SUBPAGE_BYTES, format_bytes};
-use fulgurite_store::{Geometry, Members, Pool};
+use fulgurite_store::{Geometry, Head, Members, Pool, random_id};
 use fulgurite_sys::{Arena, Backed, DirectFile};
 
 use super::args::{CreateArgs, PoolArgs};
-use super::open::{self, head, looks_like, name_of, open_error, pool_in};
-use crate::bad_input::bad_input;
-use crate::interrupt::Interrupt;
-use crate::{checks, pages, progress};
+use super::open::{self, name_of};
+use fulgurite_bench::bad_input;
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::{checks, progress};
 
 /// Written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -34,7 +37,7 @@ fn geometry(args: &CreateArgs, bytes: u64) -> Result<Geometry> {
     let subpage = SUBPAGE_BYTES as u64;
     let pages = |option: &str, bytes: u64| match u32::try_from(bytes) {
         Ok(pages) => Ok(pages),
-        Err(_) => Err(crate::bad_input::BadInput(format!("{option}: a pool has less than 16 TiB; choose less"))),
+        Err(_) => Err(BadInput(format!("{option}: a pool has less than 16 TiB; choose less"))),
     };
     let extent = args.extent.unwrap_or_else(|| default_extent(bytes));
     if !extent.is_multiple_of(subpage) {
@@ -69,11 +72,11 @@ pub(super) fn existing(path: &Path, force: bool) -> Result<Option<(DirectFile, u
         Ok(_) => {}
     }
     let file = claim(path).map_err(open_error)?;
-    let (bytes, head) = head(&file, path)?;
+    let head = Head::of(&file)?;
     if force {
-        return Ok(Some((file, bytes)));
+        return Ok(Some((file, head.bytes)));
     }
-    match pool_in(&head) {
+    match head.pool() {
         Some(Ok(id)) => bad_input!(
             "{shown} is a pool already ({}); name another path, or add --force, and everything in that pool is gone",
             name_of(id)
@@ -83,7 +86,7 @@ pub(super) fn existing(path: &Path, force: bool) -> Result<Option<(DirectFile, u
         ),
         None => bad_input!(
             "{shown} exists and holds {}; name another path, or add --force, and what it holds is gone",
-            looks_like(&head, bytes)
+            head.looks_like()
         ),
     }
 }
@@ -110,11 +113,6 @@ fn overwrite(file: &DirectFile, path: &Path, bytes: u64, interrupt: &Interrupt) 
     file.sync_all().with_context(what)?;
     bar.finish_and_clear();
     Ok(())
-}
-
-/// An identity that no other pool has.
-pub fn random_id() -> Result<PoolId> {
-    Ok(PoolId(fulgurite_sys::random_bytes().context("no random numbers can be had from /dev/urandom")?))
 }
 
 /// Whether so many bytes can be had at a path.
@@ -233,7 +231,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let medium = if alone {
         media.remove(0).1
     } else {
-        let ids = media.iter().map(|_| random_id()).collect::<Result<Vec<PoolId>>>()?;
+        let ids = media.iter().map(|_| random_id()).collect::<std::io::Result<Vec<PoolId>>>()?;
         Members::create(media, &ids, geometry.extent_pages, id).map_err(open::member_error)?.flash()
     };
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
@@ -246,7 +244,7 @@ pub fn run(args: &CreateArgs) -> Result<()> {
     let name = name_of(opened.pool().id());
     let shown: Vec<String> = args.paths.iter().map(|path| path.display().to_string()).collect();
     let (shown, are) = (shown.join(", "), if alone { "is" } else { "are" });
-    pages::write_stdout(
+    report::write_stdout(
         format!("{shown} {are} pool {name}: {size} in extents of {extent}, {data} for data\n").as_bytes(),
     )
 }

@@ -5,16 +5,17 @@ use std::io::{BufReader, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
 use anyhow::{Context, Result, bail};
+use fulgurite_bench::report;
 use fulgurite_flash::{Flash, FlashError, Layer};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
 use super::args::{ExportArgs, ImportArgs};
 use super::check::damaged_subpage;
-use super::mover::Mover;
 use super::open::{self, config, pool_error, to_look_at};
-use crate::bad_input::bad_input;
-use crate::interrupt::Interrupt;
-use crate::{checks, pages, progress};
+use fulgurite_bench::bad_input;
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::{checks, progress};
+use fulgurite_flash::Mover;
 
 const SUBPAGE: u64 = SUBPAGE_BYTES as u64;
 
@@ -64,7 +65,7 @@ pub fn export(args: &ExportArgs) -> Result<()> {
     file.as_file().sync_all().with_context(what)?;
     file.persist_noclobber(&args.file).map_err(|e| e.error).with_context(what)?;
     let exported = format_bytes(bytes - damaged.len() as u64 * SUBPAGE);
-    pages::write_stdout(
+    report::write_stdout(
         format!("{shown} has the data of {}: {exported} written\n", args.pool.path.display()).as_bytes(),
     )?;
     if !damaged.is_empty() {
@@ -136,12 +137,12 @@ pub fn import(args: &ImportArgs) -> Result<()> {
                     progress::set_share(&bar, f64::from(subpage) / f64::from(subpages));
                     // What was never written reads as zeros already.
                     if pool.locate(subpage).is_some() || page.iter().any(|byte| *byte != 0) {
-                        return Ok(Some(subpage));
+                        return anyhow::Ok(Some(subpage));
                     }
                 }
                 Ok(None)
             })?;
-            pool.tick(fulgurite_sys::clock::wall_ms());
+            pool.tick();
             token = pool.sync().map_err(|e| pool_error(&args.pool.path, e))?;
             synced = next;
         }
@@ -167,5 +168,5 @@ pub fn import(args: &ImportArgs) -> Result<()> {
         return Err(error);
     }
     let (bytes, path) = (format_bytes(bytes), args.pool.path.display());
-    pages::write_stdout(format!("{bytes} of {shown} are in {path}, as token {token}\n").as_bytes())
+    report::write_stdout(format!("{bytes} of {shown} are in {path}, as token {token}\n").as_bytes())
 }

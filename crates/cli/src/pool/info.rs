@@ -9,10 +9,10 @@ use super::args::{InfoArgs, LookArgs, PoolArgs};
 use super::maps;
 use super::open::{Opened, name_of, to_look_at};
 use super::served::{self, Known, Look};
-use crate::bad_input::bad_input;
-use crate::report::table::{table, thousands};
-use crate::values::Output;
-use crate::{checks, report};
+use fulgurite_bench::bad_input;
+use fulgurite_bench::report::table::{table, thousands};
+use fulgurite_bench::values::Output;
+use fulgurite_bench::{checks, report};
 
 /// A token.
 #[derive(Debug, Serialize)]

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use fulgurite_format::{OBJECT_ALIGNMENT, SUBPAGE_BYTES, format_bytes};
 
 use super::open::{Opened, name_of};
-use crate::report::charts::{Bar, Bars, stack};
-use crate::report::svg::{Anchor, Canvas, PALETTE};
-use crate::report::table::thousands;
+use fulgurite_bench::report::charts::{Bar, Bars, stack};
+use fulgurite_bench::report::svg::{Anchor, Canvas, PALETTE};
+use fulgurite_bench::report::table::thousands;
 
 /// The most cells of a map; a larger pool has several extents in one.
 const CELLS_MAX: usize = 1024;

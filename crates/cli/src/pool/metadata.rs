@@ -16,7 +16,7 @@ use fulgurite_store::Geometry;
 
 use super::check::{Damage, Finding, SUPERBLOCKS, read_raw};
 use super::open::Opened;
-use crate::interrupt::Interrupt;
+use fulgurite_bench::interrupt::Interrupt;
 
 fn page_of(content: &[u8]) -> PageBuffer {
     let mut page = zero_page();

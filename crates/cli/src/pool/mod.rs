@@ -14,7 +14,6 @@ mod flat;
 mod info;
 mod maps;
 mod metadata;
-pub mod mover;
 pub mod open;
 mod repair;
 mod resize;

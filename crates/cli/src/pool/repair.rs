@@ -11,7 +11,7 @@ use fulgurite_store::{Driver, ReadPages, summary_page};
 use super::check::{Damage, Finding, read_raw};
 use super::metadata::broken;
 use super::open::{self, Medium, Opened, config};
-use crate::interrupt::Interrupt;
+use fulgurite_bench::interrupt::Interrupt;
 
 /// The pages of the summaries of these extents, made of the page table.
 fn summaries(opened: &Opened, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)> {

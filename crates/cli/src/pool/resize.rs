@@ -9,16 +9,19 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use fulgurite_bench::bad_input::BadInput;
+use fulgurite_bench::bad_input::open_error;
+use fulgurite_bench::report;
 use fulgurite_flash::claim;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_store::{Geometry, MemberError, Members, Pool, PoolError, ResizeError};
 use fulgurite_sys::{Arena, Backed};
 
 use super::args::{PoolArgs, ResizeArgs};
-use super::open::{self, Medium, config, open_error, to_change, to_look_at};
-use crate::bad_input::bad_input;
-use crate::interrupt::Interrupt;
-use crate::{checks, pages, progress};
+use super::open::{self, Medium, config, to_change, to_look_at};
+use fulgurite_bench::bad_input;
+use fulgurite_bench::interrupt::Interrupt;
+use fulgurite_bench::{checks, progress};
 
 /// Written at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -191,7 +194,7 @@ pub(super) fn resize_error(path: &Path, error: PoolError) -> anyhow::Error {
         PoolError::Resize(e @ ResizeError::Unsure(_)) => {
             anyhow::anyhow!("{}: {e} (`fulgurite pool info`)", path.display())
         }
-        PoolError::Resize(e) => crate::bad_input::BadInput(format!("{}: {e}", path.display())).into(),
+        PoolError::Resize(e) => BadInput(format!("{}: {e}", path.display())).into(),
         error => open::pool_error(path, error),
     }
 }
@@ -272,7 +275,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     } else {
         format!("{} has {}; it had {}\n", path.display(), said(to), said(now))
     };
-    pages::write_stdout(answer.as_bytes())
+    report::write_stdout(answer.as_bytes())
 }
 
 /// Cuts a file of a pool that is open and locked: nobody else can be at it, and nothing is read behind the end.

@@ -1,5 +1,4 @@
 //! What the tests of the device share: a firmware that is turned by hand, and commands that are written by hand.
-#![allow(dead_code, reason = "not every test file uses all of it")]
 
 pub mod played;
 

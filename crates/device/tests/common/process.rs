@@ -1,8 +1,7 @@
 //! A device in a process of its own, which tests stop, kill and start again.
-#![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -61,9 +60,10 @@ fn wear(data: &str) -> PathBuf {
     PathBuf::from(format!("{data}.nand"))
 }
 
-/// What this program does as a device. It ends by being killed, or with whoever started it. A file that starts such a process calls it in an
-/// ignored test of this name.
-pub fn be_the_device() {
+/// What this program does as a device. It ends by being killed, or with the process that started it.
+#[test]
+#[ignore = "the device's process; the tests start it"]
+fn be_the_device() {
     let Ok(socket) = std::env::var(SOCKET) else { return };
     let data = std::env::var(DATA).unwrap();
     let over = std::env::var(OVER).unwrap();
@@ -151,8 +151,7 @@ impl Process {
         Process { child, socket, data, over }
     }
     fn spawn(socket: &Path, data: &Path, over: Over) -> Child {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "be_the_device", "--ignored", "--nocapture"]);
+        let mut command = fulgurite_testkit::again(module_path!(), "be_the_device");
         command.env(SOCKET, socket).env(DATA, data).env(OVER, format!("{over:?}"));
         command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
     }

@@ -27,7 +27,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
-use fulgurite_sys::{Arena, Backed, Notifier, affinity, barrier, planted};
+use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, barrier, planted};
 
 pub use timed::TimedFlash;
 
@@ -50,10 +50,12 @@ pub struct EmulatedConfig {
     pub core: Option<usize>,
     /// Where the data lies (at least `subpages` x 4096 bytes); none takes fresh memory, all zero.
     pub storage: Option<Arc<Arena>>,
+    /// What the latencies are measured by.
+    pub clock: Clock,
 }
 
 impl EmulatedConfig {
-    /// 50 µs reads, 100 µs writes, 256 planes, fresh memory, any core.
+    /// 50 µs reads, 100 µs writes, 256 planes, fresh memory, any core, real time.
     #[must_use]
     pub fn new(subpages: u32) -> EmulatedConfig {
         EmulatedConfig {
@@ -63,6 +65,7 @@ impl EmulatedConfig {
             planes: 256,
             core: None,
             storage: None,
+            clock: Clock::get(),
         }
     }
 }

@@ -23,11 +23,6 @@ use crate::{
     frame_count, lock,
 };
 
-/// Who waits for longer than this may sleep; below, waking up takes as long as the wait.
-const SLEEP_NS: u64 = 100_000;
-/// How much of a wait is not slept, because the kernel's timers come so late.
-const SLACK_NS: u64 = 60_000;
-
 /// An emulated flash device that is driven by the threads that poll its queues.
 #[derive(Debug)]
 pub struct TimedFlash {
@@ -126,7 +121,7 @@ impl Flash for TimedFlash {
         }
         Ok(Box::new(TimedQueue {
             shared: self.shared.clone(),
-            clock: Clock::get(),
+            clock: self.config.clock.clone(),
             frame_count: frame_count(&frames),
             frames,
             wake,
@@ -306,13 +301,11 @@ impl Queue for TimedQueue {
             return;
         }
         let Some(Reverse(next)) = self.waiting.peek() else {
-            self.wake.wait(timeout);
+            self.clock.wait(&self.wake, timeout);
             return;
         };
-        let until = next.due_ns.saturating_sub(self.clock.now_ns());
-        if until > SLEEP_NS {
-            let sleep = Duration::from_nanos(until - SLACK_NS);
-            self.wake.wait(Some(timeout.map_or(sleep, |timeout| timeout.min(sleep))));
+        if let Some(nap) = self.clock.nap(next.due_ns, timeout) {
+            self.clock.wait(&self.wake, Some(nap));
         }
     }
     fn in_flight(&self) -> usize {

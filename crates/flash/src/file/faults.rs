@@ -12,8 +12,7 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 use super::{EAGAIN, EINTR, FileBackend, FileConfig, FileFlash, Tries};
 use crate::{Flash, FlashError, Op, Queue, Request, lock};
 
-#[path = "../../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 
 /// Results from this one on, before that one, are replaced.
 #[derive(Debug, Default)]

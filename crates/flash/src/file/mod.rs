@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_sys::{Arena, DirectFile, Notifier, RingUser, Uring};
+use fulgurite_sys::{Arena, Clock, DirectFile, Notifier, RingUser, Uring};
 
 use crate::{DeviceCounters, Flash, FlashError, Op, OpenError, Queue, check_depth, lock};
 
@@ -34,6 +34,8 @@ pub struct FileConfig {
     pub mode: FileMode,
     /// How it is driven.
     pub backend: FileBackend,
+    /// What pauses before further tries are measured by. What the kernel does takes real time.
+    pub clock: Clock,
 }
 
 /// Whether the file exists.
@@ -71,12 +73,12 @@ impl FileConfig {
     #[must_use]
     pub fn existing(path: impl Into<PathBuf>) -> FileConfig {
         let mode = FileMode::Existing { bytes: None };
-        FileConfig { path: path.into(), mode, backend: FileBackend::Auto }
+        FileConfig { path: path.into(), mode, backend: FileBackend::Auto, clock: Clock::get() }
     }
     /// A file to be created.
     #[must_use]
     pub fn create(path: impl Into<PathBuf>, bytes: u64) -> FileConfig {
-        FileConfig { path: path.into(), mode: FileMode::Create { bytes }, backend: FileBackend::Auto }
+        FileConfig { mode: FileMode::Create { bytes }, ..FileConfig::existing(path) }
     }
 }
 
@@ -97,6 +99,7 @@ pub struct FileFlash {
 struct Medium {
     file: Arc<DirectFile>,
     subpages: u32,
+    clock: Clock,
     poisoned: AtomicBool,
     reads: AtomicU64,
     writes: AtomicU64,
@@ -150,6 +153,7 @@ impl FileFlash {
         let medium = Medium {
             file: Arc::new(file),
             subpages,
+            clock: config.clock.clone(),
             poisoned,
             reads,
             writes,

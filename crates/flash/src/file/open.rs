@@ -5,10 +5,10 @@ use std::io;
 use std::ops::ControlFlow;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Backed, DirectFile};
+use fulgurite_sys::{Arena, Backed, Clock, DirectFile};
 
 use crate::OpenError;
 
@@ -42,10 +42,12 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
 /// [`OpenError`]; [`OpenError::InUse`] only after half a second, as a process that was killed keeps what it had open for a
 /// moment: the kernel closes a ring with operations in flight in the background (60 to 90 ms measured at depth 64).
 pub fn claim(path: &Path) -> Result<DirectFile, OpenError> {
-    let patience = Instant::now() + LOCK_PATIENCE;
+    // Another process lets go in real time.
+    let clock = Clock::get();
+    let patience_ns = clock.after(LOCK_PATIENCE);
     loop {
         match claim_now(path) {
-            Err(OpenError::InUse { .. }) if Instant::now() < patience => std::thread::sleep(Duration::from_millis(10)),
+            Err(OpenError::InUse { .. }) if clock.now_ns() < patience_ns => clock.sleep(Duration::from_millis(10)),
             result => return result,
         }
     }

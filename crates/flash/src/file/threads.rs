@@ -162,7 +162,7 @@ impl Pool {
             if let Some(result) = self.medium.judge(request.op, result, &mut tries) {
                 return result;
             }
-            std::thread::sleep(tries.pause());
+            self.medium.clock.sleep(tries.pause());
         }
     }
 }

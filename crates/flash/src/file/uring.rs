@@ -15,7 +15,7 @@
 //! in the completion ring, or the queue is dropped.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::uring::{RingFull, Uring};
@@ -69,8 +69,8 @@ pub(super) struct UringQueue {
     failed: Option<FlashError>,
     /// How often in a row the kernel had no room for the batch.
     refused_in_row: u8,
-    /// The kernel did not take the batch, and is asked again then.
-    hand_over_at: Option<Instant>,
+    /// The kernel did not take the batch, and is asked again then, in nanoseconds of the medium's clock.
+    hand_over_at: Option<u64>,
     frame_count: u32,
 }
 
@@ -80,8 +80,8 @@ struct UnderWay {
     subpage: SubpageIndex,
     frame: FrameIndex,
     tries: Tries,
-    /// Not tried again before.
-    due: Option<Instant>,
+    /// Not tried again before, in nanoseconds of the medium's clock.
+    due: Option<u64>,
     /// The next request of the same run, or [`LAST`].
     next: u32,
     /// Of the first one of a run: its stage, or [`LAST`].
@@ -242,7 +242,7 @@ impl UringQueue {
                 Some(result) => self.end(slot, result, completions),
                 None => {
                     let pause = request.tries.pause();
-                    request.due = (!pause.is_zero()).then(|| Instant::now() + pause);
+                    request.due = (!pause.is_zero()).then(|| self.medium.clock.after(pause));
                     again.push(slot);
                 }
             }
@@ -263,7 +263,7 @@ impl UringQueue {
                 // The kernel has ended these, and gets no more.
                 Some(error) => again.drain(..).for_each(|slot| self.end(slot, Err(error), completions)),
                 None => {
-                    let (now, mut pushed) = (Instant::now(), false);
+                    let (now, mut pushed) = (self.medium.clock.now_ns(), false);
                     again.retain(|&slot| {
                         let UnderWay { op, due, .. } = self.under_way[slot as usize];
                         if due.is_some_and(|due| now < due) || self.push(slot).is_err() {
@@ -288,7 +288,7 @@ impl UringQueue {
 
     /// Hands over what is in the ring, unless the kernel is to be left alone for a moment: then a poll or a wait does it.
     fn hand_over(&mut self) -> Result<(), FlashError> {
-        if self.hand_over_at.is_some_and(|at| Instant::now() < at) {
+        if self.hand_over_at.is_some_and(|at| self.medium.clock.now_ns() < at) {
             return Ok(());
         }
         let result = self.medium.scripted_refusal().map_or_else(|| self.ring.submit(), Err);
@@ -313,12 +313,12 @@ impl UringQueue {
                 return Err(error);
             }
         };
-        self.hand_over_at = Some(Instant::now() + pause);
+        self.hand_over_at = Some(self.medium.clock.after(pause));
         Ok(())
     }
 
     /// When there is something to do that no completion tells of: a pause has ended.
-    fn next_pause_ends(&self) -> Option<Instant> {
+    fn next_pause_ends(&self) -> Option<u64> {
         let dues = self.again.iter().filter_map(|slot| self.under_way[*slot as usize].due);
         dues.chain(self.hand_over_at).min()
     }
@@ -405,11 +405,12 @@ impl Queue for UringQueue {
             self.wake.wait(Some(timeout.map_or(NAP, |t| t.min(NAP))));
             return;
         }
-        let left = self.next_pause_ends().map(|at| at.saturating_duration_since(Instant::now()));
+        let left = self.next_pause_ends().map(|at| self.medium.clock.until(at));
         let timeout = timeout.into_iter().chain(left).min();
-        if self.hand_over_at.is_some() {
-            // The ring cannot be slept on without its batch being handed over, which is the next poll's.
-            self.wake.wait(timeout);
+        let only_pauses = !self.again.is_empty() && self.again.len() == self.slots.in_use();
+        if self.hand_over_at.is_some() || only_pauses {
+            // The ring cannot be slept on without its batch being handed over, which is the next poll's. Or it has nothing of ours.
+            self.medium.clock.wait(&self.wake, timeout);
         } else {
             let result = self.medium.scripted_refusal().map_or_else(|| self.ring.wait(timeout), Err);
             let _ = self.entered(result);

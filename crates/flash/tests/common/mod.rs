@@ -1,8 +1,7 @@
 //! What the tests of the media share: random numbers, stamped frames, and a driver that waits for its requests.
 #![allow(dead_code, unused_imports, reason = "not every test file uses all of it")]
 
-#[path = "../../../format/tests/trials/mod.rs"]
-pub mod trials;
+pub use fulgurite_testkit as trials;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,5 +1,4 @@
 //! Small NAND devices for tests.
-#![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::sync::Arc;
 

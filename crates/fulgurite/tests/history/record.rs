@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::Instant;
 
 use super::check::{INITIAL, Kind, Operation};
-pub use crate::trials::Random;
+pub use fulgurite_testkit::Random;
 
 /// Where stamps come from.
 #[derive(Debug)]

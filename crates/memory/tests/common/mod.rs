@@ -1,5 +1,4 @@
 //! What the tests of this crate share: a memory whose accesses fail on demand, and random numbers from a printed seed.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

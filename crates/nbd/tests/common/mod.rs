@@ -1,8 +1,7 @@
 //! What the tests of the server share: random numbers, and a client that says exactly what it is told to.
 #![allow(dead_code, unused_imports, reason = "not every test file uses all of it")]
 
-#[path = "../../../format/tests/trials/mod.rs"]
-pub mod trials;
+pub use fulgurite_testkit as trials;
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;

@@ -8,10 +8,11 @@ use fulgurite_policy::{AnyReplacement, Replacement};
 
 use super::Worker;
 use crate::Runtime;
-use crate::frames::{CLEAN, DIRTY, index};
-use crate::primitive::Ordering;
-use crate::residency::State;
 use crate::shared::Shared;
+use fulgurite_cache::State;
+use fulgurite_cache::frames::index;
+use fulgurite_cache::marks::{CLEAN, DIRTY};
+use std::sync::atomic::Ordering;
 
 fn worker() -> Worker {
     let flash = Arc::new(MemoryFlash::new(4096).unwrap());

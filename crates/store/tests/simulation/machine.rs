@@ -263,7 +263,7 @@ impl Machine {
             self.complete(world, completion);
         }
         if self.operator.ticks {
-            self.pool.tick(world.disk.now_ns());
+            self.pool.tick();
         }
     }
     fn complete(&mut self, world: &mut World, completion: Completion) {

@@ -6,8 +6,7 @@
 pub mod attacks;
 pub mod images;
 pub mod objects;
-#[path = "../../../format/tests/trials/mod.rs"]
-pub mod trials;
+pub use fulgurite_testkit as trials;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;

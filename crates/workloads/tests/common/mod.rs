@@ -1,6 +1,5 @@
 //! What the tests of this crate share: a memory that lets others run and fails, copies of built data, and a watch over
 //! hangs.
-#![allow(dead_code, reason = "each test binary uses its part")]
 
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;

@@ -9,8 +9,7 @@ use fulgurite_format::{ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, Ob
 
 use super::*;
 
-#[path = "../../../../format/tests/trials/mod.rs"]
-mod trials;
+use fulgurite_testkit as trials;
 use trials::{Random, each_seed};
 
 /// Extents below hold whole subpages, the others objects.

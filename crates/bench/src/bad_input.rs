@@ -1,0 +1,73 @@
+//! The error that means: you asked for something that cannot be. It ends the program with exit code 2 before anything
+//! was created.
+
+use anyhow::Error;
+use fulgurite_device::SocketError;
+use fulgurite_flash::OpenError;
+
+use crate::interrupt::Interrupted;
+
+/// One sentence that says what is wrong and what to do.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct BadInput(pub String);
+
+/// What is wrong with the socket that an option names, a bad input where what is at its path is in the way.
+pub fn socket_error(option: &str, error: SocketError) -> Error {
+    match error {
+        // As a server's: somebody was faster than the check.
+        SocketError::InUse { .. } | SocketError::NotASocket { .. } => BadInput(format!("{option}: {error}")).into(),
+        error => error.into(),
+    }
+}
+
+/// What cannot be opened, as a bad input where it is one.
+pub fn open_error(error: OpenError) -> Error {
+    match error {
+        OpenError::Stopped { .. } => Interrupted.into(),
+        OpenError::Memory(_) | OpenError::System { .. } => error.into(),
+        error => BadInput(error.to_string()).into(),
+    }
+}
+
+/// What went wrong, from the outside to the cause: each of its errors once, although most of ours say their cause themselves.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut told = String::new();
+    for text in error.chain().map(ToString::to_string).filter(|text| !text.is_empty()) {
+        if told.is_empty() {
+            told = text;
+        } else if !told.contains(&text) {
+            told.push_str(": ");
+            told.push_str(&text);
+        }
+    }
+    told
+}
+
+/// Fails with [`BadInput`].
+#[macro_export]
+macro_rules! bad_input {
+    ($($message:tt)*) => { return Err($crate::bad_input::BadInput(format!($($message)*)).into()) };
+}
+pub use bad_input;
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot hear from the device: {source}")]
+    struct Deaf {
+        source: std::io::Error,
+    }
+
+    #[test]
+    fn each_cause_is_told_once() {
+        let source = std::io::Error::other("nobody there");
+        let error = Err::<(), _>(Deaf { source }).context("tatp could not be opened").unwrap_err();
+        assert_eq!(told(&error), "tatp could not be opened: cannot hear from the device: nobody there");
+        assert_eq!(told(&anyhow::anyhow!("one")), "one");
+    }
+}

@@ -1,0 +1,176 @@
+//! The computation as requests of a runtime over a pool ([`Place`]), with less DRAM than data: kept by `sync` from another thread, or not at all.
+//!
+//! Each update is a write section, so that a token has all of it or nothing, and the program knows what is in which token: it is
+//! asked when a sync has closed the gate ([`Durable::save`]).
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_memory::{AccessError, Memory};
+use fulgurite_runtime::{Context, Durable, Next, Runtime, Service};
+
+use super::job::{Gaps, Job, Progress, State, Sum};
+use super::place::Place;
+use super::used::{Used, huge_bytes};
+use super::{Made, Run};
+use crate::child::added_work;
+use fulgurite_flash::Mover;
+
+/// How often it is seen that the computation has ended.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The computation as requests.
+struct Updates {
+    job: Job,
+    begun: Cell<u64>,
+    progress: Progress,
+    gaps: RefCell<Option<Gaps>>,
+    /// Told whenever a checkpoint falls due.
+    due: mpsc::Sender<()>,
+    /// Where the gaps go in the end.
+    ended: Arc<Mutex<Option<Gaps>>>,
+}
+
+impl Service for Updates {
+    fn next(&self) -> Next {
+        if self.begun.get() < self.job.all_updates() { Next::Ready } else { Next::Finished }
+    }
+    fn run(&self, context: &mut Context) {
+        let update = self.begun.replace(self.begun.get() + 1);
+        added_work::compute(self.job.iterations);
+        let word = self.job.word(update);
+        let at = Address::from_linear(word * 8);
+        // Brought in before the section is opened: a sync waits for open ones to end.
+        context.view(at, 8).expect("the pool answers");
+        let section = context.write_section().expect("nothing cancels the job");
+        let view = context.view_mut(at, 8).expect("the pool answers");
+        view.store(0, view.load::<u64>(0).wrapping_add(1));
+        let done = self.progress.count(word);
+        drop(section);
+        let mut gaps = self.gaps.borrow_mut();
+        gaps.as_mut().expect("the last update comes last").done(done);
+        if self.job.is_due(done) {
+            // Where nobody keeps anything, nobody listens.
+            let _ = self.due.send(());
+        }
+        if done == self.job.all_updates() {
+            *self.ended.lock().expect("nobody panicked with it") = gaps.take();
+        }
+    }
+}
+
+/// Notes what the computation had come to when a token was cut, and takes it up again after a roll back.
+struct Noted {
+    progress: Progress,
+    saved: Progress,
+    saves: AtomicU64,
+}
+
+impl Durable for Noted {
+    fn save(&self, _: &mut Context) -> Result<(), AccessError> {
+        self.saved.set(self.progress.state());
+        self.saves.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+    fn reload(&self, _: &mut Context) -> Result<(), AccessError> {
+        self.progress.set(self.saved.state());
+        Ok(())
+    }
+}
+
+/// Takes a checkpoint whenever one falls due, until the computation has ended. Returns them and the last one's token.
+fn sync_when_due(
+    runtime: &Runtime,
+    written: &dyn Fn() -> u64,
+    noted: &Noted,
+    job: &Job,
+    fell_due: &mpsc::Receiver<()>,
+    ended: impl Fn() -> bool,
+) -> Result<(Vec<Made>, u64)> {
+    let (mut made, mut token) = (Vec::new(), 0);
+    loop {
+        match fell_due.recv_timeout(LOOK) {
+            Ok(()) => {}
+            Err(mpsc::RecvTimeoutError::Timeout) if !ended() => continue,
+            Err(_) => return Ok((made, token)),
+        }
+        // Those that fell due during the last one are one.
+        while fell_due.try_recv().is_ok() {}
+        if !made.is_empty() && noted.progress.state().updates == job.all_updates() {
+            return Ok((made, token));
+        }
+        let before = written();
+        let synced = runtime.sync()?;
+        token = synced.token;
+        let written = written() - before;
+        made.push(Made { state: noted.saved.state(), held: synced.gate, durable: synced.took, written });
+        ensure!(noted.saves.load(Ordering::Relaxed) == made.len() as u64, "a sync did not ask the program");
+    }
+}
+
+/// Runs it over a new pool there.
+pub fn run(place: &Place, job: &Job, first: State, dram_bytes: u64, with_sync: bool, cores: &[usize]) -> Result<Run> {
+    let subpages = u32::try_from(job.pages)?;
+    let flash = place.filled(job)?;
+    let bytes = job.pages * SUBPAGE_BYTES as u64;
+    let mut builder = Runtime::builder(flash.clone()).dram(dram_bytes).pool(bytes).existing(bytes).cores(&cores[..1]);
+    if place.is_file() {
+        // A hand-over is a system call, and so is sleeping.
+        builder = builder.submit_batch(4).spin(Duration::from_micros(20));
+    }
+    let runtime = builder.build()?;
+    let progress = Progress::from(first);
+    let noted = Arc::new(Noted { progress: progress.clone(), saved: Progress::default(), saves: AtomicU64::new(0) });
+    runtime.keep(noted.clone());
+    let ended = Arc::new(Mutex::new(None));
+    let (due, fell_due) = mpsc::channel();
+    let (mut made, mut token) = (Vec::new(), 0);
+    let (huge_before, writes_before) = (huge_bytes(), place.written(&flash));
+    let before = Used::now();
+    std::thread::scope(|scope| -> Result<()> {
+        let serving = scope.spawn(|| {
+            let (job, progress, due, ended) = (*job, progress.clone(), due, ended.clone());
+            runtime.serve(move |_| Updates {
+                job,
+                begun: Cell::new(0),
+                progress: progress.clone(),
+                gaps: RefCell::new(Some(Gaps::new(&job))),
+                due: due.clone(),
+                ended: ended.clone(),
+            })
+        });
+        if with_sync {
+            let ended = || serving.is_finished();
+            (made, token) = sync_when_due(&runtime, &|| place.written(&flash), &noted, job, &fell_due, ended)?;
+        }
+        serving.join().map_err(|_| anyhow!("the thread that serves died"))??;
+        Ok(())
+    })?;
+    let used = Used::since(before, Duration::ZERO);
+    let written = place.written(&flash) - writes_before;
+    let huge = (huge_before, huge_bytes());
+    let gaps = ended.lock().map_err(|_| anyhow!("the service died"))?.take().context("the service did not end")?;
+    let end = progress.state();
+    if let Some(last) = made.last() {
+        runtime.roll_back(token).context("the last token cannot be returned to")?;
+        let is = progress.state();
+        ensure!(is == last.state, "after the roll back there are {} updates, not {}", is.updates, last.state.updates);
+    }
+    // A token of the state as it is now.
+    drop(runtime);
+    drop(flash);
+    let again = place.again()?;
+    let mut sum = Sum::default();
+    Mover::new(&*again)?.read(0..subpages, |(subpage, page)| {
+        sum.add(subpage.into(), page?);
+        anyhow::Ok(())
+    })?;
+    let State { updates, hash } = made.last().map_or(end, |last| last.state);
+    ensure!(sum.hash == hash, "what was kept after {updates} updates is {:x}; the memory was {hash:x}", sum.hash);
+    let restored = made.last().map(|last| last.state.updates);
+    Ok(Run { gaps, used, huge, made, written, end, restored })
+}

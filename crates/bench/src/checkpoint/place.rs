@@ -1,0 +1,209 @@
+//! Where the pool of the computation lies: a pool of this process on some medium, or the store of a served device, which is one.
+//!
+//! The store of a device is used as [`fulgurite_device::SocketLink::names_states`] says: for a session at a time, in which this program
+//! alone names its states. Between two sessions nothing is there but what was named, which is how it is read back.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use fulgurite_device::{DeviceFlash, Features, HostConfig, SocketLink};
+use fulgurite_flash::Flash;
+use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
+use fulgurite_store::{Geometry, Pool, StoreConfig};
+
+use super::job::Job;
+use crate::bad_input::bad_input;
+use crate::checks::{self, Wanted};
+use crate::child::nand::host_of_another;
+use crate::child::pool::EXTENT_PAGES;
+use crate::child::pool::benchmark_id;
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::medium::{self, Holds, Medium};
+use crate::values::FlashChoice;
+use fulgurite_flash::Mover;
+
+/// Bytes of a pool for so many bytes of data: what lies on it, and room for what a token keeps and for reclaim.
+pub fn pool_bytes(data_bytes: u64) -> u64 {
+    data_bytes * 2 + (256 << 20)
+}
+
+/// The part of the DRAM budget that holds copies of what was written and not named yet, as with `fulgurite::Medium::DevicePool`.
+const COPIES_SHARE: u64 = 4;
+
+/// What was asked for, judged.
+pub enum Judged {
+    /// A medium for a pool of this process.
+    Medium(Box<medium::Judged>, u64),
+    /// The store of a device.
+    Store(Served),
+}
+
+/// A device of another process whose store is the pool.
+pub struct Served {
+    socket: PathBuf,
+    share_frames: bool,
+    /// DRAM for copies of what has no name yet.
+    copies_bytes: usize,
+}
+
+/// A place for pools, one after the other.
+pub enum Place {
+    /// On a medium of so many bytes, which is held: a device of another process would have to be attached to again.
+    Medium(Medium, Arc<dyn Flash>),
+    /// The store of a device.
+    Store(Served),
+}
+
+impl Judged {
+    /// Judges it, with so much DRAM before it; nothing is made yet.
+    ///
+    /// # Errors
+    /// [`crate::bad_input::BadInput`].
+    pub fn new(wanted: Wanted<'_>, data_bytes: u64, dram_bytes: u64, machine: &Machine) -> Result<Judged> {
+        // The memory; pages that a fork or a copy doubles, or what is read back; DRAM before the pool.
+        let beside = data_bytes * 3 + dram_bytes;
+        if let FlashChoice::Device(socket) = wanted.flash
+            && checks::device_features(socket)?.has(Features::PAGES)
+        {
+            // A store has its reserve beside what it says that it holds. Twice the data: what a token keeps, and what has changed since.
+            checks::flash(wanted, 1, data_bytes * 2)?;
+            checks::memory(beside, data_bytes, machine)?;
+            let copies_bytes = usize::try_from(dram_bytes / COPIES_SHARE)?;
+            let served = Served { socket: socket.clone(), share_frames: wanted.share_frames, copies_bytes };
+            if let Err(error) = served.link() {
+                bad_input!("--flash {}: {error}", wanted.flash);
+            }
+            return Ok(Judged::Store(served));
+        }
+        let bytes = pool_bytes(data_bytes);
+        let holds = Holds::Pool { extent_pages: EXTENT_PAGES };
+        let judged = medium::Judged::new(wanted, holds, bytes, beside, machine)?;
+        Ok(Judged::Medium(Box::new(judged), bytes))
+    }
+    /// Makes it.
+    ///
+    /// # Errors
+    /// As [`medium::Judged::make`]; that another program has the device.
+    pub fn make(self, interrupt: &Interrupt) -> Result<Place> {
+        Ok(match self {
+            Judged::Medium(judged, bytes) => {
+                let medium = judged.make(interrupt)?;
+                let flash = medium.open(bytes)?;
+                Place::Medium(medium, flash)
+            }
+            Judged::Store(served) => {
+                // Whoever is in the way is met before anything is measured.
+                served.open()?;
+                Place::Store(served)
+            }
+        })
+    }
+}
+
+impl Served {
+    /// The way to it, as the only program.
+    fn link(&self) -> Result<SocketLink> {
+        Ok(SocketLink::connect(&self.socket, self.share_frames)?.names_states()?)
+    }
+    /// Its store, in a session of its own.
+    fn open(&self) -> Result<Arc<DeviceFlash>> {
+        let host = host_of_another();
+        let host = HostConfig { unflushed_bytes: host.unflushed_bytes.min(self.copies_bytes), ..host };
+        let device = DeviceFlash::over(Arc::new(self.link()?), host);
+        device.begin()?;
+        Ok(Arc::new(device))
+    }
+}
+
+/// Names the state of a device's store as it is, and waits until that is durable.
+fn name(device: &DeviceFlash) -> Result<()> {
+    let versions = device.versions().context("the device keeps no states any more")?;
+    let token = versions.name_state()?;
+    Ok(versions.wait_durable(token)?)
+}
+
+impl Place {
+    /// A new pool, with the job's first state in it, which has a name.
+    ///
+    /// # Errors
+    /// When the medium or the device fails.
+    pub fn filled(&self, job: &Job) -> Result<Arc<dyn Flash>> {
+        let subpages = u32::try_from(job.pages)?;
+        let fill = |flash: &dyn Flash| {
+            let mut rest = 0..subpages;
+            Mover::new(flash)?.write(|bytes| {
+                let page = rest.next();
+                if let Some(page) = page {
+                    job.fill(page.into(), bytes);
+                }
+                anyhow::Ok(page)
+            })
+        };
+        match self {
+            Place::Medium(_, medium) => {
+                let flash_pages = u32::try_from(pool_bytes(job.bytes() as u64) / SUBPAGE_BYTES as u64)?;
+                let geometry = Geometry::new(medium.subpages().min(flash_pages), EXTENT_PAGES, Some(subpages))?;
+                Pool::format(medium, geometry, benchmark_id()?, 0)?;
+                let flash = Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash();
+                fill(&flash)?;
+                flash.layer().sync()?;
+                Ok(Arc::new(flash))
+            }
+            Place::Store(served) => {
+                let device = served.open()?;
+                // What was there is gone before there is anything new: both at once might not have room.
+                device.delete_pages(0..(job.bytes() / PAGE_BYTES) as u32)?;
+                name(&device)?;
+                fill(&*device)?;
+                name(&device)?;
+                Ok(device)
+            }
+        }
+    }
+    /// The pool as somebody finds it who comes after this program.
+    ///
+    /// # Errors
+    /// When it is not there any more.
+    pub fn again(&self) -> Result<Arc<dyn Flash>> {
+        match self {
+            Place::Medium(_, medium) => {
+                Ok(Arc::new(Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash()))
+            }
+            Place::Store(served) => Ok(served.open()?),
+        }
+    }
+    /// Bytes that were written to the medium by now, whoever wrote them.
+    pub fn written(&self, pool: &Arc<dyn Flash>) -> u64 {
+        let medium = match self {
+            Place::Medium(_, medium) => medium,
+            Place::Store(_) => pool,
+        };
+        medium.counters().writes * SUBPAGE_BYTES as u64
+    }
+    /// Whether workers make their requests by system calls.
+    pub fn is_file(&self) -> bool {
+        matches!(self, Place::Medium(medium, _) if medium.path().is_some())
+    }
+    /// Whether the pool is the store of a device of another process.
+    pub fn is_served(&self) -> bool {
+        matches!(self, Place::Store(_))
+    }
+    /// The medium in a line.
+    pub fn describe(&self) -> String {
+        match self {
+            Place::Medium(_, medium) => medium.describe(),
+            Place::Store(served) => format!("the store of the device at {}", served.socket.display()),
+        }
+    }
+    /// What the pool is, for people.
+    pub fn sentence(&self) -> String {
+        match self {
+            Place::Medium(..) => format!("The pool of fulgurite and sync lies on: {}.", self.describe()),
+            Place::Store(_) => {
+                format!("The pool of fulgurite and sync is {}, whose own a sync is.", self.describe())
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A pool made for a run: formatted, filled with the data, read back in the end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig};
+use fulgurite_flash::{Flash, Layered, Mover};
+use fulgurite_format::{PoolId, SUBPAGE_BYTES};
+use fulgurite_store::{Durability, Geometry, Pool, StoreConfig, random_id};
+use fulgurite_sys::Arena;
+
+use super::handle::open_shared;
+use super::protocol::PoolSpec;
+
+/// Flash pages in an extent, where the medium has no say in it: 2 MiB.
+pub const EXTENT_PAGES: u32 = 512;
+
+/// Flash pages of a pool that so much data fills to 80%.
+pub fn flash_pages(bytes: u64) -> u32 {
+    let pages = (bytes / SUBPAGE_BYTES as u64) * 5 / 4;
+    // Small pools need a few extents more for themselves.
+    u32::try_from(pages + 32 * u64::from(EXTENT_PAGES)).unwrap_or(u32::MAX)
+}
+
+/// Makes a pool of a medium, and writes the data to it.
+pub fn filled(medium: &Arc<dyn Flash>, spec: &PoolSpec, bytes: u64, extent_pages: u32) -> Result<Layered<Pool>> {
+    let flash = made(medium, (spec.flash_pages, bytes), spec.unchecked, extent_pages)?;
+    fill(&flash, &spec.image, u32::try_from(bytes / SUBPAGE_BYTES as u64)?)?;
+    Ok(flash)
+}
+
+/// Makes a pool of so many flash pages of a medium, for so many bytes of data. As a cache, as the flat media beside it: nothing old is kept.
+pub fn made(
+    medium: &Arc<dyn Flash>,
+    (flash_pages, bytes): (u32, u64),
+    unchecked: bool,
+    extent_pages: u32,
+) -> Result<Layered<Pool>> {
+    let subpages = u32::try_from(bytes / SUBPAGE_BYTES as u64).context("more data than a pool can hold")?;
+    let geometry = Geometry::new(medium.subpages().min(flash_pages), extent_pages, Some(subpages))?;
+    Pool::format(medium, geometry, benchmark_id()?, 0)?;
+    let mut config = StoreConfig::default();
+    config.durability = Durability::Cache;
+    config.unchecked = unchecked;
+    Ok(Pool::open(medium.clone(), config)?.0.into_flash())
+}
+
+/// Puts a pool's store into the firmware of a device in this process, on a core if one is named.
+pub fn on_device(store: Layered<Pool>, core: Option<usize>) -> Result<Arc<DeviceFlash>> {
+    Ok(Arc::new(DeviceFlash::start_store(store, device(core), HostConfig::default())?))
+}
+
+/// Puts such a device before a medium as it is.
+pub fn flat_on_device(medium: Arc<dyn Flash>, core: Option<usize>) -> Result<Arc<DeviceFlash>> {
+    Ok(Arc::new(DeviceFlash::start(medium, device(core), HostConfig::default())?))
+}
+
+fn device(core: Option<usize>) -> DeviceConfig {
+    // The one host there is asks before each access.
+    let firmware = FirmwareConfig { heeds_permissions: false, flushes_itself: false, ..FirmwareConfig::default() };
+    DeviceConfig { core, firmware, ..DeviceConfig::default() }
+}
+
+/// Writes so many subpages of an image to a flash.
+pub fn fill(flash: &dyn Flash, image: &Path, subpages: u32) -> Result<()> {
+    let image = Arena::shared(open_shared(image)?)?;
+    let mut rest = 0..subpages;
+    Mover::new(flash)?.write(|page| {
+        let next = rest.next();
+        if let Some(subpage) = next {
+            image.read(subpage as usize * SUBPAGE_BYTES, page);
+        }
+        Ok(next)
+    })
+}
+
+/// Reads the first `bytes` of a flash into an arena.
+pub fn read_whole(flash: &dyn Flash, bytes: usize, into: &Arena) -> Result<()> {
+    Mover::new(flash)?.read(0..(bytes / SUBPAGE_BYTES) as u32, |(subpage, read)| {
+        into.write(subpage as usize * SUBPAGE_BYTES, read?);
+        Ok(())
+    })
+}
+
+/// How the names of pools begin that a benchmark makes; the rest is drawn at random. All of the name of a pool that is kept is.
+const OF_A_BENCHMARK: [u8; 8] = *b"of bench";
+
+/// A name for a pool that a benchmark makes. Another one each time: a pool takes journals and data of its name for its own, also those
+/// that a run before it has left on the same medium.
+///
+/// # Errors
+/// When no random numbers can be had.
+pub fn benchmark_id() -> Result<PoolId> {
+    let mut id = random_id()?;
+    id.0[..OF_A_BENCHMARK.len()].copy_from_slice(&OF_A_BENCHMARK);
+    Ok(id)
+}
+
+/// Whether a benchmark has made this pool, so that nobody misses it.
+pub fn of_a_benchmark(pool: PoolId) -> bool {
+    pool.0.starts_with(&OF_A_BENCHMARK)
+}

@@ -1,0 +1,81 @@
+//! What `device bench` is told, and the process beside it.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+
+use super::medium::Below;
+use crate::args::OutputArgs;
+use crate::values;
+
+/// The process beside `device bench`.
+#[derive(Debug, Args)]
+pub struct BesideArgs {
+    /// Where its sockets are to be.
+    #[arg(long)]
+    pub directory: PathBuf,
+    /// Bytes of each device.
+    #[arg(long)]
+    pub size: u64,
+    /// The core that the firmware runs on.
+    #[arg(long)]
+    pub core: Option<usize>,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Figure {
+    /// Figures 6 and 7.
+    Interface,
+    /// Commands in flight.
+    Depth,
+    /// Figure 8.
+    Buffer,
+    /// Figure 9.
+    Chunk,
+}
+
+impl Figure {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Figure::Interface => "interface",
+            Figure::Depth => "depth",
+            Figure::Buffer => "buffer",
+            Figure::Chunk => "chunk",
+        }
+    }
+}
+
+/// `device bench`.
+#[derive(Clone, Debug, Args)]
+pub struct BenchArgs {
+    /// Where results go.
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// What is measured, comma-separated (below).
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_enum,
+        hide_possible_values = true,
+        default_value = "interface,depth,buffer,chunk"
+    )]
+    pub figure: Vec<Figure>,
+    /// What the flash of `nand` is: a NAND model by name or from a TOML file, or none [default: one like the paper's device has].
+    #[arg(long, value_name = "NAME|FILE.toml|none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
+    pub nand: Option<Below>,
+    /// Bytes of each device, and of the file beside them [default: 256M; --quick: 64M].
+    #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
+    pub size: Option<u64>,
+    /// Directory for the file beside it, which is removed at the end [default: the temporary directory].
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub dir: Option<PathBuf>,
+    /// The core that the firmware runs on; the host's is the first one [default: the last one].
+    #[arg(long, value_name = "N")]
+    pub core: Option<usize>,
+    /// Rounds, in each of which everything is measured once [default: 7; --quick: 3].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub rounds: Option<u32>,
+}

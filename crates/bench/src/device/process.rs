@@ -1,0 +1,99 @@
+//! The device in a process of its own, to be measured beside the one in this process: the same firmware over the same kind of memory, on
+//! the same core, attached to over its socket as any program attaches to `device serve`.
+//!
+//! It serves two devices, one with nothing behind its firmware. Invariants: it ends when the program ends, however that ends; its sockets
+//! are in a directory of the program's, which removes it.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use fulgurite_device::{
+    Device, DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig, SECTOR_BYTES, Server, ServerConfig, SocketLink,
+};
+use fulgurite_flash::MemoryFlash;
+
+use super::args::BesideArgs;
+use super::ways::{Elsewhere, SPIN};
+
+/// What it says when it serves.
+const READY: &str = "ready\n";
+
+/// Runs it: the other process.
+pub fn run(args: &BesideArgs) -> Result<()> {
+    // Nothing of the program survives it, whichever way it ends.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let sectors = u32::try_from(args.size / SECTOR_BYTES as u64).context("more than a device can have")?;
+    let serve = |bypass: bool, name: &str| -> Result<(Server, Arc<Device>)> {
+        let memory = MemoryFlash::new(sectors)?;
+        if !bypass {
+            // All of it is there before it is timed.
+            memory.storage().zero(0, memory.storage().len());
+        }
+        let firmware = FirmwareConfig { bypass, moves_by_cpu: true, ..FirmwareConfig::default() };
+        let config = DeviceConfig { core: args.core, spin: SPIN, firmware, ..DeviceConfig::default() };
+        let device = Arc::new(Device::start(Arc::new(memory), config)?);
+        Ok((Server::start(device.clone(), &args.directory.join(name), ServerConfig::default())?, device))
+    };
+    let served = [serve(true, BYPASSED)?, serve(false, MEMORY)?];
+    let mut output = std::io::stdout();
+    output.write_all(READY.as_bytes())?;
+    output.flush()?;
+    // Until the program has gone, or has had enough.
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    drop(served);
+    Ok(())
+}
+
+const BYPASSED: &str = "bypassed.sock";
+const MEMORY: &str = "memory.sock";
+
+/// The other process, seen from this one. Dropped, it is ended.
+pub struct Beside {
+    child: Child,
+    _input: ChildStdin,
+    directory: PathBuf,
+}
+
+impl Beside {
+    /// Starts it, with devices of so many bytes, their firmware on a core.
+    ///
+    /// # Errors
+    /// When it does not start, or does not say that it serves.
+    pub fn start(directory: &Path, bytes: u64, core: Option<usize>) -> Result<Beside> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["device", "__beside", "--directory"]).arg(directory).args(["--size", &bytes.to_string()]);
+        if let Some(core) = core {
+            command.args(["--core", &core.to_string()]);
+        }
+        // A process group of its own: Ctrl-C at the terminal is the program's affair.
+        let started = command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0).spawn();
+        let mut child = started.context("the device's process could not be started")?;
+        let input = child.stdin.take().context("it has no input")?;
+        let told = child.stdout.take().context("it has no output")?;
+        let beside = Beside { child, _input: input, directory: directory.to_owned() };
+        let mut line = String::new();
+        BufReader::new(told).read_line(&mut line)?;
+        ensure!(line == READY, "the device's process ended by itself");
+        Ok(beside)
+    }
+    /// Attaches to one of its devices. `shares_frames`: nothing is copied where that can be.
+    ///
+    /// # Errors
+    /// When it cannot be attached to.
+    pub fn attach(&self, bypassed: bool, shares_frames: bool) -> Result<(Arc<DeviceFlash>, Elsewhere)> {
+        let path = self.directory.join(if bypassed { BYPASSED } else { MEMORY });
+        let link = Arc::new(SocketLink::connect(&path, shares_frames)?);
+        Ok((Arc::new(DeviceFlash::over(link.clone(), HostConfig::default())), Elsewhere::new(link)))
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,708 @@
+//! `bench live`: workloads in all configurations, interleaved, each as a share of dram-only.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use fulgurite_workloads::Params;
+
+use super::beside::Limit;
+use super::calibrate::{self, Plan};
+use super::disturbance::{self, Patience};
+use super::image::Image;
+use super::rounds::{self, Contestant, Ran};
+use super::session::{self, Session, Way, swap_bytes};
+use crate::args::{FlashArgs, LiveArgs, OutputArgs, WorkArgs};
+use crate::bad_input::bad_input;
+use crate::checks;
+use crate::child::nand::NandCounts;
+use crate::child::protocol::Outcome;
+use crate::interrupt::{Interrupt, Interrupted};
+use crate::progress;
+use crate::report::charts::{Axis, Bar, Bars, Curve, Curves, nines, percentile_axis, stack};
+use crate::report::rows::{Checksums, LiveRow, Percentiles, Spread, Variant};
+use crate::report::{self, Report, table};
+use crate::values::{Config, FlashChoice, NandChoice, workloads};
+
+/// Data with `--quick`: seven workloads in under a minute, and 3% of it still hold stacks and tables.
+const QUICK_DATA_BYTES: u64 = 160 << 20;
+
+/// Runs it.
+pub fn run(args: &LiveArgs) -> Result<()> {
+    let interrupt = Interrupt::catch()?;
+    checks::outputs(&args.output)?;
+    let quick = args.output.quick;
+    let names = workloads(&args.workload);
+    let data_bytes = args.data.unwrap_or(if quick { QUICK_DATA_BYTES } else { 2 << 30 });
+    let rounds = args.rounds.unwrap_or(if quick { 2 } else { 5 });
+    let round_time = args.round_time.unwrap_or(Duration::from_millis(if quick { 20 } else { 1000 }));
+    if names.contains(&"search") && args.input.is_none() {
+        bad_input!("the search workload needs --input DIR: a directory with text");
+    }
+    if let Some(input) = &args.input {
+        checks::input(input)?;
+    }
+    // dram-only is the denominator, whether it was named or not.
+    let mut configs = vec![Config::DramOnly];
+    configs.extend(Config::ALL.iter().copied().filter(|c| *c != Config::DramOnly && args.config.contains(c)));
+    let clusters: &[u32] = if quick { &[0] } else { &[0, 3] };
+    let ways = |config| Way::all(config, args.flash.workers, clusters, quick);
+    let media = media(args, data_bytes)?;
+    // All is judged before anything is measured. What runs on no flash of its own runs with the first one alone.
+    let mut sessions = Vec::new();
+    for (number, flash) in media.iter().enumerate() {
+        let mut configs = configs.clone();
+        configs.retain(|c| number == 0 || *c == Config::DramOnly || (c.guarded() && *c != Config::Resident));
+        sessions.push((Session::start_in_ways(flash, data_bytes, &mut configs, &ways, &interrupt)?, configs));
+    }
+    report::print(&args.output, &sessions[0].0.machine.line())?;
+    let mut rows = Vec::new();
+    let mut failed = Vec::new();
+    let mut interrupted = false;
+    for name in &names {
+        let zipf = args.work.zipf.unwrap_or(0.99);
+        let params = Params { bytes: data_bytes, zipf, seed: args.output.seed, input: args.input.clone() };
+        let mut image = match Image::build(name, &params, &interrupt) {
+            Ok(image) => image,
+            Err(e) if e.is::<Interrupted>() => {
+                interrupted = true;
+                break;
+            }
+            Err(e) => {
+                failed.push(format!("{name}: {e:#}"));
+                continue;
+            }
+        };
+        // The same requests on all media.
+        let mut plan = None;
+        for (session, configs) in &mut sessions {
+            let how = Measure { configs, clusters, rounds, round_time, work: &args.work, output: &args.output };
+            let planned = match plan {
+                Some(plan) => Ok(plan),
+                None => planned(session, &mut image, &how),
+            };
+            match planned.and_then(|plan| Ok((plan, measured(session, &image, &how, &plan)?))) {
+                Ok((made, (mut these, ran))) => {
+                    plan = Some(made);
+                    these.iter_mut().for_each(|row| row.media = media.len());
+                    rows.append(&mut these);
+                    failed.extend(ran.failed.into_iter().map(|sentence| format!("{name}: {sentence}")));
+                    interrupted |= ran.interrupted;
+                }
+                Err(e) if e.is::<Interrupted>() => interrupted = true,
+                Err(e) => failed.push(format!("{name}: {e:#}")),
+            }
+            if interrupted {
+                break;
+            }
+        }
+        if interrupted {
+            break;
+        }
+    }
+    let settings: Vec<_> = sessions[1..].iter().map(|(session, _)| session.setting()).collect();
+    let (others, mut session) = {
+        let mut sessions = sessions.into_iter().map(|(session, _)| session);
+        let first = sessions.next().expect("there is one at the least");
+        (sessions, first)
+    };
+    for other in others {
+        other.notes.iter().for_each(|note| session.note(note.clone()));
+    }
+    let _ = session.helper.swap_off();
+    report::print(&args.output, &table::live(&rows))?;
+    if let Some(table) = table::nand(&rows) {
+        report::print(&args.output, &table)?;
+    }
+    report::print(&args.output, &summary(&rows))?;
+    for row in &rows {
+        let spread = |of: Spread, show: fn(f64) -> String| {
+            format!("{} ({} to {} by round)", show(of.median), show(of.min), show(of.max))
+        };
+        if let (Some(limit), Some(share)) = (row.device_limit_spread, row.share_of_device_limit_spread) {
+            let more = if share.median > 1.0 { "; more than 100%: neither yardstick found its ceiling" } else { "" };
+            report::print(
+                &args.output,
+                &format!(
+                    "{}, {}: {} of what the device allows, which completes {} requests/s in the same mix by itself{more}",
+                    row.workload,
+                    row.config,
+                    spread(share, table::percent),
+                    spread(limit, table::number)
+                ),
+            )?;
+        }
+        if let (Some(fio), Some(share)) = (row.fio_spread, row.share_of_fio_spread) {
+            report::print(
+                &args.output,
+                &format!(
+                    "{}, {}: {} of the requests/s that fio completes in the same mix, {}",
+                    row.workload,
+                    row.config,
+                    spread(share, table::percent),
+                    spread(fio, table::number)
+                ),
+            )?;
+        }
+    }
+    for row in &rows {
+        if let Some(speedup) = row.speedup_over_one_worker {
+            report::print(
+                &args.output,
+                &format!(
+                    "{}, {}: {} workers do {:.2}x the work of one ({:.2} to {:.2} by round)",
+                    row.workload, row.config, row.workers, speedup.median, speedup.min, speedup.max
+                ),
+            )?;
+        }
+    }
+    for row in &rows {
+        for (over, paged) in [(row.over_os_swap, Config::OsSwap), (row.over_mmap, Config::Mmap)] {
+            if let Some(over) = over {
+                let (name, config) = (&row.workload, &row.config);
+                let by_round = format!("{:.2} to {:.2} by round", over.min, over.max);
+                report::print(
+                    &args.output,
+                    &format!("{name}, {config}: {:.2}x the best {paged} ({by_round})", over.median),
+                )?;
+            }
+        }
+    }
+    for row in &rows {
+        if let Some(nand) = row.nand {
+            report::print(&args.output, &format!("{}, {}: {}", row.workload, row.label(), nand.sentence()))?;
+        }
+    }
+    for row in rows.iter().filter(|row| suspect(row)) {
+        session.note(format!(
+            "{}, {}: faster than plain memory, which cannot be: something disturbed the run; repeat it.",
+            row.workload, row.config
+        ));
+    }
+    for note in &session.notes {
+        report::print(&args.output, note)?;
+    }
+    report::write_json(
+        &args.output,
+        &Report {
+            machine: &session.machine,
+            command: report::command_line(),
+            setting: if settings.is_empty() {
+                session.setting()
+            } else {
+                let mut setting = session.setting();
+                setting["also"] = settings.into();
+                setting
+            },
+            interrupted,
+            failed: &failed,
+            rows: &rows,
+        },
+    )?;
+    report::write_plot(&args.output, || plot(&rows))?;
+    if interrupted {
+        return Err(Interrupted.into());
+    }
+    if !failed.is_empty() {
+        bail!("{}", failed.join("; "));
+    }
+    Ok(())
+}
+
+/// The flash of each part of the run: the one that was named, then what is to be measured also. Devices of one kind of NAND get blocks of
+/// one size, the smallest that one of them needs: else the one with more planes for the same data would be erased more often as well.
+fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
+    let mut media = vec![args.flash.clone()];
+    if !args.also.is_empty() && !matches!(args.flash.flash, FlashChoice::Nand(_)) {
+        bad_input!("--also compares NAND with NAND, and --flash is {}; write --flash nand:PROFILE", args.flash.flash);
+    }
+    for also in &args.also {
+        let planes = also.planes.unwrap_or(args.flash.planes);
+        media.push(FlashArgs { flash: FlashChoice::Nand(also.nand.clone()), planes, ..args.flash.clone() });
+    }
+    let mut pages = Vec::new();
+    for flash in &media {
+        pages.push(session::block_pages(flash, data_bytes)?);
+    }
+    for i in 0..media.len() {
+        let alike = (0..media.len()).filter(|other| media[*other].flash == media[i].flash);
+        media[i].block_pages = alike.filter_map(|other| pages[other]).min().or(media[i].block_pages);
+    }
+    Ok(media)
+}
+
+/// How a workload is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure<'m> {
+    /// Configurations.
+    pub configs: &'m [Config],
+    /// Values of `vm.page-cluster` for os-swap.
+    pub clusters: &'m [u32],
+    /// Rounds.
+    pub rounds: u32,
+    /// How long dram-only takes in one.
+    pub round_time: Duration,
+    /// What requests cost.
+    pub work: &'m WorkArgs,
+    /// Where text goes.
+    pub output: &'m OutputArgs,
+}
+
+/// One workload in all configurations.
+///
+/// # Errors
+/// When it cannot be measured at all; what failed in part is in [`Ran`].
+pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<(Vec<LiveRow>, Ran)> {
+    let plan = planned(session, image, how)?;
+    measured(session, image, how, &plan)
+}
+
+/// What its requests will be.
+fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<Plan> {
+    let misses_matter = how.configs.iter().any(|c| c.capped());
+    let plan = calibrate::calibrate(session, image, how.work, how.round_time, misses_matter)?;
+    image.params.zipf = plan.calibration.zipf;
+    report::print(how.output, &plan.sentence(&image.workload))?;
+    Ok(plan)
+}
+
+/// Measures it with requests that are decided.
+fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan) -> Result<(Vec<LiveRow>, Ran)> {
+    let name = image.workload.clone();
+    let ways: Vec<Way> =
+        how.configs.iter().flat_map(|c| Way::all(*c, session.flash.workers, how.clusters, how.output.quick)).collect();
+    let swapped = ways.iter().filter(|w| w.config == Config::OsSwap).count() as u64;
+    if swapped > 0 {
+        session.helper.swap_on(&session.scratch.clone(), swap_bytes(image.region_bytes, swapped))?;
+    }
+    let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
+    // As many rounds again as there are, for those that other work disturbs.
+    let mut patience = Patience::new(session, how.rounds, how.output.quick);
+    let ran = rounds::run(session, image, plan, &ways, how.rounds, &mut patience, &bar);
+    bar.finish_and_clear();
+    let unswapped = if swapped > 0 { session.helper.swap_off() } else { Ok(()) };
+    let mut ran = ran?;
+    if let Err(e) = unswapped {
+        // What was measured before that is what it is.
+        ran.failed.push(format!("the swap file cannot be taken out of use: {e:#}"));
+    }
+    let mut rows = rows(session, &name, plan, &ran.contestants);
+    rows.iter_mut().for_each(|row| row.repeated_rounds = ran.repeated);
+    rows.iter().flat_map(disturbed).for_each(|sentence| session.note(sentence));
+    Ok((rows, ran))
+}
+
+fn rate(outcome: &Outcome) -> f64 {
+    outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
+}
+
+/// Throughput round by round as a multiple of the other's.
+fn shares(one: &Contestant, other: Option<&Contestant>) -> Vec<f64> {
+    let Some(other) = other else { return Vec::new() };
+    one.outcomes.iter().zip(&other.outcomes).map(|(a, b)| rate(a) / rate(b)).collect()
+}
+
+/// Requests a second of its device in a round. Where neighbouring subpages went out together they are one.
+fn device_rate(outcome: &Outcome) -> f64 {
+    (outcome.read_requests() + outcome.write_requests()) as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64
+}
+
+/// Reads and writes a second, round by round, as a share of what fio got right after.
+fn shares_of_fio(one: &Contestant) -> Vec<f64> {
+    let rounds = one.outcomes.iter().zip(&one.limits);
+    rounds.filter_map(|(outcome, limit)| Some(device_rate(outcome) / limit.fio_per_s?)).collect()
+}
+
+/// What a device allows, by the yardstick that got more out of it.
+fn allowed(limit: &Limit) -> Option<f64> {
+    limit.device_per_s.into_iter().chain(limit.fio_per_s).max_by(f64::total_cmp)
+}
+
+/// Throughput, round by round, as a share of what the device allowed right after: its requests, at the pace of the device; no
+/// faster than dram-only.
+fn shares_of_device_limit(one: &Contestant, dram_only: Option<&Contestant>) -> Vec<f64> {
+    let share = |round: usize, outcome: &Outcome| {
+        let of_device = device_rate(outcome) / allowed(one.limits.get(round)?)?;
+        let of_dram = dram_only.and_then(|d| Some(rate(outcome) / rate(d.outcomes.get(round)?)));
+        // A share of the lesser of two is the larger of the shares of both.
+        Some(of_device.max(of_dram.unwrap_or(0.0)))
+    };
+    one.outcomes.iter().enumerate().filter_map(|(round, outcome)| share(round, outcome)).collect()
+}
+
+/// One row for each configuration; of several ways, the best.
+fn rows(session: &Session, workload: &str, plan: &Plan, contestants: &[Contestant]) -> Vec<LiveRow> {
+    let dram_only = contestants.iter().find(|c| c.way.config == Config::DramOnly && c.is_main(session.flash.workers));
+    let median_rate = |c: &Contestant| Spread::of(&c.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
+    let mut rows = Vec::new();
+    let ways_of = |config: Config| -> Vec<&Contestant> {
+        let main = |c: &&Contestant| c.way.config == config && c.is_main(session.flash.workers);
+        contestants.iter().filter(main).filter(|c| !c.outcomes.is_empty()).collect()
+    };
+    // The best of those that ran to the end, else of all.
+    let best_of = |ways: &[&Contestant]| -> Option<usize> {
+        let ended = ways.iter().map(|c| c.outcomes.len()).max().unwrap_or(0);
+        let all = (0..ways.len()).filter(|i| ways[*i].outcomes.len() == ended);
+        all.max_by(|a, b| median_rate(ways[*a]).total_cmp(&median_rate(ways[*b])))
+    };
+    for config in Config::ALL {
+        let ways = ways_of(*config);
+        let Some(best) = best_of(&ways).map(|i| ways[i]) else { continue };
+        let mut row = row(session, workload, plan, best, dram_only);
+        let alone = contestants.iter().find(|c| c.way.config == *config && !c.is_main(session.flash.workers));
+        row.speedup_over_one_worker = Spread::of_any(&shares(best, alone));
+        let over = |paged| {
+            let others = ways_of(paged);
+            let other = best_of(&others).map(|i| others[i]);
+            Spread::of_any(&shares(best, other)).filter(|_| config.guarded())
+        };
+        (row.over_os_swap, row.over_mmap) = (over(Config::OsSwap), over(Config::Mmap));
+        if *config == Config::Pool {
+            let without = ways_of(Config::PoolUnchecked);
+            row.checksums = without.first().and_then(|without| checksums(best, without, dram_only));
+        }
+        if ways.len() > 1 {
+            row.variants = ways.iter().map(|c| variant(c, dram_only, median_rate(c))).collect();
+        }
+        rows.push(row);
+    }
+    rows
+}
+
+/// What checksums take of a pool, round by round, which is the second one without them.
+fn checksums(pool: &Contestant, without: &Contestant, dram_only: Option<&Contestant>) -> Option<Checksums> {
+    let beside = |one| shares(one, dram_only);
+    let taken: Vec<f64> = beside(without).iter().zip(beside(pool)).map(|(without, with)| without - with).collect();
+    let cpu_us = |one: &Contestant, of: fn(&Outcome) -> u64| {
+        let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
+        sum(of) / 1000.0 / sum(|o| o.requests).max(1.0)
+    };
+    let more = |of| cpu_us(pool, of) - cpu_us(without, of);
+    Some(Checksums {
+        share_of_dram_only: Spread::of_any(&taken)?,
+        cpu_us_per_op: more(Outcome::all_cpu_ns),
+        device_cpu_us_per_op: more(|o| o.device_cpu_ns),
+    })
+}
+
+fn variant(one: &Contestant, dram_only: Option<&Contestant>, ops_per_s: f64) -> Variant {
+    let mut latency = Percentiles::default();
+    one.outcomes.iter().for_each(|o| latency.add(&o.latency));
+    Variant {
+        threads: one.way.threads,
+        page_cluster: one.way.page_cluster,
+        rounds: one.outcomes.len(),
+        ops_per_s,
+        share_of_dram_only: Spread::of_any(&shares(one, dram_only)),
+        p99_us: latency.us(99.0),
+    }
+}
+
+fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_only: Option<&Contestant>) -> LiveRow {
+    let sum = |of: fn(&Outcome) -> u64| one.outcomes.iter().map(of).sum::<u64>() as f64;
+    let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
+    let (requests, misses, accesses) = (sum(|o| o.requests), sum(|o| o.misses), sum(|o| o.accesses));
+    let (elapsed_s, reads, writes) = (sum(|o| o.elapsed_ns) / 1e9, sum(|o| o.device_reads), sum(|o| o.device_writes));
+    let dram_ns_per_op = dram_only.map_or(0.0, |d| {
+        let rates: Vec<f64> = d.outcomes.iter().map(rate).collect();
+        per(1e9 * f64::from(session.flash.workers), Spread::of(&rates).median)
+    });
+    let mut latency = Percentiles::default();
+    one.outcomes.iter().for_each(|o| latency.add(&o.latency));
+    let guarded = one.way.config.guarded();
+    let ops_per_s = Spread::of(&one.outcomes.iter().map(rate).collect::<Vec<_>>()).median;
+    let limits = |of: fn(&Limit) -> Option<f64>| one.limits.iter().filter_map(of).collect::<Vec<f64>>();
+    let device_limit = Spread::of_any(&limits(allowed));
+    let fio = Spread::of_any(&limits(|l| l.fio_per_s));
+    let of_device_limit = Spread::of_any(&shares_of_device_limit(one, dram_only));
+    let of_fio = Spread::of_any(&shares_of_fio(one));
+    let nand = one.outcomes.iter().filter_map(|o| o.nand).reduce(NandCounts::and);
+    LiveRow {
+        workload: workload.to_owned(),
+        config: one.way.config.to_string(),
+        flash: one.flash.clone(),
+        medium: match &session.flash.flash {
+            FlashChoice::Nand(NandChoice::BuiltIn(_)) => format!("{}/{}", session.flash.flash, session.flash.planes),
+            other => other.to_string(),
+        },
+        media: 1,
+        workers: session.flash.workers,
+        fibers_or_threads: if guarded { session.flash.fibers as usize } else { one.way.threads },
+        page_cluster: one.way.page_cluster,
+        dram_bytes: one.dram_bytes,
+        workload_dram_bytes: one.workload_bytes,
+        data_bytes: session.data_bytes,
+        rounds: one.outcomes.len(),
+        requests: requests as u64,
+        ops_per_s,
+        device_limit_per_s: device_limit.map(|s| s.median),
+        device_limit_spread: device_limit,
+        fio_per_s: fio.map(|s| s.median),
+        fio_spread: fio,
+        share_of_fio: of_fio.map(|s| s.median),
+        share_of_fio_spread: of_fio,
+        share_of_device_limit: of_device_limit.map(|s| s.median),
+        share_of_device_limit_spread: of_device_limit,
+        share_of_dram_only: Spread::of_any(&shares(one, dram_only)),
+        speedup_over_one_worker: None,
+        over_os_swap: None,
+        over_mmap: None,
+        checksums: None,
+        misses_per_s: per(misses, elapsed_s),
+        work_us_per_miss: (misses > 0.0).then(|| dram_ns_per_op * requests / 1000.0 / misses),
+        accesses_per_miss: (guarded && misses > 0.0).then(|| accesses / misses),
+        miss_ratio: (accesses > 0.0).then(|| misses / accesses),
+        misses_per_op: per(misses, requests),
+        p50_us: latency.us(50.0),
+        p99_us: latency.us(99.0),
+        p999_us: latency.us(99.9),
+        cpu_us_per_op: per(sum(Outcome::all_cpu_ns) / 1000.0, requests),
+        device_cpu_us_per_op: per(sum(|o| o.device_cpu_ns) / 1000.0, requests),
+        kernel_cpu_us_per_op: one
+            .outcomes
+            .iter()
+            .any(|o| o.kernel_threads_ns.is_some())
+            .then(|| per(sum(|o| o.kernel_threads_ns.unwrap_or(0)) / 1000.0, requests)),
+        device_reads: reads as u64,
+        device_writes: writes as u64,
+        device_write_requests: sum(|o| o.device_write_requests) as u64,
+        device_read_requests: sum(|o| o.device_read_requests) as u64,
+        device_late: sum(|o| o.device_late) as u64,
+        device_lateness_us: Spread::of(
+            &one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>(),
+        )
+        .median,
+        device_late_share: per(sum(|o| o.device_late), reads + writes),
+        device_lateness_us_max: one.outcomes.iter().map(|o| o.device_lateness_ns_max).max().unwrap_or(0) as f64 / 1e3,
+        device_latency_us: (guarded && session.flash.flash == FlashChoice::Emulated)
+            .then(|| session.flash.read_latency.as_secs_f64() * 1e6),
+        taken_share: Spread::of(&one.taken),
+        disturbed_rounds: one.taken.iter().filter(|share| **share > disturbance::OF_ROUND).count(),
+        repeated_rounds: 0,
+        wait_share: per(sum(|o| o.wait_ns), sum(|o| o.elapsed_ns) * f64::from(session.flash.workers)),
+        work_hash: one.work_hash().map(|hash| format!("{hash:016x}")),
+        cgroup_limit_bytes: one.limit_bytes,
+        cgroup_peak_bytes: one.peak_bytes,
+        calibration: plan.calibration,
+        cores: session.cores.clone(),
+        nand,
+        nand_shape: one.nand,
+        blocked_by_reclaim_share: nand.and_then(NandCounts::blocked_share),
+        erasing_share: nand.zip(one.nand).map(|(did, shape)| shape.erasing(did.erases, sum(|o| o.elapsed_ns) as u64)),
+        device_core: session.device_core.filter(|_| guarded),
+        variants: Vec::new(),
+        curve: latency.curve(),
+    }
+}
+
+/// What is to be said of other work beside a row: what it took from the rounds that count, and that the device was late.
+fn disturbed(row: &LiveRow) -> Vec<String> {
+    let (name, config) = (&row.workload, &row.config);
+    let mut sentences = Vec::new();
+    if row.disturbed_rounds > 0 {
+        let taken = row.taken_share;
+        let again = match row.repeated_rounds {
+            0 => String::new(),
+            1 => ", after one was run again".to_owned(),
+            n => format!(", after {n} were run again"),
+        };
+        sentences.push(format!(
+            "{name}, {config}: other work disturbed {} of {} rounds{again}; it took {} of their time ({} to {} by round). On a quiet machine \
+             the figure would be another.",
+            row.disturbed_rounds,
+            row.rounds,
+            table::percent(taken.median),
+            table::percent(taken.min),
+            table::percent(taken.max)
+        ));
+    }
+    let asked_us = row.device_latency_us.unwrap_or(f64::INFINITY);
+    if row.device_lateness_us > asked_us * LATE {
+        sentences.push(format!(
+            "{name}, {config}: the emulated device was late: {} of its completions by more than 5 µs, all by {} µs on average, one by {} µs; \
+             {} µs were asked for.",
+            table::percent(row.device_late_share),
+            table::number(row.device_lateness_us),
+            table::number(row.device_lateness_us_max),
+            table::number(asked_us)
+        ));
+    }
+    sentences
+}
+
+/// A device whose completions are late by more than this share of the latency that was asked for is said to be late.
+const LATE: f64 = 0.1;
+
+/// By more than this, no configuration with less DRAM outdoes plain memory.
+const NOISE: f64 = 1.03;
+
+/// Whether a row cannot be true.
+fn suspect(row: &LiveRow) -> bool {
+    Config::ALL.iter().any(|c| c.name() == row.config && c.capped())
+        && row.share_of_dram_only.is_some_and(|share| share.median > NOISE)
+}
+
+/// Averages over the workloads.
+fn summary(rows: &[LiveRow]) -> String {
+    let of = |label: &String| {
+        let these = rows.iter().filter(|row| row.label() == *label);
+        let shares: Vec<f64> = these.filter_map(|row| Some(row.share_of_dram_only?.median)).collect();
+        let least = shares.iter().copied().fold(f64::INFINITY, f64::min);
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        (shares.len() > 1).then(|| format!("{label} {} (lowest {})", table::percent(mean), table::percent(least)))
+    };
+    let all: Vec<String> = labels(rows).iter().filter_map(of).collect();
+    if all.is_empty() { String::new() } else { format!("Mean share of dram-only: {}", all.join(", ")) }
+}
+
+/// All configurations but the denominator, each on each medium, as they are called.
+fn labels(rows: &[LiveRow]) -> Vec<String> {
+    let mut labels: Vec<String> = Vec::new();
+    for config in Config::ALL.iter().filter(|config| **config != Config::DramOnly) {
+        for label in rows.iter().filter(|row| row.config == config.name()).map(LiveRow::label) {
+            if !labels.contains(&label) {
+                labels.push(label);
+            }
+        }
+    }
+    labels
+}
+
+/// Bars of shares, and a latency curve for each workload.
+pub fn plot(rows: &[LiveRow]) -> String {
+    let mut charts = vec![share_bars(rows).draw()];
+    for name in names_of(rows) {
+        charts.push(latency_curves(rows, &name).draw());
+    }
+    stack(&charts)
+}
+
+fn names_of(rows: &[LiveRow]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for row in rows {
+        if names.last() != Some(&row.workload) {
+            names.push(row.workload.clone());
+        }
+    }
+    names
+}
+
+/// Throughput as a share of dram-only.
+pub fn share_bars(rows: &[LiveRow]) -> Bars {
+    let groups = names_of(rows);
+    let series = labels(rows);
+    let bar = |workload: &String, config: &String| {
+        let row = rows.iter().find(|r| r.workload == *workload && r.label() == *config)?;
+        let share = row.share_of_dram_only?;
+        let tip = format!(
+            "{workload}, {config}: {} of dram-only, {} requests/s",
+            table::percent(share.median),
+            table::number(row.ops_per_s)
+        );
+        Some(Bar { value: share.median * 100.0, spread: Some((share.min * 100.0, share.max * 100.0)), tip })
+    };
+    let subtitle = rows.first().map_or(String::new(), |row| {
+        let (dram, data) =
+            (rows.iter().find(|r| r.config == "fulgurite").map_or(row.dram_bytes, |r| r.dram_bytes), row.data_bytes);
+        let every = row
+            .calibration
+            .miss_every_ns
+            .map_or(String::new(), |ns| format!(", a miss every {} µs", ns as f64 / 1000.0));
+        format!(
+            "{} of data, {} of DRAM{every}; lines: lowest and highest round",
+            fulgurite_format::format_bytes(data),
+            fulgurite_format::format_bytes(dram)
+        )
+    });
+    Bars {
+        title: "Throughput as a share of DRAM-only".to_owned(),
+        subtitle,
+        unit: "% of dram-only".to_owned(),
+        bars: groups.iter().map(|g| series.iter().map(|s| bar(g, s)).collect()).collect(),
+        groups,
+        series,
+        mark: Some((100.0, "dram-only".to_owned())),
+    }
+}
+
+/// Latency by percentile.
+pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
+    let of = |row: &LiveRow| Curve {
+        name: row.label(),
+        points: row.curve.iter().map(|(p, us)| (nines(*p), us.max(0.01))).collect(),
+    };
+    Curves {
+        title: format!("Latency of a request: {workload}"),
+        subtitle: "closed loop, from start to end".to_owned(),
+        x: percentile_axis(),
+        y: Axis::logarithmic("µs"),
+        curves: rows
+            .iter()
+            .enumerate()
+            .filter(|(_, r)| r.workload == workload)
+            // The denominator runs beside every medium, and is drawn once.
+            .filter(|(i, r)| !rows[..*i].iter().any(|old| old.workload == workload && old.label() == r.label()))
+            .map(|(_, r)| of(r))
+            .collect(),
+        dots: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// So many requests, reads and writes in a second each round, beside what the device allowed.
+    fn contestant(config: Config, rounds: &[(u64, u64, f64)]) -> Contestant {
+        let outcome = |&(requests, device, _): &(u64, u64, f64)| Outcome {
+            requests,
+            device_reads: device / 2,
+            device_writes: device / 2,
+            elapsed_ns: 1_000_000_000,
+            ..Outcome::default()
+        };
+        let limit = |&(_, _, allowed): &(u64, u64, f64)| Limit { device_per_s: Some(allowed), fio_per_s: None };
+        Contestant {
+            way: Way { config, threads: 1, page_cluster: None },
+            running: None,
+            taken: Vec::new(),
+            outcomes: rounds.iter().map(outcome).collect(),
+            request_hash: 0,
+            invariant: None,
+            peak_bytes: None,
+            limits: rounds.iter().map(limit).collect(),
+            flash: String::new(),
+            nand: None,
+            dram_bytes: 0,
+            workload_bytes: 0,
+            limit_bytes: None,
+        }
+    }
+
+    #[test]
+    fn a_round_is_held_against_what_was_allowed_right_after() {
+        let dram_only = contestant(Config::DramOnly, &[(1000, 0, 0.0), (1000, 0, 0.0)]);
+        // Two requests to the device each: at first it allows 800 of ours a second, then far more than dram-only does.
+        let ours = contestant(Config::Fulgurite, &[(600, 1200, 1600.0), (900, 1800, 9000.0)]);
+        assert_eq!(shares_of_device_limit(&ours, Some(&dram_only)), [0.75, 0.9]);
+        assert_eq!(shares_of_device_limit(&ours, None), [0.75, 0.2]);
+        assert!(shares_of_fio(&ours).is_empty());
+    }
+
+    #[test]
+    fn checksums_are_what_the_pool_without_them_has_more() {
+        let contestant = |config, requests: [u64; 3], cpu_ns| {
+            let mut one = contestant(config, &requests.map(|requests| (requests, 0, 0.0)));
+            one.outcomes.iter_mut().for_each(|o| o.cpu_ns = cpu_ns * o.requests);
+            one
+        };
+        let dram_only = contestant(Config::DramOnly, [1000, 1000, 2000], 1000);
+        let pool = contestant(Config::Pool, [900, 930, 1900], 3000);
+        let without = contestant(Config::PoolUnchecked, [920, 920, 1920], 2500);
+        let found = checksums(&pool, &without, Some(&dram_only)).unwrap();
+        let Spread { median, min, max } = found.share_of_dram_only;
+        let in_thousandths = [median, min, max].map(|share| (share * 1000.0).round());
+        assert_eq!(in_thousandths, [10.0, -10.0, 20.0]);
+        assert!((found.cpu_us_per_op - 0.5).abs() < 1e-9 && found.device_cpu_us_per_op.abs() < 1e-9);
+        assert_eq!(checksums(&pool, &without, None), None);
+    }
+}

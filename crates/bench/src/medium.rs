@@ -1,0 +1,212 @@
+//! The flash of a benchmark that measures in its own process: a file that is made and removed, one that was named, an emulated device, a
+//! model of NAND, memory, or the device of another process.
+//!
+//! Everything is judged before anything is made. A file that was made goes at the end, however the program ends: the helper
+//! process removes it where the program cannot.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use fulgurite_device::{DeviceFlash, SocketLink};
+use fulgurite_flash::{
+    EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash, PartOfFlash,
+};
+use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_nand::{Fil, FilConfig, Profile};
+use fulgurite_sys::affinity;
+
+use crate::bad_input::bad_input;
+use crate::bad_input::open_error;
+use crate::checks::{self, FlashPath, Wanted};
+use crate::child::protocol::{NandSpec, Scaling};
+use crate::child::{self, nand, pool};
+use crate::interrupt::Interrupt;
+use crate::machine::Machine;
+use crate::privileged::Helper;
+use crate::progress;
+use crate::values::{FlashChoice, NandChoice};
+
+/// Planes of a built-in profile of NAND: AstriFlash's, as many as the emulated device has.
+const PLANES: u32 = 256;
+
+/// What lies on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holds {
+    /// A pool of this process, with so many flash pages in an extent.
+    Pool {
+        /// How many.
+        extent_pages: u32,
+    },
+    /// Data as they are. NAND has a device before it then, whose firmware keeps its rules by a store.
+    Data,
+}
+
+/// What was asked for, judged.
+pub struct Judged {
+    choice: FlashChoice,
+    share_frames: bool,
+    /// The file must be made.
+    create: bool,
+    bytes: u64,
+    holds: Holds,
+    nand: Option<(Profile, FilConfig)>,
+    planes: Option<usize>,
+}
+
+/// A medium to measure on.
+pub struct Medium {
+    on: On,
+    device_core: Option<usize>,
+    /// Removed at the end.
+    made: Option<PathBuf>,
+    _helper: Option<Helper>,
+}
+
+enum On {
+    File(PathBuf),
+    Held(Arc<dyn Flash>),
+    Device { socket: PathBuf, share_frames: bool },
+}
+
+impl Judged {
+    /// Judges what is asked for, to hold so many bytes, where so much memory is needed beside; nothing is made yet.
+    ///
+    /// # Errors
+    /// [`crate::bad_input::BadInput`].
+    pub fn new(wanted: Wanted<'_>, holds: Holds, bytes: u64, beside: u64, machine: &Machine) -> Result<Judged> {
+        let create = checks::flash(wanted, 1, bytes)? == Some(FlashPath::New);
+        let mut nand = None;
+        let in_memory = match wanted.flash {
+            FlashChoice::File(_) | FlashChoice::Device(_) => 0,
+            FlashChoice::Emulated | FlashChoice::Memory => bytes,
+            FlashChoice::Nand(choice) => {
+                let (profile, config) = fitted(choice, holds, bytes)?;
+                nand = Some((profile, config));
+                u64::from(Fil::new(profile, config)?.flash_pages()) * SUBPAGE_BYTES as u64
+            }
+        };
+        checks::memory(in_memory.saturating_add(beside), bytes, machine)?;
+        let (choice, share_frames) = (wanted.flash.clone(), wanted.share_frames);
+        Ok(Judged { choice, share_frames, create, bytes, holds, nand, planes: None })
+    }
+    /// An emulated device is to have so many planes.
+    pub fn planes(self, planes: usize) -> Judged {
+        Judged { planes: Some(planes), ..self }
+    }
+    /// Makes it: a file is written in full once.
+    ///
+    /// # Errors
+    /// When it cannot be made; [`crate::interrupt::Interrupted`].
+    pub fn make(self, interrupt: &Interrupt) -> Result<Medium> {
+        let subpages = (self.bytes / SUBPAGE_BYTES as u64) as u32;
+        let cores = affinity::cores();
+        // Who plays a device has a core of its own, where there is one.
+        let core = cores.last().copied().filter(|_| cores.len() > 1);
+        let mut medium = Medium { on: On::File(PathBuf::new()), device_core: None, made: None, _helper: None };
+        medium.on = match self.choice {
+            FlashChoice::Memory => On::Held(Arc::new(MemoryFlash::new(subpages)?)),
+            FlashChoice::Emulated => {
+                let mut config = EmulatedConfig { core, ..EmulatedConfig::new(subpages) };
+                config.planes = self.planes.unwrap_or(config.planes);
+                medium.device_core = core;
+                On::Held(Arc::new(EmulatedFlash::new(config)?))
+            }
+            FlashChoice::Nand(_) => {
+                let (profile, config) = self.nand.context("NAND was not judged")?;
+                let cells = Arc::new(MemoryFlash::new(Fil::new(profile, config)?.flash_pages())?);
+                match self.holds {
+                    Holds::Pool { .. } => On::Held(Arc::new(NandFlash::new(cells, profile, config)?)),
+                    Holds::Data => {
+                        medium.device_core = core;
+                        let nand = NandFlash::new(cells, profile, config)?;
+                        let extent_pages = nand.extent_pages();
+                        let below: Arc<dyn Flash> = Arc::new(nand);
+                        let room = (pool::flash_pages(self.bytes), self.bytes);
+                        On::Held(pool::on_device(pool::made(&below, room, false, extent_pages)?, core)?)
+                    }
+                }
+            }
+            FlashChoice::Device(socket) => On::Device { socket, share_frames: self.share_frames },
+            FlashChoice::File(path) => {
+                if self.create {
+                    let mut helper = Helper::start()?;
+                    checks::nothing_there(&path)?;
+                    helper.adopt(&path)?;
+                    medium._helper = Some(helper);
+                    let bar = progress::share(&format!("writing {}", path.display()));
+                    let created =
+                        FileFlash::open_with_progress(&FileConfig::create(&path, self.bytes), &mut |done, all| {
+                            progress::set_share(&bar, done as f64 / all as f64);
+                            if interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                        });
+                    bar.finish_and_clear();
+                    created.map_err(open_error)?;
+                    medium.made = Some(path.clone());
+                }
+                On::File(path)
+            }
+        };
+        Ok(medium)
+    }
+}
+
+/// The NAND for so many bytes of that.
+fn fitted(choice: &NandChoice, holds: Holds, bytes: u64) -> Result<(Profile, FilConfig)> {
+    let spec = NandSpec {
+        storage: PathBuf::new(),
+        profile: checks::nand_profile(choice)?,
+        scaling: Scaling { planes: matches!(choice, NandChoice::BuiltIn(_)).then_some(PLANES), pages_per_block: None },
+    };
+    let (pages, extent_pages) = match holds {
+        Holds::Pool { extent_pages } => ((bytes / SUBPAGE_BYTES as u64) as u32, Some(extent_pages)),
+        Holds::Data => (pool::flash_pages(bytes), None),
+    };
+    match child::nand::fitted(&spec, pages, extent_pages) {
+        Ok(fitted) => Ok(fitted),
+        Err(error) => bad_input!("--flash nand:{choice}: {error}"),
+    }
+}
+
+impl Medium {
+    /// Opens its first so many bytes; a file as whoever opens a pool does, a device of another process for this one alone.
+    ///
+    /// # Errors
+    /// When that cannot be.
+    pub fn open(&self, bytes: u64) -> Result<Arc<dyn Flash>> {
+        match &self.on {
+            On::Held(flash) => Ok(flash.clone()),
+            On::File(path) => {
+                let mode = FileMode::Existing { bytes: Some(bytes) };
+                Ok(Arc::new(FileFlash::open(&FileConfig { mode, ..FileConfig::existing(path) }).map_err(open_error)?))
+            }
+            On::Device { socket, share_frames } => {
+                let link = SocketLink::connect(socket, *share_frames)?.alone();
+                let device = Arc::new(DeviceFlash::over(Arc::new(link), nand::host_of_another()));
+                let subpages = (bytes / SUBPAGE_BYTES as u64) as u32;
+                let part = PartOfFlash::new(device, 0, subpages);
+                Ok(Arc::new(part.context("the device has become smaller than it was")?))
+            }
+        }
+    }
+    /// The file, if it is one.
+    pub fn path(&self) -> Option<&Path> {
+        match &self.on {
+            On::File(path) => Some(path),
+            On::Held(_) | On::Device { .. } => None,
+        }
+    }
+    /// The core of whoever plays a device in this process, where that has one to itself.
+    pub fn device_core(&self) -> Option<usize> {
+        self.device_core
+    }
+}
+
+impl Drop for Medium {
+    fn drop(&mut self) {
+        if let Some(path) = &self.made {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
+
+mod common;
+#[path = "common/quick.rs"]
+mod quick;
+#[path = "common/refused.rs"]
+mod refused;
+#[path = "common/served.rs"]
+mod served;
+
+mod conform_bad_input;
+mod conform_bench_quick;
+mod conform_demo_survive;
+mod conform_device_flash;
+mod conform_device_quick;
+mod conform_flash_choice;
+mod conform_pool_cli;
+mod conform_pool_files;
+mod conform_pool_objects;
+mod conform_pool_served;
+mod conform_store_quick;
+mod conform_tail_quick;
+mod fault_device_data;
+mod fault_devices;
+mod fault_full_disk;
+mod fault_interrupt;
+mod fault_leftovers;
+mod fault_lost_process;

@@ -1,0 +1,37 @@
+//! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
+
+#[path = "../../flash/tests/common/mod.rs"]
+mod common;
+#[path = "common/fuzz.rs"]
+mod fuzz;
+#[path = "common/mod.rs"]
+mod hand;
+#[path = "common/process.rs"]
+mod process;
+#[path = "../../flash/tests/suite/mod.rs"]
+mod suite;
+#[path = "common/tapped.rs"]
+mod tapped;
+
+mod conform_device;
+mod conform_memory;
+mod conform_session;
+mod conform_steps;
+mod crash_process;
+mod fault_attach;
+mod fault_device;
+mod fault_fuzz_driver;
+mod fault_fuzz_parsers;
+mod fault_hostile;
+mod fault_hostile_answers;
+mod fault_hostile_device;
+mod fault_hostile_store;
+mod fault_panic;
+mod fault_registers;
+mod fault_room;
+mod fault_shared;
+mod fault_socket;
+mod fault_stopped;
+mod fault_unflushed;
+mod regression_commands_under_way;
+mod regression_unflushed_fills_no_store;

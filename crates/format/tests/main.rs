@@ -1,0 +1,3 @@
+//! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
+
+mod fault_bytes;

@@ -1,0 +1,27 @@
+//! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
+
+mod figures;
+#[path = "../../memory/tests/guarded/mod.rs"]
+mod guarded;
+mod history;
+
+mod conform_device;
+mod conform_device_pool;
+mod conform_figures;
+mod conform_layers;
+mod conform_striped_pool;
+mod conform_tidy;
+mod conform_upkeep;
+mod crash_device_pool;
+mod fault_containers;
+mod fault_setup;
+mod fault_stopped_device;
+mod model_device_pool;
+mod model_device_room;
+mod model_history;
+mod model_pool;
+mod model_sync;
+mod regression_full_pool;
+mod regression_overflow_in_a_miss;
+mod regression_pages_and_tokens;
+mod regression_panic_in_a_sync;

@@ -1,0 +1,23 @@
+//! All tests of this crate but those under loom, as one program: linked once, and each test runs in a process of its own.
+
+mod common;
+mod guarded;
+
+mod compile_fail;
+mod conform_budget;
+mod conform_jobs;
+mod conform_queues;
+mod conform_safe_code;
+mod conform_sections;
+mod conform_write_back;
+mod fault_guarded;
+mod fault_roots;
+mod fault_runtime;
+mod model_array;
+mod model_b_plus_tree;
+mod model_guarded;
+mod model_hash_map;
+mod model_heap;
+mod model_masstree;
+mod model_red_black_tree;
+mod model_roots;

@@ -1,0 +1,12 @@
+//! What the tests of all crates share: trials, random numbers, a test's own program as a child.
+//!
+//! Only tests use it: it stands under `[dev-dependencies]` and nowhere else, and is not published.
+#![forbid(unsafe_code)]
+
+mod child;
+mod random;
+mod trials;
+
+pub use child::{again, arguments};
+pub use random::Random;
+pub use trials::{cannot, each_seed, figure, file_system_of, first_seed, is_whole, runs, seeds};

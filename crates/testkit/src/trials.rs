@@ -1,0 +1,77 @@
+//! How large a randomised test is, where it begins, and how it tells what it did.
+//!
+//! `FULGURITE_SEED` is the first seed, `FULGURITE_RUNS` how many there are, whatever the test counts (seeds, kills, rounds); the seeds count
+//! up. Unset, both are the test's own. So `FULGURITE_SEED=s FULGURITE_RUNS=1` replays one. `scripts/test` and `scripts/soak` name a file
+//! in `FULGURITE_FIGURES`, to which each test adds what it did for a row of the table in `scripts/figures`, and compare the sums with what
+//! that table asks for.
+
+use std::io::Write;
+use std::ops::Range;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
+}
+
+/// `FULGURITE_SEED`, or the test's own first seed.
+pub fn first_seed(own: u64) -> u64 {
+    number("FULGURITE_SEED").unwrap_or(own)
+}
+/// `FULGURITE_RUNS`, or the test's own number.
+pub fn runs(own: u64) -> u64 {
+    number("FULGURITE_RUNS").unwrap_or(own)
+}
+/// The seeds of this run.
+pub fn seeds(own_first: u64, own_count: u64) -> Range<u64> {
+    let first = first_seed(own_first);
+    first..first.saturating_add(runs(own_count))
+}
+/// Whether a test has its own size, so that what it comes to can be compared with what was planned.
+pub fn is_whole(own: u64) -> bool {
+    runs(own) >= own
+}
+/// Runs with each seed, and says which one failed and how it is replayed.
+pub fn each_seed(own_first: u64, own_count: u64, mut run: impl FnMut(u64)) {
+    for seed in seeds(own_first, own_count) {
+        let told = Told(seed);
+        run(seed);
+        std::mem::forget(told);
+    }
+}
+struct Told(u64);
+impl Drop for Told {
+    fn drop(&mut self) {
+        eprintln!("seed {0}; replay with FULGURITE_SEED={0} FULGURITE_RUNS=1", self.0);
+    }
+}
+
+/// Tells what was done for a row of the table in `scripts/figures`, once it was found to be right: a test that meets a violation fails
+/// before it comes here.
+pub fn figure(row: u32, what: &str, count: u64) {
+    tell(&format!("row {row} | {what} | {count} | violations 0\n"));
+}
+/// Tells that this machine has no means to do it, and which.
+pub fn cannot(row: u32, what: &str, why: &str) {
+    tell(&format!("row {row} | {what} | skipped | {}\n", why.replace(['\n', '|'], " ")));
+}
+fn tell(line: &str) {
+    print!("{line}");
+    if let Some(path) = std::env::var_os("FULGURITE_FIGURES") {
+        let file = std::fs::OpenOptions::new().append(true).create(true).open(&path);
+        // In one piece: others write there at the same time.
+        let written = file.and_then(|mut file| file.write_all(line.as_bytes()));
+        written.unwrap_or_else(|e| panic!("FULGURITE_FIGURES={}: {e}", path.display()));
+    }
+}
+
+/// The type of the file system that a path is on, as /proc/self/mountinfo names it.
+pub fn file_system_of(path: &std::path::Path) -> String {
+    let path = path.canonicalize().unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    // Mount point, and behind a dash the type; of those that hold the path the longest, of two at one point the last.
+    let holds = |line: &str| {
+        let (mount, rest) = line.split_once(" - ")?;
+        let point = mount.split(' ').nth(4)?.replace("\\040", " ");
+        path.starts_with(&point).then(|| (point.len(), rest.split(' ').next().unwrap_or_default().to_owned()))
+    };
+    mounts.lines().filter_map(holds).max_by_key(|(length, _)| *length).map_or("unknown".into(), |(_, kind)| kind)
+}
