@@ -506,8 +506,8 @@ fn disturbed(row: &LiveRow) -> Vec<String> {
             n => format!(", after {n} were run again"),
         };
         sentences.push(format!(
-            "{name}, {config}: other work disturbed {} of {} rounds{again}; it took {} of their time ({} to {} by round). On a quiet machine \
-             the figure would be another.",
+            "{name}, {config}: other work disturbed {} of {} rounds{again}; it took {} of their time ({} to {} by round). Repeat the run \
+             on a quiet machine.",
             row.disturbed_rounds,
             row.rounds,
             table::percent(taken.median),
