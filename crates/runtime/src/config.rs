@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_cache::{frames, marks, near, table};
-use fulgurite_flash::Flash;
+use fulgurite_flash::{Flash, Traits};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 
@@ -107,7 +107,7 @@ impl Builder {
     /// A runtime over `flash`: 64 MiB of DRAM, one worker, 64 fibers, the whole medium as its pool.
     pub fn new(flash: Arc<dyn Flash>) -> Builder {
         let pool_bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
-        let patience = flash.patience();
+        let Traits { patience, tuning, .. } = flash.traits();
         Builder {
             flash,
             dram_bytes: 64 << 20,
@@ -122,8 +122,8 @@ impl Builder {
             stack_bytes: STACK_BYTES,
             pending: 0,
             queue_depth: 0,
-            submit_batch: 1,
-            spin: Duration::from_micros(100),
+            submit_batch: tuning.submit_batch,
+            spin: tuning.spin,
             scheduling: SchedulingPolicy::default(),
             replacement: ReplacementPolicy::default(),
             prefetch: PrefetchPolicy::default(),
@@ -190,13 +190,14 @@ impl Builder {
         self.queue_depth = depth;
         self
     }
-    /// How many requests are gathered before they are handed to the medium while there is other work. One suits media
-    /// that need no system call.
+    /// How many requests are gathered before they are handed to the medium while there is other work (default: as the
+    /// medium says, [`fulgurite_flash::Tuning`]).
     pub fn submit_batch(mut self, count: usize) -> Self {
         self.submit_batch = count;
         self
     }
-    /// How long a worker that waits for flash polls before it sleeps. A worker that waits for nothing never polls.
+    /// How long a worker that waits for flash polls before it sleeps (default: as the medium says,
+    /// [`fulgurite_flash::Tuning`]). A worker that waits for nothing never polls.
     pub fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
         self

@@ -56,7 +56,7 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         Config::Fifo => (spec.guarded.fibers, SchedulingPolicy::Fifo),
         _ => (spec.guarded.fibers, SchedulingPolicy::ArrivedFirst),
     };
-    let mut builder = Runtime::builder(flash.clone())
+    let builder = Runtime::builder(flash.clone())
         .dram(spec.guarded.dram_bytes)
         .pool(spec.region_bytes)
         .existing(spec.region_bytes)
@@ -67,10 +67,6 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         .replacement(spec.guarded.replacement.policy())
         .prefetch(spec.guarded.prefetch.policy())
         .run_limit(RUN_LIMIT);
-    if file.is_some() && !spec.config.on_device() {
-        // A hand-over is a system call: worth gathering a few requests for.
-        builder = builder.submit_batch(4);
-    }
     let runtime = builder.build()?;
     if spec.config == Config::Resident {
         bring_in(&runtime, spec.region_bytes)?;
