@@ -165,7 +165,7 @@ fn tokens_are_kept_pinned_returned_to_and_dropped() {
     // When they were made: in order, within the last minutes, and the same for people.
     let known = json(path, &["tokens", "a.pool", "--json"]);
     let made: Vec<u64> = known["tokens"].as_array().unwrap().iter().map(|t| t["made_ms"].as_u64().unwrap()).collect();
-    let now = fulgurite_sys::clock::wall_ms();
+    let now = fulgurite_sys::Clock::get().wall_ms();
     assert!(made.is_sorted() && made.len() == 4 && made[0] > now - 600_000 && made[3] <= now, "{made:?}, now {now}");
     let said: Vec<&str> = listed.split_whitespace().filter(|word| word.ends_with('Z') && word.len() == 20).collect();
     assert_eq!(said.len(), 4, "{listed}");

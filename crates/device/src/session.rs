@@ -93,7 +93,7 @@ impl Session {
             self.pool.take_dropped_temporary();
         }
         if touched || self.newest() == 0 {
-            tick(&self.pool);
+            self.pool.tick();
             self.pool.sync()?;
         }
         self.pool.process_begins(if since == 0 { self.newest() } else { since });
@@ -139,11 +139,6 @@ impl Session {
             self.leave_to_firmware();
         }
     }
-}
-
-/// Says to a store what time it is, before something gets a name.
-pub(crate) fn tick(pool: &Pool) {
-    pool.tick(fulgurite_sys::clock::wall_ms());
 }
 
 #[cfg(all(test, not(loom)))]

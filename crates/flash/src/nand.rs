@@ -29,14 +29,10 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, Request, check_depth,
-    frame_count, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_depth, check_range, frame_count, lock,
 };
 
-/// Who waits for longer than this may sleep; below, waking up takes as long as the wait.
-const SLEEP_NS: u64 = 100_000;
-/// How much of a wait is not slept, because the kernel's timers come so late.
-const SLACK_NS: u64 = 60_000;
 /// EIO: what a drive says of a page that it cannot read or program.
 const MEDIUM_ERROR: FlashError = FlashError::Io(5);
 
@@ -144,8 +140,8 @@ impl NandFlash {
             [u64::MAX, 0, 0, 0, 0, 0].map(AtomicU64::new);
         let shared = Shared {
             model: Mutex::new(Model { fil, done: Vec::with_capacity(256), ports: Vec::new() }),
-            clock,
             start_ns: clock.now_ns(),
+            clock,
             next_ns,
             failed_reads,
             failed_writes,
@@ -154,6 +150,16 @@ impl NandFlash {
             lateness_ns_max,
         };
         Ok(NandFlash { inner, shared: Arc::new(shared), extent_pages, subpages })
+    }
+    /// The same by another clock, by which the model's time begins now.
+    ///
+    /// # Panics
+    /// When queues were opened already.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Clock) -> NandFlash {
+        let shared = Arc::get_mut(&mut self.shared).expect("no queue has been opened");
+        (shared.start_ns, shared.clock) = (clock.now_ns(), clock);
+        self
     }
     /// The same of a device that is opened again: all of `inner` counts as written, so that reads take their time, and what is written
     /// next begins its extent anew. Wear begins with the model.
@@ -198,7 +204,7 @@ impl NandFlash {
         self.extent_pages
     }
     /// A queue of its own over one of the medium within.
-    fn over(&self, inner: Box<dyn Queue>, frames: u32, depth: usize) -> Box<dyn Queue> {
+    fn over(&self, inner: Box<dyn Queue>, frames: u32, depth: usize, wake: Arc<Notifier>) -> Box<dyn Queue> {
         let there = Arc::new(AtomicBool::new(false));
         let mut model = lock(&self.shared.model);
         let free = model.ports.iter().position(Port::is_free);
@@ -213,6 +219,7 @@ impl NandFlash {
             subpages: self.subpages,
             frames,
             inner,
+            wake,
             port,
             there,
             slots: Slots::new(depth),
@@ -256,33 +263,31 @@ impl Flash for NandFlash {
             self.inner.describe()
         )
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        check_depth(depth)?;
-        let count = frame_count(&frames);
-        Ok(self.over(self.inner.open_queue(frames, depth, wake)?, count, depth))
+    fn traits(&self) -> Traits {
+        let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
+        let inner = self.inner.traits();
+        // The model has no such command: what lies on its pages stays there until they are erased.
+        Traits { gathers: per_page.max(inner.gathers), trims: false, ..inner }
     }
-    fn open_queue_for_any_thread(
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
+    }
+    fn open_queue_for(
         &self,
+        user: QueueUser,
         frames: Arc<Arena>,
         depth: usize,
         wake: Arc<Notifier>,
     ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         let count = frame_count(&frames);
-        Ok(self.over(self.inner.open_queue_for_any_thread(frames, depth, wake)?, count, depth))
+        Ok(self.over(self.inner.open_queue_for(user, frames, depth, wake.clone())?, count, depth, wake))
     }
-    fn patience(&self) -> Duration {
-        self.inner.patience()
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
     }
-    fn staging_bytes(&self, frames: u32) -> usize {
-        self.inner.staging_bytes(frames)
-    }
-    fn gathers(&self) -> usize {
-        let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
-        per_page.max(self.inner.gathers())
-    }
-    fn dram_bytes(&self) -> usize {
-        self.inner.dram_bytes()
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.inner.backing()
     }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -341,6 +346,7 @@ struct NandQueue {
     subpages: u32,
     frames: u32,
     inner: Box<dyn Queue>,
+    wake: Arc<Notifier>,
     port: u32,
     /// Something of this queue has ended in the model.
     there: Arc<AtomicBool>,
@@ -479,11 +485,9 @@ impl Queue for NandQueue {
     fn will_poll(&self) {
         self.inner.will_poll();
     }
-    fn own_work(&mut self) {
-        self.own_work = true;
-    }
-    fn want_checksums(&mut self) -> bool {
-        self.inner.want_checksums()
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.own_work = to.own_work;
+        Switches { own_work: to.own_work, ..self.inner.switch(to) }
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.inner.use_frames(frames);
@@ -498,10 +502,12 @@ impl Queue for NandQueue {
         if self.slots.in_use() == 0 {
             return self.inner.wait(timeout);
         }
-        let until = next_ns.saturating_sub(self.shared.now());
-        if until > SLEEP_NS {
-            let sleep = Duration::from_nanos(until - SLACK_NS);
-            self.inner.wait(Some(timeout.map_or(sleep, |timeout| timeout.min(sleep))));
+        let shared = &*self.shared;
+        let Some(nap) = shared.clock.nap(shared.start_ns.saturating_add(next_ns), timeout) else { return };
+        if self.inner.in_flight() > 0 {
+            self.inner.wait(Some(nap));
+        } else {
+            shared.clock.wait(&self.wake, Some(nap));
         }
     }
     fn in_flight(&self) -> usize {

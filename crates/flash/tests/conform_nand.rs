@@ -109,6 +109,25 @@ fn nothing_ends_before_its_time() {
     }
 }
 
+/// By a simulated clock nothing is late either, and times that no test could wait for pass at once.
+#[test]
+fn by_a_simulated_clock_all_ends_when_the_model_says() {
+    let mut profile = small();
+    (profile.timing.read_ns, profile.timing.program_ns) = (3_600_000_000_000, 7_200_000_000_000);
+    let (clock, time) = fulgurite_sys::Clock::simulated();
+    let (flash, memory) = device(profile);
+    let flash = flash.with_clock(clock);
+    let frames = arena(EXTENT_PAGES);
+    let mut queue = Driver::new(&flash, &frames, EXTENT_PAGES as usize);
+    let begun = time.now_ns();
+    write_extent(&mut queue, &frames, 1, 1 << 32);
+    check_extent(&mut queue, &frames, 1, 1 << 32);
+    let hours = (time.now_ns() - begun) / 3_600_000_000_000;
+    // 20 pages on 4 planes, each read by itself or after others of its plane.
+    assert!((5 * 2 + 5..=6 * 2 + 20).contains(&hours), "{hours} h");
+    assert_eq!((flash.counters().lateness_ns_max, memory.counters().reads), (0, u64::from(EXTENT_PAGES)));
+}
+
 #[test]
 fn queues_get_their_own_also_when_one_is_dropped() {
     let (flash, _) = device(small());
@@ -283,7 +302,7 @@ fn a_queue_for_any_thread_goes_from_one_to_another() {
     let flash = NandFlash::new(Arc::new(file), small(), nand::config()).unwrap();
     let frames = arena(2);
     let wake = Arc::new(Notifier::new().unwrap());
-    let mut queue = flash.open_queue_for_any_thread(frames.clone(), 4, wake).unwrap();
+    let mut queue = flash.open_queue_for(QueueUser::AnyThread, frames.clone(), 4, wake).unwrap();
     for turn in 0..4u64 {
         fill(&frames, 0, 50 + turn);
         queue = std::thread::spawn(move || {

@@ -4,7 +4,7 @@ use fulgurite_device::SocketError;
 use fulgurite_flash::VersionError;
 use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, RootError};
-use fulgurite_runtime::{BuildError, SyncError};
+use fulgurite_runtime::{BuildError, SubmitError, SyncError};
 use fulgurite_store::{MemberError, PoolError};
 
 /// Anything that can go wrong while a memory is set up or used.
@@ -26,6 +26,9 @@ pub enum Error {
     /// An access failed.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// A job was not accepted.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
     /// There is no pool there, or it cannot be opened.
     #[error("{}: {source}", .path.display())]
     OpenPool {
@@ -123,6 +126,7 @@ pub(crate) fn access_error_of_any(error: Error) -> AccessError {
         Error::Root(error) => access_error(error),
         Error::Pool(error) => of_versions(error.into()),
         Error::Sync(SyncError::Version(error)) => of_versions(error),
+        Error::Sync(SyncError::Poisoned { .. }) => AccessError::MemoryPoisoned,
         Error::Sync(SyncError::Busy { pins }) => {
             AccessError::PinnedTooOften { at, pins: pins.try_into().unwrap_or(u32::MAX) }
         }

@@ -27,6 +27,19 @@ impl Fulgurite {
     }
 }
 
+impl Fulgurite {
+    /// What has a name and was damaged when the last sync was to save its heap's free space, with the error of that. The sync was made without:
+    /// data that can be read is as it was changed, but space that is free now may be lost for the next program, and what cannot be read
+    /// stays so. Copy out what is needed, remove it ([`Named::remove`]), and make it anew.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`].
+    pub fn damaged(&self) -> Result<Vec<(String, AccessError)>, Error> {
+        let unsaved = &self.kept("damaged")?.named.unsaved;
+        Ok(hold(unsaved).iter().map(|(name, error)| (name.clone(), *error)).collect())
+    }
+}
+
 /// A name in a pool. Sizes that are given count only where something is made; what is there keeps its own.
 #[must_use = "say what has this name"]
 #[derive(Clone, Copy)]

@@ -50,6 +50,8 @@ pub(crate) struct Registry {
     pub directory: Directory,
     /// By name. Never held across an access.
     pub open: Mutex<BTreeMap<String, Arc<dyn Open>>>,
+    /// By name, what could not be saved at the last sync, and why.
+    pub unsaved: Mutex<BTreeMap<String, AccessError>>,
     /// Whoever opens or makes something waits for others who do. Never taken inside a job.
     pub turn: Mutex<()>,
 }
@@ -61,7 +63,7 @@ pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Registry {
     pub fn new(directory: Directory) -> Registry {
-        Registry { directory, open: Mutex::default(), turn: Mutex::default() }
+        Registry { directory, open: Mutex::default(), unsaved: Mutex::default(), turn: Mutex::default() }
     }
     fn all(&self) -> Vec<(String, Arc<dyn Open>)> {
         hold(&self.open).iter().map(|(name, open)| (name.clone(), open.clone())).collect()
@@ -70,7 +72,19 @@ impl Registry {
 
 impl Durable for Registry {
     fn save(&self, context: &mut Context) -> Result<(), AccessError> {
-        self.all().iter().try_for_each(|(_, open)| open.save(context))
+        let mut unsaved = BTreeMap::new();
+        for (name, open) in self.all() {
+            match open.save(context) {
+                Ok(()) => {}
+                // One that is damaged does not keep all others from being durable.
+                Err(error) if error.is_damage() => {
+                    unsaved.insert(name, error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        *hold(&self.unsaved) = unsaved;
+        Ok(())
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
         let mut result = self.directory.reload(context);

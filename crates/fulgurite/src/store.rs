@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fulgurite_device::DeviceFlash;
-use fulgurite_flash::{Flash, FlashError, VersionError, Versions};
+use fulgurite_flash::{Backing, Flash, FlashError, VersionError, Versions};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_store::{Permissions, Pool, PoolError};
 
@@ -43,10 +43,11 @@ impl Drop for Narrowed<'_> {
 }
 
 /// In the words of a pool.
-fn of_device(error: VersionError) -> PoolError {
+pub(crate) fn of_device(error: VersionError) -> PoolError {
     match error {
         VersionError::NoToken { token, kept } => PoolError::NoToken { token, kept },
         VersionError::InUse { token, read } => PoolError::TokenInUse { token, read },
+        VersionError::Pinned { token, pinned } => PoolError::TokenPinned { token, pinned },
         VersionError::Flash(error) => PoolError::Flash(error),
         _ => PoolError::Flash(FlashError::Closed),
     }
@@ -63,7 +64,7 @@ impl Store {
     /// A state is about to get a name: says what time it is, for tokens that are kept by age. A device has its own clock.
     pub fn tick(&self) {
         if let Store::Here(pool) = self {
-            pool.tick(fulgurite_sys::clock::wall_ms());
+            pool.tick();
         }
     }
     /// The tokens that are kept, ascending.
@@ -77,15 +78,6 @@ impl Store {
         match self {
             Store::Here(pool) => pool.pin(token, pinned),
             Store::There(device) => device.pin_token(token, pinned).map_err(of_device),
-        }
-    }
-    pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
-        match self {
-            Store::Here(pool) => pool.can_roll_back(token),
-            Store::There(device) => match device.versions() {
-                Some(versions) => versions.can_roll_back(token).map_err(of_device),
-                None => Err(PoolError::Flash(FlashError::Closed)),
-            },
         }
     }
     /// The state of a token, to be read beside this one. The token stays for as long as that lives.

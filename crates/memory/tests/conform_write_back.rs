@@ -22,7 +22,8 @@ fn conform_what_is_evicted_together_is_few_requests() {
         let _ = std::fs::remove_file(&path);
         for (backend, workers) in [(FileBackend::Auto, 1), (FileBackend::Auto, 2), (FileBackend::Threads(2), 1)] {
             let mode = FileMode::Create { bytes: SUBPAGES * 4096 };
-            let flash = Arc::new(FileFlash::open(&FileConfig { path: path.clone(), mode, backend }).unwrap());
+            let flash =
+                Arc::new(FileFlash::open(&FileConfig { mode, backend, ..FileConfig::existing(&path) }).unwrap());
             let builder = Runtime::builder(flash.clone()).fibers(16).submit_batch(4).spin(Duration::from_micros(20));
             let runtime = with_frames(builder, workers, 640);
             let share = SUBPAGES / workers as u64;

@@ -12,8 +12,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite_flash::{
-    EmulatedConfig, EmulatedFlash, Fault, FaultPlan, FaultyFlash, FileBackend, FileConfig, FileFlash, FileMode,
-    FlashError, MemoryFlash, Op, When,
+    EmulatedConfig, EmulatedFlash, Fault, FaultPlan, FaultyFlash, FileBackend, FileConfig, FileFlash, FlashError,
+    MemoryFlash, Op, When,
 };
 use fulgurite_memory::{AccessError, Memory, Pinned};
 use fulgurite_runtime::{
@@ -41,7 +41,7 @@ fn frames_given_back_and_taken_again_hold_what_flash_holds() {
         let path = std::env::temp_dir().join(format!("fulgurite-frames-{}", std::process::id()));
         let _ = std::fs::remove_file(&path);
         for backend in [FileBackend::Auto, FileBackend::UringUnregistered] {
-            let config = FileConfig { path: path.clone(), mode: FileMode::Create { bytes: 32 << 20 }, backend };
+            let config = FileConfig { backend, ..FileConfig::create(&path, 32 << 20) };
             let flash = Arc::new(FileFlash::open(&config).unwrap());
             let runtime = Runtime::builder(flash)
                 .dram(16 << 20)

@@ -2,15 +2,16 @@
 
 use core::ops::ControlFlow;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{FrameIndex, LocalFrame, SubpageIndex};
 
 use crate::clock::Clock;
 use crate::lru::Lru;
 use crate::replacement::{ColdCursor, FrameView, Replacement, ReplacementPolicy};
 use crate::s3fifo::S3Fifo;
 
-/// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is known. What an
-/// instance uses is [`Replacement::bytes`], which for a few frames can be more (tables have a least size).
+/// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is
+/// known. What an instance uses is [`Replacement::bytes`], which for a few frames can be more
+/// (tables have a least size).
 #[must_use]
 pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
     match policy {
@@ -21,7 +22,8 @@ pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
     }
 }
 
-/// Any of the policies, chosen when it is made; calls are dispatched by a match, not through a table.
+/// Any of the policies, chosen when it is made; calls are dispatched by a match, not through a
+/// table.
 pub enum AnyReplacement {
     /// [`Clock`].
     Clock(Clock),
@@ -69,30 +71,30 @@ macro_rules! each {
 
 impl Replacement for AnyReplacement {
     #[inline]
-    fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         each!(self, p => p.inserted(frame, subpage));
     }
     #[inline]
-    fn touched(&mut self, frame: FrameIndex) {
+    fn touched(&mut self, frame: LocalFrame) {
         each!(self, p => p.touched(frame));
     }
     #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         each!(self, p => p.victim(view))
     }
     #[inline]
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         each!(self, p => p.reinstated(frame, subpage));
     }
     #[inline]
-    fn removed(&mut self, frame: FrameIndex) {
+    fn removed(&mut self, frame: LocalFrame) {
         each!(self, p => p.removed(frame));
     }
     fn coldest(
         &self,
         from: ColdCursor,
         most: usize,
-        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
         each!(self, p => p.coldest(from, most, each))
     }

@@ -52,7 +52,9 @@ pub enum AccessError {
     #[error("the job's deadline has passed")]
     DeadlineExceeded,
     /// The job holds as many pins as it declared.
-    #[error("the job already holds the {limit} pins that it declared; declare more, or drop one first")]
+    #[error(
+        "the job already holds the {limit} pins that it declared; declare more (JobOptions::pins), or drop one first"
+    )]
     TooManyPins {
         /// How many it declared.
         limit: u32,
@@ -68,6 +70,10 @@ pub enum AccessError {
     /// A fiber died while it held the latch; what the latch protects may be half changed.
     #[error("a job died while it changed this data structure, or a roll back or removal took it away; open it again")]
     Poisoned,
+    /// A roll back has failed half way ([`SyncError::Poisoned`](crate::SyncError::Poisoned) says why), and what the memory would show belongs to
+    /// no one state.
+    #[error("a roll back failed half way, and nothing of this memory can be used any more; close it and open it again")]
+    MemoryPoisoned,
     /// The region or heap is full.
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
     NoSpace {
@@ -125,6 +131,19 @@ pub(crate) fn unsynced(uncommitted: &Option<u64>) -> String {
 }
 
 impl AccessError {
+    /// Whether it tells of damage to what lies at an address: it will come each time, and concerns nothing else. Any other error may be gone
+    /// the next time.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        // EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO: what cannot be read (`blk_errors` in block/blk-core.c).
+        let unreadable = |source| matches!(source, FlashError::Corrupt | FlashError::Io(5 | 61 | 74 | 84 | 121));
+        match *self {
+            AccessError::Corrupt { .. } => true,
+            AccessError::Flash { source, .. } => unreadable(source),
+            _ => false,
+        }
+    }
+
     /// The medium failed at an address.
     #[cold]
     pub(crate) fn of_flash(at: Address, source: FlashError, flash: &dyn Flash) -> AccessError {

@@ -6,9 +6,9 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use fulgurite_sys::Notifier;
+use fulgurite_sys::{Clock, Notifier};
 
 /// How long writers wait for a sync while nobody is given a place.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -22,8 +22,9 @@ pub struct Helpers {
     room: AtomicU64,
     /// How many are at it.
     at_it: AtomicU32,
-    /// Since when there were no places; none while there are, or nobody waits.
-    short: Mutex<Option<Instant>>,
+    /// Since when there were no places, in nanoseconds of the clock; none while there are, or nobody waits.
+    short: Mutex<Option<u64>>,
+    clock: Clock,
     /// Of the queues over the pool.
     sleepers: Mutex<Vec<Weak<Notifier>>>,
     /// There is work that whoever began it does not do.
@@ -35,6 +36,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Helpers {
+    /// Nobody helps; patience is measured by this clock.
+    #[must_use]
+    pub fn new(clock: Clock) -> Helpers {
+        Helpers { clock, ..Helpers::default() }
+    }
+    /// What patience is measured by.
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
     /// From now on somebody syncs when writers find no place, or nobody does any more.
     pub fn set_syncs(&self, room: Option<u64>) {
         self.leave(room.unwrap_or(0));
@@ -65,7 +76,7 @@ impl Helpers {
         if !self.syncs.load(Ordering::Acquire) {
             return false;
         }
-        lock(&self.short).get_or_insert_with(Instant::now).elapsed() < PATIENCE
+        self.lasts(*lock(&self.short).get_or_insert_with(|| self.clock.now_ns()))
     }
     /// Places were given.
     pub fn has_places(&self) {
@@ -76,7 +87,11 @@ impl Helpers {
     /// Whether writers wait for a sync.
     #[must_use]
     pub fn is_short(&self) -> bool {
-        lock(&self.short).is_some_and(|since| since.elapsed() < PATIENCE)
+        lock(&self.short).is_some_and(|since| self.lasts(since))
+    }
+    /// Whether patience that began then is not at its end.
+    fn lasts(&self, since_ns: u64) -> bool {
+        self.clock.since(since_ns) < PATIENCE
     }
 
     /// A queue over the pool is opened, and whoever sleeps in it is woken by that.
@@ -111,21 +126,26 @@ mod tests {
 
     #[test]
     fn writers_wait_while_somebody_syncs_for_them_and_nothing_is_given() {
-        let helpers = Helpers::default();
+        let (clock, time) = Clock::simulated();
+        let helpers = Helpers::new(clock);
         assert!(!helpers.waits_for_sync() && !helpers.is_short());
         helpers.set_syncs(Some(100));
         assert!(!helpers.is_short() && helpers.waits_for_sync() && helpers.is_short());
         helpers.has_places();
         assert!(!helpers.is_short());
-        // Each place that is given begins the time again.
-        let long_ago = Instant::now().checked_sub(PATIENCE);
-        *lock(&helpers.short) = long_ago;
+        // It ends when it should, to the nanosecond, and each place that is given begins it again.
+        let nanosecond = Duration::from_nanos(1);
+        assert!(helpers.waits_for_sync());
+        time.advance(PATIENCE - nanosecond);
+        assert!(helpers.is_short() && helpers.waits_for_sync());
+        time.advance(nanosecond);
         assert!(!helpers.is_short() && !helpers.waits_for_sync());
         helpers.has_places();
         assert!(helpers.waits_for_sync() && helpers.is_short());
         helpers.set_syncs(None);
         assert!(!helpers.is_short() && !helpers.waits_for_sync());
         // Nobody waits for a sync that nobody makes.
+        let long_ago = Some(time.now_ns() - PATIENCE.as_nanos() as u64);
         *lock(&helpers.short) = long_ago;
         helpers.has_places();
         assert_eq!(*lock(&helpers.short), long_ago);

@@ -3,15 +3,16 @@
 mod objects;
 mod processes;
 mod room;
+mod size;
 mod standing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
-use fulgurite_sys::Notifier;
+use fulgurite_sys::{Clock, Notifier};
 
 use crate::changes::Changes;
 use crate::driver::{Driver, DriverError};
@@ -20,10 +21,8 @@ use crate::helpers::Helpers;
 use crate::map::Map;
 use crate::objects::Slots;
 use crate::pages::{Permissions, Survey};
-use crate::recover::{RecoverError, RecoverReport, recover, superblock};
-use crate::store::{
-    Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, WriteError, superblock_pages, superblock_repairs,
-};
+use crate::recover::{RecoverError, RecoverReport, recover};
+use crate::store::{Durability, ExtentUses, ResizeError, Store, StoreConfig, WriteError, superblock_repairs};
 use crate::tokens::Tokens;
 pub use objects::Object;
 use room::Published;
@@ -240,11 +239,20 @@ impl Inner {
         if self.half_changed { Err(FlashError::Poisoned) } else { Ok(()) }
     }
     fn failed(&self) -> Result<(), FlashError> {
+        if self.read_only { self.is_whole().and(Err(FlashError::Io(EROFS))) } else { self.goes_on() }
+    }
+    /// Whether nothing has ended its changes, where it was opened for any.
+    fn goes_on(&self) -> Result<(), FlashError> {
         self.is_whole()?;
-        if self.read_only {
-            return Err(FlashError::Io(EROFS));
-        }
         self.failed.or(self.store.poisoned()).map_or(Ok(()), Err)
+    }
+    /// The tokens that are kept, ascending. Where nothing can be made durable any more, those that are: what was named since is not, and what it
+    /// was to take the place of is there when the pool is opened again.
+    fn tokens(&self) -> Vec<u64> {
+        match self.goes_on() {
+            Ok(()) => self.store.state().tokens().epochs(),
+            Err(_) => self.store.durable_tokens().to_vec(),
+        }
     }
 }
 
@@ -263,7 +271,18 @@ impl Pool {
     /// # Errors
     /// When there is none, or it cannot be read.
     pub fn open(medium: Arc<dyn Flash>, config: StoreConfig) -> Result<(Pool, RecoverReport), PoolError> {
-        Self::recovered(medium, config, false)
+        Pool::open_with_clock(medium, config, Clock::get())
+    }
+    /// The same by another clock than the real one: patience, how long writes are kept back, and the age of tokens.
+    ///
+    /// # Errors
+    /// As [`Pool::open`].
+    pub fn open_with_clock(
+        medium: Arc<dyn Flash>,
+        config: StoreConfig,
+        clock: Clock,
+    ) -> Result<(Pool, RecoverReport), PoolError> {
+        Self::recovered(medium, config, false, clock)
     }
     /// Opens a pool to look at it: the state of its last token, or of another one. Nothing is ever written, not even what recovery
     /// would record, and what was lost is in the report; whoever tries gets [`PoolError::ReadOnly`] or, as with any medium that may only be read, `EROFS`.
@@ -275,7 +294,7 @@ impl Pool {
         config: StoreConfig,
         token: Option<u64>,
     ) -> Result<(Pool, RecoverReport), PoolError> {
-        let (pool, report) = Self::recovered(medium, config, true)?;
+        let (pool, report) = Self::recovered(medium, config, true, Clock::get())?;
         if let Some(token) = token
             && !pool.lock().store.roll_back(token)?
         {
@@ -287,6 +306,7 @@ impl Pool {
         medium: Arc<dyn Flash>,
         config: StoreConfig,
         read_only: bool,
+        clock: Clock,
     ) -> Result<(Pool, RecoverReport), PoolError> {
         if config.unchecked && (config.durability != Durability::Cache || read_only) {
             return Err(PoolError::MustCheck);
@@ -347,7 +367,7 @@ impl Pool {
             }),
             restricted: AtomicBool::new(restricted),
             dropped: Mutex::new(dropped),
-            helpers: Helpers::default(),
+            helpers: Helpers::new(clock),
             changes: Changes::default(),
             published: Published::default(),
         };
@@ -359,9 +379,16 @@ impl Pool {
         Layered::new(Arc::new(self))
     }
 
-    /// One more reader of a token. Returns whether there is such a token.
-    pub(crate) fn begin_read(&self, token: u64) -> bool {
-        self.lock().store.begin_read(token)
+    /// One more reader of a token.
+    pub(crate) fn begin_read(&self, token: u64) -> Result<(), PoolError> {
+        let mut inner = self.lock();
+        if inner.store.begin_read(token) {
+            return Ok(());
+        }
+        // What a sync that failed was to take the place of is gone here, and only here.
+        inner.goes_on()?;
+        drop(inner);
+        Err(self.no_token(token))
     }
     /// One reader less.
     pub(crate) fn end_read(&self, token: u64) {
@@ -439,9 +466,10 @@ impl Pool {
     pub fn wants_sync(&self) -> bool {
         self.helpers.is_short() || self.helpers.to_be_left().is_some_and(|left| self.lock().store.is_short(left))
     }
-    /// Says what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]); in any unit, by any clock.
-    pub fn tick(&self, clock: u64) {
-        self.lock().store.tick(clock);
+    /// Says to the store what time it is, for tokens that are kept by age ([`StoreConfig::keep_age`]): milliseconds of the wall clock.
+    pub fn tick(&self) {
+        let now = self.clock().wall_ms();
+        self.lock().store.tick(now);
     }
     /// Names the state of all that was written, and waits until that is durable. Returns the token.
     ///
@@ -473,10 +501,13 @@ impl Pool {
     /// frames must forget them first.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read; when the flash fails.
+    /// When there is no such token; when a newer one is pinned, or being read: nothing was changed. When the flash fails: the state may be
+    /// either.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
         {
-            let store = &mut self.lock_for_changes()?.store;
+            let mut inner = self.lock_for_changes()?;
+            inner.goes_on()?;
+            let store = &mut inner.store;
             Self::may_roll_back(store.state().tokens(), token)?;
             store.roll_back(token)?;
             let restricted = if token < self.opened_at.load(Ordering::Acquire) {
@@ -494,14 +525,15 @@ impl Pool {
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read.
+    /// When there is no such token; when a newer one is pinned, or being read; when the flash failed.
     pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
-        Self::may_roll_back(self.lock_to_look().store.state().tokens(), token)
+        let inner = self.lock_to_look();
+        inner.goes_on()?;
+        Self::may_roll_back(inner.store.state().tokens(), token)
     }
     fn may_roll_back(tokens: &Tokens, token: u64) -> Result<(), PoolError> {
         if !tokens.contains(token) {
-            let kept = tokens.as_slice().iter().map(|t| t.epoch).collect();
-            return Err(PoolError::NoToken { token, kept });
+            return Err(PoolError::NoToken { token, kept: tokens.epochs() });
         }
         if let Some(read) = tokens.read_behind(token) {
             return Err(PoolError::TokenInUse { token, read });
@@ -601,75 +633,6 @@ impl Pool {
         self.until(Store::is_quiet)?;
         Ok(needed)
     }
-    /// Gives the pool another size: of flash, of data, or of both. The medium must have it when it grows, and may lose what is behind
-    /// the end when it has shrunk. A crash leaves the old size or the new one. Afterwards the pool takes no more changes: open it again.
-    /// `go_on` is asked between the steps, and may stop it.
-    ///
-    /// # Errors
-    /// When what is live does not fit, or the flash fails. The pool has its old size then; but after [`ResizeError::Unsure`], when the
-    /// flash failed while its superblock was written, it has that or the new one: the medium must stay as large as it is, until the pool
-    /// was opened again, which makes the copies of its superblock equal.
-    pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
-        if self.geometry.objects != to.objects {
-            return Err(ResizeError::Objects.into());
-        }
-        let (found, needed) = (self.medium.subpages(), to.flash_pages());
-        if found < needed {
-            let bytes = |pages: u32| u64::from(pages) * 4096;
-            return Err(ResizeError::Medium { found: bytes(found), needed: bytes(needed) }.into());
-        }
-        if to.extents < self.geometry.extents || to.subpages < self.geometry.subpages {
-            self.lock_for_changes()?.store.may_shrink(to)?;
-            loop {
-                self.settled().inspect_err(|_| self.lock().store.stop_shrinking())?;
-                if !go_on() {
-                    self.lock().store.stop_shrinking();
-                    return Ok(false);
-                }
-                if self.lock().store.shrink(to.extents.min(self.geometry.extents))? == Shrink::Done {
-                    break;
-                }
-            }
-        }
-        let mut inner = self.lock_for_changes()?;
-        inner.failed()?;
-        // It goes on in its old size then.
-        let found = superblock(&mut inner.driver).inspect_err(|_| inner.store.stop_shrinking());
-        let (pool, _, block) = found?;
-        let pages = superblock_pages(pool, &to.superblock(block.made));
-        inner.read_only = true;
-        // The first copy may be there when the second fails, and also what was said to have failed.
-        inner.driver.write_all(pages.to_vec()).map_err(ResizeError::Unsure)?;
-        Ok(true)
-    }
-    /// Whether the pool may become as small as that, as far as can be told before anything is moved.
-    ///
-    /// # Errors
-    /// When it may not.
-    pub fn may_shrink(&self, to: Geometry) -> Result<(), PoolError> {
-        Ok(self.lock().store.may_shrink(to)?)
-    }
-    /// Goes on until nothing is under way; what waits for space that does not come is an error.
-    fn settled(&self) -> Result<(), PoolError> {
-        let mut idle = 0;
-        loop {
-            let mut inner = self.lock();
-            inner.turn(&self.starved);
-            inner.failed()?;
-            if inner.store.is_quiet() {
-                return Ok(());
-            }
-            if inner.driver.in_flight() > 0 {
-                idle = 0;
-                inner.driver.wait(Duration::from_millis(1));
-            } else {
-                idle += 1;
-                if idle > 1000 {
-                    return Err(ResizeError::NoRoom.into());
-                }
-            }
-        }
-    }
     /// What its extents are used for.
     #[must_use]
     pub fn uses(&self) -> ExtentUses {
@@ -741,7 +704,7 @@ impl Versions for Pool {
         Ok(Pool::roll_back(self, token)?)
     }
     fn tokens(&self) -> Vec<u64> {
-        self.lock().store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
+        self.lock().tokens()
     }
     fn uncommitted(&self) -> Option<u64> {
         Some(self.lock_to_look().store.uncommitted() + self.changes.claimed())
@@ -762,9 +725,31 @@ impl Versions for Pool {
     }
 }
 
+impl Backing for Pool {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        Pool::may(self, subpage, write)
+    }
+    fn asks(&self) -> bool {
+        self.changes.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.claim(for_sync)
+    }
+    /// A writer that is refused here is told so: what waits for a sync waits for a place ([`Layer::place`]).
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        if self.lock_to_look().read_only { None } else { Some(self) }
+    }
+}
+
 impl Layer for Pool {
     fn medium(&self) -> &Arc<dyn Flash> {
         &self.medium
+    }
+    fn clock(&self) -> &Clock {
+        self.helpers.clock()
     }
     fn subpages(&self) -> u32 {
         self.geometry.subpages
@@ -775,7 +760,7 @@ impl Layer for Pool {
     fn dram_bytes(&self) -> usize {
         let inner = self.lock();
         // What a budget must set aside: the tables grow with what is written.
-        self.medium.dram_bytes() + inner.store.info().dram_bytes_max + inner.driver.bytes()
+        self.medium.traits().dram_bytes + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.place_now(subpage)
@@ -858,20 +843,8 @@ impl Layer for Pool {
         inner.failed()?;
         Ok(inner.store.sync()?)
     }
-    fn restricts(&self) -> bool {
-        true
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        Pool::may(self, subpage, write)
-    }
-    fn asks(&self) -> bool {
-        self.changes.asks()
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.claim(for_sync)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        if self.lock_to_look().read_only { None } else { Some(self) }
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock_to_look();

@@ -10,7 +10,7 @@ use std::time::Duration;
 use fulgurite_flash::{FileBackend, FileConfig, FileFlash, Flash, Op, Request};
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
-use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 
 const POOL: PoolId = PoolId([3; 16]);
 /// What a worker that is alone evicts at a time.
@@ -123,7 +123,7 @@ fn conform_writes_that_may_be_kept_back_go_out_together_and_all_go_out() {
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;
     let flash = Pool::open(medium.clone(), config).unwrap().0.into_flash();
-    assert!(flash.holds_writes() > 1, "a file makes one request of neighbours");
+    assert!(flash.traits().holds_writes > 1, "a file makes one request of neighbours");
     let frames = Arc::new(Arena::anonymous(FRAMES as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap());
     let mut queue = flash.open_queue(frames, 64, Arc::new(Notifier::new().unwrap())).unwrap();
     queue.use_frames(0..FRAMES);
@@ -156,5 +156,43 @@ fn conform_writes_that_may_be_kept_back_go_out_together_and_all_go_out() {
         assert!(subpages >= 16 && together * 2 < apart, "{together} requests, and {apart} where they may not wait");
         // Too few for a batch, and nobody else comes: they go out all the same, by the time or by who waits.
         assert!(requests(true, 3, sleep).0 >= 3);
+    }
+}
+
+#[test]
+fn conform_writes_are_kept_back_for_exactly_as_long_as_they_may_be() {
+    const FRAMES: u32 = 1024;
+    // As long as `HOLD` in the layer.
+    const HOLD: Duration = Duration::from_micros(500);
+    let directory = tempfile::tempdir().unwrap();
+    let geometry = Geometry::new(120 * 64, 64, Some(SUBPAGES)).unwrap();
+    let file = FileConfig::create(directory.path().join("pool"), u64::from(geometry.flash_pages()) << 12);
+    let medium: Arc<dyn Flash> = Arc::new(FileFlash::open(&file).unwrap());
+    Pool::format(&medium, geometry, POOL, 0).unwrap();
+    let (clock, time) = Clock::simulated();
+    let flash = Pool::open_with_clock(medium.clone(), StoreConfig::default(), clock).unwrap().0.into_flash();
+    let frames = Arc::new(Arena::anonymous(FRAMES as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap());
+    let mut queue = flash.open_queue(frames, 64, Arc::new(Notifier::new().unwrap())).unwrap();
+    queue.use_frames(0..FRAMES);
+    queue.hold_writes(true);
+    let mut ended = Vec::new();
+    for round in 0..3 {
+        let before = written(&*medium).0;
+        for i in 0..3 {
+            let (subpage, frame) = (SubpageIndex(round * 3 + i), FrameIndex(i));
+            queue.submit(Request { tag: i.into(), op: Op::Write, subpage, frame }).unwrap();
+            queue.flush().unwrap();
+        }
+        for passes in [Duration::ZERO, HOLD - Duration::from_nanos(1)] {
+            time.advance(passes);
+            (0..1000).for_each(|_| _ = queue.poll(&mut ended));
+            queue.flush().unwrap();
+            assert!(ended.is_empty() && written(&*medium).0 == before, "they went out before their time");
+        }
+        time.advance(Duration::from_nanos(1));
+        while queue.in_flight() > 0 {
+            queue.poll(&mut ended);
+        }
+        assert!(ended.drain(..).all(|c| c.result.is_ok()) && written(&*medium).0 >= before + 3);
     }
 }

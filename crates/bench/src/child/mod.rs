@@ -15,6 +15,7 @@ pub mod nand_counts;
 mod plain;
 pub mod pool;
 pub mod protocol;
+mod taken;
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;

@@ -102,7 +102,7 @@ impl Driver {
         let (mut alone, mut through) = (Vec::with_capacity(1 << 16), Vec::with_capacity(1 << 16));
         let mut through_ns = 0;
         let meter = Meter::begin(work);
-        let clock = meter.clock;
+        let clock = meter.clock.clone();
         let end_ns = meter.begun_ns + u64::try_from(work.time.as_nanos()).unwrap_or(u64::MAX / 2);
         // With and without, without and with.
         for turn in 0u64.. {

@@ -142,7 +142,7 @@ pub fn import(args: &ImportArgs) -> Result<()> {
                 }
                 Ok(None)
             })?;
-            pool.tick(fulgurite_sys::clock::wall_ms());
+            pool.tick();
             token = pool.sync().map_err(|e| pool_error(&args.pool.path, e))?;
             synced = next;
         }

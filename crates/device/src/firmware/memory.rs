@@ -20,7 +20,7 @@ use fulgurite_sys::{Arena, Notifier, planted};
 use super::port::Gone;
 use crate::entry::{Command, Opcode, SECTOR_BYTES, Status};
 use crate::planted::PlantedPanic;
-use crate::session::{Session, tick};
+use crate::session::Session;
 use crate::standing::Standing;
 
 /// Tokens that one queue pair may hold at a time.
@@ -222,11 +222,11 @@ fn versions(pool: &Pool, job: &Job) -> Result<u64, (Status, u64)> {
     let token = job.command.argument;
     let result = match job.opcode {
         Opcode::Name => {
-            tick(pool);
+            pool.tick();
             pool.name_state()
         }
         Opcode::Sync => {
-            tick(pool);
+            pool.tick();
             let token = if token == 0 { pool.name_state() } else { known(pool, token) };
             token.and_then(|token| pool.wait_durable(token).map(|()| token))
         }

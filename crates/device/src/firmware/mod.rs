@@ -30,7 +30,7 @@ use crate::boot::BootImage;
 use crate::entry::{DEPTH_MAX, Status};
 use crate::planted::PlantedPanic;
 use crate::region::{Capability, Features, Region};
-use crate::session::{Session, tick};
+use crate::session::Session;
 
 pub use counters::FirmwareCounters;
 pub(crate) use port::checksum_of;
@@ -116,7 +116,7 @@ impl Backend {
     pub fn new(flash: Arc<dyn Flash>, config: FirmwareConfig, instance: u64) -> Backend {
         Backend {
             sectors: flash.subpages(),
-            restricts: config.heeds_permissions && flash.restricts(),
+            restricts: config.heeds_permissions && flash.backing().is_some(),
             flash,
             pool: None,
             session: None,
@@ -137,7 +137,7 @@ impl Backend {
     }
     /// The store is about to get a name for its state.
     pub(crate) fn tick(&self) {
-        self.pool.as_deref().inspect(|pool| tick(pool));
+        self.pool.as_deref().inspect(|pool| pool.tick());
     }
     fn in_session(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.is_open())

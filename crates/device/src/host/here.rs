@@ -93,6 +93,6 @@ impl Link for Device {
         counters
     }
     fn dram_bytes(&self) -> usize {
-        self.flash().dram_bytes()
+        self.flash().traits().dram_bytes
     }
 }

@@ -94,7 +94,7 @@ impl Device {
         Device {
             shared,
             storage,
-            clock: Clock::get(),
+            clock: config.clock.clone(),
             read_ns: ns(config.read_latency),
             write_ns: ns(config.write_latency),
             planes: vec![0; config.planes].into(),

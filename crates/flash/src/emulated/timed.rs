@@ -13,20 +13,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes, format_duration};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 
 use super::EmulatedConfig;
 use super::device::transfer;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, Request, check_depth,
-    frame_count, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_depth, check_range, frame_count, lock,
 };
-
-/// Who waits for longer than this may sleep; below, waking up takes as long as the wait.
-const SLEEP_NS: u64 = 100_000;
-/// How much of a wait is not slept, because the kernel's timers come so late.
-const SLACK_NS: u64 = 60_000;
 
 /// An emulated flash device that is driven by the threads that poll its queues.
 #[derive(Debug)]
@@ -119,14 +114,26 @@ impl Flash for TimedFlash {
             c.planes
         )
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        Traits::PLAIN
+    }
+    fn staging_bytes(&self, _: u32) -> usize {
+        0
+    }
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         if Arc::ptr_eq(&frames, &self.shared.storage) {
             return Err(OpenError::SameArena);
         }
         Ok(Box::new(TimedQueue {
             shared: self.shared.clone(),
-            clock: Clock::get(),
+            clock: self.config.clock.clone(),
             frame_count: frame_count(&frames),
             frames,
             wake,
@@ -137,6 +144,12 @@ impl Flash for TimedFlash {
             refused: Vec::new(),
             sequence: 0,
         }))
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         let s = &*self.shared;
@@ -296,23 +309,23 @@ impl Queue for TimedQueue {
         }
         done
     }
-    fn want_checksums(&mut self) -> bool {
-        self.checked = true;
-        true
+    fn will_poll(&self) {}
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.checked = to.checksums;
+        Switches { checksums: to.checksums, ..Switches::default() }
     }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         if !self.refused.is_empty() {
             return;
         }
         let Some(Reverse(next)) = self.waiting.peek() else {
-            self.wake.wait(timeout);
+            self.clock.wait(&self.wake, timeout);
             return;
         };
-        let until = next.due_ns.saturating_sub(self.clock.now_ns());
-        if until > SLEEP_NS {
-            let sleep = Duration::from_nanos(until - SLACK_NS);
-            self.wake.wait(Some(timeout.map_or(sleep, |timeout| timeout.min(sleep))));
+        if let Some(nap) = self.clock.nap(next.due_ns, timeout) {
+            self.clock.wait(&self.wake, Some(nap));
         }
     }
     fn in_flight(&self) -> usize {

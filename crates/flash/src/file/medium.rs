@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::DirectFile;
+use fulgurite_sys::{Clock, DirectFile};
 
+use super::name::Name;
 #[cfg(test)]
 use super::nth::Nth;
 #[cfg(test)]
@@ -19,7 +20,9 @@ use crate::{DeviceCounters, FlashError, Op};
 #[derive(Debug)]
 pub(super) struct Medium {
     pub file: Arc<DirectFile>,
+    name: Name,
     pub subpages: u32,
+    pub clock: Clock,
     pub poisoned: AtomicBool,
     reads: AtomicU64,
     writes: AtomicU64,
@@ -40,11 +43,13 @@ pub(super) struct Medium {
 
 impl Medium {
     /// Over an open file of so many subpages.
-    pub fn new(file: DirectFile, subpages: u32) -> Medium {
+    pub fn new(name: Name, file: DirectFile, subpages: u32, clock: Clock) -> Medium {
         let [reads, writes, write_requests, read_requests, flushes, errors] = [0; 6].map(AtomicU64::new);
         Medium {
+            name,
             file: Arc::new(file),
             subpages,
+            clock,
             poisoned: AtomicBool::new(false),
             reads,
             writes,
@@ -94,6 +99,10 @@ impl Medium {
         #[cfg(test)]
         {
             tries.no_room &= !lock(&self.nth).has_plan();
+        }
+        // A flush promises that the data is found again, which that of a file without its name is not.
+        if op == Op::Flush && judged == Some(Ok(())) && self.name.is_lost(&self.file) {
+            return Some(Err(FlashError::Unlinked));
         }
         judged
     }

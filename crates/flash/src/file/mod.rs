@@ -1,13 +1,15 @@
 //! A regular file or block device as flash: subpage i is its bytes from i x 4096 on.
 //!
 //! `medium` is what both ways to drive it share: what is open, what a result means, when the medium is poisoned. `open` judges
-//! paths, `uring` and `threads` are the queues; `runs` says which writes of a batch they make one request of. Invariants: the file is locked for this medium alone; after a flush has
+//! paths, `holders` finds who has them open, `name` sees when a file loses its own, `uring` and `threads` are the queues; `runs` says which writes of a batch they make one request of. Invariants: the file is locked for this medium alone; after a flush has
 //! failed no write and no flush reaches the file any more (the kernel reports such a failure once, so nothing written since
-//! the last good flush can be trusted); a block device that is mounted is never opened.
+//! the last good flush can be trusted); a flush of a file that was deleted or replaced fails; a block device that is mounted is never opened.
 
 #[cfg(test)]
 mod faults;
+mod holders;
 mod medium;
+mod name;
 #[cfg(test)]
 mod nth;
 mod open;
@@ -21,11 +23,15 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
-use fulgurite_sys::{Arena, Notifier, RingUser, Uring};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes};
+use fulgurite_sys::{Arena, Clock, Notifier, RingUser, Uring};
 
-use crate::{DeviceCounters, Flash, OpenError, Queue, check_depth, lock};
+use crate::{
+    Backing, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, Tuning, check_depth, check_range,
+    lock,
+};
 use medium::Medium;
+use name::Name;
 
 /// Which file, and what to do about it.
 #[derive(Clone, Debug)]
@@ -36,6 +42,8 @@ pub struct FileConfig {
     pub mode: FileMode,
     /// How it is driven.
     pub backend: FileBackend,
+    /// What pauses before further tries are measured by. What the kernel does takes real time.
+    pub clock: Clock,
 }
 
 /// Whether the file exists.
@@ -73,12 +81,12 @@ impl FileConfig {
     #[must_use]
     pub fn existing(path: impl Into<PathBuf>) -> FileConfig {
         let mode = FileMode::Existing { bytes: None };
-        FileConfig { path: path.into(), mode, backend: FileBackend::Auto }
+        FileConfig { path: path.into(), mode, backend: FileBackend::Auto, clock: Clock::get() }
     }
     /// A file to be created.
     #[must_use]
     pub fn create(path: impl Into<PathBuf>, bytes: u64) -> FileConfig {
-        FileConfig { path: path.into(), mode: FileMode::Create { bytes }, backend: FileBackend::Auto }
+        FileConfig { mode: FileMode::Create { bytes }, ..FileConfig::existing(path) }
     }
 }
 
@@ -124,7 +132,7 @@ impl FileFlash {
                 config.path.display()
             ));
         }
-        let medium = Medium::new(file, subpages);
+        let medium = Medium::new(Name::of(&file, &config.path), file, subpages, config.clock.clone());
         Ok(FileFlash {
             medium: Arc::new(medium),
             path: config.path.clone(),
@@ -168,23 +176,31 @@ impl Flash for FileFlash {
         let bytes = u64::from(self.medium.subpages) * SUBPAGE_BYTES as u64;
         format!("{}, {}, {backend}{cached}", self.path.display(), format_bytes(bytes))
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        self.open_for(RingUser::OneThread, frames, depth, wake)
-    }
-    fn open_queue_for_any_thread(
-        &self,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        self.open_for(RingUser::AnyThread, frames, depth, wake)
+    fn traits(&self) -> Traits {
+        Traits { gathers: runs::RUN_MAX, tuning: Tuning::FILE, ..Traits::PLAIN }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         let threads = matches!(self.backend, FileBackend::Threads(_));
         if threads || frames < uring::STAGING_FROM { 0 } else { uring::STAGING_BYTES }
     }
-    fn gathers(&self) -> usize {
-        runs::RUN_MAX
+    fn open_queue_for(
+        &self,
+        user: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        let user = match user {
+            QueueUser::OneThread => RingUser::OneThread,
+            QueueUser::AnyThread => RingUser::AnyThread,
+        };
+        self.open_for(user, frames, depth, wake)
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         self.medium.counters()
@@ -234,7 +250,7 @@ mod tests {
 
     use super::medium::{EAGAIN, EINTR, ENOMEM, PAUSE_FIRST, PUT_OFF_MAX, pause};
     use super::*;
-    use crate::{FlashError, Op};
+    use crate::Op;
     use fulgurite_format::{FrameIndex, SubpageIndex};
 
     fn request(op: Op, subpage: u32) -> crate::Request {

@@ -15,7 +15,7 @@
 //! in the completion ring, or the queue is dropped.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::uring::{RingFull, Uring};
@@ -24,7 +24,7 @@ use fulgurite_sys::{Arena, Notifier};
 use super::medium::{EAGAIN, EINTR, ENOMEM, Medium, Tries, pause};
 use super::runs;
 use crate::slots::Slots;
-use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, frame_count};
+use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches, frame_count};
 
 const EBUSY: i32 = 16;
 /// Bytes of a stage: the longest run. And how many there are, so that they fill a huge page.
@@ -70,8 +70,8 @@ pub(super) struct UringQueue {
     failed: Option<FlashError>,
     /// How often in a row the kernel had no room for the batch.
     refused_in_row: u8,
-    /// The kernel did not take the batch, and is asked again then.
-    hand_over_at: Option<Instant>,
+    /// The kernel did not take the batch, and is asked again then, in nanoseconds of the medium's clock.
+    hand_over_at: Option<u64>,
     frame_count: u32,
 }
 
@@ -81,8 +81,8 @@ struct UnderWay {
     subpage: SubpageIndex,
     frame: FrameIndex,
     tries: Tries,
-    /// Not tried again before.
-    due: Option<Instant>,
+    /// Not tried again before, in nanoseconds of the medium's clock.
+    due: Option<u64>,
     /// The next request of the same run, or [`LAST`].
     next: u32,
     /// Of the first one of a run: its stage, or [`LAST`].
@@ -243,7 +243,7 @@ impl UringQueue {
                 Some(result) => self.end(slot, result, completions),
                 None => {
                     let pause = request.tries.pause();
-                    request.due = (!pause.is_zero()).then(|| Instant::now() + pause);
+                    request.due = (!pause.is_zero()).then(|| self.medium.clock.after(pause));
                     again.push(slot);
                 }
             }
@@ -264,7 +264,7 @@ impl UringQueue {
                 // The kernel has ended these, and gets no more.
                 Some(error) => again.drain(..).for_each(|slot| self.end(slot, Err(error), completions)),
                 None => {
-                    let (now, mut pushed) = (Instant::now(), false);
+                    let (now, mut pushed) = (self.medium.clock.now_ns(), false);
                     again.retain(|&slot| {
                         let UnderWay { op, due, .. } = self.under_way[slot as usize];
                         if due.is_some_and(|due| now < due) || self.push(slot).is_err() {
@@ -289,7 +289,7 @@ impl UringQueue {
 
     /// Hands over what is in the ring, unless the kernel is to be left alone for a moment: then a poll or a wait does it.
     fn hand_over(&mut self) -> Result<(), FlashError> {
-        if self.hand_over_at.is_some_and(|at| Instant::now() < at) {
+        if self.hand_over_at.is_some_and(|at| self.medium.clock.now_ns() < at) {
             return Ok(());
         }
         let result = self.medium.scripted_refusal().map_or_else(|| self.ring.submit(), Err);
@@ -314,12 +314,12 @@ impl UringQueue {
                 return Err(error);
             }
         };
-        self.hand_over_at = Some(Instant::now() + pause);
+        self.hand_over_at = Some(self.medium.clock.after(pause));
         Ok(())
     }
 
     /// When there is something to do that no completion tells of: a pause has ended.
-    fn next_pause_ends(&self) -> Option<Instant> {
+    fn next_pause_ends(&self) -> Option<u64> {
         let dues = self.again.iter().filter_map(|slot| self.under_way[*slot as usize].due);
         dues.chain(self.hand_over_at).min()
     }
@@ -380,10 +380,13 @@ impl Queue for UringQueue {
         completions.append(&mut self.refused);
         completions.len() - before
     }
-    fn gather_reads(&mut self) -> bool {
-        self.reads.reserve(self.slots.depth());
-        self.gathers_reads = true;
-        true
+    fn will_poll(&self) {}
+    fn switch(&mut self, to: Switches) -> Switches {
+        if to.gather_reads {
+            self.reads.reserve(self.slots.depth());
+        }
+        self.gathers_reads = to.gather_reads;
+        Switches { gather_reads: to.gather_reads, ..Switches::default() }
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         let end = frames.end.min(self.frame_count) as usize;
@@ -406,11 +409,12 @@ impl Queue for UringQueue {
             self.wake.wait(Some(timeout.map_or(NAP, |t| t.min(NAP))));
             return;
         }
-        let left = self.next_pause_ends().map(|at| at.saturating_duration_since(Instant::now()));
+        let left = self.next_pause_ends().map(|at| self.medium.clock.until(at));
         let timeout = timeout.into_iter().chain(left).min();
-        if self.hand_over_at.is_some() {
-            // The ring cannot be slept on without its batch being handed over, which is the next poll's.
-            self.wake.wait(timeout);
+        let only_pauses = !self.again.is_empty() && self.again.len() == self.slots.in_use();
+        if self.hand_over_at.is_some() || only_pauses {
+            // The ring cannot be slept on without its batch being handed over, which is the next poll's. Or it has nothing of ours.
+            self.medium.clock.wait(&self.wake, timeout);
         } else {
             let result = self.medium.scripted_refusal().map_or_else(|| self.ring.wait(timeout), Err);
             let _ = self.entered(result);

@@ -17,21 +17,26 @@ pub(super) const STATE_VERSION: u32 = 3;
 pub struct FilConfig {
     /// Planes that an extent lies across; a part of all planes without rest. 0 for all of them.
     pub planes_per_extent: u32,
-    /// Flash pages of an extent, no more than its blocks hold; what they hold beyond that is not used. 0 for all of it.
+    /// Flash pages of an extent, no more than its blocks hold; what they hold beyond that is not
+    /// used. 0 for all of it.
     pub extent_pages: u32,
-    /// Extents at the beginning whose flash pages are rewritten in place. The store has one, with its superblock; its anchors are
-    /// written as streams, and their extents used from the beginning again.
+    /// Extents at the beginning whose flash pages are rewritten in place. The store has one, with
+    /// its superblock; its anchors are written as streams, and their extents used from the
+    /// beginning again.
     pub fixed_extents: u32,
     /// Blocks of each plane for the log, 2 at least.
     pub log_blocks: u32,
     /// Blocks of each plane that replace bad ones.
     pub spare_blocks: u32,
-    /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when they are programmed.
+    /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when
+    /// they are programmed.
     pub cached_writes: bool,
-    /// Flash pages that may be held; a third of the log at the most, as all of them may be there at the same time.
+    /// Flash pages that may be held; a third of the log at the most, as all of them may be there at
+    /// the same time.
     pub buffer_pages: u32,
-    /// How long a write is held back for its neighbours or predecessors before it goes to the log, in nanoseconds. Where writes are
-    /// cached it may be long, as only a flush promises anything: what goes to the log alone costs a whole page of NAND.
+    /// How long a write is held back for its neighbours or predecessors before it goes to the log,
+    /// in nanoseconds. Where writes are cached it may be long, as only a flush promises anything:
+    /// what goes to the log alone costs a whole page of NAND.
     pub hold_ns: u64,
     /// Requests at a time.
     pub depth: usize,

@@ -40,7 +40,8 @@ impl Default for Program {
     }
 }
 
-/// What an operation of NAND is for: in the upper bits of its tag, above the number of what it serves.
+/// What an operation of NAND is for: in the upper bits of its tag, above the number of what it
+/// serves.
 pub(super) mod purpose {
     pub const READ: u64 = 0;
     pub const PROGRAM: u64 = 1 << 32;

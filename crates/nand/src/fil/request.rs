@@ -20,7 +20,8 @@ pub struct FlashRequest {
     pub op: FlashOp,
     /// Which flash page.
     pub flash_page: u32,
-    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that. `false` where it is not known.
+    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that.
+    /// `false` where it is not known.
     pub reclaim: bool,
 }
 
@@ -33,8 +34,9 @@ pub enum FlashStatus {
     Corrected(u32),
     /// It cannot be read: more bits are wrong than can be corrected.
     Uncorrectable,
-    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere. Of a flush: something written before it, whose
-    /// request had ended well already, is not on the NAND and will not be. It is told once, to all flushes under way then.
+    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere. Of a
+    /// flush: something written before it, whose request had ended well already, is not on the NAND
+    /// and will not be. It is told once, to all flushes under way then.
     WriteFailed,
 }
 

@@ -1,5 +1,5 @@
-//! The simulated device: flash with a volatile cache behind queues, on a clock of its own. A request ends at a random time, in any
-//! order; some fail, some are very late; at a crash any part of what no flush covered is there, whole, torn, or not at all.
+//! The simulated device: flash with a volatile cache behind queues, on a simulated clock that the pool over it shares. A request
+//! ends at a random time, in any order; some fail, some are very late; at a crash any part of what no flush covered is there, whole, torn, or not at all.
 //!
 //! A flush covers what had completed when it was handed over, and nothing else. Time goes on when somebody waits, and a little with
 //! each poll. Everything follows from the seed, and all that was handed over goes into the trace.
@@ -9,10 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Completion, DeviceCounters, Flash, FlashError, FrameContract, Op, OpenError, Queue, QueueFull, Request,
+    Backing, Completion, DeviceCounters, Flash, FlashError, FrameContract, Op, OpenError, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_range,
 };
-use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_sys::{Arena, Clock, Notifier, SimulatedTime};
 
 use super::{Random, Trace};
 
@@ -50,7 +51,7 @@ struct Flying {
 }
 
 struct Inner {
-    now_ns: u64,
+    time: SimulatedTime,
     random: Random,
     plan: Plan,
     durable: Vec<Option<Arc<Page>>>,
@@ -74,12 +75,13 @@ struct Inner {
 }
 
 /// The device.
-pub struct Disk(Mutex<Inner>);
+pub struct Disk(Mutex<Inner>, Clock);
 
 impl Disk {
     pub fn new(pages: u32, seed: u64) -> Arc<Disk> {
-        Arc::new(Disk(Mutex::new(Inner {
-            now_ns: 1,
+        let (clock, time) = Clock::simulated();
+        let inner = Inner {
+            time,
             random: Random::new(seed ^ 0xD15C),
             plan: Plan::default(),
             durable: vec![None; pages as usize],
@@ -95,13 +97,18 @@ impl Disk {
             failed_reads: Vec::new(),
             slept_in_vain: 0,
             trace: Trace::default(),
-        })))
+        };
+        Arc::new(Disk(Mutex::new(inner), clock))
     }
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
     pub fn now_ns(&self) -> u64 {
-        self.lock().now_ns
+        self.1.now_ns()
+    }
+    /// What the pool over it has the time from.
+    pub fn clock(&self) -> Clock {
+        self.1.clone()
     }
     pub fn describe(&self) -> String {
         let inner = self.lock();
@@ -109,7 +116,10 @@ impl Disk {
             inner.flying.iter().map(|((due, _), f)| (*due, f.queue, f.request.op, f.request.subpage.0)).collect();
         format!(
             "now {}, plan {:?}, flying {flying:?}, dead {}, poisoned {}",
-            inner.now_ns, inner.plan, inner.dead, inner.poisoned
+            inner.time.now_ns(),
+            inner.plan,
+            inner.dead,
+            inner.poisoned
         )
     }
     pub fn set_plan(&self, plan: Plan) {
@@ -259,8 +269,9 @@ impl Inner {
         if is_late {
             takes += u64::from(1 + self.random.below(40)) * 1_000_000_000;
         }
-        let due = self.now_ns + takes;
-        for word in [self.now_ns, due, queue as u64, op as u64, place.into(), u64::from(flying.fails.is_some())] {
+        let due = self.time.now_ns() + takes;
+        for word in [self.time.now_ns(), due, queue as u64, op as u64, place.into(), u64::from(flying.fails.is_some())]
+        {
             self.trace.note(word);
         }
         self.flying.insert((due, self.handed), flying);
@@ -270,7 +281,7 @@ impl Inner {
         match first.filter(|due| *due <= until_ns) {
             Some(due) => self.advance_to(due),
             // Never to the end of time.
-            None if until_ns == u64::MAX => self.advance_to(self.now_ns + 1_000_000),
+            None if until_ns == u64::MAX => self.advance_to(self.time.now_ns() + 1_000_000),
             None => {
                 self.slept_in_vain += 1;
                 self.advance_to(until_ns);
@@ -281,10 +292,10 @@ impl Inner {
         while let Some(first) = self.flying.first_entry().filter(|first| first.key().0 <= until_ns) {
             let ((due, _), flying) = first.remove_entry();
             self.slept_in_vain = 0;
-            self.now_ns = self.now_ns.max(due);
+            self.time.advance_to(due);
             self.serve(&flying);
         }
-        self.now_ns = self.now_ns.max(until_ns);
+        self.time.advance_to(until_ns);
     }
     fn serve(&mut self, flying: &Flying) {
         let place = flying.request.subpage.0;
@@ -357,12 +368,30 @@ impl Flash for Medium {
     fn describe(&self) -> String {
         "a simulated device".to_owned()
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, _: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        Traits::PLAIN
+    }
+    fn staging_bytes(&self, _: u32) -> usize {
+        0
+    }
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        _: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         let mut inner = self.0.lock();
         let number = inner.ended.len();
         inner.ended.push(Vec::new());
         inner.failed_reads.push(0);
         Ok(Box::new(SimulatedQueue { disk: self.0.clone(), number, frames, depth, batch: Vec::new(), in_flight: 0 }))
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         DeviceCounters::default()
@@ -394,7 +423,7 @@ impl Queue for SimulatedQueue {
     }
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize {
         let mut inner = self.disk.lock();
-        let now = inner.now_ns + POLL_NS;
+        let now = inner.time.now_ns() + POLL_NS;
         inner.advance_to(now);
         let ended = &mut inner.ended[self.number];
         let count = ended.len();
@@ -402,6 +431,11 @@ impl Queue for SimulatedQueue {
         self.in_flight -= count;
         count
     }
+    fn will_poll(&self) {}
+    fn switch(&mut self, _: Switches) -> Switches {
+        Switches::default()
+    }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         let mut inner = self.disk.lock();
@@ -411,7 +445,7 @@ impl Queue for SimulatedQueue {
         assert!(timeout.is_some() || !inner.flying.is_empty(), "somebody sleeps for ever");
         // Who sleeps shortly again and again is not woken in time once in a while.
         let oversleeps = inner.slept_in_vain >= SLEEPS_IN_VAIN;
-        let until = timeout.filter(|_| !oversleeps).map_or(u64::MAX, |t| inner.now_ns + t.as_nanos() as u64);
+        let until = timeout.filter(|_| !oversleeps).map_or(u64::MAX, |t| inner.time.now_ns() + t.as_nanos() as u64);
         inner.advance_to_next(until);
     }
     fn in_flight(&self) -> usize {

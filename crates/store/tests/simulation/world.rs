@@ -264,7 +264,7 @@ impl World {
                 let requests = self.random.below(60);
                 self.disk.dies_after(requests.into());
             }
-            match Pool::open(self.medium.clone(), self.config) {
+            match Pool::open_with_clock(self.medium.clone(), self.config, self.disk.clock()) {
                 Ok((pool, report)) => {
                     self.recovered(report.token, &pool);
                     let pool = Arc::new(pool);
@@ -406,9 +406,10 @@ impl Reader {
 /// Runs a seed, with a bug in the store or in what drives the policies, or none.
 pub fn simulate(seed: u64, bug: Option<Planted>, planted: Option<Harness>) -> Report {
     let mut world = World::new(seed, bug, planted);
+    let begun_ns = world.disk.now_ns();
     let ended = live(&mut world);
     world.report.worn_out += u64::from(ended.is_none());
-    world.report.simulated_ns = world.disk.now_ns();
+    world.report.simulated_ns = world.disk.now_ns() - begun_ns;
     let (disk, own) = (world.disk.trace(), world.trace.0);
     world.report.trace = disk;
     world.report.trace.note(own);
