@@ -7,6 +7,7 @@ use fulgurite_cache::{frames, marks, near, table};
 use fulgurite_flash::Flash;
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
+use fulgurite_sys::Clock;
 
 use crate::planted::Planted;
 use crate::runtime::Runtime;
@@ -100,6 +101,7 @@ pub struct Builder {
     pub(crate) device_timeout: Duration,
     pub(crate) run_limit: Duration,
     pub(crate) gate_timeout: Duration,
+    pub(crate) clock: Clock,
     pub(crate) planted: Option<Planted>,
 }
 
@@ -131,6 +133,7 @@ impl Builder {
             device_timeout: DEVICE_TIMEOUT + patience,
             run_limit: Duration::from_secs(1),
             gate_timeout: Duration::from_secs(10),
+            clock: Clock::get(),
             planted: None,
         }
     }
@@ -235,6 +238,11 @@ impl Builder {
     /// How long a sync or a roll back waits for write sections that are open.
     pub fn gate_timeout(mut self, time: Duration) -> Self {
         self.gate_timeout = time;
+        self
+    }
+    /// What it has the time from (default: real time). Threads wait for each other in real time in any case.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
     /// A bug on purpose.

@@ -142,7 +142,7 @@ impl Shared {
             routed: (0..workers).map(|_| CachePadded::new(JobQueue::new(config.admission))).collect(),
             flash: config.flash.clone(),
             restricts: config.flash.restricts(),
-            clock: Clock::get(),
+            clock: config.clock.clone(),
             config: config.clone(),
             stopping: AtomicBool::new(false),
             active: AtomicUsize::new(0),

@@ -253,7 +253,7 @@ impl DeviceQueue {
             ended: Vec::new(),
             frame_count: u32::try_from(frames.len() / SUBPAGE_BYTES).unwrap_or(u32::MAX),
             sectors: capability.sectors,
-            clock: Clock::get(),
+            clock: opening.config.clock.clone(),
             flags: 0,
             polls: 0,
             late: 0,
@@ -869,7 +869,7 @@ impl Drop for DeviceQueue {
         }
         self.pair.close();
         while self.pair.buffer.is_none() && !self.pair.linked.hold.has_let_go() {
-            std::thread::sleep(Duration::from_micros(50));
+            self.clock.sleep(Duration::from_micros(50));
         }
     }
 }

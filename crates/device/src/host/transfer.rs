@@ -129,6 +129,9 @@ impl Commands {
             }
         })
     }
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
     /// For what was acknowledged by a device that has died, and is written to the next one.
     pub(super) fn for_replay(
         link: Arc<dyn Link>,
@@ -178,7 +181,7 @@ impl Commands {
             buddy,
             sectors: capability.sectors,
             command_sectors: capability.command_sectors,
-            clock: Clock::get(),
+            clock: config.clock.clone(),
             keeps: false,
             replays: false,
             names_states,
