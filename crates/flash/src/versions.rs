@@ -44,6 +44,11 @@ impl VersionError {
     pub fn no_token(token: u64, kept: &[u64]) -> VersionError {
         VersionError::NoToken { token, kept: kept.to_vec() }
     }
+    /// Whether the medium has refused, and changed nothing.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, VersionError::NoToken { .. } | VersionError::InUse { .. } | VersionError::Pinned { .. })
+    }
 }
 
 fn list(tokens: &[u64]) -> String {
@@ -67,13 +72,13 @@ pub trait Versions: Send + Sync {
     /// Whether [`Versions::roll_back`] would be refused, as things are.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read.
+    /// When there is no such token; when a newer one is pinned, or being read; when the medium takes no more changes.
     fn can_roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// Makes the state again that of a token, and waits until that is durable. Newer tokens are gone. Nothing may be in flight,
-    /// and whoever holds subpages in frames must forget them.
+    /// and what lies in frames is of the state before: it must be forgotten before anything else is read or written.
     ///
     /// # Errors
-    /// As [`Versions::can_roll_back`], with nothing changed; when the medium failed.
+    /// A refusal ([`VersionError::is_refusal`]), with nothing changed. When the medium failed, and its state may be either.
     fn roll_back(&self, token: u64) -> Result<(), VersionError>;
     /// The tokens that are kept, ascending.
     fn tokens(&self) -> Vec<u64>;

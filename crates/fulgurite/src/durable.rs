@@ -127,11 +127,14 @@ impl Fulgurite {
     ///
     /// # Errors
     /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is pinned or being read, and nothing was changed;
-    /// [`Error::Sync`].
+    /// [`Error::Sync`]: with [`SyncError::Poisoned`] it failed half way and the memory must be opened again, with all others nothing was changed.
+    /// [`Error::Access`] when it was made, and the addresses of temporary pages that went with it could not be given back.
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
         let kept = self.kept("roll_back")?;
-        kept.pool.can_roll_back(token)?;
-        self.runtime.roll_back(token)?;
+        self.runtime.roll_back(token).map_err(|error| match error {
+            SyncError::Version(refusal) if refusal.is_refusal() => Error::Pool(crate::store::of_device(refusal)),
+            error => error.into(),
+        })?;
         let (pool, named) = (kept.pool.clone(), kept.named.clone());
         Ok(self.runtime.run(move |m| crate::pages::give_temporary_back(m, &pool, &named))?)
     }
@@ -224,7 +227,8 @@ struct Limits {
 /// Whether no later sync can succeed: what the medium has lost does not come back, and what saves state in DRAM has died.
 fn is_final(error: &SyncError) -> bool {
     let lost = SyncError::from(FlashError::Poisoned);
-    *error == lost || matches!(error, SyncError::NoVersions { .. } | SyncError::PartDied { .. })
+    *error == lost
+        || matches!(error, SyncError::NoVersions { .. } | SyncError::PartDied { .. } | SyncError::Poisoned { .. })
 }
 /// Whether it is told by those who write, or by whoever holds a section open.
 fn is_told(error: &SyncError) -> bool {

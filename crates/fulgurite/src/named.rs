@@ -95,6 +95,7 @@ pub(crate) fn access_error_of_any(error: Error) -> AccessError {
         Error::Root(error) => access_error(error),
         Error::Pool(error) => of_versions(error.into()),
         Error::Sync(SyncError::Version(error)) => of_versions(error),
+        Error::Sync(SyncError::Poisoned { .. }) => AccessError::MemoryPoisoned,
         Error::Sync(SyncError::Busy { pins }) => {
             AccessError::PinnedTooOften { at, pins: pins.try_into().unwrap_or(u32::MAX) }
         }

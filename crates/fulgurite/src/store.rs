@@ -43,10 +43,11 @@ impl Drop for Narrowed<'_> {
 }
 
 /// In the words of a pool.
-fn of_device(error: VersionError) -> PoolError {
+pub(crate) fn of_device(error: VersionError) -> PoolError {
     match error {
         VersionError::NoToken { token, kept } => PoolError::NoToken { token, kept },
         VersionError::InUse { token, read } => PoolError::TokenInUse { token, read },
+        VersionError::Pinned { token, pinned } => PoolError::TokenPinned { token, pinned },
         VersionError::Flash(error) => PoolError::Flash(error),
         _ => PoolError::Flash(FlashError::Closed),
     }
@@ -77,15 +78,6 @@ impl Store {
         match self {
             Store::Here(pool) => pool.pin(token, pinned),
             Store::There(device) => device.pin_token(token, pinned).map_err(of_device),
-        }
-    }
-    pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
-        match self {
-            Store::Here(pool) => pool.can_roll_back(token),
-            Store::There(device) => match device.versions() {
-                Some(versions) => versions.can_roll_back(token).map_err(of_device),
-                None => Err(PoolError::Flash(FlashError::Closed)),
-            },
         }
     }
     /// The state of a token, to be read beside this one. The token stays for as long as that lives.

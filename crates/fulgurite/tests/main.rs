@@ -14,6 +14,7 @@ mod conform_tidy;
 mod conform_upkeep;
 mod crash_device_pool;
 mod fault_containers;
+mod fault_roll_back;
 mod fault_setup;
 mod fault_stopped_device;
 mod model_device_pool;

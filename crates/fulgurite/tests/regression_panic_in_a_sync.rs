@@ -1,8 +1,8 @@
-//! Goal: a medium that panics while a state is named, made durable or gone back to does not leave the memory waiting: jobs go on, and the
-//! next sync and roll back do what they say.
+//! Goal: a medium that panics while a state is named or made durable does not leave the memory waiting: jobs go on, and the next sync and
+//! roll back do what they say. (What a panic in a roll back leaves is in `fault_roll_back.rs`.)
 //! Method: a pool in a wrapping that panics once, before it passes the call on; each call in turn. After the panic jobs write many times
-//! what the frames hold, so that frames must be written back; then everything is synced, changed and rolled back. (A panic in a roll back
-//! once left all workers halted, one while a state was named kept frames from being written back, until the next sync.)
+//! what the frames hold, so that frames must be written back; then everything is synced, changed and rolled back. (A panic while a state
+//! was named once kept frames from being written back, until the next sync.)
 
 use crate::guarded;
 
@@ -24,7 +24,6 @@ const FRAMES: u64 = 8;
 enum Call {
     Name,
     Wait,
-    RollBack,
 }
 
 struct Panics {
@@ -51,7 +50,7 @@ impl Versions for Panics {
         self.inner.versions().unwrap().can_roll_back(token)
     }
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
-        self.pass(Call::RollBack).roll_back(token)
+        self.inner.versions().unwrap().roll_back(token)
     }
     fn tokens(&self) -> Vec<u64> {
         self.inner.versions().unwrap().tokens()
@@ -134,13 +133,10 @@ fn panics_once(at: Call) {
     let flash = Arc::new(Panics { inner: Arc::new(pool), at, armed: AtomicBool::new(false) });
     let runtime = with_frames(Runtime::builder(flash.clone()).fibers(8), 2, FRAMES);
     store_all(&runtime, 1);
-    let token = runtime.sync().unwrap().token;
+    runtime.sync().unwrap();
     store_all(&runtime, 2);
     flash.armed.store(true, Ordering::Relaxed);
-    let died = catch_unwind(AssertUnwindSafe(|| match at {
-        Call::Name | Call::Wait => runtime.sync().map(drop),
-        Call::RollBack => runtime.roll_back(token),
-    }));
+    let died = catch_unwind(AssertUnwindSafe(|| runtime.sync()));
     assert!(died.is_err(), "{at:?} did not panic: {died:?}");
     for round in 3..6 {
         store_all(&runtime, round);
@@ -161,8 +157,4 @@ fn regression_a_panic_while_a_state_is_named() {
 #[test]
 fn regression_a_panic_while_a_state_is_made_durable() {
     within(120, "after a panic", || panics_once(Call::Wait));
-}
-#[test]
-fn regression_a_panic_in_a_roll_back() {
-    within(120, "after a panic", || panics_once(Call::RollBack));
 }

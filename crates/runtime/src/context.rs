@@ -425,6 +425,9 @@ impl Context {
                 self.state.frame_turn.set(false);
                 return Ok(self.touch(residency::frame_of(resident), at));
             }
+            if self.shared.poisoned.get().is_some() {
+                return Err(AccessError::MemoryPoisoned);
+            }
             let index = self.state.index;
             let step = self.with_worker(|worker| worker.begin_miss(subpage, index));
             if step == Step::Again {

@@ -200,7 +200,18 @@ impl Meeting {
 pub(crate) enum Halted {
     /// To seal what is dirty.
     Seal,
-    /// To forget what lies in frames; the workers stay halted until they are released.
+    /// To roll back: all requests end, and the workers stay halted until it is decided what becomes of their frames.
+    RollBack,
+    /// To forget what lies in frames, because nothing of it may be used any more.
+    Poison,
+}
+
+/// What workers that were halted for a roll back do before they go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// Nothing: the medium has changed nothing.
+    Keep,
+    /// They forget what lies in their frames: the medium has another state, or nobody knows which.
     Forget,
 }
 
@@ -230,9 +241,9 @@ pub(crate) struct HaltReport {
     pub copied: u64,
     /// How long the worker stood still, in nanoseconds.
     pub stood_ns: u64,
-    /// Pins that jobs of all workers hold: nothing was forgotten.
+    /// Pins that jobs of all workers hold, for which the worker goes on.
     pub pins: u64,
-    /// What was under way did not end: nothing was forgotten.
+    /// What was under way did not end, and the worker goes on.
     pub failure: Option<FlashError>,
 }
 
@@ -248,8 +259,8 @@ pub(crate) struct Halt {
     meeting: Meeting,
     pins: AtomicU64,
     failure: Mutex<Option<FlashError>>,
-    released: Mutex<bool>,
-    release: Condvar,
+    decided: Mutex<Option<Decision>>,
+    decision: Condvar,
     reports: std::sync::mpsc::Sender<HaltReport>,
 }
 
@@ -260,20 +271,23 @@ impl Halt {
             meeting: Meeting::new(workers),
             pins: AtomicU64::new(0),
             failure: Mutex::new(None),
-            released: Mutex::new(false),
-            release: Condvar::new(),
+            decided: Mutex::new(None),
+            decision: Condvar::new(),
             reports,
         })
     }
-    /// Lets workers go on that have forgotten what lay in their frames.
-    pub(crate) fn release(&self) {
-        *self.released.lock() = true;
-        self.release.notify_all();
+    /// Lets workers go on that were halted for a roll back.
+    pub(crate) fn decide(&self, decision: Decision) {
+        *self.decided.lock() = Some(decision);
+        self.decision.notify_all();
     }
-    fn wait_for_release(&self) {
-        let mut released = self.released.lock();
-        while !*released {
-            self.release.wait(&mut released);
+    fn wait_for_decision(&self) -> Decision {
+        let mut decided = self.decided.lock();
+        loop {
+            match *decided {
+                Some(decision) => return decision,
+                None => self.decision.wait(&mut decided),
+            }
         }
     }
 }
@@ -323,7 +337,7 @@ impl Worker {
                 report.order = std::mem::take(&mut self.pump_order);
                 halt.meeting.meet();
             }
-            Halted::Forget => {
+            Halted::RollBack => {
                 let mine: u64 = self.fibers.iter().map(|slot| u64::from(slot.state.pins_held())).sum();
                 halt.pins.fetch_add(mine, Ordering::AcqRel);
                 halt.meeting.meet();
@@ -334,18 +348,22 @@ impl Worker {
                     }
                     halt.meeting.meet();
                     report.failure = *halt.failure.lock();
-                    if report.failure.is_none() {
-                        self.forget_frames();
-                        halt.meeting.meet();
-                    }
                 }
+            }
+            Halted::Poison => {
+                // What does not end is read for accesses that fail.
+                let _ = self.let_everything_end();
+                halt.meeting.meet();
+                self.forget_frames();
+                halt.meeting.meet();
             }
         }
         report.stood_ns = self.shared.clock.now_ns() - begun;
-        let forgotten = halt.what == Halted::Forget && report.pins == 0 && report.failure.is_none();
+        let waits = halt.what == Halted::RollBack && report.pins == 0 && report.failure.is_none();
         let _ = halt.reports.send(report);
-        if forgotten {
-            halt.wait_for_release();
+        if waits && halt.wait_for_decision() == Decision::Forget {
+            self.forget_frames();
+            halt.meeting.meet();
         }
     }
 
@@ -549,7 +567,8 @@ impl Worker {
         Ok(())
     }
 
-    /// Forgets what lies in the frames: it is in flash, or not wanted any more. No job holds a pin, nothing is under way.
+    /// Forgets what lies in the frames: it is in flash, or not wanted any more. Nothing is under way. Frames that a job has pinned, which there
+    /// are in a memory that was poisoned only, stay as they are, but nobody finds them.
     fn forget_frames(&mut self) {
         // Who was told of a frame looks again.
         for slot in &self.fibers {
@@ -558,6 +577,7 @@ impl Worker {
             }
         }
         let shared = self.shared.clone();
+        let poisoned = shared.poisoned.get().is_some();
         while let Some(message) = shared.mailboxes[self.id as usize].next() {
             match message {
                 Message::Wake { fiber, ticket: 0, wake: Wake::Pinned } => {
@@ -569,6 +589,7 @@ impl Worker {
         for local in 0..self.held.len() as u32 {
             let frame = self.first_frame + local;
             let marks = shared.frames.marks(frame);
+            let pinned = poisoned && marks.pins.load(Ordering::Relaxed) > 0;
             if self.held[local as usize].linked {
                 let subpage = self.held[local as usize].subpage;
                 let empty = self.held[local as usize].fresh && !has_changes(marks.dirty.load(Ordering::Relaxed));
@@ -577,10 +598,14 @@ impl Worker {
                 shared.near.forget(subpage);
                 self.held[local as usize].linked = false;
                 shared.table.finish(subpage, self.id, if empty { State::Fresh } else { State::Absent });
-                self.release_frame(frame);
+                if !pinned {
+                    self.release_frame(frame);
+                }
             }
-            marks.dirty.store(CLEAN, Ordering::Relaxed);
-            marks.pins.store(0, Ordering::Relaxed);
+            if !pinned {
+                marks.dirty.store(CLEAN, Ordering::Relaxed);
+                marks.pins.store(0, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -68,6 +68,10 @@ pub enum AccessError {
     /// A fiber died while it held the latch; what the latch protects may be half changed.
     #[error("a job died while it changed this data structure, or a roll back or removal took it away; open it again")]
     Poisoned,
+    /// A roll back has failed half way ([`SyncError::Poisoned`](crate::SyncError::Poisoned) says why), and what the memory would show belongs to
+    /// no one state.
+    #[error("a roll back failed half way, and nothing of this memory can be used any more; close it and open it again")]
+    MemoryPoisoned,
     /// The region or heap is full.
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
     NoSpace {

@@ -318,6 +318,7 @@ impl Runtime {
             return self.sync().map(drop).map_err(|error| match error {
                 SyncError::Version(VersionError::Flash(error)) => error,
                 SyncError::NoSpace { .. } => FlashError::NoSpace,
+                SyncError::Poisoned { .. } => FlashError::Poisoned,
                 _ => FlashError::TimedOut,
             });
         }

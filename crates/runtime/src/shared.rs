@@ -1,7 +1,7 @@
 //! What all workers of a runtime share: the residency table, the frames, the slots, the mailboxes, the queue of new jobs.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
 use fulgurite_flash::Flash;
@@ -9,13 +9,13 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
-use crate::Durable;
 use crate::config::{BuildError, Builder, Layout, own_fibers};
 use crate::cut::{Cut, Gate};
 use crate::job::ErasedJob;
 use crate::mailbox::Mailbox;
 use crate::planted::Planted;
 use crate::queue::JobQueue;
+use crate::{Durable, SyncError};
 use fulgurite_cache::Frames;
 use fulgurite_cache::Near;
 use fulgurite_cache::Table;
@@ -56,6 +56,9 @@ pub(crate) struct Shared {
     pub cut: Cut,
     /// One sync or roll back at a time.
     pub sync_turn: Mutex<()>,
+    /// Why nothing of the memory may be used any more, once that is so ([`SyncError::Poisoned`]). Set while all workers are halted, or before
+    /// they are, for them to forget what lies in their frames: then nothing is a hit, and misses look here.
+    pub poisoned: OnceLock<SyncError>,
     /// What is saved with every sync.
     pub parts: Mutex<Vec<Arc<dyn Durable>>>,
     pub mailboxes: Box<[Mailbox]>,
@@ -136,6 +139,7 @@ impl Shared {
             gates: (0..workers).map(|_| CachePadded::default()).collect(),
             cut: Cut::default(),
             sync_turn: Mutex::new(()),
+            poisoned: OnceLock::new(),
             parts: Mutex::new(Vec::new()),
             mailboxes,
             injector: JobQueue::new(config.admission),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fulgurite_flash::{FlashError, VersionError, Versions};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
-use crate::cut::{Halt, HaltReport, Halted};
+use crate::cut::{Decision, Halt, HaltReport, Halted};
 use crate::evict::StillThere;
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
@@ -23,7 +23,7 @@ pub trait Durable: Send + Sync {
     /// Takes up the state that the memory holds, and forgets its own. Called after every roll back, before any write section begins.
     ///
     /// # Errors
-    /// Whatever the memory says.
+    /// Whatever the memory says; the roll back has then failed half way ([`SyncError::Poisoned`]).
     fn reload(&self, context: &mut Context) -> Result<(), AccessError>;
 }
 
@@ -95,6 +95,15 @@ pub enum SyncError {
         what: &'static str,
         /// What happened.
         message: String,
+    },
+    /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
+    /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
+    #[error(
+        "a roll back failed half way ({cause}), and nothing of this memory can be used any more; close it and open it again"
+    )]
+    Poisoned {
+        /// What failed.
+        cause: Box<SyncError>,
     },
 }
 
@@ -190,12 +199,33 @@ impl Drop for OpenCut<'_> {
     }
 }
 
-/// Lets halted workers go on when it goes.
-struct HeldWorkers<'a>(&'a Halt);
+/// Workers that are halted for a roll back. When it goes before it was told how that ended, the medium has panicked in the middle of it.
+struct HeldWorkers<'a> {
+    runtime: &'a Runtime,
+    halt: &'a Halt,
+    decided: bool,
+}
+
+impl HeldWorkers<'_> {
+    /// Lets them go on.
+    fn decide(mut self, decision: Decision) {
+        self.decided = true;
+        self.halt.decide(decision);
+    }
+    /// Lets them go on in a memory of which nothing may be used any more. Returns what its users are told.
+    fn poison(self, cause: SyncError) -> SyncError {
+        let poisoned = self.runtime.poison(cause);
+        self.decide(Decision::Forget);
+        poisoned
+    }
+}
 
 impl Drop for HeldWorkers<'_> {
     fn drop(&mut self) {
-        self.0.release();
+        if !self.decided {
+            self.runtime.poison(FlashError::Poisoned.into());
+            self.halt.decide(Decision::Forget);
+        }
     }
 }
 
@@ -215,6 +245,7 @@ impl Runtime {
         let shared = &self.shared;
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
+        self.is_whole()?;
         versions.sync_begins();
         let mut underway = Underway { runtime: self, versions, made: false };
         let synced = self.sync_in_turn(versions);
@@ -292,8 +323,9 @@ impl Runtime {
     /// theirs to forget. Returns when the roll back would survive a crash; a crash during it leaves either state, whole.
     ///
     /// # Errors
-    /// [`SyncError::Busy`] while jobs hold pins, [`VersionError::NoToken`], [`SyncError::SectionOpen`]: nothing was changed.
-    /// [`SyncError::Version`] when the medium failed.
+    /// [`SyncError::Poisoned`] when it failed half way, now or earlier: nothing of the memory can be used any more. With any other error nothing
+    /// was changed: [`SyncError::Busy`] while jobs hold pins, [`SyncError::SectionOpen`], [`SyncError::Version`] when the medium refuses, or takes
+    /// no more changes, or what was under way there did not end.
     ///
     /// # Panics
     /// Inside a job.
@@ -302,29 +334,58 @@ impl Runtime {
         let shared = self.shared.clone();
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
+        self.is_whole()?;
         self.wait_for_cut()?;
         versions.can_roll_back(token)?;
         let _gate = self.close_gate()?;
-        let (halt, reports) = self.halt_all(Halted::Forget);
+        let (halt, reports) = self.halt_all(Halted::RollBack);
         if let Some(pins) = reports.iter().map(|r| r.pins).max().filter(|&pins| pins > 0) {
             return Err(SyncError::Busy { pins });
         }
         if let Some(error) = reports.iter().find_map(|r| r.failure) {
             return Err(error.into());
         }
-        let held = HeldWorkers(&halt);
-        let result = versions.roll_back(token);
-        drop(held);
-        result?;
-        self.each_part("reloaded", |part, context| part.reload(context))
+        let held = HeldWorkers { runtime: self, halt: &halt, decided: false };
+        // What was written while sections ended may have cost the token. Now nobody writes, and the medium decides and changes in one step.
+        // Frames are forgotten after that, so that there is a whole state at any time.
+        let rolled_back = match versions.can_roll_back(token) {
+            Ok(()) => versions.roll_back(token),
+            Err(error) => {
+                held.decide(Decision::Keep);
+                return Err(error.into());
+            }
+        };
+        match rolled_back {
+            Ok(()) => held.decide(Decision::Forget),
+            Err(error) if error.is_refusal() => {
+                held.decide(Decision::Keep);
+                return Err(error.into());
+            }
+            Err(error) => return Err(held.poison(error.into())),
+        }
+        self.each_part("reloaded", |part, context| part.reload(context)).map_err(|error| {
+            let poisoned = self.poison(error);
+            self.halt_all(Halted::Poison);
+            poisoned
+        })
+    }
+
+    /// Whether anything of the memory may be used.
+    fn is_whole(&self) -> Result<(), SyncError> {
+        self.shared.poisoned.get().map_or(Ok(()), |poisoned| Err(poisoned.clone()))
+    }
+    /// Nothing of the memory may be used any more, once its workers have forgotten what lies in frames. Returns what its users are told.
+    fn poison(&self, cause: SyncError) -> SyncError {
+        self.shared.poisoned.get_or_init(|| SyncError::Poisoned { cause: Box::new(cause) }).clone()
     }
 
     /// Keeps syncs and roll backs away until it is dropped: for changes of the medium that belong together with others.
     ///
     /// # Errors
-    /// When a sync that was given up is still being written.
+    /// When a sync that was given up is still being written; [`SyncError::Poisoned`].
     pub fn hold_state(&self) -> Result<StateHeld<'_>, SyncError> {
         let turn = self.shared.sync_turn.lock();
+        self.is_whole()?;
         self.wait_for_cut()?;
         Ok(StateHeld { runtime: self, _turn: turn })
     }

@@ -240,10 +240,11 @@ impl Inner {
         if self.half_changed { Err(FlashError::Poisoned) } else { Ok(()) }
     }
     fn failed(&self) -> Result<(), FlashError> {
+        if self.read_only { self.is_whole().and(Err(FlashError::Io(EROFS))) } else { self.goes_on() }
+    }
+    /// Whether nothing has ended its changes, where it was opened for any.
+    fn goes_on(&self) -> Result<(), FlashError> {
         self.is_whole()?;
-        if self.read_only {
-            return Err(FlashError::Io(EROFS));
-        }
         self.failed.or(self.store.poisoned()).map_or(Ok(()), Err)
     }
 }
@@ -486,10 +487,13 @@ impl Pool {
     /// frames must forget them first.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read; when the flash fails.
+    /// When there is no such token; when a newer one is pinned, or being read: nothing was changed. When the flash fails: the state may be
+    /// either.
     pub fn roll_back(&self, token: u64) -> Result<(), PoolError> {
         {
-            let store = &mut self.lock_for_changes()?.store;
+            let mut inner = self.lock_for_changes()?;
+            inner.goes_on()?;
+            let store = &mut inner.store;
             Self::may_roll_back(store.state().tokens(), token)?;
             store.roll_back(token)?;
             let restricted = if token < self.opened_at.load(Ordering::Acquire) {
@@ -507,9 +511,11 @@ impl Pool {
     /// Whether [`Pool::roll_back`] would be refused, as things are.
     ///
     /// # Errors
-    /// When there is no such token; when a newer one is pinned, or being read.
+    /// When there is no such token; when a newer one is pinned, or being read; when the flash failed.
     pub fn can_roll_back(&self, token: u64) -> Result<(), PoolError> {
-        Self::may_roll_back(self.lock_to_look().store.state().tokens(), token)
+        let inner = self.lock_to_look();
+        inner.goes_on()?;
+        Self::may_roll_back(inner.store.state().tokens(), token)
     }
     fn may_roll_back(tokens: &Tokens, token: u64) -> Result<(), PoolError> {
         if !tokens.contains(token) {

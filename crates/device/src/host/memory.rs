@@ -23,6 +23,8 @@ const BUFFER: u32 = 8;
 const NAMED_MAX: usize = 64;
 /// States named on a device that has returned to come to a number that none of its predecessor's was, at the most.
 const RENAMED_MAX: u32 = 1 << 16;
+/// A roll back is asked for so often at the most, where one device after the other dies of it.
+const ROLL_BACKS_MAX: u32 = 4;
 /// An answer that no device gives that keeps to the protocol.
 const EPROTO: i32 = 71;
 
@@ -154,13 +156,7 @@ impl Commands {
         Ok(words.map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect())
     }
     pub(super) fn version(&mut self, opcode: Opcode, token: u64) -> Result<u64, VersionError> {
-        if opcode == Opcode::RollBack {
-            self.will_change(|_| true);
-        }
         let ended = self.run_without_buffer(opcode, 0, 0, token)?;
-        if opcode == Opcode::RollBack && ended.status == Status::SUCCESS {
-            self.has_changed()?;
-        }
         self.version_result(ended.status, ended.result, token)
     }
     fn version_result(&mut self, status: Status, result: u64, token: u64) -> Result<u64, VersionError> {
@@ -266,6 +262,30 @@ impl Remote {
         self.shared.restrictions.replace(found);
         Ok(())
     }
+    /// Goes back to a token: on the next device, where one has died meanwhile. Whether that one had gone back nobody knows, so that what was written
+    /// and has no name is written once more first, as after any death, and taken back by the next try.
+    fn goes_back(&self, open: &mut Open, token: u64) -> Result<(), VersionError> {
+        for tries in 1.. {
+            // One that does not return is waited for once.
+            self.once(open, |_| Ok(()))?;
+            let result = self.once(open, |commands| {
+                commands.version(Opcode::RollBack, token)?;
+                // Others may have met the next device by now, and written there what was taken back on this one.
+                if self.shared.has_gone_back(commands.instance(), token) {
+                    Ok(())
+                } else {
+                    Err(FlashError::Closed.into())
+                }
+            });
+            match result {
+                Err(VersionError::Flash(FlashError::Closed)) if tries < ROLL_BACKS_MAX => {}
+                // One that has died may not have refused it.
+                Err(error) if error.is_refusal() && tries > 1 => return Err(FlashError::Closed.into()),
+                result => return result,
+            }
+        }
+        unreachable!("the last try returns")
+    }
     fn wait_for(&self, open: &mut Open, token: u64) -> Result<(), VersionError> {
         // First it is known which device this is.
         self.once(open, |_| Ok(()))?;
@@ -364,9 +384,8 @@ impl Versions for Remote {
     fn roll_back(&self, token: u64) -> Result<(), VersionError> {
         let mut open = self.lock();
         open.durable = open.durable.min(token);
-        self.shared.goes_back(token, false);
-        self.once(&mut open, |commands| commands.version(Opcode::RollBack, token).map(|_| ()))?;
-        self.shared.goes_back(token, true);
+        self.shared.goes_back(token);
+        self.goes_back(&mut open, token)?;
         self.shared.room.has_gone_back();
         // The state is one that is durable, and nothing was in flight: all that was not is taken back, and a death takes nothing with it.
         let covers = self.shared.begins_flush(None);

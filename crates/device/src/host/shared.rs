@@ -350,14 +350,22 @@ impl Shared {
         let mut known = self.known();
         known.durable = known.durable.max(token);
     }
-    /// The state goes back to that of a token, and has gone there.
-    pub(super) fn goes_back(&self, token: u64, is_there: bool) {
+    /// The state is about to go back to that of a token: should the device die, the next one may have that or the one of before.
+    pub(super) fn goes_back(&self, token: u64) {
         let mut known = self.known();
         known.durable = known.durable.min(token);
-        if is_there {
+    }
+    /// It has gone back on this device: what was written before is not to be written again. Returns false when another device has been met
+    /// since, where that was done already.
+    pub(super) fn has_gone_back(&self, instance: u64, token: u64) -> bool {
+        let mut known = self.known_at_rest();
+        let current = known.is_current(instance);
+        if current {
+            known.kept.forget(|_| true);
             (known.durable, known.named) = (token, token);
             known.began = known.began.min(token);
         }
+        current
     }
     /// Whether something of what was acknowledged is gone.
     pub(super) fn has_lost(&self) -> bool {
