@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request};
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Clock, Notifier, arch};
+use fulgurite_sys::{Arena, Clock, Notifier};
 
 use super::attach::{Attached, Attempt};
 use super::old::Held;
@@ -687,7 +687,7 @@ impl DeviceQueue {
                 return true;
             }
             for _ in 0..16 {
-                arch::relax();
+                self.clock.relax();
             }
         }
         // In vain: half as long next time, and once in a while as long as before, to learn whether the device has become faster.

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, OpenError};
-use fulgurite_sys::{Clock, Notifier, arch};
+use fulgurite_sys::{Clock, Notifier};
 
 use super::buddy::Buddy;
 use super::chunks::Chunks;
@@ -405,7 +405,7 @@ impl Commands {
                 return Ok(None);
             }
             polls = polls.wrapping_add(1);
-            arch::relax();
+            self.clock.relax();
             if !polls.is_multiple_of(64) {
                 continue;
             }
