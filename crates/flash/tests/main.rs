@@ -5,6 +5,7 @@ mod common;
 mod nand;
 mod suite;
 
+mod conform_decorators;
 mod conform_media;
 mod conform_nand;
 mod fault_media;

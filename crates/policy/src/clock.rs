@@ -1,11 +1,12 @@
-//! Clock (second chance): a hand goes round the frames, spares those used since its last visit, and takes the next.
+//! Clock (second chance): a hand goes round the frames, spares those used since its last visit, and
+//! takes the next.
 //!
-//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the driver's referenced
-//! bytes in sequence, which the CPU prefetches. Two bits a frame: is it in the policy, and was it
-//! [`touched`](Replacement::touched).
+//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the
+//! driver's referenced bytes in sequence, which the CPU prefetches. Two bits a frame: is it in the
+//! policy, and was it [`touched`](Replacement::touched).
 //!
-//! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no bit at or above
-//! `capacity` is set.
+//! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no
+//! bit at or above `capacity` is set.
 
 use core::ops::ControlFlow;
 
@@ -42,7 +43,8 @@ impl Clock {
         (frame.index() / 64, 1 << (frame.index() % 64))
     }
 
-    /// The first frame in the policy at or after the hand, going round once. `None` only when there is none at all.
+    /// The first frame in the policy at or after the hand, going round once. `None` only when there
+    /// is none at all.
     #[inline(always)]
     fn next_present(&self) -> Option<usize> {
         if self.len == 0 {
@@ -123,7 +125,8 @@ impl Replacement for Clock {
         most: usize,
         each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
     ) -> ColdCursor {
-        // A cursor is the next frame. Round from the hand: up to the last frame, and then up to the hand.
+        // A cursor is the next frame. Round from the hand: up to the last frame, and then up to the
+        // hand.
         let mut at = if from == ColdCursor::START { self.hand } else { from.0 as usize };
         let mut wrapped = at < self.hand;
         for _ in 0..most {

@@ -1,5 +1,5 @@
-//! S3-FIFO (Yang et al., SOSP 2023): a small queue that most subpages leave at once, a main queue, and a ghost of
-//! what left.
+//! S3-FIFO (Yang et al., SOSP 2023): a small queue that most subpages leave at once, a main queue,
+//! and a ghost of what left.
 //!
 //! ```text
 //!              miss             looked at, not used      victim: not used again
@@ -10,20 +10,23 @@
 //!                                                      victim: count 0; else count - 1 and round again
 //! ```
 //!
-//! As its authors have it: the small queue holds a tenth of the frames, counts are two bits, a subpage moves to main
-//! with its count cleared, the ghost remembers as many evictions from small as main has frames. What differs is due
-//! to the one referenced bit a frame that the runtime can afford: a job touches a subpage several times right after
-//! its miss, so the bit is always set at the first look. The small queue is therefore in two halves; the mark is
-//! thrown away between them (`fresh` to `small`), so that one found at the end of `small` means reuse after the first
-//! burst (2Q's correlated reference period). A frame that is in use at the end of small starts again in fresh. Hits
-//! reported through [`touched`](Replacement::touched) are exact and all count.
+//! As its authors have it: the small queue holds a tenth of the frames, counts are two bits, a
+//! subpage moves to main with its count cleared, the ghost remembers as many evictions from small
+//! as main has frames. What differs is due to the one referenced bit a frame that the runtime can
+//! afford: a job touches a subpage several times right after its miss, so the bit is always set at
+//! the first look. The small queue is therefore in two halves; the mark is thrown away between them
+//! (`fresh` to `small`), so that one found at the end of `small` means reuse after the first burst
+//! (2Q's correlated reference period). A frame that is in use at the end of small starts again in
+//! fresh. Hits reported through [`touched`](Replacement::touched) are exact and all count.
 //!
-//! Fresh and small are one ring in the order of arrival, with a border between them; main is another. A look at the oldest
-//! entry is a look at the next word of a ring: what has not been used for long is out of the caches, and a list whose links
-//! lie with the frames would miss them at every step.
+//! Fresh and small are one ring in the order of arrival, with a border between them; main is
+//! another. A look at the oldest entry is a look at the next word of a ring: what has not been used
+//! for long is out of the caches, and a list whose links lie with the frames would miss them at
+//! every step.
 //!
-//! Invariants: a frame is in at most one ring, once, and `places` says where; sizes follow the frames in the policy, so a
-//! smaller DRAM budget keeps the proportions. 20 bytes a frame, and 15 to 29 for the ghost.
+//! Invariants: a frame is in at most one ring, once, and `places` says where; sizes follow the
+//! frames in the policy, so a smaller DRAM budget keeps the proportions. 20 bytes a frame, and 15
+//! to 29 for the ghost.
 
 use core::ops::ControlFlow;
 
@@ -35,7 +38,8 @@ use crate::replacement::{ColdCursor, FrameView, Replacement};
 
 /// One in this many frames is in the small queue (its authors' ratio: 10%).
 const SMALL_SHARE: usize = 10;
-/// Known hits in the small queue that move a subpage to main: more than one, as its authors have it.
+/// Known hits in the small queue that move a subpage to main: more than one, as its authors have
+/// it.
 const PROMOTE_AT: u8 = 2;
 /// Two bits.
 const COUNT_MAX: u8 = 3;
@@ -96,7 +100,8 @@ impl S3Fifo {
         }
     }
 
-    /// Whether the next victim is looked for among the small ones, and then in main; or the other way round.
+    /// Whether the next victim is looked for among the small ones, and then in main; or the other
+    /// way round.
     #[inline]
     fn small_first(&self) -> bool {
         self.young.len() >= (self.len() / SMALL_SHARE).max(1)
@@ -194,7 +199,8 @@ impl S3Fifo {
         None
     }
 
-    /// A victim from the main queue; each frame is looked at until its count is gone, and once more.
+    /// A victim from the main queue; each frame is looked at until its count is gone, and once
+    /// more.
     #[inline]
     fn victim_of_main<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
         for _ in 0..(usize::from(COUNT_MAX) + 1) * self.main.len() {

@@ -31,7 +31,8 @@ impl MissCount {
 pub enum Hits {
     /// Each one, through [`Replacement::touched`]: the policy as its authors describe it.
     Known,
-    /// As in the runtime: one mark a frame, set by hits and by the access that missed, taken when the policy looks.
+    /// As in the runtime: one mark a frame, set by hits and by the access that missed, taken when
+    /// the policy looks.
     Marked,
 }
 
@@ -49,8 +50,8 @@ impl FrameView for Marks {
     }
 }
 
-/// Misses of `policy` with `capacity` frames over `keys`, every hit known. Keys may be any numbers (block numbers,
-/// hashes): different ones are different subpages, up to 2^32 of them.
+/// Misses of `policy` with `capacity` frames over `keys`, every hit known. Keys may be any numbers
+/// (block numbers, hashes): different ones are different subpages, up to 2^32 of them.
 ///
 /// # Panics
 /// If `capacity` is 0 or above [`FrameIndex::LIMIT`], or there are more than 2^32 different keys.
@@ -73,7 +74,8 @@ pub fn miss_ratio_with(
     assert!(capacity > 0, "a cache of no frames misses always");
     let mut replacement = AnyReplacement::new(policy, capacity);
     let mut marks = Marks(vec![false; capacity]);
-    // Where each key is: its subpage (numbered in order of appearance), and its frame while it is in one.
+    // Where each key is: its subpage (numbered in order of appearance), and its frame while it is
+    // in one.
     let mut places: HashMap<u64, (SubpageIndex, Option<FrameIndex>), FixedState> = HashMap::default();
     let mut keys_in: Vec<u64> = Vec::new();
     let mut count = MissCount::default();

@@ -1,8 +1,8 @@
-//! Goal: every replacement policy evicts exactly what its description says, never loses or invents a frame, and stays
-//! bounded, whatever the order of calls and however few frames there are. Method: random calls on the policy and on a
-//! naive model of it (plain vectors, linear searches) side by side. The ghost of S3-FIFO is exact up to a window of
-//! eight subpages, so that is where its model is compared; above, the policy is compared with the set of frames
-//! alone.
+//! Goal: every replacement policy evicts exactly what its description says, never loses or invents
+//! a frame, and stays bounded, whatever the order of calls and however few frames there are.
+//! Method: random calls on the policy and on a naive model of it (plain vectors, linear searches)
+//! side by side. The ghost of S3-FIFO is exact up to a window of eight subpages, so that is where
+//! its model is compared; above, the policy is compared with the set of frames alone.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -334,7 +334,8 @@ fn miss_ratios_on_a_zipf_stream_are_sane() {
     let seed = 42;
     println!("seed {seed}");
     let (keys, count) = (20_000, 200_000);
-    // The best that any policy without foresight can do on independent draws: hold the most popular keys.
+    // The best that any policy without foresight can do on independent draws: hold the most popular
+    // keys.
     let ideal = |capacity: usize| {
         let sum = |n: usize| (1..=n).map(|r| 1.0 / r as f64).sum::<f64>();
         1.0 - sum(capacity) / sum(keys)
@@ -353,7 +354,8 @@ fn miss_ratios_on_a_zipf_stream_are_sane() {
 
 #[test]
 fn s3_fifo_keeps_its_working_set_through_a_scan() {
-    // 80 subpages in use, each several times, then a scan of 1000 that nobody uses again, over and over.
+    // 80 subpages in use, each several times, then a scan of 1000 that nobody uses again, over and
+    // over.
     let keys = || {
         (0..20_u64).flat_map(|round| {
             let hot = (0..400_u64).map(|i| i % 80);
@@ -492,7 +494,8 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
             sorted.sort_unstable();
             sorted.dedup();
             assert!(sorted.len() == told.len() && sorted.iter().all(|f| inside[f.index()]), "{policy}, seed {seed}");
-            // The same in pieces: by the callback's leave, and by steps, of which some find nothing.
+            // The same in pieces: by the callback's leave, and by steps, of which some find
+            // nothing.
             let (few, _) = coldest(&replacement, ColdCursor::START, usize::MAX, 3);
             assert_eq!(few, told[..told.len().min(3)], "{policy}, seed {seed}");
             for (steps, frames) in [(usize::MAX, 3), (1, usize::MAX), (7, usize::MAX), (7, 2)] {
@@ -508,7 +511,8 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                 }
                 assert_eq!(pieces, told, "{policy}, {steps} steps, {frames} frames, seed {seed}");
             }
-            // With no marks these two have no reason for another order; S3-FIFO remembers earlier looks.
+            // With no marks these two have no reason for another order; S3-FIFO remembers earlier
+            // looks.
             if policy != ReplacementPolicy::S3Fifo {
                 let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));
                 assert_eq!(order, told, "{policy}, seed {seed}");

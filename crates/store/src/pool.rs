@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
 
@@ -781,6 +781,25 @@ impl Versions for Pool {
     }
 }
 
+impl Backing for Pool {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        Pool::may(self, subpage, write)
+    }
+    fn asks(&self) -> bool {
+        self.changes.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.claim(for_sync)
+    }
+    /// A writer that is refused here is told so: what waits for a sync waits for a place ([`Layer::place`]).
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        if self.lock_to_look().read_only { None } else { Some(self) }
+    }
+}
+
 impl Layer for Pool {
     fn medium(&self) -> &Arc<dyn Flash> {
         &self.medium
@@ -797,7 +816,7 @@ impl Layer for Pool {
     fn dram_bytes(&self) -> usize {
         let inner = self.lock();
         // What a budget must set aside: the tables grow with what is written.
-        self.medium.dram_bytes() + inner.store.info().dram_bytes_max + inner.driver.bytes()
+        self.medium.traits().dram_bytes + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.place_now(subpage)
@@ -880,20 +899,8 @@ impl Layer for Pool {
         inner.failed()?;
         Ok(inner.store.sync()?)
     }
-    fn restricts(&self) -> bool {
-        true
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        Pool::may(self, subpage, write)
-    }
-    fn asks(&self) -> bool {
-        self.changes.asks()
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.claim(for_sync)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        if self.lock_to_look().read_only { None } else { Some(self) }
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock_to_look();

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use fulgurite_device::{DeviceFlash, Features, HostConfig, SocketLink};
-use fulgurite_flash::Flash;
+use fulgurite_flash::{Backing, Flash};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 

@@ -20,10 +20,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_sys::{Arena, Clock, DirectFile, Notifier, RingUser, Uring};
 
-use crate::{DeviceCounters, Flash, FlashError, Op, OpenError, Queue, check_depth, lock};
+use crate::{
+    Backing, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueUser, Traits, check_depth, check_range, lock,
+};
 
 /// Which file, and what to do about it.
 #[derive(Clone, Debug)]
@@ -211,23 +213,31 @@ impl Flash for FileFlash {
         let bytes = u64::from(self.medium.subpages) * SUBPAGE_BYTES as u64;
         format!("{}, {}, {backend}{cached}", self.path.display(), format_bytes(bytes))
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        self.open_for(RingUser::OneThread, frames, depth, wake)
-    }
-    fn open_queue_for_any_thread(
-        &self,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        self.open_for(RingUser::AnyThread, frames, depth, wake)
+    fn traits(&self) -> Traits {
+        Traits { gathers: runs::RUN_MAX, ..Traits::PLAIN }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         let threads = matches!(self.backend, FileBackend::Threads(_));
         if threads || frames < uring::STAGING_FROM { 0 } else { uring::STAGING_BYTES }
     }
-    fn gathers(&self) -> usize {
-        runs::RUN_MAX
+    fn open_queue_for(
+        &self,
+        user: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        let user = match user {
+            QueueUser::OneThread => RingUser::OneThread,
+            QueueUser::AnyThread => RingUser::AnyThread,
+        };
+        self.open_for(user, frames, depth, wake)
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
