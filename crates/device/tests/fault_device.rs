@@ -75,7 +75,7 @@ fn a_request_that_hangs_is_a_time_out() {
     assert_eq!(results, [Ok(()), Err(FlashError::TimedOut), Ok(())]);
 }
 
-/// By a simulated clock: not before its time, at most an eighth after it, and without waiting for any of it.
+/// By a simulated clock: not before its time, at most an eighth after it, and without waiting.
 #[test]
 fn a_request_that_hangs_is_a_time_out_exactly_when_its_time_is_over() {
     const TIMEOUT: Duration = Duration::from_secs(80);

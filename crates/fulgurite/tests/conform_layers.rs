@@ -203,7 +203,7 @@ fn policy_and_nand_have_no_io_clock_or_threads() {
     }
 }
 
-/// Crates that have the time from a `fulgurite_sys::Clock` that they are given, so that it may be a simulated one.
+/// Crates that take the time from a `fulgurite_sys::Clock` that they are given, real or simulated.
 const BY_CLOCK: [&str; 5] = ["cache", "flash", "store", "device", "runtime"];
 /// Every other way to read the time, or to wait for one.
 const OTHER_TIME: [&str; 9] = [

@@ -240,7 +240,8 @@ impl Builder {
         self.gate_timeout = time;
         self
     }
-    /// What it has the time from (default: real time). Threads wait for each other in real time in any case.
+    /// The clock that it takes the time from (default: the real one). Threads wait for each other in
+    /// real time in any case.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = clock;
         self

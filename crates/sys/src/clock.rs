@@ -219,7 +219,8 @@ impl Clock {
             }
         }
     }
-    /// One round of a loop that polls until a time. Of simulated time it takes a little, so that the loop ends.
+    /// One round of a loop that polls until a time. It takes a little simulated time, so that the
+    /// loop ends.
     #[inline]
     pub fn relax(&self) {
         arch::relax();
