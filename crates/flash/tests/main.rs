@@ -13,3 +13,4 @@ mod fault_merged_writes;
 mod fault_nand;
 mod fault_paths;
 mod fault_rights;
+mod regression_ended_holder;

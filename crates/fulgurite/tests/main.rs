@@ -23,6 +23,7 @@ mod model_device_room;
 mod model_history;
 mod model_pool;
 mod model_sync;
+mod regression_failed_syncs;
 mod regression_full_pool;
 mod regression_overflow_in_a_miss;
 mod regression_pages_and_tokens;

@@ -23,11 +23,9 @@ impl Pool {
     /// The state of a token, to be read beside this one.
     ///
     /// # Errors
-    /// When there is no such token.
+    /// When there is no such token; where the pool takes no more changes, because what failed.
     pub fn view(self: &Arc<Self>, token: u64) -> Result<View, PoolError> {
-        if !self.begin_read(token) {
-            return Err(self.no_token(token));
-        }
+        self.begin_read(token)?;
         Ok(View { pool: self.clone(), token })
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! The token stays on the device for as long as this lives: a queue pair of its own holds it ([`Opcode::Hold`]), which goes with the program,
 //! however that ends. After a death of the device it is held anew as soon as a queue attaches again; where the store has let go of it by then, reads
-//! end with `ENOENT`, and never with anything else than what was there.
+//! end with [`FlashError::NoToken`], and never with anything else than what was there.
 //!
 //! [`Opcode::ReadAt`]: crate::Opcode::ReadAt
 //! [`Opcode::Hold`]: crate::Opcode::Hold
