@@ -16,7 +16,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request};
+use fulgurite_flash::{
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Switches, Traits, Versions, check_range,
+};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
@@ -146,7 +149,7 @@ impl CachedFlash {
     pub fn new(inner: Arc<dyn Flash>, sectors: u32) -> Result<CachedFlash, OpenError> {
         let buffer = Arc::new(Arena::anonymous(sectors as usize * SUBPAGE_BYTES, Backed::BasePages)?);
         let wake = Notifier::new().map_err(|source| OpenError::System { what: "make an eventfd", source })?;
-        let queue = inner.open_queue_for_any_thread(buffer.clone(), sectors as usize, Arc::new(wake))?;
+        let queue = inner.open_queue_for(QueueUser::AnyThread, buffer.clone(), sectors as usize, Arc::new(wake))?;
         let state = State {
             queue,
             held: HashMap::new(),
@@ -160,11 +163,35 @@ impl CachedFlash {
     }
 }
 
-impl CachedFlash {
-    fn queue(&self, inner: Box<dyn Queue>, frames: Arc<Arena>, depth: usize) -> Box<dyn Queue> {
+impl Flash for CachedFlash {
+    fn subpages(&self) -> u32 {
+        self.inner.subpages()
+    }
+    fn describe(&self) -> String {
+        let bytes = format_bytes(self.shared.buffer.len() as u64);
+        format!("{}, with a volatile write buffer of {bytes}", self.inner.describe())
+    }
+    fn traits(&self) -> Traits {
+        let inner = self.inner.traits();
+        let own = self.shared.buffer.len() + self.shared.state().queue.bytes();
+        // A trim would have to find what lies in the buffer and is on its way.
+        Traits { dram_bytes: inner.dram_bytes + own, trims: false, ..inner }
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
+    }
+    fn open_queue_for(
+        &self,
+        user: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        let sectors = self.inner.subpages();
+        let inner = self.inner.open_queue_for(user, frames.clone(), depth, wake)?;
         let frame_count = u32::try_from(frames.len() / SUBPAGE_BYTES).unwrap_or(u32::MAX);
-        Box::new(CachedQueue {
-            sectors: self.inner.subpages(),
+        Ok(Box::new(CachedQueue {
+            sectors,
             shared: self.shared.clone(),
             inner,
             frames,
@@ -174,57 +201,35 @@ impl CachedFlash {
             ended: Vec::with_capacity(depth),
             flushes: Vec::new(),
             depth,
-        })
+        }))
     }
-}
-
-impl Flash for CachedFlash {
-    fn subpages(&self) -> u32 {
-        self.inner.subpages()
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
     }
-    fn describe(&self) -> String {
-        let bytes = format_bytes(self.shared.buffer.len() as u64);
-        format!("{}, with a volatile write buffer of {bytes}", self.inner.describe())
-    }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        let inner = self.inner.open_queue(frames.clone(), depth, wake)?;
-        Ok(self.queue(inner, frames, depth))
-    }
-    fn open_queue_for_any_thread(
-        &self,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        let inner = self.inner.open_queue_for_any_thread(frames.clone(), depth, wake)?;
-        Ok(self.queue(inner, frames, depth))
-    }
-    fn dram_bytes(&self) -> usize {
-        self.inner.dram_bytes() + self.shared.buffer.len() + self.shared.state().queue.bytes()
-    }
-    fn patience(&self) -> Duration {
-        self.inner.patience()
-    }
-    fn wants_shared_frames(&self) -> bool {
-        self.inner.wants_shared_frames()
-    }
-    fn restricts(&self) -> bool {
-        self.inner.restricts()
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        self.inner.may(subpage, write)
-    }
-    fn asks(&self) -> bool {
-        self.inner.asks()
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.inner.begin_change(for_sync)
-    }
-    fn waits_for_room(&self) -> bool {
-        self.inner.waits_for_room()
+    /// Permissions and room are the medium's. It has no states with names: what is in the buffer would be in none of them.
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.inner.backing().map(|_| self as &dyn Backing)
     }
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
+    }
+}
+
+impl Backing for CachedFlash {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        self.inner.backing().is_none_or(|backing| backing.may(subpage, write))
+    }
+    fn asks(&self) -> bool {
+        self.inner.backing().is_some_and(Backing::asks)
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync))
+    }
+    fn waits_for_room(&self) -> bool {
+        self.inner.backing().is_some_and(Backing::waits_for_room)
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
     }
 }
 
@@ -331,6 +336,10 @@ impl Queue for CachedQueue {
     }
     fn will_poll(&self) {
         self.inner.will_poll();
+    }
+    fn switch(&mut self, to: Switches) -> Switches {
+        // What the buffer serves has none.
+        self.inner.switch(Switches { checksums: false, ..to })
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.inner.use_frames(frames);

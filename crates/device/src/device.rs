@@ -114,11 +114,11 @@ struct Medium {
 impl Medium {
     /// DRAM that it may come to.
     fn set_aside(&self) -> usize {
-        self.flash.dram_bytes()
+        self.flash.traits().dram_bytes
     }
     /// DRAM that it has now.
     fn taken(&self) -> usize {
-        self.pool.as_ref().map_or_else(|| self.flash.dram_bytes(), |pool| pool.dram_taken())
+        self.pool.as_ref().map_or_else(|| self.flash.traits().dram_bytes, |pool| pool.dram_taken())
     }
 }
 

@@ -281,6 +281,8 @@ impl Status {
     pub const IN_SESSION: Status = Status(0x70A);
     /// A token that would go away is pinned.
     pub const TOKEN_PINNED: Status = Status(0x70B);
+    /// The file of the medium was deleted or replaced.
+    pub const UNLINKED: Status = Status(0x70C);
     /// Something failed that has no code.
     pub const INTERNAL: Status = Status(0x006);
     const ERRNO: u16 = 0x600;
@@ -298,6 +300,8 @@ impl Status {
             Err(FlashError::NoSpace) => Status::NO_SPACE,
             Err(FlashError::Corrupt) => Status::UNREADABLE,
             Err(FlashError::Closed) => Status::CLOSED,
+            Err(FlashError::NoToken) => Status::NO_TOKEN,
+            Err(FlashError::Unlinked) => Status::UNLINKED,
             Err(_) => Status::INTERNAL,
         }
     }
@@ -312,7 +316,6 @@ impl Status {
     #[cold]
     fn error(self) -> FlashError {
         // The kernel's words for what has no variant.
-        const ENOENT: i32 = 2;
         const EIO: i32 = 5;
         const EACCES: i32 = 13;
         const EEXIST: i32 = 17;
@@ -327,7 +330,8 @@ impl Status {
             Status::NO_SPACE => FlashError::NoSpace,
             Status::UNREADABLE | Status::WRONG_CHECKSUM => FlashError::Corrupt,
             Status::CLOSED | Status::ABORTED => FlashError::Closed,
-            Status::NO_TOKEN => FlashError::Io(ENOENT),
+            Status::NO_TOKEN => FlashError::NoToken,
+            Status::UNLINKED => FlashError::Unlinked,
             Status::ACCESS_DENIED => FlashError::Io(EACCES),
             Status::ALLOCATED => FlashError::Io(EEXIST),
             Status::READ_ONLY => FlashError::Io(EROFS),
@@ -355,6 +359,7 @@ impl Status {
             Status::NO_TOKEN => "no such token",
             Status::TOKEN_IN_USE => "a newer token is being read",
             Status::TOKEN_PINNED => "a newer token is pinned",
+            Status::UNLINKED => "the file was deleted or replaced",
             Status::POISONED => "a flush failed earlier",
             Status::SHORT => "less than a sector",
             Status::DAMAGED_ENTRY => "damaged entry",
@@ -407,8 +412,9 @@ mod tests {
     }
     #[test]
     fn errors_of_media_come_back() {
-        use FlashError::{Closed, Corrupt, Io, NoSpace, OutOfRange, Poisoned, Short, TimedOut};
-        for error in [Io(5), Io(28), Short, OutOfRange, TimedOut, Poisoned, NoSpace, Corrupt, Closed] {
+        use FlashError::{Closed, Corrupt, Io, NoSpace, NoToken, OutOfRange, Poisoned, Short, TimedOut, Unlinked};
+        for error in [Io(5), Io(28), Short, OutOfRange, TimedOut, Poisoned, NoSpace, Corrupt, Closed, NoToken, Unlinked]
+        {
             assert_eq!(Status::of(Err(error)).to_result(), Err(error));
         }
         assert_eq!(Status::of(Ok(())).to_result(), Ok(()));

@@ -9,6 +9,7 @@ use crate::common;
 use crate::fuzz;
 use crate::hand;
 
+use fulgurite_flash::Switches;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -321,7 +322,7 @@ fn queue(seed: u64) -> u64 {
     let frames = arena(DEPTH as u32);
     let mut queue = flash.open_queue(frames.clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
     if random.below(2) == 0 {
-        queue.want_checksums();
+        queue.switch(Switches { checksums: true, ..Switches::default() });
     }
     let mut game = Match {
         random,

@@ -226,7 +226,7 @@ fn who_has_trimmed_beside_others_keeps_the_device_from_nobody() {
     let hosts =
         [device as Arc<dyn Link>, Arc::new(bench.link())].map(|link| DeviceFlash::over(link, HostConfig::default()));
     for host in &hosts {
-        assert!(host.trims());
+        assert!(host.traits().trims);
         host.trim(SubpageIndex(0), 16).unwrap();
         let mut alone = Host::on(bench.link().alone());
         alone.write(7, 1).unwrap();

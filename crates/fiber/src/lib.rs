@@ -1,11 +1,11 @@
 //! Fibers: user-level threads with pooled, guarded stacks, on `corosensei`'s switch.
 //!
-//! Holds stacks ([`StackPool`]), the fiber that runs on one ([`Fiber`]), and what happens when a fiber overflows its
-//! stack. Invariants:
-//! * A fiber is resumed only by the OS thread that made it (it is not `Send`): thread-local storage makes anything else
-//!   undefined.
-//! * Below every stack lies a guard that no fiber can write to; running into it ends that fiber with
-//!   [`Resumed::Overflowed`] and touches nobody else's memory.
+//! Holds stacks ([`StackPool`]), the fiber that runs on one ([`Fiber`]), and what happens when a
+//! fiber overflows its stack. Invariants:
+//! * A fiber is resumed only by the OS thread that made it (it is not `Send`): thread-local storage
+//!   makes anything else undefined.
+//! * Below every stack lies a guard that no fiber can write to; running into it ends that fiber
+//!   with [`Resumed::Overflowed`] and touches nobody else's memory.
 //! * A panic stays inside its fiber: the body that the caller gives catches it.
 //!
 //! It decides nothing: which fiber runs next is `policy`'s affair.
@@ -28,8 +28,9 @@ pub enum Resumed {
     Suspended,
     /// Its body returned.
     Finished,
-    /// It ran out of stack and will never go on: nothing on its stack was dropped. Others may still refer to what lies
-    /// there: whoever does not know better must leak the fiber ([`std::mem::forget`]), which keeps its stack.
+    /// It ran out of stack and will never go on: nothing on its stack was dropped. Others may still
+    /// refer to what lies there: whoever does not know better must leak the fiber
+    /// ([`std::mem::forget`]), which keeps its stack.
     Overflowed,
 }
 
@@ -51,18 +52,21 @@ impl Suspender {
         self.0.suspend(());
     }
 
-    /// Runs `call` on the stack of whoever resumed this fiber, below what is in use there: it needs no room on this one, and
-    /// that stack is warm. A panic of `call` goes on in the fiber.
+    /// Runs `call` on the stack of whoever resumed this fiber, below what is in use there: it needs
+    /// no room on this one, and that stack is warm. A panic of `call` goes on in the fiber.
     ///
     /// # Safety
     /// `call` does not suspend this fiber.
     #[inline(always)]
     pub unsafe fn on_parent_stack<R>(&self, call: impl FnOnce() -> R) -> R {
-        /// The closure stays on its thread; its only reason not to be `Send` may be what it captures.
+        /// The closure stays on its thread; its only reason not to be `Send` may be what it
+        /// captures.
         struct SameThread<F>(F);
-        // SAFETY: the parent's stack belongs to the same thread; that the suspender is not used there is the caller's word.
+        // SAFETY: the parent's stack belongs to the same thread; that the suspender is not used
+        // there is the caller's word.
         unsafe impl<F> Send for SameThread<F> {}
-        // AddressSanitizer takes the parent's stack for larger than it is, and clears its notes of terabytes.
+        // AddressSanitizer takes the parent's stack for larger than it is, and clears its notes of
+        // terabytes.
         if cfg!(sanitized) {
             return call();
         }
@@ -78,7 +82,8 @@ impl Suspender {
 impl Fiber {
     /// A fiber that will run `body` on `stack` when first resumed.
     ///
-    /// Call [`install_overflow_handler`] once on the process first, or an overflow ends the process.
+    /// Call [`install_overflow_handler`] once on the process first, or an overflow ends the
+    /// process.
     pub fn new(stack: PooledStack, body: impl FnOnce(&Suspender) + 'static) -> Fiber {
         let guard = stack.guard();
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), ()>, ()| {

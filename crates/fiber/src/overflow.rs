@@ -1,10 +1,12 @@
-//! Stack overflow: a SIGSEGV in the guard of the running fiber ends that fiber, and no other. Inside the C library, or while
-//! the fiber panics, it ends the process: locks that nobody can open would stop it sooner or later.
+//! Stack overflow: a SIGSEGV in the guard of the running fiber ends that fiber, and no other.
+//! Inside the C library, or while the fiber panics, it ends the process: locks that nobody can open
+//! would stop it sooner or later.
 //!
-//! All that the signal handler may do is in [`on_fault`]: it reads thread-local cells that this thread wrote, asks whether
-//! the address lies in the running fiber's guard, and redirects the interrupted registers to code that returns from the
-//! fiber. It neither allocates, locks nor formats. Faults that are not ours go to the handler that was there before
-//! (Rust's own, a debugger's, the program's).
+//! All that the signal handler may do is in [`on_fault`]: it reads thread-local cells that this
+//! thread wrote, asks whether the address lies in the running fiber's guard, and redirects the
+//! interrupted registers to code that returns from the fiber. It neither allocates, locks nor
+//! formats. Faults that are not ours go to the handler that was there before (Rust's own, a
+//! debugger's, the program's).
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -29,8 +31,8 @@ thread_local! {
     static OVERFLOWED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Notes which fiber is about to run; returns the one that ran before (a fiber may resume another). The caller keeps the
-/// trap where it is until `leave`.
+/// Notes which fiber is about to run; returns the one that ran before (a fiber may resume another).
+/// The caller keeps the trap where it is until `leave`.
 #[inline]
 pub(crate) fn enter(trap: &Trap) -> *const Trap {
     RUNNING.replace(trap)
@@ -45,20 +47,21 @@ pub(crate) fn leave(previous: *const Trap) -> bool {
 
 static mut PREVIOUS: MaybeUninit<libc::sigaction> = MaybeUninit::uninit();
 
-/// Installs the handler for the whole process, once. Threads need an alternate signal stack, which Rust gives to every
-/// thread that it starts and to the main thread.
+/// Installs the handler for the whole process, once. Threads need an alternate signal stack, which
+/// Rust gives to every thread that it starts and to the main thread.
 pub fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         find_c_library();
-        // SAFETY: the structure is zeroed (valid for `sigaction`) and filled with a handler of the right signature;
-        // PREVIOUS is written here only, once, before the handler can read it.
+        // SAFETY: the structure is zeroed (valid for `sigaction`) and filled with a handler of the
+        // right signature; PREVIOUS is written here only, once, before the handler can read it.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_fault as *const () as usize;
             action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_NODEFER;
             libc::sigemptyset(&raw mut action.sa_mask);
-            // Read the old action before ours is in place: a fault in between finds a complete PREVIOUS.
+            // Read the old action before ours is in place: a fault in between finds a complete
+            // PREVIOUS.
             libc::sigaction(libc::SIGSEGV, std::ptr::null(), (&raw mut PREVIOUS).cast());
             libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut());
         }
@@ -66,10 +69,12 @@ pub fn install() {
 }
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes valid pointers to an SA_SIGINFO handler, and nobody else has the context.
+    // SAFETY: the kernel passes valid pointers to an SA_SIGINFO handler, and nobody else has the
+    // context.
     let (address, context) = unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
     // `try_with`: a thread that is being torn down has no cells left, and no fiber either.
-    // SAFETY: between `enter` and `leave` the pointer is null or points to a trap that is kept where it is.
+    // SAFETY: between `enter` and `leave` the pointer is null or points to a trap that is kept
+    // where it is.
     let running = RUNNING.try_with(Cell::get).ok().and_then(|trap| unsafe { trap.as_ref() });
     if let Some(running) = running
         && running.guard.contains(&address)
@@ -80,9 +85,9 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
             give_up();
         }
         OVERFLOWED.set(true);
-        // SAFETY: the fault struck in this fiber: its stack pointer is in bounds. The fiber never goes on, which makes it a
-        // thread that is stopped for good: what its frames held is neither dropped nor, as long as the caller keeps the
-        // stack, changed.
+        // SAFETY: the fault struck in this fiber: its stack pointer is in bounds. The fiber never
+        // goes on, which makes it a thread that is stopped for good: what its frames held is
+        // neither dropped nor, as long as the caller keeps the stack, changed.
         let registers = unsafe { running.handler.setup_trap_handler(|| ()) };
         arch::redirect(context, registers);
         return;
@@ -135,7 +140,8 @@ fn find_c_library() {
 
 /// Passes a fault that is not ours on.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: PREVIOUS was filled before our handler was installed; a handler in it has the signature its flags say.
+    // SAFETY: PREVIOUS was filled before our handler was installed; a handler in it has the
+    // signature its flags say.
     unsafe {
         let previous = &*(&raw const PREVIOUS).cast::<libc::sigaction>();
         match previous.sa_sigaction {

@@ -5,9 +5,10 @@
 //! | guard | stack 0 ........ colour | guard | stack 1 ........ colour | ...
 //!                          ^ base, grows down
 //! ```
-//! The bases of neighbouring stacks differ by a "colour", or the hot ends of all stacks would compete for the same few
-//! sets of the first-level cache. The guard is installed with `MADV_GUARD_INSTALL` (Linux 6.13), which costs no mapping of
-//! its own; before that, with `mprotect`, of which the kernel allows some 65,000.
+//! The bases of neighbouring stacks differ by a "colour", or the hot ends of all stacks would
+//! compete for the same few sets of the first-level cache. The guard is installed with
+//! `MADV_GUARD_INSTALL` (Linux 6.13), which costs no mapping of its own; before that, with
+//! `mprotect`, of which the kernel allows some 65,000.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +16,8 @@ use std::rc::Rc;
 use corosensei::stack::{MIN_STACK_SIZE, Stack, StackPointer};
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
-/// Longer than the frame of any function that does not probe its stack (C code, above all): addresses cost nothing.
+/// Longer than the frame of any function that does not probe its stack (C code, above all):
+/// addresses cost nothing.
 const GUARD_BYTES: usize = 64 * 1024;
 /// How much a stack loses at most to its colour.
 const COLOURS: usize = 16;
@@ -72,7 +74,8 @@ struct Shared {
 }
 
 impl StackPool {
-    /// `count` stacks of `bytes` each (rounded up to base pages), guards extra. Memory is used when a stack is touched.
+    /// `count` stacks of `bytes` each (rounded up to base pages), guards extra. Memory is used when
+    /// a stack is touched.
     ///
     /// # Errors
     /// [`StackPoolError`].
@@ -134,8 +137,8 @@ impl PooledStack {
     }
 }
 
-// SAFETY: the range between `limit` and `base` is mapped for as long as the stack lives (it holds the arena), belongs to
-// this slot alone, is longer than MIN_STACK_SIZE, and starts with a guard.
+// SAFETY: the range between `limit` and `base` is mapped for as long as the stack lives (it holds
+// the arena), belongs to this slot alone, is longer than MIN_STACK_SIZE, and starts with a guard.
 unsafe impl Stack for PooledStack {
     fn base(&self) -> StackPointer {
         let colour = self.slot as usize % COLOURS * COLOUR_BYTES;

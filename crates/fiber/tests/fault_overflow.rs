@@ -1,7 +1,7 @@
 //! Goal: a fiber that overflows its stack is reported, and nothing else changes.
-//! Method: fibers recurse without end between neighbours that hold patterns on their own stacks; afterwards the patterns
-//! are whole, the neighbours go on, the stack can be used again, and a fault that is not ours still reaches the handler
-//! that was there before.
+//! Method: fibers recurse without end between neighbours that hold patterns on their own stacks;
+//! afterwards the patterns are whole, the neighbours go on, the stack can be used again, and a
+//! fault that is not ours still reaches the handler that was there before.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -70,7 +70,8 @@ fn ten_thousand_stacks_fit() {
     assert!(fibers.iter_mut().all(|f| f.resume() == Resumed::Finished));
 }
 
-/// Runs only as the child of the next test: a null access must end the process by SIGSEGV, as without us.
+/// Runs only as the child of the next test: a null access must end the process by SIGSEGV, as
+/// without us.
 #[test]
 #[ignore = "crashes on purpose; started by somebody_elses_fault_is_passed_on"]
 fn crash() {

@@ -10,7 +10,7 @@ use fulgurite_format::format_bytes;
 #[non_exhaustive]
 pub enum FlashError {
     /// The kernel or device reported an error (its errno).
-    #[error("the flash reported \"{}\"; see dmesg, and check the device before going on", io::Error::from_raw_os_error(*.0))]
+    #[error("the flash reported \"{}\"; {}", io::Error::from_raw_os_error(*.0), remedy(*.0))]
     Io(i32),
     /// Fewer bytes than a subpage came, and no more after asking again: the file was cut under us.
     #[error("the flash gave less than a whole subpage; was the file truncated by somebody else?")]
@@ -37,9 +37,44 @@ pub enum FlashError {
         "the flash gave other data than was written; what lay there is lost, restore it from an older token or a copy"
     )]
     Corrupt,
-    /// The medium was closed.
-    #[error("the flash was closed while requests were under way")]
+    /// The medium was closed, or the device that it lies on is away.
+    #[error(
+        "the flash was closed, or its device has gone, while requests were under way; start the device again if it has, then try again"
+    )]
     Closed,
+    /// The state that is read is gone: a device was away, and has let go of its token meanwhile.
+    #[error(
+        "the token that is read is gone: its device was away, and no longer keeps it; open a token that is still kept"
+    )]
+    NoToken,
+    /// The file of the medium was deleted, or another one has its name: what is written to it is lost when it is closed.
+    #[error(
+        "the file was deleted or replaced while it was open, and nothing more is written to it; copy out what is needed \
+         before this program ends, then open the file that is to be used"
+    )]
+    Unlinked,
+}
+
+/// What to do about an errno. Only those of the kernel's block layer are in the kernel's log; the others are a device's own
+/// answers.
+fn remedy(errno: i32) -> &'static str {
+    match errno {
+        // EIO, ENXIO, ENODEV, ENODATA, EBADMSG, EILSEQ, EREMOTEIO: `blk_errors` in block/blk-core.c.
+        5 | 6 | 19 | 61 | 74 | 84 | 121 => "see dmesg, and check the device before going on",
+        // EACCES, EPERM.
+        1 | 13 => "a page of it may not be written; change its permissions first",
+        // EEXIST.
+        17 => "what was to be allocated is there already; take other pages",
+        // ENOSPC, EDQUOT.
+        28 | 122 => "its file system is full; free some space there",
+        // EROFS.
+        30 => "it may only be read; open it for changes",
+        // EPROTO.
+        71 => "the device breaks its protocol; start it anew, in the version of this program",
+        // EOPNOTSUPP.
+        95 => "the device cannot do that; use one that can, or do without",
+        _ => "check what it lies on, then try again",
+    }
 }
 
 /// The queue has as many requests in flight as it is deep.
@@ -179,5 +214,12 @@ mod tests {
     #[test]
     fn messages_name_the_cause() {
         assert!(FlashError::Io(5).to_string().contains("Input/output error"));
+        assert!(FlashError::Io(5).to_string().contains("dmesg"));
+        // What no kernel has said is not in its log.
+        for errno in [2, 11, 13, 17, 28, 30, 71, 95] {
+            assert!(!FlashError::Io(errno).to_string().contains("dmesg"), "{errno}");
+        }
+        let gone = FlashError::NoToken.to_string();
+        assert!(gone.contains("token") && gone.contains("device was away"), "{gone}");
     }
 }

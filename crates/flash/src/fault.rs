@@ -15,7 +15,8 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Switches, Traits, check_depth, lock,
 };
 
 /// What happens to a request.
@@ -146,28 +147,28 @@ impl<F: Flash> Flash for FaultyFlash<F> {
     fn describe(&self) -> String {
         format!("{}, with faults", self.inner.describe())
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        check_depth(depth)?;
-        Ok(Box::new(FaultyQueue::new(self.inner.open_queue(frames, depth, wake)?, self.state.clone(), depth)))
+    fn traits(&self) -> Traits {
+        self.inner.traits()
     }
-    fn open_queue_for_any_thread(
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
+    }
+    fn open_queue_for(
         &self,
+        user: QueueUser,
         frames: Arc<Arena>,
         depth: usize,
         wake: Arc<Notifier>,
     ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        let inner = self.inner.open_queue_for_any_thread(frames, depth, wake)?;
+        let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
         Ok(Box::new(FaultyQueue::new(inner, self.state.clone(), depth)))
     }
-    fn gathers(&self) -> usize {
-        self.inner.gathers()
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        self.inner.trim(first, count)
     }
-    fn patience(&self) -> Duration {
-        self.inner.patience()
-    }
-    fn staging_bytes(&self, frames: u32) -> usize {
-        self.inner.staging_bytes(frames)
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.inner.backing()
     }
     fn counters(&self) -> DeviceCounters {
         let mut counters = self.inner.counters();
@@ -251,9 +252,6 @@ impl FaultyQueue {
 }
 
 impl Queue for FaultyQueue {
-    fn own_work(&mut self) {
-        self.inner.own_work();
-    }
     fn will_poll(&self) {
         self.inner.will_poll();
     }
@@ -309,11 +307,8 @@ impl Queue for FaultyQueue {
         }
         completions.len() - before
     }
-    fn want_checksums(&mut self) -> bool {
-        self.inner.want_checksums()
-    }
-    fn gather_reads(&mut self) -> bool {
-        self.inner.gather_reads()
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.inner.switch(to)
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.inner.use_frames(frames);

@@ -15,8 +15,8 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, Versions, check_depth,
-    frame_count,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Switches, Traits, check_depth, check_range, frame_count,
 };
 
 /// Where a subpage lies.
@@ -105,31 +105,8 @@ pub trait Layer: Send + Sync + 'static {
     }
     /// A queue is opened; whoever waits in it is woken by that.
     fn opened(&self, _wake: &Arc<Notifier>) {}
-    /// Whether [`Layer::may`] or [`Layer::begin_change`] ever says no.
-    fn restricts(&self) -> bool {
-        false
-    }
-    /// As [`Flash::asks`].
-    fn asks(&self) -> bool {
-        false
-    }
-    /// As [`Flash::begin_change`].
-    ///
-    /// # Errors
-    /// [`FlashError::NoSpace`] when there is no room.
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        let _ = for_sync;
-        Ok(())
-    }
-    /// Whether a subpage may be read, or written.
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        let _ = (subpage, write);
-        true
-    }
-    /// Its states that have names, if it keeps any.
-    fn versions(&self) -> Option<&dyn Versions> {
-        None
-    }
+    /// What a cache over it is to ask beside reading and writing, if anything.
+    fn backing(&self) -> Option<&dyn Backing>;
     /// Begins to make durable what was written; returns what to ask for.
     ///
     /// # Errors
@@ -166,14 +143,33 @@ impl<L: Layer> Flash for Layered<L> {
     fn describe(&self) -> String {
         self.layer.describe()
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        let medium = self.layer.medium().traits();
+        Traits {
+            dram_bytes: self.layer.dram_bytes(),
+            holds_writes: if medium.gathers > 1 { medium.gathers } else { 0 },
+            // What is not needed any more is the layer's affair.
+            trims: false,
+            ..medium
+        }
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.layer.medium().staging_bytes(frames)
+    }
+    fn open_queue_for(
+        &self,
+        user: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        let mut inner = self.layer.medium().open_queue(frames.clone(), depth, wake.clone())?;
+        let mut inner = self.layer.medium().open_queue_for(user, frames.clone(), depth, wake.clone())?;
         self.layer.opened(&wake);
         let checks = self.layer.checks();
         Ok(Box::new(LayeredQueue {
             checks,
-            medium_checks: checks && inner.want_checksums(),
+            medium_checks: inner.switch(Switches { checksums: checks, ..Switches::default() }).checksums,
             inner,
             clock: self.layer.clock().clone(),
             layer: self.layer.clone(),
@@ -189,7 +185,7 @@ impl<L: Layer> Flash for Layered<L> {
             ended: Vec::with_capacity(depth),
             arrived: Vec::with_capacity(depth),
             written: Vec::with_capacity(depth),
-            gathers: self.gathers(),
+            gathers: self.layer.medium().traits().gathers,
             hold: 1,
             may_hold: false,
             held_since: None,
@@ -199,39 +195,14 @@ impl<L: Layer> Flash for Layered<L> {
             polls: 0,
         }))
     }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.layer.backing()
+    }
     fn counters(&self) -> DeviceCounters {
         self.layer.medium().counters()
-    }
-    fn restricts(&self) -> bool {
-        self.layer.restricts()
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        self.layer.may(subpage, write)
-    }
-    fn asks(&self) -> bool {
-        self.layer.asks()
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.layer.begin_change(for_sync)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        self.layer.versions()
-    }
-    fn dram_bytes(&self) -> usize {
-        self.layer.dram_bytes()
-    }
-    fn patience(&self) -> Duration {
-        self.layer.medium().patience()
-    }
-    fn staging_bytes(&self, frames: u32) -> usize {
-        self.layer.medium().staging_bytes(frames)
-    }
-    fn gathers(&self) -> usize {
-        self.layer.medium().gathers()
-    }
-    fn holds_writes(&self) -> usize {
-        let gathers = self.gathers();
-        if gathers > 1 { gathers } else { 0 }
     }
 }
 
@@ -476,9 +447,6 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         self.unflushed = false;
         self.inner.flush()
     }
-    fn own_work(&mut self) {
-        self.inner.own_work();
-    }
     fn will_poll(&self) {
         self.inner.will_poll();
     }
@@ -554,8 +522,11 @@ impl<L: Layer> Queue for LayeredQueue<L> {
         }
         completions.len() - before
     }
-    fn hold_writes(&mut self, may: bool) {
-        self.may_hold = may;
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.may_hold = to.hold_writes;
+        // What is kept back here has its places side by side already, and checksums are compared here.
+        let inner = self.inner.switch(Switches { hold_writes: false, checksums: self.checks, ..to });
+        Switches { hold_writes: to.hold_writes && self.gathers > 1, checksums: false, ..inner }
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.hold = self.gathers.min(frames.len() / HOLD_SHARE).max(1);

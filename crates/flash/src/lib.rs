@@ -26,6 +26,7 @@
 //! (a subpage's index is its place), and it checks no checksums.
 #![deny(unsafe_code)]
 
+mod backing;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
 mod emulated;
@@ -43,6 +44,7 @@ mod ring;
 pub mod ring;
 mod slots;
 mod striped;
+mod traits;
 mod versions;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -51,6 +53,7 @@ use std::time::Duration;
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
+pub use backing::Backing;
 pub use contract::FrameContract;
 pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
@@ -62,6 +65,7 @@ pub use mover::{Mover, Read};
 pub use nand::{NandFlash, NandReport};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
+pub use traits::{QueueUser, Switches, Traits, Tuning};
 pub use versions::{VersionError, Versions};
 
 /// The most requests that one queue may have in flight.
@@ -98,7 +102,7 @@ pub struct Completion {
     pub tag: u64,
     /// How it went. After an error the content of the frame (read) or of the subpage (write) is undefined.
     pub result: Result<(), FlashError>,
-    /// CRC32C of the subpage that was moved, where the queue was asked for it ([`Queue::want_checksums`]); else 0.
+    /// CRC32C of the subpage that was moved, where the queue was asked for it ([`Switches::checksums`]); else 0.
     pub checksum: u32,
 }
 const _: () = assert!(size_of::<Completion>() == 24);
@@ -114,7 +118,7 @@ pub struct DeviceCounters {
     /// Requests of the kernel or device that this took, those tried again included: fewer where writes to neighbouring places go
     /// out as one. 0 where the medium does not count them.
     pub write_requests: u64,
-    /// The same of reads: fewer where a queue was asked to gather them ([`Queue::gather_reads`]).
+    /// The same of reads: fewer where a queue was asked to gather them ([`Switches::gather_reads`]).
     pub read_requests: u64,
     /// Flushes completed.
     pub flushes: u64,
@@ -147,102 +151,43 @@ pub trait Flash: FrameContract + Send + Sync {
     fn subpages(&self) -> u32;
     /// One line for people: what it is and how it is driven.
     fn describe(&self) -> String;
-    /// Opens a queue of at most `depth` requests in flight (see [`DEPTH_MAX`]); one per worker, for the thread that uses it first.
+    /// What it is like.
+    fn traits(&self) -> Traits;
+    /// DRAM that one queue takes in this process beside its rings, when most of its requests name so many frames
+    /// ([`Queue::use_frames`]): memory in which what is moved lies side by side. It counts against the budget.
+    fn staging_bytes(&self, frames: u32) -> usize;
+    /// Opens a queue of at most `depth` requests in flight (see [`DEPTH_MAX`]).
     ///
     /// Frame i is the 4096 bytes of `frames` at i x 4096. Something that ends in `wake.notify()` ends [`Queue::wait`].
     ///
     /// # Errors
     /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError>;
-    /// The same, for a queue that threads use in turns. It may cost more; what a thread has under way when it ends may fail.
-    ///
-    /// # Errors
-    /// As [`Flash::open_queue`].
-    fn open_queue_for_any_thread(
+    fn open_queue_for(
         &self,
+        user: QueueUser,
         frames: Arc<Arena>,
         depth: usize,
         wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        self.open_queue(frames, depth, wake)
-    }
-    /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts against the budget.
-    fn dram_bytes(&self) -> usize {
-        0
-    }
-    /// DRAM that one queue takes in this process beside its rings, when most of its requests name so many frames
-    /// ([`Queue::use_frames`]): memory in which what is moved lies side by side. It counts against the budget.
-    fn staging_bytes(&self, frames: u32) -> usize {
-        let _ = frames;
-        0
-    }
-    /// Whether frames should be memory that can be handed to another process ([`Arena::sealed_memfd`]): the medium is one, and moves data
-    /// straight from and to them then. Asked once, before there are frames.
-    fn wants_shared_frames(&self) -> bool {
-        false
-    }
-    /// How long a request may wait in the medium although nothing is wrong with it: a device of another process that is away is waited
-    /// for. Whoever gives up requests that are not answered adds this to the time that they may take.
-    fn patience(&self) -> Duration {
-        Duration::ZERO
-    }
-    /// How many neighbouring subpages of a batch it makes one request of, at the most: where that is more than one, writes cost less
-    /// the more of them are handed over together.
-    fn gathers(&self) -> usize {
-        1
-    }
-    /// How many writes a queue keeps back at the most, where it is allowed to, so that more of them go out as one request.
-    fn holds_writes(&self) -> usize {
-        0
-    }
-    /// Whether [`Flash::may`] or [`Flash::begin_change`] ever says no.
-    fn restricts(&self) -> bool {
-        false
-    }
-    /// Whether who changes a subpage in DRAM that was as the medium has it must ask before ([`Flash::begin_change`]): the medium has hardly
-    /// more room than what may have been changed already. Asked at each miss where [`Flash::restricts`]; so it should be a load or two.
-    fn asks(&self) -> bool {
-        false
-    }
-    /// Somebody is about to change such a subpage in DRAM: room for it is claimed. `for_sync`: a sync that has begun changes it.
-    ///
-    /// # Errors
-    /// [`FlashError::NoSpace`] when there is none; the subpage must not be changed then.
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        let _ = for_sync;
-        Ok(())
-    }
-    /// After that: whether somebody who was refused for want of room should wait, because a sync is on its way that makes some.
-    fn waits_for_room(&self) -> bool {
-        false
-    }
-    /// Whether a subpage may be read, or written. Asked at each miss where [`Flash::restricts`]; so it should be a load or two.
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        let _ = (subpage, write);
-        true
-    }
-    /// Whether [`Flash::trim`] does anything.
-    fn trims(&self) -> bool {
-        false
-    }
-    /// Says that nobody needs the content of subpages any more: what is read there is undefined until it is written again, though never
-    /// what was somebody else's. Advice, of which a medium heeds as much as it can; waits until it has. What it does
-    /// to requests under way for the same subpages is undefined.
+    ) -> Result<Box<dyn Queue>, OpenError>;
+    /// Says that the content of subpages is not needed any more: what is read there is undefined until it is written again,
+    /// though never what another owner had written. Advice, of which a medium heeds as much as it can ([`Traits::trims`]), and
+    /// waits until it has. What it does to requests under way for the same subpages is undefined.
     ///
     /// # Errors
     /// What the medium says; [`FlashError::OutOfRange`] when there are no such subpages.
-    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
-        if first.0.checked_add(count).is_none_or(|end| end > self.subpages()) {
-            return Err(FlashError::OutOfRange);
-        }
-        Ok(())
-    }
-    /// Its states that have names, if it keeps any.
-    fn versions(&self) -> Option<&dyn Versions> {
-        None
-    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError>;
+    /// What a cache is to ask beside reading and writing; none of a flat medium.
+    fn backing(&self) -> Option<&dyn Backing>;
     /// What it has done so far, over all queues.
     fn counters(&self) -> DeviceCounters;
+
+    /// Opens a queue for one thread; see [`Flash::open_queue_for`]. No medium has another one.
+    ///
+    /// # Errors
+    /// As [`Flash::open_queue_for`].
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+        self.open_queue_for(QueueUser::OneThread, frames, depth, wake)
+    }
 }
 
 /// One worker's submission and completion queue on a medium.
@@ -266,31 +211,13 @@ pub trait Queue: Send {
     /// Appends the completions that are there, and returns how many. Never blocks.
     fn poll(&mut self, completions: &mut Vec<Completion>) -> usize;
     /// The caller will poll in a moment: a queue whose other side is another core may start to fetch what it will look at.
-    fn will_poll(&self) {}
-    /// Whether the medium may keep writes back for a while ([`Flash::holds_writes`]): nobody waits for them but who wants their frames. At
-    /// first it may not.
-    fn hold_writes(&mut self, may: bool) {
-        let _ = may;
-    }
-    /// From now on reads, too, wait for the end of the batch, and those of neighbouring places go out as one request: for who reads
-    /// what lies together. Returns whether that will be so.
-    fn gather_reads(&mut self) -> bool {
-        false
-    }
-    /// Asks for the checksum of each subpage that is moved from now on, made by whoever moves it. Returns whether that will be so;
-    /// if not, the caller makes them.
-    fn want_checksums(&mut self) -> bool {
-        false
-    }
+    fn will_poll(&self);
+    /// Sets the switches, from the next request on; returns those that the queue heeds. Costs more than a request.
+    fn switch(&mut self, to: Switches) -> Switches;
     /// From now on most requests name frames of this range: a medium that prepares frames' memory prepares these, and forgets
     /// all others, whose memory may be given back to the kernel after this call. Costs far more than a request. Called by
     /// the thread that uses the queue.
-    fn use_frames(&mut self, frames: std::ops::Range<u32>) {
-        let _ = frames;
-    }
-    /// What is submitted here from now on is a store's own work: its journal, its copies. A medium that counts who waits for what
-    /// tells it from what programs asked for.
-    fn own_work(&mut self) {}
+    fn use_frames(&mut self, frames: std::ops::Range<u32>);
     /// Sleeps until there is a completion to poll, `wake` was notified, or `timeout` is over. Hands the batch over first.
     /// May return early for no reason.
     fn wait(&mut self, timeout: Option<Duration>);
@@ -300,6 +227,15 @@ pub trait Queue: Send {
     fn depth(&self) -> usize;
     /// DRAM that the queue's rings and buffers take in this process, beside the frames.
     fn bytes(&self) -> usize;
+}
+
+/// Refuses to trim what a medium of so many subpages does not have.
+///
+/// # Errors
+/// [`FlashError::OutOfRange`].
+pub fn check_range(first: SubpageIndex, count: u32, subpages: u32) -> Result<(), FlashError> {
+    let inside = first.0.checked_add(count).is_some_and(|end| end <= subpages);
+    if inside { Ok(()) } else { Err(FlashError::OutOfRange) }
 }
 
 /// Locks what holds whole values at any time, so that a panic elsewhere spoils nothing.

@@ -8,7 +8,8 @@ use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, crc32c};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth, frame_count,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Switches, Traits, check_depth, check_range, frame_count,
 };
 
 /// Flash that is plain memory. For tests: nothing is late, nothing fails, nothing is ever reordered.
@@ -67,7 +68,19 @@ impl Flash for MemoryFlash {
     fn describe(&self) -> String {
         format!("memory, {}", fulgurite_format::format_bytes(u64::from(self.shared.subpages) << 12))
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        Traits { trims: true, ..Traits::PLAIN }
+    }
+    fn staging_bytes(&self, _: u32) -> usize {
+        0
+    }
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         if Arc::ptr_eq(&frames, &self.shared.storage) {
             return Err(OpenError::SameArena);
@@ -75,15 +88,13 @@ impl Flash for MemoryFlash {
         let [batch, given] = [depth; 2].map(Vec::with_capacity);
         Ok(Box::new(MemoryQueue { shared: self.shared.clone(), frames, wake, depth, batch, given, moved: None }))
     }
-    fn trims(&self) -> bool {
-        true
-    }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
-        if first.0.checked_add(count).is_none_or(|end| end > self.shared.subpages) {
-            return Err(FlashError::OutOfRange);
-        }
+        check_range(first, count, self.shared.subpages)?;
         self.shared.storage.zero(first.0 as usize * SUBPAGE_BYTES, count as usize * SUBPAGE_BYTES);
         Ok(())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         let s = &*self.shared;
@@ -203,10 +214,12 @@ impl Queue for MemoryQueue {
         }
         count
     }
-    fn want_checksums(&mut self) -> bool {
-        self.moved.get_or_insert_with(|| Box::new(Moved([0; SUBPAGE_BYTES])));
-        true
+    fn will_poll(&self) {}
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.moved = to.checksums.then(|| Box::new(Moved([0; SUBPAGE_BYTES])));
+        Switches { checksums: to.checksums, ..Switches::default() }
     }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         if self.given.is_empty() {

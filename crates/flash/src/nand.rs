@@ -29,8 +29,8 @@ use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, Request, check_depth,
-    frame_count, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_depth, check_range, frame_count, lock,
 };
 
 /// EIO: what a drive says of a page that it cannot read or program.
@@ -263,33 +263,31 @@ impl Flash for NandFlash {
             self.inner.describe()
         )
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        check_depth(depth)?;
-        let count = frame_count(&frames);
-        Ok(self.over(self.inner.open_queue(frames, depth, wake.clone())?, count, depth, wake))
+    fn traits(&self) -> Traits {
+        let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
+        let inner = self.inner.traits();
+        // The model has no such command: what lies on its pages stays there until they are erased.
+        Traits { gathers: per_page.max(inner.gathers), trims: false, ..inner }
     }
-    fn open_queue_for_any_thread(
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.inner.staging_bytes(frames)
+    }
+    fn open_queue_for(
         &self,
+        user: QueueUser,
         frames: Arc<Arena>,
         depth: usize,
         wake: Arc<Notifier>,
     ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         let count = frame_count(&frames);
-        Ok(self.over(self.inner.open_queue_for_any_thread(frames, depth, wake.clone())?, count, depth, wake))
+        Ok(self.over(self.inner.open_queue_for(user, frames, depth, wake.clone())?, count, depth, wake))
     }
-    fn patience(&self) -> Duration {
-        self.inner.patience()
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
     }
-    fn staging_bytes(&self, frames: u32) -> usize {
-        self.inner.staging_bytes(frames)
-    }
-    fn gathers(&self) -> usize {
-        let per_page = lock(&self.shared.model).fil.nand().geometry().flash_pages_per_page() as usize;
-        per_page.max(self.inner.gathers())
-    }
-    fn dram_bytes(&self) -> usize {
-        self.inner.dram_bytes()
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.inner.backing()
     }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -487,11 +485,9 @@ impl Queue for NandQueue {
     fn will_poll(&self) {
         self.inner.will_poll();
     }
-    fn own_work(&mut self) {
-        self.own_work = true;
-    }
-    fn want_checksums(&mut self) -> bool {
-        self.inner.want_checksums()
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.own_work = to.own_work;
+        Switches { own_work: to.own_work, ..self.inner.switch(to) }
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.inner.use_frames(frames);

@@ -12,7 +12,10 @@ use std::time::Duration;
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::{Arena, Notifier};
 
-use crate::{Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request};
+use crate::{
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Switches, Traits, Versions, check_range,
+};
 
 /// So many subpages of a medium, from one of them on.
 pub struct PartOfFlash {
@@ -34,9 +37,6 @@ impl PartOfFlash {
         let inside = first.checked_add(count).is_some_and(|end| end <= inner.subpages());
         inside.then_some(PartOfFlash { inner, first, count })
     }
-    fn queue(&self, inner: Box<dyn Queue>) -> Box<dyn Queue> {
-        Box::new(PartOfQueue { inner, first: self.first, count: self.count })
-    }
 }
 
 impl Flash for PartOfFlash {
@@ -46,61 +46,50 @@ impl Flash for PartOfFlash {
     fn describe(&self) -> String {
         format!("{} subpages from {} on of {}", self.count, self.first, self.inner.describe())
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(self.queue(self.inner.open_queue(frames, depth, wake)?))
-    }
-    fn open_queue_for_any_thread(
-        &self,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        Ok(self.queue(self.inner.open_queue_for_any_thread(frames, depth, wake)?))
-    }
-    fn dram_bytes(&self) -> usize {
-        self.inner.dram_bytes()
+    fn traits(&self) -> Traits {
+        self.inner.traits()
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }
-    fn wants_shared_frames(&self) -> bool {
-        self.inner.wants_shared_frames()
-    }
-    fn patience(&self) -> Duration {
-        self.inner.patience()
-    }
-    fn gathers(&self) -> usize {
-        self.inner.gathers()
-    }
-    fn holds_writes(&self) -> usize {
-        self.inner.holds_writes()
-    }
-    fn restricts(&self) -> bool {
-        self.inner.restricts()
-    }
-    fn asks(&self) -> bool {
-        self.inner.asks()
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.inner.begin_change(for_sync)
-    }
-    fn waits_for_room(&self) -> bool {
-        self.inner.waits_for_room()
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        subpage >= self.count || self.inner.may(self.first + subpage, write)
-    }
-    fn trims(&self) -> bool {
-        self.inner.trims()
+    fn open_queue_for(
+        &self,
+        user: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        let inner = self.inner.open_queue_for(user, frames, depth, wake)?;
+        Ok(Box::new(PartOfQueue { inner, first: self.first, count: self.count }))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
-        if first.0.checked_add(count).is_none_or(|end| end > self.count) {
-            return Err(FlashError::OutOfRange);
-        }
+        check_range(first, count, self.count)?;
         self.inner.trim(SubpageIndex(self.first + first.0), count)
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        self.inner.backing().map(|_| self as &dyn Backing)
     }
     fn counters(&self) -> DeviceCounters {
         self.inner.counters()
+    }
+}
+
+/// That of the medium, moved by where the part begins.
+impl Backing for PartOfFlash {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        subpage >= self.count || self.inner.backing().is_none_or(|backing| backing.may(self.first + subpage, write))
+    }
+    fn asks(&self) -> bool {
+        self.inner.backing().is_some_and(Backing::asks)
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync))
+    }
+    fn waits_for_room(&self) -> bool {
+        self.inner.backing().is_some_and(Backing::waits_for_room)
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
     }
 }
 
@@ -133,20 +122,11 @@ impl Queue for PartOfQueue {
     fn will_poll(&self) {
         self.inner.will_poll();
     }
-    fn hold_writes(&mut self, may: bool) {
-        self.inner.hold_writes(may);
-    }
-    fn gather_reads(&mut self) -> bool {
-        self.inner.gather_reads()
-    }
-    fn want_checksums(&mut self) -> bool {
-        self.inner.want_checksums()
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.inner.switch(to)
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.inner.use_frames(frames);
-    }
-    fn own_work(&mut self) {
-        self.inner.own_work();
     }
     fn wait(&mut self, timeout: Option<Duration>) {
         self.inner.wait(timeout);
@@ -208,7 +188,7 @@ mod tests {
             }
         }
         // Memory does trim: its own part, and nothing beside.
-        assert!(parts[1].trims());
+        assert!(parts[1].traits().trims);
         parts[1].trim(SubpageIndex(0), 4).unwrap();
         for (number, subpage) in [(0, 3), (2, 0)] {
             assert_eq!(run(&parts[number], Op::Read, subpage), Ok(()));

@@ -23,7 +23,8 @@ use fulgurite_sys::{Arena, Notifier};
 
 use crate::slots::Slots;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, Request, check_depth, frame_count,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
+    Switches, Traits, Tuning, check_depth, check_range, frame_count,
 };
 
 /// How long one member is waited for while another may be first.
@@ -146,15 +147,45 @@ impl StripedFlash {
     pub fn layout(&self) -> &StripeLayout {
         &self.layout
     }
-    fn open(
+}
+
+impl Flash for StripedFlash {
+    fn subpages(&self) -> u32 {
+        self.layout.extents * self.layout.extent_pages
+    }
+    fn describe(&self) -> String {
+        let each: Vec<String> = self.members.iter().map(|flash| flash.describe()).collect();
+        format!("striped over {}: {}", each.len(), each.join("; "))
+    }
+    fn traits(&self) -> Traits {
+        let all = self.members.iter().map(|flash| flash.traits());
+        all.reduce(|all, one| Traits {
+            dram_bytes: all.dram_bytes + one.dram_bytes,
+            shares_frames: all.shares_frames | one.shares_frames,
+            patience: all.patience.max(one.patience),
+            gathers: all.gathers.max(one.gathers),
+            holds_writes: all.holds_writes.max(one.holds_writes),
+            trims: all.trims | one.trims,
+            tuning: Tuning {
+                submit_batch: all.tuning.submit_batch.max(one.tuning.submit_batch),
+                spin: all.tuning.spin.max(one.tuning.spin),
+            },
+        })
+        .expect("there are members")
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        self.members.iter().map(|flash| flash.staging_bytes(frames)).sum()
+    }
+    fn open_queue_for(
         &self,
+        user: QueueUser,
         frames: Arc<Arena>,
         depth: usize,
-        wake: &Arc<Notifier>,
-        one: impl Fn(&dyn Flash, Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError>,
+        wake: Arc<Notifier>,
     ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
-        let queues: Result<Vec<_>, _> = self.members.iter().map(|flash| one(&**flash, wake.clone())).collect();
+        let one = |flash: &Arc<dyn Flash>| flash.open_queue_for(user, frames.clone(), depth, wake.clone());
+        let queues: Result<Vec<_>, _> = self.members.iter().map(one).collect();
         Ok(Box::new(StripedQueue {
             queues: queues?,
             layout: self.layout.clone(),
@@ -167,39 +198,21 @@ impl StripedFlash {
             turn: 0,
         }))
     }
-}
-
-impl Flash for StripedFlash {
-    fn subpages(&self) -> u32 {
-        self.layout.extents * self.layout.extent_pages
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())?;
+        let (mut at, end) = (first.0, first.0 + count);
+        while at < end {
+            // Of an extent at a time: the next one lies elsewhere.
+            let next = (at - at % self.layout.extent_pages + self.layout.extent_pages).min(end);
+            let (member, own) = self.layout.find(at).ok_or(FlashError::OutOfRange)?;
+            self.members[member as usize].trim(SubpageIndex(own), next - at)?;
+            at = next;
+        }
+        Ok(())
     }
-    fn describe(&self) -> String {
-        let each: Vec<String> = self.members.iter().map(|flash| flash.describe()).collect();
-        format!("striped over {}: {}", each.len(), each.join("; "))
-    }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        self.open(frames.clone(), depth, &wake, |flash, wake| flash.open_queue(frames.clone(), depth, wake))
-    }
-    fn open_queue_for_any_thread(
-        &self,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        let one = |flash: &dyn Flash, wake| flash.open_queue_for_any_thread(frames.clone(), depth, wake);
-        self.open(frames.clone(), depth, &wake, one)
-    }
-    fn dram_bytes(&self) -> usize {
-        self.members.iter().map(|flash| flash.dram_bytes()).sum()
-    }
-    fn gathers(&self) -> usize {
-        self.members.iter().map(|flash| flash.gathers()).max().unwrap_or(1)
-    }
-    fn patience(&self) -> Duration {
-        self.members.iter().map(|flash| flash.patience()).max().unwrap_or_default()
-    }
-    fn staging_bytes(&self, frames: u32) -> usize {
-        self.members.iter().map(|flash| flash.staging_bytes(frames)).sum()
+    /// None: what a member permits or names is of that member alone.
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     /// Of all members; a flush of all of them counts once.
     fn counters(&self) -> DeviceCounters {
@@ -299,26 +312,20 @@ impl Queue for StripedQueue {
         }
         completions.len() - before
     }
-    fn own_work(&mut self) {
-        self.queues.iter_mut().for_each(|queue| queue.own_work());
-    }
     fn will_poll(&self) {
         self.queues.iter().for_each(|queue| queue.will_poll());
     }
-    fn want_checksums(&mut self) -> bool {
-        // Asked of all: those that make them for nothing do no harm.
-        let mut all = true;
-        for queue in &mut self.queues {
-            all &= queue.want_checksums();
-        }
-        all
-    }
-    fn gather_reads(&mut self) -> bool {
-        let mut any = false;
-        for queue in &mut self.queues {
-            any |= queue.gather_reads();
-        }
-        any
+    fn switch(&mut self, to: Switches) -> Switches {
+        // Asked of all: those that make checksums for nothing do no harm.
+        let heeded = self.queues.iter_mut().map(|queue| queue.switch(to));
+        heeded
+            .reduce(|all, one| Switches {
+                gather_reads: all.gather_reads | one.gather_reads,
+                checksums: all.checksums & one.checksums,
+                hold_writes: all.hold_writes | one.hold_writes,
+                own_work: all.own_work | one.own_work,
+            })
+            .unwrap_or_default()
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         self.queues.iter_mut().for_each(|queue| queue.use_frames(frames.clone()));

@@ -91,9 +91,9 @@ pub trait Versions: Send + Sync {
     fn sync_begins(&self) {}
     /// It has ended, and made a token or not.
     fn sync_ended(&self, _made: bool) {}
-    /// Whoever has the frames counts those that differ from the medium, because it asks before changes ([`Flash::asks`]).
+    /// Whoever has the frames counts those that differ from the medium, because it asks before changes ([`Backing::asks`]).
     ///
-    /// [`Flash::asks`]: crate::Flash::asks
+    /// [`Backing::asks`]: crate::Backing::asks
     fn counting_begins(&self) {}
     /// So many frames were found to differ, or may come to without that anybody is asked.
     fn counted(&self, _frames: u64) {}

@@ -302,7 +302,7 @@ fn a_queue_for_any_thread_goes_from_one_to_another() {
     let flash = NandFlash::new(Arc::new(file), small(), nand::config()).unwrap();
     let frames = arena(2);
     let wake = Arc::new(Notifier::new().unwrap());
-    let mut queue = flash.open_queue_for_any_thread(frames.clone(), 4, wake).unwrap();
+    let mut queue = flash.open_queue_for(QueueUser::AnyThread, frames.clone(), 4, wake).unwrap();
     for turn in 0..4u64 {
         fill(&frames, 0, 50 + turn);
         queue = std::thread::spawn(move || {

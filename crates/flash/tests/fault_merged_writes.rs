@@ -178,7 +178,7 @@ fn model_gathered_reads_find_what_single_ones_would() {
             fill(&frames, 0, u64::from(place) + 1);
             driver.one(Op::Write, place, 0).unwrap();
         }
-        let gathers = driver.queue.gather_reads();
+        let gathers = driver.queue.switch(Switches { gather_reads: true, ..Switches::default() }).gather_reads;
         let mut before = flash.counters().read_requests;
         let mut requests = |driver: &mut Driver, reads: &[(u32, u32)]| {
             for (place, frame) in reads {

@@ -5,6 +5,7 @@ mod common;
 mod nand;
 mod suite;
 
+mod conform_decorators;
 mod conform_media;
 mod conform_nand;
 mod fault_media;
@@ -12,3 +13,4 @@ mod fault_merged_writes;
 mod fault_nand;
 mod fault_paths;
 mod fault_rights;
+mod regression_ended_holder;

@@ -1,7 +1,8 @@
 //! The 64-bit address of NVMM: controller 20 bits, page number 28, offset 16.
 //!
-//! A pointer stored in flash memory is this address, so that data structures survive a restart without swizzling.
-//! Controllers 0 and 0xFFFFF are local (NVMM): address 0 is therefore never one of ours and serves as null.
+//! A pointer stored in flash memory is this address, so that data structures survive a restart
+//! without swizzling. Controllers 0 and 0xFFFFF are local (NVMM): address 0 is therefore never one
+//! of ours and serves as null.
 
 use core::fmt;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -92,7 +93,8 @@ impl Address {
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
-    /// The address `bytes` further on. Wraps inside 64 bits; whether the result is in range is found by the access.
+    /// The address `bytes` further on. Wraps inside 64 bits; whether the result is in range is
+    /// found by the access.
     #[inline(always)]
     #[must_use]
     pub const fn add(self, bytes: u64) -> Self {
@@ -160,14 +162,29 @@ impl SubpageIndex {
     }
 }
 
-/// A slot of DRAM that holds one subpage. At most 2^30 of them (4 TiB), so that a residency word has room for a state.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// A slot of the arena of all frames, which holds one subpage. At most 2^30 of them (4 TiB), so that a
+/// residency word has room for a state.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct FrameIndex(pub u32);
 
 impl FrameIndex {
     /// One past the largest index.
     pub const LIMIT: u32 = 1 << 30;
+    /// As an index into tables.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A frame among those of one cache, from 0: what its replacement policy knows it by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct LocalFrame(pub u32);
+
+impl LocalFrame {
     /// As an index into tables.
     #[inline(always)]
     #[must_use]

@@ -1,4 +1,5 @@
-//! CRC32C (Castagnoli), which guards every subpage and every page of metadata. It detects accidents, not attackers.
+//! CRC32C (Castagnoli), which guards every subpage and every page of metadata. It detects
+//! accidents, not attackers.
 
 /// CRC32C of some bytes.
 #[inline]

@@ -1,7 +1,9 @@
-//! The directory of a pool: what is handed out of its address space, and the named roots of programs' data.
+//! The directory of a pool: what is handed out of its address space, and the named roots of
+//! programs' data.
 //!
-//! It is the first page of the address space, data like all else there: versions of it are kept and rolled back with the rest.
-//! Its first subpage is the header, the other fifteen hold sixteen entries each.
+//! It is the first page of the address space, data like all else there: versions of it are kept and
+//! rolled back with the rest. Its first subpage is the header, the other fifteen hold sixteen
+//! entries each.
 //!
 //! ```text
 //! header                                                entry, 256 bytes
@@ -71,7 +73,8 @@ pub struct PageRange {
 
 /// What is handed out of an address space.
 ///
-/// Invariants: free ranges ascend, do not touch, and lie between the directory's page and `next`; `next` is at most `pages`.
+/// Invariants: free ranges ascend, do not touch, and lie between the directory's page and `next`;
+/// `next` is at most `pages`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Space {
     /// Pages that there are, the directory's own included.
@@ -107,8 +110,8 @@ impl Space {
         ordered && (end < u64::from(self.next)) && self.next >= 1 && self.next <= self.pages
     }
 
-    /// Takes `count` pages that lie side by side: the first range given back that has as many, or new ones. None: there are
-    /// not as many.
+    /// Takes `count` pages that lie side by side: the first range given back that has as many, or
+    /// new ones. None: there are not as many.
     pub fn take(&mut self, count: u32) -> Option<PageRange> {
         if count == 0 {
             return None;
@@ -127,8 +130,9 @@ impl Space {
         Some(PageRange { first, count })
     }
 
-    /// Takes pages back. False, and nothing is changed, when they were not all handed out. Where more ranges are free than can
-    /// be remembered, the smallest is forgotten: its addresses are not handed out again.
+    /// Takes pages back. False, and nothing is changed, when they were not all handed out. Where
+    /// more ranges are free than can be remembered, the smallest is forgotten: its addresses are
+    /// not handed out again.
     pub fn give_back(&mut self, range: PageRange) -> bool {
         let Some(end) = range.first.checked_add(range.count) else { return false };
         let place = self.free.partition_point(|free| free.first < range.first);
@@ -380,7 +384,8 @@ mod tests {
         for good in [&[(1, 1), (3, 1)][..], &[(2, 17)], &[(18, 1)]] {
             assert_eq!(Space::decode(&space(good).encode()), Ok(Some(space(good))));
         }
-        // Side by side, one over the other, out of order, empty, of the directory's page, up to what was never handed out.
+        // Side by side, one over the other, out of order, empty, of the directory's page, up to
+        // what was never handed out.
         for bad in [&[(1, 2), (3, 1)][..], &[(1, 3), (3, 1)], &[(3, 1), (1, 1)], &[(5, 0)], &[(0, 1)], &[(18, 2)]] {
             assert!(!space(bad).is_sound(), "{bad:?}");
         }

@@ -5,8 +5,8 @@
 //!        start   previous entry    valid bits   time written   status and permissions
 //! ```
 //!
-//! The paper's bit vector reads from the left; its leftmost bit is bit 0 here. With n subpages in a page, bit a x n + s says that
-//! this version holds subpage s, at the a-th alternate place.
+//! The paper's bit vector reads from the left; its leftmost bit is bit 0 here. With n subpages in a
+//! page, bit a x n + s says that this version holds subpage s, at the a-th alternate place.
 
 use core::fmt;
 
@@ -38,10 +38,11 @@ impl EntryIndex {
 /// How the bits of an entry name flash pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Placement {
-    /// Subpage s lies at start + s, or a whole number of pages' subpages further on: the paper's way. It leaves room for bad and
-    /// taken flash pages.
+    /// Subpage s lies at start + s, or a whole number of pages' subpages further on: the paper's
+    /// way. It leaves room for bad and taken flash pages.
     Positional,
-    /// The k-th subpage that is present lies at start + k: what a log that is written in order wants.
+    /// The k-th subpage that is present lies at start + k: what a log that is written in order
+    /// wants.
     Packed,
 }
 
@@ -62,9 +63,11 @@ impl Status {
     pub const PACKED: Status = Status(1 << 4);
     /// The page was deleted here: what older entries hold is not part of it.
     pub const DELETED: Status = Status(1 << 5);
-    /// The places of the entry's subpages are in a table beside it. In DRAM only: on flash each entry names its places.
+    /// The places of the entry's subpages are in a table beside it. In DRAM only: on flash each
+    /// entry names its places.
     pub const MAPPED: Status = Status(1 << 6);
-    /// What the entry holds are objects, packed several to a flash page: each is followed by where it lies. In checkpoints only.
+    /// What the entry holds are objects, packed several to a flash page: each is followed by where
+    /// it lies. In checkpoints only.
     pub const OBJECTS: Status = Status(1 << 7);
     const KNOWN: u8 = 0b0011_1111;
 
@@ -121,7 +124,8 @@ impl PageEntry {
             valid as u64 | ((time as u64 & TIME_MASK) << 32) | ((status.0 as u64) << 56),
         ])
     }
-    /// From the 16 bytes as stored; none when the status has bits without meaning. (Of objects: [`Status::OBJECTS`] has one here.)
+    /// From the 16 bytes as stored; none when the status has bits without meaning. (Of objects:
+    /// [`Status::OBJECTS`] has one here.)
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Option<PageEntry> {
         let entry = PageEntry([
@@ -240,8 +244,9 @@ pub const fn subpages_per_page(subpage_bytes: usize) -> u32 {
 }
 const _: () = assert!(subpages_per_page(4096) == 16 && subpages_per_page(8192) == 8);
 
-/// Places subpages as the paper does: each at start + s, or as many pages' subpages further on as it takes to find a flash page that
-/// `free` accepts. None when all of a subpage's places are taken.
+/// Places subpages as the paper does: each at start + s, or as many pages' subpages further on as
+/// it takes to find a flash page that `free` accepts. None when all of a subpage's places are
+/// taken.
 #[must_use]
 pub fn place_positional(
     start: FlashPage,

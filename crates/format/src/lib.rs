@@ -1,7 +1,9 @@
-//! Layouts: what an address, a subpage and a frame are, what lies on flash bit for bit, and the units people write.
+//! Layouts: what an address, a subpage and a frame are, what lies on flash bit for bit, and the
+//! units people write.
 //!
-//! Holds newtypes, arithmetic, and the encoding of the structures on flash: page-table entries, superblock, anchor, journal,
-//! checkpoint, summaries of extents, and the directory of roots. Invariant: nothing here does I/O or knows a clock, and no bytes make it panic. What the
+//! Holds newtypes, arithmetic, and the encoding of the structures on flash: page-table entries,
+//! superblock, anchor, journal, checkpoint, summaries of extents, and the directory of roots.
+//! Invariant: nothing here does I/O or knows a clock, and no bytes make it panic. What the
 //! structures mean together is the store's business; `docs/format.md` draws them.
 #![forbid(unsafe_code)]
 
@@ -16,7 +18,7 @@ mod objects;
 mod size;
 mod superblock;
 
-pub use address::{Address, Controller, FrameIndex, OFFSET_BITS, PAGE_BITS, SubpageIndex};
+pub use address::{Address, Controller, FrameIndex, LocalFrame, OFFSET_BITS, PAGE_BITS, SubpageIndex};
 pub use checksum::crc32c;
 pub use directory::{
     DIRECTORY_VERSION, FREE_RANGES_MAX, NotDirectory, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX,
@@ -41,8 +43,8 @@ pub use superblock::{
     Anchor, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages,
 };
 
-/// Bytes in a subpage: the unit of caching and of flash I/O (AstriFlash's DRAM-cache page, section III-B; NVMM's page
-/// segment).
+/// Bytes in a subpage: the unit of caching and of flash I/O (AstriFlash's DRAM-cache page, section
+/// III-B; NVMM's page segment).
 pub const SUBPAGE_BYTES: usize = 4096;
 /// Binary logarithm of [`SUBPAGE_BYTES`].
 pub const SUBPAGE_SHIFT: u32 = 12;
@@ -52,6 +54,7 @@ pub const PAGE_BYTES: usize = 64 * 1024;
 pub const HUGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
 const _: () = assert!(SUBPAGE_BYTES == 1 << SUBPAGE_SHIFT && PAGE_BYTES == 1 << 16 && HUGE_PAGE_BYTES == 1 << 21);
 
-/// Data that may lie in flash memory: any bit pattern is a value, no padding, no pointers into the process.
+/// Data that may lie in flash memory: any bit pattern is a value, no padding, no pointers into the
+/// process.
 pub trait Plain: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable + Copy + 'static {}
 impl<T: zerocopy::FromBytes + zerocopy::IntoBytes + zerocopy::Immutable + Copy + 'static> Plain for T {}

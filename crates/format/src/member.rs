@@ -1,7 +1,8 @@
 //! A pool that spans several files or devices: what each of them says of itself and of the others.
 //!
-//! The first member begins as a pool of one file does; the page of a member lies behind its superblock, at its flash pages 2 and 3. The
-//! others have it there too, and nothing else in their first extent. Both copies are written in turns, never at once.
+//! The first member begins as a pool of one file does; the page of a member lies behind its
+//! superblock, at its flash pages 2 and 3. The others have it there too, and nothing else in their
+//! first extent. Both copies are written in turns, never at once.
 
 use crate::metadata::{Malformed, PAYLOAD_BYTES, PoolId, Reader};
 

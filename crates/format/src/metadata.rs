@@ -1,4 +1,5 @@
-//! Pages of metadata: a header of 64 bytes that says what the page is and where it belongs, and a payload.
+//! Pages of metadata: a header of 64 bytes that says what the page is and where it belongs, and a
+//! payload.
 //!
 //! ```text
 //! offset  bytes
@@ -70,7 +71,8 @@ pub struct Header {
     pub kind: Kind,
     /// Bytes of payload.
     pub used: usize,
-    /// In a journal: pages of the same commit before this one. All that come before those were durable before this was written.
+    /// In a journal: pages of the same commit before this one. All that come before those were
+    /// durable before this was written.
     pub commit_offset: u16,
     /// Whose it is.
     pub pool: PoolId,
@@ -131,7 +133,8 @@ impl Header {
         page[CRC_AT..HEADER_BYTES].copy_from_slice(&crc.to_le_bytes());
         crc
     }
-    /// The page with this header (its `used` is the payload's length) and payload, and its checksum.
+    /// The page with this header (its `used` is the payload's length) and payload, and its
+    /// checksum.
     ///
     /// # Panics
     /// With a payload of more than [`PAYLOAD_BYTES`].
@@ -154,8 +157,8 @@ impl Header {
     pub fn open_unchecked(page: &[u8; SUBPAGE_BYTES]) -> Result<(Header, u32, &[u8]), NotMetadata> {
         Self::read(page, false)
     }
-    /// Whether a page is none of metadata by its magic alone: with the right one in its place it would be whole. So is one whose first eight
-    /// bytes were damaged.
+    /// Whether a page is none of metadata by its magic alone: with the right one in its place it
+    /// would be whole. So is one whose first eight bytes were damaged.
     #[must_use]
     pub fn lacks_magic(page: &[u8; SUBPAGE_BYTES]) -> bool {
         if page[..8] == MAGIC {
@@ -165,11 +168,13 @@ impl Header {
         restored[..8].copy_from_slice(&MAGIC);
         Self::read(&restored, true).is_ok()
     }
-    /// The version of a page that a later program wrote to this place of this pool; none when it is anything else.
+    /// The version of a page that a later program wrote to this place of this pool; none when it is
+    /// anything else.
     #[must_use]
     pub fn newer(page: &[u8; SUBPAGE_BYTES], pool: PoolId, place: u32) -> Option<u16> {
         let Err(NotMetadata::Newer(version)) = Self::open(page) else { return None };
-        // Of the header these keep their places, too: what lies here by chance, or in a program's data, is none of its pages.
+        // Of the header these keep their places, too: what lies here by chance, or in a program's
+        // data, is none of its pages.
         (PoolId(number(page, 16)) == pool && u32::from_le_bytes(number(page, 32)) == place).then_some(version)
     }
     fn read(page: &[u8; SUBPAGE_BYTES], check: bool) -> Result<(Header, u32, &[u8]), NotMetadata> {
@@ -179,7 +184,8 @@ impl Header {
         let stored = u32::from_le_bytes(number(page, CRC_AT));
         let mut copy = *page;
         copy[CRC_AT..HEADER_BYTES].fill(0);
-        // The version is believed only under a right checksum; every version keeps magic, version and checksum in place.
+        // The version is believed only under a right checksum; every version keeps magic, version
+        // and checksum in place.
         if check && crc32c(&copy) != stored {
             return Err(NotMetadata::Checksum);
         }

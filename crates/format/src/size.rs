@@ -1,4 +1,5 @@
-//! The units people write: `512M`, `2GiB`, `10us`, `1.5ms`. Sizes are powers of 1024, as in `--dram 512M`.
+//! The units people write: `512M`, `2GiB`, `10us`, `1.5ms`. Sizes are powers of 1024, as in
+//! `--dram 512M`.
 
 use std::time::Duration;
 
@@ -32,7 +33,8 @@ fn split<'a>(text: &'a str, example: &'static str) -> Result<(f64, &'a str), Par
     Ok((number, text[end..].trim()))
 }
 
-/// Reads a size in bytes: a number with an optional K, M, G or T (powers of 1024), with or without `B` or `iB`.
+/// Reads a size in bytes: a number with an optional K, M, G or T (powers of 1024), with or without
+/// `B` or `iB`.
 ///
 /// # Errors
 /// When the text is not such a size or does not fit in 64 bits.

@@ -5,7 +5,8 @@ use crate::metadata::{Malformed, PAYLOAD_BYTES, Reader};
 /// The pool may hold objects that are packed several to a flash page.
 pub const FEATURE_OBJECTS: u64 = 1;
 
-/// Geometry of a pool, in the first two flash pages: written when it is made, and when its size changes.
+/// Geometry of a pool, in the first two flash pages: written when it is made, and when its size
+/// changes.
 ///
 /// ```text
 /// offset  bytes
@@ -80,7 +81,8 @@ pub struct StreamPosition {
     pub before: u32,
 }
 
-/// Where a pool's state is: the checkpoint, and the journal from where that began. Each anchor is written twice, side by side.
+/// Where a pool's state is: the checkpoint, and the journal from where that began. Each anchor is
+/// written twice, side by side.
 ///
 /// ```text
 /// offset  bytes
@@ -102,7 +104,8 @@ pub struct Anchor {
     pub checkpoint: StreamPosition,
     /// Its pages.
     pub checkpoint_pages: u64,
-    /// Checksum of its last page: as each holds that of the one before, no page of an earlier checkpoint passes for one of this.
+    /// Checksum of its last page: as each holds that of the one before, no page of an earlier
+    /// checkpoint passes for one of this.
     pub checkpoint_checksum: u32,
     /// Where the journal begins that belongs to it.
     pub journal: StreamPosition,
@@ -182,7 +185,8 @@ impl Anchor {
     }
 }
 
-/// Whose a flash page of an extent is, and what it holds: 8 bytes in the extent's summary, which lies in its last flash pages.
+/// Whose a flash page of an extent is, and what it holds: 8 bytes in the extent's summary, which
+/// lies in its last flash pages.
 ///
 /// ```text
 /// offset  bytes

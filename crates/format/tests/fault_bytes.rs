@@ -1,5 +1,6 @@
 //! Goal: no bytes make a decoder panic.
-//! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million times in all.
+//! Method: random bytes, sparse bytes, and encoded structures with a few bytes changed, a million
+//! times in all.
 
 use fulgurite_testkit as trials;
 
@@ -184,7 +185,8 @@ fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
             if random.below(16) == 0 {
                 page.iter_mut().for_each(|b| *b = random.next() as u8);
             }
-            // What opens without a look at the checksum opens with one, or is refused; neither panics.
+            // What opens without a look at the checksum opens with one, or is refused; neither
+            // panics.
             for result in [Header::open(&page), Header::open_unchecked(&page)] {
                 executions += 1;
                 if let Ok((_, _, payload)) = result {

@@ -132,6 +132,9 @@ pub enum Error {
     /// An access failed.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// A job was not accepted.
+    #[error(transparent)]
+    Submit(#[from] SubmitError),
     /// There is no pool there, or it cannot be opened.
     #[error("{}: {source}", .path.display())]
     OpenPool {
@@ -290,10 +293,6 @@ impl Builder {
             on_device: self.on_device,
         })?;
         let mut builder = Runtime::builder(opened.flash.clone()).dram(self.dram_bytes);
-        if opened.is_file {
-            // A file's requests cost a system call a batch, and its completions are worth sleeping for.
-            builder = builder.submit_batch(4).spin(Duration::from_micros(20));
-        }
         if opened.store.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
@@ -338,7 +337,8 @@ impl Fulgurite {
         }
     }
 
-    /// Runs `code` on a worker and waits for it. From any thread that is not a worker.
+    /// Runs `code` on a worker and waits for it. From any thread that is not a worker. It may hold four pins at once, and
+    /// has the other defaults of [`JobOptions`]; [`Fulgurite::run_with`] sets them.
     ///
     /// # Errors
     /// What `code` returned.
@@ -347,6 +347,18 @@ impl Fulgurite {
         code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
     ) -> Result<T, AccessError> {
         self.runtime.run(code)
+    }
+
+    /// As [`Fulgurite::run`], with a name, a priority, a deadline, a bound on pins, a worker.
+    ///
+    /// # Errors
+    /// [`Error::Submit`] when the job was not accepted, and nothing ran; [`Error::Access`] with what `code` returned.
+    pub fn run_with<T: Send + 'static>(
+        &self,
+        options: &JobOptions,
+        code: impl FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    ) -> Result<T, Error> {
+        Ok(self.runtime.run_with(options, code)??)
     }
 
     /// Starts `code` on a worker; the handle can be waited for, awaited or used to cancel it.
@@ -358,6 +370,18 @@ impl Fulgurite {
         code: impl FnOnce(&mut Context) -> T + Send + 'static,
     ) -> Result<JobHandle<T>, SubmitError> {
         self.runtime.submit(code)
+    }
+
+    /// As [`Fulgurite::submit`], with a name, a priority, a deadline, a bound on pins, a worker.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    pub fn submit_with<T: Send + 'static>(
+        &self,
+        options: &JobOptions,
+        code: impl FnOnce(&mut Context) -> T + Send + 'static,
+    ) -> Result<JobHandle<T>, SubmitError> {
+        self.runtime.submit_with(options, code)
     }
 
     /// A region of `bytes`, shared by all workers. On a pool in whole pages of 64 KiB, which read as zeros until they are written, and

@@ -132,30 +132,24 @@ pub(crate) struct Opened {
     pub flash: Arc<dyn Flash>,
     /// The store, where it is one.
     pub store: Option<Store>,
-    /// Workers make its requests by system calls.
-    pub is_file: bool,
 }
 
 impl Medium {
     pub(crate) fn open(&self, keep: Keep) -> Result<Opened, Error> {
         let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
-        let flat = |flash: Arc<dyn Flash>, is_file| {
-            let Some(core) = keep.on_device else { return Ok(Opened { flash, store: None, is_file }) };
+        let flat = |flash: Arc<dyn Flash>| {
+            let Some(core) = keep.on_device else { return Ok(Opened { flash, store: None }) };
             let flash = DeviceFlash::start(flash, device(core), HostConfig::default())?;
-            Ok(Opened { flash: Arc::new(flash), store: None, is_file: false })
+            Ok(Opened { flash: Arc::new(flash), store: None })
         };
         match self {
-            Medium::NewFile { path, bytes } => {
-                flat(Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?), true)
-            }
-            Medium::File { path } => flat(Arc::new(FileFlash::open(&FileConfig::existing(path))?), true),
-            Medium::Emulated { bytes } => {
-                flat(Arc::new(EmulatedFlash::new(EmulatedConfig::new(subpages(*bytes)))?), false)
-            }
+            Medium::NewFile { path, bytes } => flat(Arc::new(FileFlash::open(&FileConfig::create(path, *bytes))?)),
+            Medium::File { path } => flat(Arc::new(FileFlash::open(&FileConfig::existing(path))?)),
+            Medium::Emulated { bytes } => flat(Arc::new(EmulatedFlash::new(EmulatedConfig::new(subpages(*bytes)))?)),
             Medium::Device { socket, share_frames } => {
                 let link = SocketLink::connect(socket, *share_frames)?.alone();
                 let flash = Arc::new(DeviceFlash::over(Arc::new(link), host_of_another()));
-                Ok(Opened { flash, store: None, is_file: false })
+                Ok(Opened { flash, store: None })
             }
             Medium::DevicePool { socket, share_frames } => {
                 keep.is_left_to_a_device()?;
@@ -166,9 +160,9 @@ impl Medium {
                 let flash = Arc::new(DeviceFlash::over(Arc::new(link), host));
                 // Before there are any queues, and for as long as this lives.
                 flash.begin()?;
-                Ok(Opened { flash: flash.clone(), store: Some(Store::There(flash)), is_file: false })
+                Ok(Opened { flash: flash.clone(), store: Some(Store::There(flash)) })
             }
-            Medium::Memory { bytes } => flat(Arc::new(MemoryFlash::new(subpages(*bytes))?), false),
+            Medium::Memory { bytes } => flat(Arc::new(MemoryFlash::new(subpages(*bytes))?)),
             Medium::NewPool { path, bytes } => {
                 // Judged before anything is created.
                 let geometry = Geometry::usual(subpages(*bytes))?;
@@ -228,10 +222,9 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, keep: Keep) -> Result<Opened, Er
     let (pool, _) = Pool::open(file, config).map_err(|source| Error::OpenPool { path: path.into(), source })?;
     let store = pool.into_flash();
     let pool = Some(Store::Here(store.layer().clone()));
-    let Some(core) = keep.on_device else { return Ok(Opened { flash: Arc::new(store), store: pool, is_file: true }) };
+    let Some(core) = keep.on_device else { return Ok(Opened { flash: Arc::new(store), store: pool }) };
     let flash = DeviceFlash::start_store(store, device(core), HostConfig::default())?;
-    // System calls are the device's affair.
-    Ok(Opened { flash: Arc::new(flash), store: pool, is_file: false })
+    Ok(Opened { flash: Arc::new(flash), store: pool })
 }
 
 /// A device of this process, on a core if one is named.

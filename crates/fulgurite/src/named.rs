@@ -52,6 +52,8 @@ pub(crate) struct Registry {
     pub directory: Directory,
     /// By name. Never held across an access.
     open: Mutex<BTreeMap<String, Arc<dyn Open>>>,
+    /// By name, what could not be saved at the last sync, and why.
+    unsaved: Mutex<BTreeMap<String, AccessError>>,
     /// Whoever opens or makes something waits for others who do. Never taken inside a job.
     turn: Mutex<()>,
 }
@@ -63,7 +65,7 @@ fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Registry {
     pub fn new(directory: Directory) -> Registry {
-        Registry { directory, open: Mutex::default(), turn: Mutex::default() }
+        Registry { directory, open: Mutex::default(), unsaved: Mutex::default(), turn: Mutex::default() }
     }
     fn all(&self) -> Vec<(String, Arc<dyn Open>)> {
         hold(&self.open).iter().map(|(name, open)| (name.clone(), open.clone())).collect()
@@ -105,7 +107,19 @@ pub(crate) fn access_error_of_any(error: Error) -> AccessError {
 
 impl Durable for Registry {
     fn save(&self, context: &mut Context) -> Result<(), AccessError> {
-        self.all().iter().try_for_each(|(_, open)| open.save(context))
+        let mut unsaved = BTreeMap::new();
+        for (name, open) in self.all() {
+            match open.save(context) {
+                Ok(()) => {}
+                // One that is damaged does not keep all others from being durable.
+                Err(error) if error.is_damage() => {
+                    unsaved.insert(name, error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        *hold(&self.unsaved) = unsaved;
+        Ok(())
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
         let mut result = self.directory.reload(context);
@@ -134,6 +148,19 @@ impl Fulgurite {
     pub fn roots(&self) -> Result<Vec<RootEntry>, Error> {
         let named = self.kept("roots")?.named.clone();
         Ok(self.runtime.run(move |m| Ok(named.directory.roots(m)))??)
+    }
+}
+
+impl Fulgurite {
+    /// What has a name and was damaged when the last sync was to save its heap's free space, with the error of that. The sync was made without:
+    /// data that can be read is as it was changed, but space that is free now may be lost for the next program, and what cannot be read
+    /// stays so. Copy out what is needed, remove it ([`Named::remove`]), and make it anew.
+    ///
+    /// # Errors
+    /// [`Error::NoPool`].
+    pub fn damaged(&self) -> Result<Vec<(String, AccessError)>, Error> {
+        let unsaved = &self.kept("damaged")?.named.unsaved;
+        Ok(hold(unsaved).iter().map(|(name, error)| (name.clone(), *error)).collect())
     }
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fulgurite_device::DeviceFlash;
-use fulgurite_flash::{Flash, FlashError, VersionError, Versions};
+use fulgurite_flash::{Backing, Flash, FlashError, VersionError, Versions};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_store::{Permissions, Pool, PoolError};
 

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 const LONG_LINES: usize = 600;
 const TOO_LONG_LINES: usize = 900;
 
-struct File {
+pub struct File {
     /// Relative to the root of the tree.
-    path: String,
-    text: String,
+    pub path: String,
+    pub text: String,
 }
 
 impl File {
-    fn is(&self, extension: &str) -> bool {
+    pub fn is(&self, extension: &str) -> bool {
         self.path.ends_with(extension)
     }
     fn is_test(&self) -> bool {
@@ -55,7 +55,7 @@ fn walk(root: &Path, directory: &Path, into: &mut Vec<File>) {
 }
 
 /// All text files of the tree, in order.
-fn files() -> Vec<File> {
+pub fn files() -> Vec<File> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists");
     let mut found = Vec::new();
     walk(&root, &PathBuf::from(&root), &mut found);
@@ -64,7 +64,7 @@ fn files() -> Vec<File> {
     found
 }
 
-fn none(what: &str, offenders: &[String]) {
+pub fn none(what: &str, offenders: &[String]) {
     assert!(offenders.is_empty(), "{what}:\n  {}", offenders.join("\n  "));
 }
 

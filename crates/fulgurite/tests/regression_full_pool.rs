@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Memory, Ptr, Runtime};
-use fulgurite_flash::{Flash, Layer, MemoryFlash};
+use fulgurite_flash::{Backing, Flash, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 

@@ -11,8 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fulgurite::{AccessError, Memory, MemoryFlash, Runtime, VersionError};
-use fulgurite_flash::{DeviceCounters, Flash, FlashError, FrameContract, OpenError, Queue, Versions};
-use fulgurite_format::PoolId;
+use fulgurite_flash::{
+    Backing, DeviceCounters, Flash, FlashError, FrameContract, OpenError, Queue, QueueUser, Traits, Versions,
+};
+use fulgurite_format::{PoolId, SubpageIndex};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Notifier};
 use guarded::{with_frames, within, word};
@@ -75,6 +77,24 @@ impl Versions for Panics {
 // SAFETY: queues are those of the medium within, which keeps the contract itself.
 unsafe impl FrameContract for Panics {}
 
+impl Backing for Panics {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        self.inner.backing().unwrap().may(subpage, write)
+    }
+    fn asks(&self) -> bool {
+        self.inner.backing().unwrap().asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.inner.backing().unwrap().begin_change(for_sync)
+    }
+    fn waits_for_room(&self) -> bool {
+        self.inner.backing().unwrap().waits_for_room()
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        Some(self)
+    }
+}
+
 impl Flash for Panics {
     fn subpages(&self) -> u32 {
         self.inner.subpages()
@@ -82,28 +102,25 @@ impl Flash for Panics {
     fn describe(&self) -> String {
         self.inner.describe()
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        self.inner.open_queue(frames, depth, wake)
-    }
-    fn dram_bytes(&self) -> usize {
-        self.inner.dram_bytes()
+    fn traits(&self) -> Traits {
+        self.inner.traits()
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }
-    fn restricts(&self) -> bool {
-        self.inner.restricts()
+    fn open_queue_for(
+        &self,
+        user: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        self.inner.open_queue_for(user, frames, depth, wake)
     }
-    fn asks(&self) -> bool {
-        self.inner.asks()
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        self.inner.trim(first, count)
     }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.inner.begin_change(for_sync)
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        self.inner.may(subpage, write)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
+    fn backing(&self) -> Option<&dyn Backing> {
         Some(self)
     }
     fn counters(&self) -> DeviceCounters {

@@ -344,10 +344,13 @@ impl<C: Container> Rooted<C> {
 }
 
 /// A heap of a program's own, kept by `Runtime::keep`: its state is saved by every sync, and read again after a roll back. Where a
-/// roll back took it away, that is told to whoever allocates from it.
+/// roll back took it away, that is told to whoever allocates from it. One that is damaged fails no sync.
 impl Durable for Heap {
     fn save(&self, context: &mut Context) -> Result<(), AccessError> {
-        Heap::save(self, context)
+        match Heap::save(self, context) {
+            Err(error) if error.is_damage() => Ok(()),
+            saved => saved,
+        }
     }
     fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
         match Heap::reload(self, context) {

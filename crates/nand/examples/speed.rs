@@ -1,6 +1,8 @@
-//! What a request costs the thread that drives the model: nanoseconds of CPU for each read and each write.
+//! What a request costs the thread that drives the model: nanoseconds of CPU for each read and each
+//! write.
 //!
-//! A loop that keeps so many requests under way in simulated time, at full speed: it measures the code, not the device.
+//! A loop that keeps so many requests under way in simulated time, at full speed: it measures the
+//! code, not the device.
 //!
 //! `cargo run --release -p fulgurite-nand --example speed -- [REQUESTS]`
 
@@ -23,7 +25,8 @@ impl Loop {
         self.random ^= self.random << 17;
         (((self.random >> 32) * u64::from(end)) >> 32) as u32
     }
-    /// Keeps `depth` requests under way until `count` have ended. Returns nanoseconds of each, and requests in a simulated second.
+    /// Keeps `depth` requests under way until `count` have ended. Returns nanoseconds of each, and
+    /// requests in a simulated second.
     fn run(&mut self, depth: usize, count: usize, mut next: impl FnMut(&mut Loop) -> (FlashOp, u32)) -> (f64, f64) {
         let (begin, from) = (Instant::now(), self.now);
         let (mut ended, mut under_way) = (0, 0);

@@ -1,18 +1,23 @@
-//! Erase blocks: what is programmed in each, how often it was erased, when it wears out, and how many bits are read wrong.
+//! Erase blocks: what is programmed in each, how often it was erased, when it wears out, and how
+//! many bits are read wrong.
 //!
-//! A block's limit is drawn when the device is made, from a logarithmic normal distribution about the profile's `failure` (NVMM: "Pages
-//! within a flash device obey a distribution curve with respect to their write lifetimes"; here by block, which is what is erased and
-//! retired). At its limit a block fails: half of them when they are erased, the others at a program. A failed block fails for ever.
+//! A block's limit is drawn when the device is made, from a logarithmic normal distribution about
+//! the profile's `failure` (NVMM: "Pages within a flash device obey a distribution curve with
+//! respect to their write lifetimes"; here by block, which is what is erased and retired). At its
+//! limit a block fails: half of them when they are erased, the others at a program. A failed block
+//! fails for ever.
 //!
-//! The share of wrong bits grows with each erase, evenly in its logarithm: from the fresh block's to that at the rated endurance, and on
-//! beyond it, until pages have more of them than are corrected. That is how parts wear out: the endurance that is rated is what leaves
-//! hardly any page uncorrectable (JEDEC JESD218: less than one of 10^15 bits), and blocks go on to be programmed and erased well beyond
-//! it, with ever more errors (Grupp et al., "Characterizing Flash Memory", MICRO 2009; Boboila and Desnoyers, "Write Endurance in Flash
-//! Drives", FAST 2010).
+//! The share of wrong bits grows with each erase, evenly in its logarithm: from the fresh block's
+//! to that at the rated endurance, and on beyond it, until pages have more of them than are
+//! corrected. That is how parts wear out: the endurance that is rated is what leaves hardly any
+//! page uncorrectable (JEDEC JESD218: less than one of 10^15 bits), and blocks go on to be
+//! programmed and erased well beyond it, with ever more errors (Grupp et al., "Characterizing Flash
+//! Memory", MICRO 2009; Boboila and Desnoyers, "Write Endurance in Flash Drives", FAST 2010).
 //!
-//! Which bits of a codeword are wrong is a property of the page until its block is erased: how many is drawn from the seed, the page and
-//! the erases, so that nothing is kept for it. Only a [`PASSING`] share is drawn at each read, so that a page with many more wrong
-//! bits than are corrected cannot be read by trying again. Retention and read disturbance are not modelled.
+//! Which bits of a codeword are wrong is a property of the page until its block is erased: how many
+//! is drawn from the seed, the page and the erases, so that nothing is kept for it. Only a
+//! [`PASSING`] share is drawn at each read, so that a page with many more wrong bits than are
+//! corrected cannot be read by trying again. Retention and read disturbance are not modelled.
 //!
 //! Invariant: pages of a block are programmed from the first to the last without leaving one out.
 
@@ -30,7 +35,8 @@ enum Health {
 
 #[derive(Clone, Copy, Debug)]
 struct State {
-    /// The page that is programmed next: as of the requests that were taken, not of those that have ended.
+    /// The page that is programmed next: as of the requests that were taken, not of those that have
+    /// ended.
     next: u32,
     erases: u32,
     limit: u32,
@@ -39,8 +45,9 @@ struct State {
     wrong_bits: f32,
 }
 
-/// The share of wrong bits that are another time right: noise of the read itself, for cells whose voltage is next to the threshold.
-/// Chosen here; what wears out, leaks or is disturbed is wrong at each read.
+/// The share of wrong bits that are another time right: noise of the read itself, for cells whose
+/// voltage is next to the threshold. Chosen here; what wears out, leaks or is disturbed is wrong at
+/// each read.
 const PASSING: f64 = 0.05;
 
 /// All blocks of a device.
@@ -52,12 +59,13 @@ pub(crate) struct Blocks {
     seed: u64,
     rated: u32,
     errors: Random,
-    /// The probability that no bit of a codeword is wrong, for numbers of wrong bits that are expected, which stay the same between
-    /// two erases of a block.
+    /// The probability that no bit of a codeword is wrong, for numbers of wrong bits that are
+    /// expected, which stay the same between two erases of a block.
     none: Box<[(f32, f64); NONE_KEPT]>,
 }
 
-/// How many of these are kept, each at a place that its bits say: the exponential is a third of what a read costs otherwise.
+/// How many of these are kept, each at a place that its bits say: the exponential is a third of
+/// what a read costs otherwise.
 const NONE_KEPT: usize = 256;
 
 /// How reading some codewords went.
@@ -187,7 +195,8 @@ impl Blocks {
     }
 }
 
-/// Half of the blocks fail when they are erased, the others when they are programmed: by a bit of a number that is random.
+/// Half of the blocks fail when they are erased, the others when they are programmed: by a bit of a
+/// number that is random.
 fn fails_when_erased(limit: u32) -> bool {
     limit & 1 == 0
 }
@@ -197,7 +206,8 @@ fn limit(wear: &Wear, random: &mut Random) -> u32 {
     (f64::from(wear.failure) * factor).round().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
-/// Wrong bits that are expected in a codeword after so many erases, of a rated endurance; half of them at the most.
+/// Wrong bits that are expected in a codeword after so many erases, of a rated endurance; half of
+/// them at the most.
 fn wrong_bits(ecc: &Ecc, erases: u32, rated: u32) -> f32 {
     let bits = f64::from(ecc.codeword_bytes) * 8.0;
     if ecc.bit_errors_fresh <= 0.0 {
@@ -241,7 +251,8 @@ mod tests {
             let profile = Profile::built_in(name).unwrap();
             let g = profile.geometry;
             let mut blocks = Blocks::new(&profile, 11);
-            // The share of 2 Ki pages that cannot be read after so much of the endurance, and never can when tried again.
+            // The share of 2 Ki pages that cannot be read after so much of the endurance, and never
+            // can when tried again.
             let mut lost = |percent: u64| {
                 let erases = (u64::from(profile.wear.endurance) * percent / 100) as u32;
                 let (mut lost, mut back, count) = (0, 0, 2048);

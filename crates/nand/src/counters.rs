@@ -78,7 +78,8 @@ pub struct FilCounters {
     pub log_programs: u64,
     /// Flash pages in these.
     pub logged: u64,
-    /// Flash pages of these that came after their own place had been left out, or whose place failed: they stay in the log.
+    /// Flash pages of these that came after their own place had been left out, or whose place
+    /// failed: they stay in the log.
     pub late: u64,
     /// Flash pages that were read from the log, to be moved within it.
     pub log_moves: u64,
@@ -92,8 +93,8 @@ pub struct FilCounters {
     pub read_failures: u64,
     /// Reads that found an erase, or something else of reclaim, of their plane before them.
     pub reads_blocked_by_reclaim: u64,
-    /// Of the reads that reached NAND, those that were themselves part of reclaim ([`crate::FlashRequest::reclaim`]): nobody outside waits
-    /// for them.
+    /// Of the reads that reached NAND, those that were themselves part of reclaim
+    /// ([`crate::FlashRequest::reclaim`]): nobody outside waits for them.
     pub reclaim_reads: u64,
     /// Of the blocked ones, these.
     pub reclaim_reads_blocked: u64,

@@ -1,7 +1,9 @@
-//! Division by numbers that are known when a device is made, and are no powers of two: by multiplication, at a quarter of the price.
+//! Division by numbers that are known when a device is made, and are no powers of two: by
+//! multiplication, at a quarter of the price.
 //!
-//! The method: D. Lemire, O. Kaser, N. Kurz, "Faster remainder by direct computation", Software: Practice and Experience 49 (6), 2019,
-//! section 3.1: for all numbers of 32 bits, n / d is the upper half of n x ceil(2^64 / d).
+//! The method: D. Lemire, O. Kaser, N. Kurz, "Faster remainder by direct computation", Software:
+//! Practice and Experience 49 (6), 2019, section 3.1: for all numbers of 32 bits, n / d is the
+//! upper half of n x ceil(2^64 / d).
 
 /// A number to divide by, at least 1.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,11 +1,14 @@
-//! What will happen when: events in the order of their times, and of equals in the order in which they were made.
+//! What will happen when: events in the order of their times, and of equals in the order in which
+//! they were made.
 //!
-//! Most things take the same time whenever they happen: a read from the array, a program, the transfer of a page. So what is made for a
-//! kind of event mostly comes after all of that kind that was made before, and a first-come queue for each kind is in order by itself:
-//! to add is to append, and the next event is the earliest of a few heads, which is known until it is taken. What does not come after
-//! the last of its kind goes to a heap.
+//! Most things take the same time whenever they happen: a read from the array, a program, the
+//! transfer of a page. So what is made for a kind of event mostly comes after all of that kind that
+//! was made before, and a first-come queue for each kind is in order by itself: to add is to
+//! append, and the next event is the earliest of a few heads, which is known until it is taken.
+//! What does not come after the last of its kind goes to a heap.
 //!
-//! Invariants: each queue ascends, and `heads` has the first of each; `next` is the smallest of all heads and the heap's top.
+//! Invariants: each queue ascends, and `heads` has the first of each; `next` is the smallest of all
+//! heads and the heap's top.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -32,7 +35,8 @@ impl Happens {
         [Happens::ReadDone, Happens::ProgramDone, Happens::EraseDone, Happens::Loaded, Happens::Sent, Happens::BusFree];
 }
 
-/// An event as a number that is smaller the earlier it comes: 64 bits of time, 42 of its number, 3 of what, 16 of to whom.
+/// An event as a number that is smaller the earlier it comes: 64 bits of time, 42 of its number, 3
+/// of what, 16 of to whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Event(u128);
 
@@ -69,7 +73,8 @@ pub(crate) struct Events {
 
 impl Events {
     pub fn with_capacity(capacity: usize) -> Events {
-        // Where there are very many planes, few of them work at a time; the queues grow to what is needed.
+        // Where there are very many planes, few of them work at a time; the queues grow to what is
+        // needed.
         let capacity = capacity.min(512);
         Events {
             queues: std::array::from_fn(|_| VecDeque::with_capacity(capacity)),

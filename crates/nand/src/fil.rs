@@ -1,30 +1,36 @@
-//! The flash interface layer: takes reads, writes and flushes of flash pages of 4 KiB, and makes NAND's operations of them.
+//! The flash interface layer: takes reads, writes and flushes of flash pages of 4 KiB, and makes
+//! NAND's operations of them.
 //!
-//! What it expects of its caller is what the journaled store does: an extent is written in ascending order, about; each of its flash
-//! pages once; and it is used again only as a whole, from its beginning. The first write to a flash page that was written before tells
-//! that its extent *begins anew*: all its blocks are erased, and what was in it is gone. Only the first extents
+//! What it expects of its caller is what the journaled store does: an extent is written in
+//! ascending order, about; each of its flash pages once; and it is used again only as a whole, from
+//! its beginning. The first write to a flash page that was written before tells that its extent
+//! *begins anew*: all its blocks are erased, and what was in it is gone. Only the first extents
 //! ([`FilConfig::fixed_extents`]: the store's superblock) are rewritten in place.
 //!
 //! What becomes of a write:
 //!
-//! * It belongs to a page of NAND, its *home* (drawn in `layout.rs`). A home is programmed when all its flash pages are here and all
-//!   homes before it in its block are programmed.
-//! * Until then it is *held* in the buffer. After [`FilConfig::hold_ns`], or at a flush, what is held is programmed in the *log*, some
-//!   blocks of each plane that take pages of NAND with anything in them: so it is durable, and its request ends. It stays held: when what
-//!   was missing comes, its home is programmed all the same, and what is in the log is dead.
-//! * When more is held than the buffer takes, what is held longest is programmed at home, and homes before it that are incomplete are
-//!   programmed with what there is: *padded*. A flash page that comes later than that is *late*: it stays in the log.
+//! * It belongs to a page of NAND, its *home* (drawn in `layout.rs`). A home is programmed when all
+//!   its flash pages are here and all homes before it in its block are programmed.
+//! * Until then it is *held* in the buffer. After [`FilConfig::hold_ns`], or at a flush, what is
+//!   held is programmed in the *log*, some blocks of each plane that take pages of NAND with
+//!   anything in them: so it is durable, and its request ends. It stays held: when what was missing
+//!   comes, its home is programmed all the same, and what is in the log is dead.
+//! * When more is held than the buffer takes, what is held longest is programmed at home, and homes
+//!   before it that are incomplete are programmed with what there is: *padded*. A flash page that
+//!   comes later than that is *late*: it stays in the log.
 //! * Flash pages of fixed extents have their place in the log alone.
 //!
-//! A block of the log is erased when nothing in it counts any more; what still counts in the block that is due is moved. A block that
-//! fails at a program or an erase is replaced by a spare one when its extent begins anew; until then writes to it fail, and the
-//! store writes elsewhere.
+//! A block of the log is erased when nothing in it counts any more; what still counts in the block
+//! that is due is moved. A block that fails at a program or an erase is replaced by a spare one
+//! when its extent begins anew; until then writes to it fail, and the store writes elsewhere.
 //!
-//! Invariants: each request ends exactly once; pages of a block are programmed in order, never twice between erases (the model under
-//! it checks that at each one); a flush ends after all programs of what was written before it; nothing is allocated for a request
-//! once the tables have grown to what is held at a time.
+//! Invariants: each request ends exactly once; pages of a block are programmed in order, never
+//! twice between erases (the model under it checks that at each one); a flush ends after all
+//! programs of what was written before it; nothing is allocated for a request once the tables have
+//! grown to what is held at a time.
 //!
-//! Not here: the data. Whoever drives it moves the data, when a write is submitted at the latest, and has it where reads find it.
+//! Not here: the data. Whoever drives it moves the data, when a write is submitted at the latest,
+//! and has it where reads find it.
 
 mod home;
 mod layout;
@@ -72,7 +78,8 @@ pub struct FlashRequest {
     pub op: FlashOp,
     /// Which flash page.
     pub flash_page: u32,
-    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that. `false` where it is not known.
+    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that.
+    /// `false` where it is not known.
     pub reclaim: bool,
 }
 
@@ -85,8 +92,9 @@ pub enum FlashStatus {
     Corrected(u32),
     /// It cannot be read: more bits are wrong than can be corrected.
     Uncorrectable,
-    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere. Of a flush: something written before it, whose
-    /// request had ended well already, is not on the NAND and will not be. It is told once, to all flushes under way then.
+    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere. Of a
+    /// flush: something written before it, whose request had ended well already, is not on the NAND
+    /// and will not be. It is told once, to all flushes under way then.
     WriteFailed,
 }
 
@@ -110,21 +118,26 @@ pub struct FlashDone {
 pub struct FilConfig {
     /// Planes that an extent lies across; a part of all planes without rest. 0 for all of them.
     pub planes_per_extent: u32,
-    /// Flash pages of an extent, no more than its blocks hold; what they hold beyond that is not used. 0 for all of it.
+    /// Flash pages of an extent, no more than its blocks hold; what they hold beyond that is not
+    /// used. 0 for all of it.
     pub extent_pages: u32,
-    /// Extents at the beginning whose flash pages are rewritten in place. The store has one, with its superblock; its anchors are
-    /// written as streams, and their extents used from the beginning again.
+    /// Extents at the beginning whose flash pages are rewritten in place. The store has one, with
+    /// its superblock; its anchors are written as streams, and their extents used from the
+    /// beginning again.
     pub fixed_extents: u32,
     /// Blocks of each plane for the log, 2 at least.
     pub log_blocks: u32,
     /// Blocks of each plane that replace bad ones.
     pub spare_blocks: u32,
-    /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when they are programmed.
+    /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when
+    /// they are programmed.
     pub cached_writes: bool,
-    /// Flash pages that may be held; a third of the log at the most, as all of them may be there at the same time.
+    /// Flash pages that may be held; a third of the log at the most, as all of them may be there at
+    /// the same time.
     pub buffer_pages: u32,
-    /// How long a write is held back for its neighbours or predecessors before it goes to the log, in nanoseconds. Where writes are
-    /// cached it may be long, as only a flush promises anything: what goes to the log alone costs a whole page of NAND.
+    /// How long a write is held back for its neighbours or predecessors before it goes to the log,
+    /// in nanoseconds. Where writes are cached it may be long, as only a flush promises anything:
+    /// what goes to the log alone costs a whole page of NAND.
     pub hold_ns: u64,
     /// Requests at a time.
     pub depth: usize,
@@ -260,7 +273,8 @@ struct Epoch {
     lost: bool,
 }
 
-/// What an operation of NAND is for: in the upper bits of its tag, above the number of what it serves.
+/// What an operation of NAND is for: in the upper bits of its tag, above the number of what it
+/// serves.
 mod purpose {
     pub const READ: u64 = 0;
     pub const PROGRAM: u64 = 1 << 32;
@@ -287,7 +301,8 @@ pub struct Fil {
     /// What is held, by its home.
     held: HashMap<u32, Held, FixedState>,
     held_pages: u32,
-    /// Homes in the order in which the first of them came to be held; some may be programmed by now.
+    /// Homes in the order in which the first of them came to be held; some may be programmed by
+    /// now.
     order: VecDeque<u32>,
     /// What goes to the log when its time has come; some may be programmed by now.
     pending: VecDeque<Pending>,
@@ -313,7 +328,8 @@ impl Fil {
             return Err(FilError::Depth(config.depth));
         }
         let g = profile.geometry;
-        // All that is held may be in the log at the same time. More blocks than a plane has are refused below.
+        // All that is held may be in the log at the same time. More blocks than a plane has are
+        // refused below.
         let planes_log = u64::from(g.planes()) * u64::from(config.log_blocks.max(2).min(g.blocks_per_plane()));
         let per_block = u64::from(g.pages_per_block()) * u64::from(g.flash_pages_per_page());
         let log_pages = planes_log * per_block;
@@ -322,8 +338,9 @@ impl Fil {
         }
         let buffer_pages = u64::from(config.buffer_pages.min(1 << 20)).min(log_pages / 3).max(1) as u32;
         let config = FilConfig { buffer_pages, ..config };
-        // An extent that begins, homes that are padded, what goes to the log, and what is moved there.
-        // Bounded, all of it: 2^16 planes, 2^16 pages and 2^18 flash pages of a block, 2^20 of the buffer.
+        // An extent that begins, homes that are padded, what goes to the log, and what is moved
+        // there. Bounded, all of it: 2^16 planes, 2^16 pages and 2^18 flash pages of a block, 2^20
+        // of the buffer.
         let reserve = [g.planes(), g.pages_per_block(), config.buffer_pages, config.buffer_pages, 64];
         let reserve = reserve.into_iter().map(|count| count as usize).sum::<usize>() + per_block as usize;
         let depth = config.depth + 2 * reserve;
@@ -386,7 +403,8 @@ impl Fil {
     pub fn nand(&self) -> &Nand {
         &self.nand
     }
-    /// The device below, to have it note what is busy ([`Nand::record_spans`]). It may not be advanced or given requests.
+    /// The device below, to have it note what is busy ([`Nand::record_spans`]). It may not be
+    /// advanced or given requests.
     pub fn nand_mut(&mut self) -> &mut Nand {
         &mut self.nand
     }
@@ -425,12 +443,13 @@ impl Fil {
 
     // ---- requests ----
 
-    /// Takes a request at a time; a time before that of an earlier call counts as that. Requests of one batch have the same time, and
-    /// [`Fil::advance`] is called behind them: what is gathered is what came before that.
+    /// Takes a request at a time; a time before that of an earlier call counts as that. Requests of
+    /// one batch have the same time, and [`Fil::advance`] is called behind them: what is gathered
+    /// is what came before that.
     ///
     /// # Errors
-    /// [`FilError::Full`] when too many are under way, [`FilError::OutOfRange`] where there is no such flash page. Nothing has
-    /// happened then.
+    /// [`FilError::Full`] when too many are under way, [`FilError::OutOfRange`] where there is no
+    /// such flash page. Nothing has happened then.
     pub fn submit(&mut self, now_ns: u64, request: FlashRequest) -> Result<(), FilError> {
         let FlashRequest { tag, op, flash_page, reclaim } = request;
         if op != FlashOp::Flush && flash_page >= self.flash_pages() {
@@ -452,8 +471,8 @@ impl Fil {
         }
         Ok(())
     }
-    /// Nothing in an extent is needed any more: its blocks are erased now, not when it is written again. The caller must have no
-    /// requests for it under way. A fixed extent is left as it is.
+    /// Nothing in an extent is needed any more: its blocks are erased now, not when it is written
+    /// again. The caller must have no requests for it under way. A fixed extent is left as it is.
     ///
     /// # Errors
     /// When there is no such extent, or too much is under way.
@@ -470,9 +489,10 @@ impl Fil {
         }
         Ok(())
     }
-    /// The first `pages` flash pages of an extent were written before this layer was made: for a device that is opened again, whose data
-    /// is there and whose model is not. Reads take their time from then on, the rest of the extent may still be written, and the next
-    /// write to what is there begins it anew. Wear begins with the model.
+    /// The first `pages` flash pages of an extent were written before this layer was made: for a
+    /// device that is opened again, whose data is there and whose model is not. Reads take their
+    /// time from then on, the rest of the extent may still be written, and the next write to what
+    /// is there begins it anew. Wear begins with the model.
     ///
     /// # Errors
     /// [`FilError::OutOfRange`] when there is no such extent, or it has fewer flash pages.
@@ -500,7 +520,8 @@ impl Fil {
         self.run(now_ns, true);
         done.append(&mut self.done);
     }
-    /// When to call [`Fil::advance`] again: something may have ended then, or must be begun. None while nothing is under way.
+    /// When to call [`Fil::advance`] again: something may have ended then, or must be begun. None
+    /// while nothing is under way.
     #[must_use]
     pub fn next_event_ns(&self) -> Option<u64> {
         if !self.done.is_empty() {
@@ -636,7 +657,8 @@ impl Fil {
             self.finish(number, if lost { FlashStatus::WriteFailed } else { FlashStatus::Ok }, false);
         }
     }
-    /// What had ended well, in an epoch, is lost: the flushes that were to wait for it fail, or the next one.
+    /// What had ended well, in an epoch, is lost: the flushes that were to wait for it fail, or the
+    /// next one.
     fn lose(&mut self, epoch: u64) {
         self.counters.write_failures += 1;
         let (first, now) = ((epoch - self.first_epoch) as usize, self.epochs.len() - 1);
@@ -651,7 +673,8 @@ impl Fil {
     fn epoch_mut(&mut self, number: u64) -> &mut Epoch {
         &mut self.epochs[(number - self.first_epoch) as usize]
     }
-    /// Gives the device an operation. Returns whether it was taken; it always is while [`Fil::submit`] keeps its reserve.
+    /// Gives the device an operation. Returns whether it was taken; it always is while
+    /// [`Fil::submit`] keeps its reserve.
     fn operate(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
         let taken = self.nand.submit(self.now, Command { tag, op, reclaim });
         debug_assert_eq!(taken, Ok(()));

@@ -1,11 +1,15 @@
-//! How a NAND device divides: channels, packages, dies, planes, blocks, pages; and the numbers of each.
+//! How a NAND device divides: channels, packages, dies, planes, blocks, pages; and the numbers of
+//! each.
 //!
-//! Planes are numbered so that neighbours lie on different channels, then on different packages, then on different dies:
-//! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Whoever writes to planes in the order of
-//! their numbers keeps all channels busy first. Blocks are numbered plane by plane, pages block by block.
+//! Planes are numbered so that neighbours lie on different channels, then on different packages,
+//! then on different dies:
+//! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Whoever
+//! writes to planes in the order of their numbers keeps all channels busy first. Blocks are
+//! numbered plane by plane, pages block by block.
 //!
-//! Invariants: a [`Geometry`] that exists has no part of size 0, no number of it overflows 32 bits, and it has no more planes, blocks and
-//! pages of a block than [`PLANES_MAX`], [`BLOCKS_MAX`] and [`BLOCK_PAGES_MAX`].
+//! Invariants: a [`Geometry`] that exists has no part of size 0, no number of it overflows 32 bits,
+//! and it has no more planes, blocks and pages of a block than [`PLANES_MAX`], [`BLOCKS_MAX`] and
+//! [`BLOCK_PAGES_MAX`].
 
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 
@@ -13,7 +17,8 @@ use crate::divisor::Divisor;
 
 /// The most planes of a device.
 pub const PLANES_MAX: u32 = 1 << 16;
-/// The most pages of a block. Real blocks have up to some thousands (3D NAND); queues of the model are as long as a block.
+/// The most pages of a block. Real blocks have up to some thousands (3D NAND); queues of the model
+/// are as long as a block.
 pub const BLOCK_PAGES_MAX: u32 = 1 << 16;
 /// The most erase blocks of a device: the model keeps a state for each.
 pub const BLOCKS_MAX: u32 = 1 << 24;
@@ -187,13 +192,15 @@ impl Geometry {
             page_bytes: u64::from(self.page_bytes),
         }
     }
-    /// A device of the same pages, with `planes` planes and at least `bytes` of capacity (by less than a block in each plane more):
-    /// first with fewer channels, packages, dies and planes per die, or more dies, then with as many blocks as that takes. Where a
-    /// plane would have fewer than `blocks_least` blocks, blocks become shorter, so that what is reclaimed at a time stays a small
-    /// part of the whole.
+    /// A device of the same pages, with `planes` planes and at least `bytes` of capacity (by less
+    /// than a block in each plane more): first with fewer channels, packages, dies and planes per
+    /// die, or more dies, then with as many blocks as that takes. Where a plane would have fewer
+    /// than `blocks_least` blocks, blocks become shorter, so that what is reclaimed at a time stays
+    /// a small part of the whole.
     ///
     /// # Errors
-    /// When it cannot be: planes are not a multiple of what is left, or the capacity is too small for so many planes.
+    /// When it cannot be: planes are not a multiple of what is left, or the capacity is too small
+    /// for so many planes.
     pub fn scaled(&self, bytes: u64, planes: u32, blocks_least: u32) -> Result<Geometry, GeometryError> {
         let wrong = |what| GeometryError::Scale { bytes, planes, what };
         if planes == 0 || planes > PLANES_MAX {

@@ -5,18 +5,24 @@
 //!             (unbounded)   (bounded)                                     (tR)
 //! ```
 //!
-//! A request waits in the FTL queue until its die's queue has room. Only the head of the FTL queue is looked at, so that one busy
-//! die blocks requests for all others (NVMM, "Nonvolatile Main Memory System Architecture"); with [`crate::Queues::reorder`] requests pass
-//! those whose die's queue is full. At a die, planes work independently of each other, each in the order of its requests.
+//! A request waits in the FTL queue until its die's queue has room. Only the head of the FTL queue
+//! is looked at, so that one busy die blocks requests for all others (NVMM, "Nonvolatile Main
+//! Memory System Architecture"); with [`crate::Queues::reorder`] requests pass those whose die's
+//! queue is full. At a die, planes work independently of each other, each in the order of its
+//! requests.
 //!
-//! A plane has an array and one or two registers. With two, the cache register sends what was read, or receives what is to be
-//! programmed, while the array works with the other one. A bus carries one thing at a time: a command with its addresses, with what is
-//! to be programmed behind it, or what was read. With [`crate::Timing::commands_first`] the short commands (read, erase) go before data.
+//! A plane has an array and one or two registers. With two, the cache register sends what was read,
+//! or receives what is to be programmed, while the array works with the other one. A bus carries
+//! one thing at a time: a command with its addresses, with what is to be programmed behind it, or
+//! what was read. With [`crate::Timing::commands_first`] the short commands (read, erase) go before
+//! data.
 //!
-//! Invariants: an array does one thing at a time, and so does a bus; requests of one plane reach its array in the order in which they
-//! were submitted; each ends exactly once; pages of a block are programmed from the first on, leaving none out, once between erases.
+//! Invariants: an array does one thing at a time, and so does a bus; requests of one plane reach
+//! its array in the order in which they were submitted; each ends exactly once; pages of a block
+//! are programmed from the first on, leaving none out, once between erases.
 //!
-//! Not here: program or erase suspension, operations of several planes at once with one command, and data.
+//! Not here: program or erase suspension, operations of several planes at once with one command,
+//! and data.
 
 use crate::blocks::{Blocks, Correction};
 use crate::counters::NandCounters;
@@ -131,8 +137,8 @@ pub struct Nand {
 }
 
 impl Nand {
-    /// A device of a profile, all of whose blocks are erased, for at most `depth` requests at a time. All that is random about it
-    /// follows from `seed`.
+    /// A device of a profile, all of whose blocks are erased, for at most `depth` requests at a
+    /// time. All that is random about it follows from `seed`.
     ///
     /// # Panics
     /// When `depth` is 0 or does not fit in 31 bits.
@@ -184,7 +190,8 @@ impl Nand {
     pub fn geometry(&self) -> Geometry {
         self.profile.geometry
     }
-    /// The page of a block that must be programmed next, by its number in the block; as many as it has pages when it is full.
+    /// The page of a block that must be programmed next, by its number in the block; as many as it
+    /// has pages when it is full.
     #[must_use]
     pub fn next_page(&self, block: Block) -> u32 {
         self.blocks.next(block)
@@ -204,7 +211,8 @@ impl Nand {
     pub fn erases(&self, block: Block) -> u32 {
         self.blocks.erases(block)
     }
-    /// How many bits of a codeword in a block are wrong when it is read, on average. A real device does not know that.
+    /// How many bits of a codeword in a block are wrong when it is read, on average. A real device
+    /// does not know that.
     #[must_use]
     pub fn wrong_bits(&self, block: Block) -> f32 {
         self.blocks.wrong_bits(block)
@@ -243,8 +251,8 @@ impl Nand {
     pub fn now_ns(&self) -> u64 {
         self.now
     }
-    /// The first pages of a block were programmed before this model was made: for a device that is opened again. Nothing may be under way
-    /// in the block.
+    /// The first pages of a block were programmed before this model was made: for a device that is
+    /// opened again. Nothing may be under way in the block.
     pub(crate) fn assume_programmed(&mut self, block: Block, pages: u32) {
         assert!(pages <= self.profile.geometry.pages_per_block(), "a block has no more pages");
         self.blocks.assume(block, pages);
@@ -267,7 +275,8 @@ impl Nand {
     /// Takes a request at a time; a time before that of an earlier call counts as that.
     ///
     /// # Errors
-    /// When it breaks a rule of NAND, which is counted, or there is no room. Nothing has happened then.
+    /// When it breaks a rule of NAND, which is counted, or there is no room. Nothing has happened
+    /// then.
     pub fn submit(&mut self, now_ns: u64, command: Command) -> Result<(), SubmitError> {
         self.run_until(now_ns);
         let slot = match self.slot_of(command) {
@@ -297,7 +306,8 @@ impl Nand {
         self.run_until(now_ns);
         done.append(&mut self.done);
     }
-    /// Works up to a time, or to when the first requests have ended if that is earlier; appends these. Returns whether there are any.
+    /// Works up to a time, or to when the first requests have ended if that is earlier; appends
+    /// these. Returns whether there are any.
     pub fn advance_to_next(&mut self, now_ns: u64, done: &mut Vec<Done>) -> bool {
         while self.done.is_empty() && self.step(now_ns) {}
         // All that end at the same time come together.
@@ -309,7 +319,8 @@ impl Nand {
         done.append(&mut self.done);
         true
     }
-    /// When to call [`Nand::advance`] again: something may have ended then. None while nothing is under way.
+    /// When to call [`Nand::advance`] again: something may have ended then. None while nothing is
+    /// under way.
     #[must_use]
     pub fn next_event_ns(&self) -> Option<u64> {
         if self.done.is_empty() { self.events.next_time() } else { Some(self.now) }

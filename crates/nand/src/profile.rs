@@ -49,7 +49,8 @@ use serde::{Deserialize, Deserializer};
 use crate::geometry::{Geometry, GeometryError, Parts};
 use crate::units;
 
-/// What a cell holds. It is said in reports and decides nothing: times, wear and errors are given in numbers.
+/// What a cell holds. It is said in reports and decides nothing: times, wear and errors are given
+/// in numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cell {
@@ -76,12 +77,15 @@ pub struct Timing {
     pub program_ns: u64,
     /// tBERS: erasing a block, in nanoseconds.
     pub erase_ns: u64,
-    /// Bytes per second of each channel's bus. ONFI has 330, 400 and 800 MB/s (NVMM, "Background" and "Performance Comparisons").
+    /// Bytes per second of each channel's bus. ONFI has 330, 400 and 800 MB/s (NVMM, "Background"
+    /// and "Performance Comparisons").
     pub bus_bytes_per_second: u64,
-    /// Commands go before data that is read on the bus, so that a plane begins its next access while the last one's data is sent
-    /// (NVMM, "Nonvolatile Main Memory System Architecture"). Else first come, first served.
+    /// Commands go before data that is read on the bus, so that a plane begins its next access
+    /// while the last one's data is sent (NVMM, "Nonvolatile Main Memory System Architecture").
+    /// Else first come, first served.
     pub commands_first: bool,
-    /// Registers of a plane: with 2, one holds what is sent or arrives while the other serves the array (cache read, cache program).
+    /// Registers of a plane: with 2, one holds what is sent or arrives while the other serves the
+    /// array (cache read, cache program).
     pub registers: u32,
 }
 
@@ -106,7 +110,8 @@ impl Timing {
 /// The queues of the controller (NVMM: the FTL queue and the die queues).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queues {
-    /// Requests that may wait at a die. The FTL queue feeds these queues; when the one of its head is full, that head blocks all others.
+    /// Requests that may wait at a die. The FTL queue feeds these queues; when the one of its head
+    /// is full, that head blocks all others.
     pub die_queue: u32,
     /// Requests may pass those whose die's queue is full; those of one die stay in order.
     pub reorder: bool,
@@ -115,11 +120,14 @@ pub struct Queues {
 /// How blocks wear out.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Wear {
-    /// The rated endurance, in erases: up to it hardly a page has more wrong bits than are corrected.
+    /// The rated endurance, in erases: up to it hardly a page has more wrong bits than are
+    /// corrected.
     pub endurance: u32,
-    /// The median of the blocks' limits, in erases: at its limit a block fails to be programmed or erased, for good.
+    /// The median of the blocks' limits, in erases: at its limit a block fails to be programmed or
+    /// erased, for good.
     pub failure: u32,
-    /// The deviation of the logarithm of the limits: with 0.1, two thirds of the blocks lie within 10% of the median.
+    /// The deviation of the logarithm of the limits: with 0.1, two thirds of the blocks lie within
+    /// 10% of the median.
     pub spread: f64,
     /// The share of blocks that are bad from the beginning.
     pub factory_bad: f64,
@@ -134,7 +142,8 @@ pub struct Ecc {
     pub corrects: u32,
     /// The share of bits read wrong in a block that was never erased.
     pub bit_errors_fresh: f64,
-    /// The same in a block that was erased as often as its rated endurance. Its logarithm grows evenly with the erases, before and beyond.
+    /// The same in a block that was erased as often as its rated endurance. Its logarithm grows
+    /// evenly with the erases, before and beyond.
     pub bit_errors_worn: f64,
 }
 
@@ -208,13 +217,14 @@ impl Profile {
     /// Reads a profile.
     ///
     /// # Errors
-    /// When it is not TOML, has unknown or missing keys, a quantity without its unit, or is of no possible device. The message says
-    /// where and what to write.
+    /// When it is not TOML, has unknown or missing keys, a quantity without its unit, or is of no
+    /// possible device. The message says where and what to write.
     pub fn parse(text: &str) -> Result<Profile, ProfileError> {
         let raw: RawProfile = toml::from_str(text).map_err(|e| ProfileError::Toml(e.to_string()))?;
         raw.checked()
     }
-    /// A profile that is built in: slc, mlc, tlc, pcm or nvmm. The files in `crates/nand/profiles` say where each number is from.
+    /// A profile that is built in: slc, mlc, tlc, pcm or nvmm. The files in `crates/nand/profiles`
+    /// say where each number is from.
     ///
     /// # Errors
     /// When there is none of that name.
@@ -231,7 +241,8 @@ impl Profile {
     pub fn built_in_names() -> impl Iterator<Item = &'static str> {
         BUILT_IN.iter().map(|(name, _)| *name)
     }
-    /// The same device with `planes` planes and at least `bytes` of capacity, and at least 32 blocks in a plane ([`Geometry::scaled`]).
+    /// The same device with `planes` planes and at least `bytes` of capacity, and at least 32
+    /// blocks in a plane ([`Geometry::scaled`]).
     ///
     /// # Errors
     /// When that cannot be.

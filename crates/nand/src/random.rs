@@ -1,4 +1,5 @@
-//! Random numbers that are the same for the same seed: SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
+//! Random numbers that are the same for the same seed: SplitMix64 (Steele, Lea and Flood, OOPSLA
+//! 2014).
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
@@ -27,7 +28,8 @@ impl Random {
         let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
         radius * (core::f64::consts::TAU * self.unit()).cos()
     }
-    /// How many of very many rare things happen, where that many are expected and none has the probability `none` = e^-expected.
+    /// How many of very many rare things happen, where that many are expected and none has the
+    /// probability `none` = e^-expected.
     pub fn poisson(&mut self, expected: f64, none: f64) -> u32 {
         let mut left = self.unit();
         let (mut probability, mut count) = (none, 0);

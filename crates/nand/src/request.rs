@@ -5,7 +5,8 @@ use crate::geometry::{Block, NandPage, Plane};
 /// What a request asks of the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NandOp {
-    /// Read a part of a page: the whole page is read from the array, and only this part crosses the bus.
+    /// Read a part of a page: the whole page is read from the array, and only this part crosses the
+    /// bus.
     Read {
         /// Which.
         page: NandPage,
@@ -33,7 +34,8 @@ pub struct Command {
     pub tag: u64,
     /// What to do.
     pub op: NandOp,
-    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that. An erase always is.
+    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that. An
+    /// erase always is.
     pub reclaim: bool,
 }
 

@@ -1,6 +1,8 @@
-//! Goal: the device takes as long as its profile says, alone and under load, within 1% of the closed forms.
-//! Method: one request alone; streams of requests that keep one resource busy all the time, so that its rate is known: the arrays of
-//! planes, a bus, a plane with one register and with two. Built-in profiles, and bus rates of 330, 400 and 800 MB/s.
+//! Goal: the device takes as long as its profile says, alone and under load, within 1% of the
+//! closed forms.
+//! Method: one request alone; streams of requests that keep one resource busy all the time, so that
+//! its rate is known: the arrays of planes, a bus, a plane with one register and with two. Built-in
+//! profiles, and bus rates of 330, 400 and 800 MB/s.
 
 use fulgurite_nand::{Block, Command, Done, Nand, NandOp, Plane, Profile, Status};
 
@@ -40,7 +42,8 @@ fn fill(nand: &mut Nand, pages: u32) {
     run(nand);
 }
 
-/// Nanoseconds that `count` reads of `bytes` take, which are all submitted at once; read `i` is of plane `plane(i)`.
+/// Nanoseconds that `count` reads of `bytes` take, which are all submitted at once; read `i` is of
+/// plane `plane(i)`.
 fn reads(nand: &mut Nand, count: u32, bytes: u32, plane: impl Fn(u32) -> u32) -> f64 {
     let g = nand.geometry();
     let begin = nand.now_ns();
@@ -94,7 +97,8 @@ fn a_program_and_an_erase_alone_take_what_the_profile_says() {
 #[test]
 fn the_peak_is_channels_times_bus_rate() {
     for rate in [330_000_000, 400_000_000, 800_000_000] {
-        // Whole pages of SLC from eight planes on each of eight channels: arrays are faster than buses.
+        // Whole pages of SLC from eight planes on each of eight channels: arrays are faster than
+        // buses.
         let mut profile = profile("slc", 64);
         profile.timing.bus_bytes_per_second = rate;
         profile.timing.command_ns = 0;
@@ -148,7 +152,8 @@ fn a_second_register_hides_the_transfer() {
 
 #[test]
 fn commands_first_keeps_planes_busy() {
-    // Four planes on one bus that is busy for most of an array's time: when commands wait behind data, arrays idle meanwhile.
+    // Four planes on one bus that is busy for most of an array's time: when commands wait behind
+    // data, arrays idle meanwhile.
     let time = |first: bool| {
         let mut profile = profile("mlc", 4);
         profile.geometry = profile.geometry.scaled(1 << 30, 1, 32).unwrap();
@@ -162,7 +167,8 @@ fn commands_first_keeps_planes_busy() {
     };
     let (first, in_turn) = (time(true), time(false));
     assert!(1.02 * first < in_turn, "{first} ns with commands first, and {in_turn} ns in turn");
-    // Read time of 50.2 µs for four planes, and 41 µs of transfers: with commands first, arrays never wait.
+    // Read time of 50.2 µs for four planes, and 41 µs of transfers: with commands first, arrays
+    // never wait.
     near("arrays", first, 1000.0 * 50_200.0);
 }
 

@@ -1,5 +1,7 @@
-//! Goal: a profile that cannot be used is refused by the name of what is wrong, with what to write instead; the built-in ones can be used.
-//! Method: each line of a good profile in turn is left out, given an unknown key, or loses its unit; impossible geometries and values.
+//! Goal: a profile that cannot be used is refused by the name of what is wrong, with what to write
+//! instead; the built-in ones can be used.
+//! Method: each line of a good profile in turn is left out, given an unknown key, or loses its
+//! unit; impossible geometries and values.
 
 use fulgurite_nand::{Fil, FilConfig, FilError, Profile, ProfileError};
 
@@ -106,7 +108,8 @@ fn impossible_devices_are_refused_by_name() {
     assert!(matches!(Profile::parse(""), Err(ProfileError::Toml(_))));
 }
 
-/// Sizes at and beyond the limits, where each part alone is no nonsense: an error or a device, and no number that wraps.
+/// Sizes at and beyond the limits, where each part alone is no nonsense: an error or a device, and
+/// no number that wraps.
 #[test]
 fn a_device_of_few_and_long_blocks_is_one_or_is_refused() {
     let one = ["channels = 8", "packages_per_channel = 2", "dies_per_package = 2", "planes_per_die = 2"];

@@ -1,7 +1,9 @@
-//! Goal: a device that is opened again is as worn as it was, with the same blocks failed and the same in their place; a state that was
-//! changed, cut off, or is another device's is refused, and never a panic.
-//! Method: a small device is written until blocks have failed and been replaced; its state goes to a new model, which is asked for its own;
-//! every byte of a state is changed, and every length tried, also with a checksum that is right.
+//! Goal: a device that is opened again is as worn as it was, with the same blocks failed and the
+//! same in their place; a state that was changed, cut off, or is another device's is refused, and
+//! never a panic.
+//! Method: a small device is written until blocks have failed and been replaced; its state goes to
+//! a new model, which is asked for its own; every byte of a state is changed, and every length
+//! tried, also with a checksum that is right.
 
 use fulgurite_nand::{
     Fil, FilConfig, FlashDone, FlashOp, FlashRequest, FlashStatus, Geometry, Parts, Profile, StateError,
@@ -117,8 +119,8 @@ fn what_is_no_state_of_this_device_is_refused() {
     }
 }
 
-/// Blocks of the log that have failed stay replaced: no restart takes further spare blocks, and what was written where they are now is
-/// programmed in order.
+/// Blocks of the log that have failed stay replaced: no restart takes further spare blocks, and
+/// what was written where they are now is programmed in order.
 #[test]
 fn restarts_take_no_spare_blocks() {
     let new = || {

@@ -1,7 +1,8 @@
-//! Goal: blocks fail near the limits that were drawn for them and never work again; bits go wrong more often in worn blocks, are
-//! corrected while they can be, and are told of when not; the layer above replaces failed blocks and says which writes failed.
-//! Method: blocks are erased and programmed until they fail, and compared with their limits; a small device is written over and over
-//! until it is worn out.
+//! Goal: blocks fail near the limits that were drawn for them and never work again; bits go wrong
+//! more often in worn blocks, are corrected while they can be, and are told of when not; the layer
+//! above replaces failed blocks and says which writes failed.
+//! Method: blocks are erased and programmed until they fail, and compared with their limits; a
+//! small device is written over and over until it is worn out.
 
 use fulgurite_nand::{
     Block, Command, Done, Fil, FilConfig, FlashDone, FlashOp, FlashRequest, FlashStatus, Geometry, Nand, NandOp, Parts,
@@ -136,7 +137,8 @@ fn what_cannot_be_read_cannot_be_read_again_until_the_block_is_erased() {
         lost
     };
     assert_eq!(lost(endurance), 0);
-    // 1.4 times: 40 bits of 40 that are corrected are wrong in each codeword at 1.17 times, 326 then.
+    // 1.4 times: 40 bits of 40 that are corrected are wrong in each codeword at 1.17 times, 326
+    // then.
     assert_eq!(lost(endurance * 14 / 10), g.pages_per_block());
 }
 
@@ -181,7 +183,8 @@ fn worn_out(cached: bool) -> (Fil, Vec<(u32, u32)>) {
 fn a_worn_device_says_which_writes_fail() {
     let (fil, rounds) = worn_out(false);
     let failed: Vec<u32> = rounds.iter().map(|r| r.1).collect();
-    // Median 60 with a deviation of a tenth: none of 64 blocks fails before 40, nearly all have by 90.
+    // Median 60 with a deviation of a tenth: none of 64 blocks fails before 40, nearly all have
+    // by 90.
     assert!(failed[..38].iter().all(|n| *n == 0), "{failed:?}");
     assert!(failed[40..70].iter().any(|n| *n > 0), "{failed:?}");
     assert!(failed[100..].iter().all(|n| *n > rounds[0].0 / 2), "{failed:?}");

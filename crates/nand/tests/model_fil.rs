@@ -1,9 +1,10 @@
-//! Goal: the flash interface layer ends each request once, keeps the rules of NAND, and ends a flush after what was written before it,
-//! whatever the order in which the store's writes arrive.
-//! Method: traffic as the store sends it, drawn from a seed: several extents are filled at once, in order but for some that overtake
-//! each other, some flash pages are left out, superblocks are rewritten, flushes come in between; reads of what has been written. Tiny
-//! blocks, pages of NAND of 4 to 16 KiB, few and many planes, both kinds of completion. `FULGURITE_SEED=s FULGURITE_RUNS=1`
-//! replays one.
+//! Goal: the flash interface layer ends each request once, keeps the rules of NAND, and ends a
+//! flush after what was written before it, whatever the order in which the store's writes arrive.
+//! Method: traffic as the store sends it, drawn from a seed: several extents are filled at once, in
+//! order but for some that overtake each other, some flash pages are left out, superblocks are
+//! rewritten, flushes come in between; reads of what has been written. Tiny blocks, pages of NAND
+//! of 4 to 16 KiB, few and many planes, both kinds of completion.
+//! `FULGURITE_SEED=s FULGURITE_RUNS=1` replays one.
 
 use fulgurite_testkit as trials;
 
@@ -107,7 +108,8 @@ impl Driver {
     }
 }
 
-/// The flash pages of an extent in the order in which they arrive: overtaking each other, some left out.
+/// The flash pages of an extent in the order in which they arrive: overtaking each other, some left
+/// out.
 fn arrivals(random: &mut Random, first: u32, pages: u32) -> VecDeque<u32> {
     let mut order: Vec<u32> = (first..first + pages).collect();
     let kind = random.below(4);

@@ -1,7 +1,9 @@
-//! Goal: whatever is asked of the device, its arrays and buses do one thing at a time, each request ends exactly once, those of a plane
-//! reach its array in their order, what breaks a rule of NAND is refused, and the same seed gives the same times.
-//! Method: random geometries and requests, with time between them, beside a small model of what each block holds; everything that was
-//! busy is noted and compared with everything else that was on the same resource.
+//! Goal: whatever is asked of the device, its arrays and buses do one thing at a time, each request
+//! ends exactly once, those of a plane reach its array in their order, what breaks a rule of NAND
+//! is refused, and the same seed gives the same times.
+//! Method: random geometries and requests, with time between them, beside a small model of what
+//! each block holds; everything that was busy is noted and compared with everything else that was
+//! on the same resource.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,11 @@
-//! Goal: the share of reads that are blocked by reclaim is what the model says it must be, and falls with the number of planes: at the
-//! same traffic, four times the planes block about a quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with
-//! 1 TB). What reclaim reads for itself is told apart: nobody outside waits for it.
-//! Method: random reads and a steady stream of writes that goes round a device of scaled capacity, 64 and 256 planes of the same size;
-//! extents across all planes and across a few. The share that is found is compared with the time that planes are being erased. Reads of reclaim and of a program meet at one plane, in
-//! both orders.
+//! Goal: the share of reads that are blocked by reclaim is what the model says it must be, and
+//! falls with the number of planes: at the same traffic, four times the planes block about a
+//! quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with 1 TB). What
+//! reclaim reads for itself is told apart: nobody outside waits for it.
+//! Method: random reads and a steady stream of writes that goes round a device of scaled capacity,
+//! 64 and 256 planes of the same size; extents across all planes and across a few. The share that
+//! is found is compared with the time that planes are being erased. Reads of reclaim and of a
+//! program meet at one plane, in both orders.
 
 use fulgurite_nand::{Fil, FilConfig, FlashDone, FlashOp, FlashRequest, Profile};
 
@@ -13,13 +15,15 @@ struct Share {
     erasing: f64,
 }
 
-/// A read every 4 µs, and a write for every thirtieth: some 4% of the time of 64 planes goes into erasing their short blocks.
+/// A read every 4 µs, and a write for every thirtieth: some 4% of the time of 64 planes goes into
+/// erasing their short blocks.
 fn share(planes: u32, width: u32) -> Share {
     let mut profile = Profile::built_in("tlc").unwrap();
     // 4 MiB a plane, for AstriFlash's 4 GiB: blocks of 32 pages.
     profile = profile.scaled(u64::from(planes) << 22, planes).unwrap();
     profile.wear.factory_bad = 0.0;
-    // Else a head that waits for an erase blocks reads of all dies, which is another question (model_queues.rs).
+    // Else a head that waits for an erase blocks reads of all dies, which is another question
+    // (model_queues.rs).
     profile.queues.reorder = true;
     (profile.ecc.bit_errors_fresh, profile.ecc.bit_errors_worn) = (0.0, 0.0);
     let config =

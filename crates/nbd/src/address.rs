@@ -1,9 +1,10 @@
 //! Where a server listens: a Unix socket of its owner's, or a port on loopback.
 //!
-//! NBD as it is spoken here has no password and no encryption, so nothing that another machine can reach is accepted. A Unix socket is
-//! created with mode 0600 (it is never more than that, not even for a moment) and both ends must belong to one user; a port on
-//! loopback is open to every user of this machine. Invariant: nothing of somebody else's is ever removed or replaced; a socket
-//! that a dead server left behind is ([`SocketPlace`]).
+//! NBD as it is spoken here has no password and no encryption, so nothing that another machine can
+//! reach is accepted. A Unix socket is created with mode 0600 (it is never more than that, not even
+//! for a moment) and both ends must belong to one user; a port on loopback is open to every user of
+//! this machine. Invariant: nothing of somebody else's is ever removed or replaced; a socket that a
+//! dead server left behind is ([`SocketPlace`]).
 
 use std::fmt;
 use std::io;
@@ -68,7 +69,8 @@ impl NbdAddress {
     /// Whether a server could listen here, as far as that can be told without creating anything.
     ///
     /// # Errors
-    /// [`NbdError`]: in use, a symbolic link, something that is no socket, no such directory, not loopback.
+    /// [`NbdError`]: in use, a symbolic link, something that is no socket, no such directory, not
+    /// loopback.
     pub fn check(&self) -> Result<(), NbdError> {
         match self {
             NbdAddress::Unix(path) => {

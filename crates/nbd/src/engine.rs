@@ -1,14 +1,18 @@
-//! What a client's commands become on the flash, and what it is answered: the second thread of a client, which owns its queue.
+//! What a client's commands become on the flash, and what it is answered: the second thread of a
+//! client, which owns its queue.
 //!
-//! A command is a row of subpages that are moved one by one, as many at a time as the queue takes; commands take turns, so that a
-//! long one (zeros over a gigabyte) delays nobody for long. A subpage that changes only in part is read, changed and written
-//! back. Replies go out as commands end, in any order.
+//! A command is a row of subpages that are moved one by one, as many at a time as the queue takes;
+//! commands take turns, so that a long one (zeros over a gigabyte) delays nobody for long. A
+//! subpage that changes only in part is read, changed and written back. Replies go out as commands
+//! end, in any order.
 //!
-//! Invariants: a command is replied to once, when nothing of it is in flight; a write holds a subpage's place ([`Places`]) from
-//! before its first request for it until the completion of its last; a reply to a write with FUA, and to a flush, follows a
-//! flush that was submitted when all the writes that it speaks of had completed. Nothing is kept in between: what a reply
-//! has told is what every other client reads, so that several connections of one client see one device. While a client takes no
-//! replies, what it has on the flash ends all the same, so that nobody waits for places that it holds; it begins nothing new.
+//! Invariants: a command is replied to once, when nothing of it is in flight; a write holds a
+//! subpage's place ([`Places`]) from before its first request for it until the completion of its
+//! last; a reply to a write with FUA, and to a flush, follows a flush that was submitted when all
+//! the writes that it speaks of had completed. Nothing is kept in between: what a reply has told is
+//! what every other client reads, so that several connections of one client see one device. While a
+//! client takes no replies, what it has on the flash ends all the same, so that nobody waits for
+//! places that it holds; it begins nothing new.
 
 use std::collections::VecDeque;
 use std::io;
@@ -152,7 +156,8 @@ impl Engine {
             if idle && (!more_may_come || work.gone) {
                 break;
             }
-            // With requests in flight, `wait` ends with the first completion; else by the reader, or by who frees a place.
+            // With requests in flight, `wait` ends with the first completion; else by the reader,
+            // or by who frees a place.
             if !more_may_come || self.exchange.may_sleep(more_may_come) {
                 self.queue.wait(None);
             }
@@ -187,7 +192,8 @@ impl Engine {
     fn begin(&mut self, work: &mut Work, command: Command) {
         let mut task = Task::new(command);
         if task.command.kind == Kind::Trim && !work.gone {
-            // Rare, and short beside what it spares; but it may wait for the store, and others must not wait for it.
+            // Rare, and short beside what it spares; but it may wait for the store, and others must
+            // not wait for it.
             self.settle(work);
             let (first, count) = task.span.whole();
             let trimmed = if count == 0 { Ok(()) } else { self.flash.trim(SubpageIndex(first), count) };
@@ -210,7 +216,8 @@ impl Engine {
         }
     }
 
-    /// Submits the second halves of what changes subpages in part. Returns whether there was any, and whether the queue took them all.
+    /// Submits the second halves of what changes subpages in part. Returns whether there was any,
+    /// and whether the queue took them all.
     fn submit_changed(&mut self, work: &mut Work) -> (bool, bool) {
         let mut progress = false;
         while let Some(&(slot, index)) = work.changed.front() {
@@ -272,7 +279,8 @@ impl Engine {
         let index = step & !STEP_OLD;
         let had_more = task.has_more();
         if step != STEP_FLUSH && step & STEP_OLD != 0 && completion.result.is_ok() {
-            // The old bytes are here: put the new ones among them, and write all back. The place stays taken.
+            // The old bytes are here: put the new ones among them, and write all back. The place
+            // stays taken.
             let within = task.span.within(index);
             let into = task.whole(index) as usize * SUBPAGE_BYTES + within.start;
             if task.command.kind == Kind::WriteZeroes {
@@ -295,7 +303,8 @@ impl Engine {
         if !had_more && task.has_more() {
             work.ready.push_back(slot);
         }
-        // One that was in `ready` and failed is found there, unless it ends here; a stale entry is passed over.
+        // One that was in `ready` and failed is found there, unless it ends here; a stale entry is
+        // passed over.
         if task.has_ended() {
             self.end(work, slot);
         }
@@ -341,8 +350,8 @@ impl Engine {
         }
     }
 
-    /// Sends the replies that there are: those of one turn, whose data were in frames, so that they take no more than the frames do. A
-    /// client that does not take them is given up.
+    /// Sends the replies that there are: those of one turn, whose data were in frames, so that they
+    /// take no more than the frames do. A client that does not take them is given up.
     fn send(&mut self, work: &mut Work) {
         while !work.replies.is_empty() {
             let mut replies = std::mem::take(&mut work.replies);

@@ -1,5 +1,7 @@
-//! Goal: no bytes of a client make what reads them panic, and what is accepted is inside the export and the limits.
-//! Method: a million requests and options, sound, damaged and random, from a printed seed, against what each may be.
+//! Goal: no bytes of a client make what reads them panic, and what is accepted is inside the export
+//! and the limits.
+//! Method: a million requests and options, sound, damaged and random, from a printed seed, against
+//! what each may be.
 
 use fulgurite_testkit as trials;
 

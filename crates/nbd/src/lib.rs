@@ -1,7 +1,8 @@
 //! A `Flash` as a block device for other programs, over the NBD protocol.
 //!
-//! Holds a server ([`NbdServer`]) for fixed newstyle clients: fio, qemu, libnbd's tools, the kernel's nbd driver. It serves one
-//! export, to many clients at a time, over a Unix socket of its owner's or over TCP on loopback.
+//! Holds a server ([`NbdServer`]) for fixed newstyle clients: fio, qemu, libnbd's tools, the
+//! kernel's nbd driver. It serves one export, to many clients at a time, over a Unix socket of its
+//! owner's or over TCP on loopback.
 //!
 //! ```text
 //!              a client's socket
@@ -14,14 +15,16 @@
 //!                             Flash
 //! ```
 //!
-//! Invariants: nothing a client sends crashes the server, or makes it keep more than was decided when the client connected; what is
-//! wrong in itself is answered by an error, what breaks the framing or the time ends that connection. A write that was replied to is seen
-//! by all clients; a flush, or a write with FUA, is durable when it is replied to. Ranges of bytes that are no whole subpages are
-//! read, changed and written back, and lose nothing that others write beside them.
+//! Invariants: nothing a client sends crashes the server, or makes it keep more than was decided
+//! when the client connected; what is wrong in itself is answered by an error, what breaks the
+//! framing or the time ends that connection. A write that was replied to is seen by all clients; a
+//! flush, or a write with FUA, is durable when it is replied to. Ranges of bytes that are no whole
+//! subpages are read, changed and written back, and lose nothing that others write beside them.
 //!
-//! What it does not do: TLS and passwords (so nothing but loopback), trim where the medium has none (the flag is not offered then, and a
-//! client that asks all the same gets ENOTSUP), block status, resizing, time-outs of the medium (a hanging medium hangs its clients, who
-//! have time-outs of their own).
+//! What it does not do: TLS and passwords (so nothing but loopback), trim where the medium has none
+//! (the flag is not offered then, and a client that asks all the same gets ENOTSUP), block status,
+//! resizing, time-outs of the medium (a hanging medium hangs its clients, who have time-outs of
+//! their own).
 #![forbid(unsafe_code)]
 
 mod address;

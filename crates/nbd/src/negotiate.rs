@@ -1,8 +1,9 @@
 //! The first half of a connection: the fixed newstyle handshake, up to the choice of the export.
 //!
-//! Invariants: what a client makes the server read, keep or answer here is bounded (options, their length, the time for all of
-//! them); an option that is not understood is answered by an error, and ends nothing; whatever breaks the framing ends the
-//! connection. There is no TLS: the socket is for its owner, or on loopback.
+//! Invariants: what a client makes the server read, keep or answer here is bounded (options, their
+//! length, the time for all of them); an option that is not understood is answered by an error, and
+//! ends nothing; whatever breaks the framing ends the connection. There is no TLS: the socket is
+//! for its owner, or on loopback.
 
 use std::io;
 use std::time::Instant;
@@ -62,10 +63,12 @@ pub(crate) struct Agreed {
 
 /// Talks until the client has chosen the export. `None`: it left, or only asked.
 ///
-/// `ready` is called once, before the choice is granted: what it needs may be missing (its words go to the client).
+/// `ready` is called once, before the choice is granted: what it needs may be missing (its words go
+/// to the client).
 ///
 /// # Errors
-/// `InvalidData` for a client that breaks the protocol; `TimedOut` for one that is not done by `deadline`; the socket's.
+/// `InvalidData` for a client that breaks the protocol; `TimedOut` for one that is not done by
+/// `deadline`; the socket's.
 pub(crate) fn negotiate(
     incoming: &mut Incoming,
     export: &Export,
@@ -212,7 +215,8 @@ pub(crate) fn asked_for(content: &[u8]) -> Option<(&[u8], &[u8])> {
     asked(content).map(|asked| (asked.name, asked.kinds))
 }
 
-/// Appends the replies that describe the export: always its size, flags and block sizes; its names when asked.
+/// Appends the replies that describe the export: always its size, flags and block sizes; its names
+/// when asked.
 fn describe(into: &mut Vec<u8>, option: u32, export: &Export, agreed: Agreed, asked: &Asked<'_>) {
     let mut put = |kind: u16, parts: &[&[u8]]| {
         put_option_reply(into, option, reply::INFO, &[&kind.to_be_bytes(), &parts.concat()[..]].concat());

@@ -1,10 +1,12 @@
-//! Which subpages are being written, by all clients of a server: at most one write is under way on each.
+//! Which subpages are being written, by all clients of a server: at most one write is under way on
+//! each.
 //!
-//! Media order nothing, and a client may write less than a subpage: that is read, changed and written back, and must not undo what
-//! another write, of the same client or of another, put beside it meanwhile. Whoever finds a subpage taken leaves its
-//! notifier and goes on with something else; it is woken when the subpage is free. Invariant: a subpage is in the table
-//! from [`Places::take`] that returned true until [`Places::free`]. Nobody takes a second place before it has freed the first
-//! or that one's write is handed over, so nobody waits in a circle.
+//! Media order nothing, and a client may write less than a subpage: that is read, changed and
+//! written back, and must not undo what another write, of the same client or of another, put beside
+//! it meanwhile. Whoever finds a subpage taken leaves its notifier and goes on with something else;
+//! it is woken when the subpage is free. Invariant: a subpage is in the table from [`Places::take`]
+//! that returned true until [`Places::free`]. Nobody takes a second place before it has freed the
+//! first or that one's write is handed over, so nobody waits in a circle.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

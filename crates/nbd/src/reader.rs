@@ -1,8 +1,10 @@
-//! The thread that reads a client's commands, checks them, and reads what a write brings into frames.
+//! The thread that reads a client's commands, checks them, and reads what a write brings into
+//! frames.
 //!
-//! Invariants: nothing that a client says is believed before it is checked; no payload is read before there are frames for it; a
-//! command that began is there as a whole after `stall`, or the connection ends. A command that is wrong in itself is answered
-//! with an error, one that breaks the framing ends the connection.
+//! Invariants: nothing that a client says is believed before it is checked; no payload is read
+//! before there are frames for it; a command that began is there as a whole after `stall`, or the
+//! connection ends. A command that is wrong in itself is answered with an error, one that breaks
+//! the framing ends the connection.
 
 use std::io;
 use std::sync::Arc;
@@ -18,8 +20,8 @@ use crate::negotiate::broken;
 use crate::stream::Incoming;
 use crate::wire::{self, Errno, Request, command, command_flag};
 
-/// Largest payload of a write that is read and refused. A client that was not told our limit may send this much (proto.md,
-/// "Block size constraints"); beyond, the connection ends.
+/// Largest payload of a write that is read and refused. A client that was not told our limit may
+/// send this much (proto.md, "Block size constraints"); beyond, the connection ends.
 const REFUSED_PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
 /// What the reader works with.
@@ -45,7 +47,8 @@ pub(crate) struct May {
 }
 
 impl Reader {
-    /// Reads until the client leaves, breaks the protocol or falls silent within a command, or the engine has ended.
+    /// Reads until the client leaves, breaks the protocol or falls silent within a command, or the
+    /// engine has ended.
     pub(crate) fn run(mut self) {
         match self.read_all() {
             Ok(()) => {}

@@ -1,8 +1,9 @@
 //! The server: it listens, lets clients in, and runs each on threads of its own.
 //!
-//! Invariants: at most `clients_max` clients at a time, each with a buffer of `buffer_bytes` and no more; a client that ends, however,
-//! leaves the others alone; dropping the server ends all connections, waits (no longer than `stall`) until what they had on the flash
-//! is done, and removes the socket.
+//! Invariants: at most `clients_max` clients at a time, each with a buffer of `buffer_bytes` and no
+//! more; a client that ends, however, leaves the others alone; dropping the server ends all
+//! connections, waits (no longer than `stall`) until what they had on the flash is done, and
+//! removes the socket.
 
 use std::collections::HashMap;
 use std::io;
@@ -31,26 +32,32 @@ use crate::{NbdAddress, NbdError};
 pub struct NbdConfig {
     /// Where it listens.
     pub address: NbdAddress,
-    /// What the export is called; at most 256 bytes. It is the default export too, whose name is empty.
+    /// What the export is called; at most 256 bytes. It is the default export too, whose name is
+    /// empty.
     pub export: String,
     /// Whether clients may only read.
     pub read_only: bool,
-    /// Requests that a client may have in flight on the flash; and commands that it may have sent and not been answered.
+    /// Requests that a client may have in flight on the flash; and commands that it may have sent
+    /// and not been answered.
     pub depth: usize,
     /// Clients at a time. More are turned away.
     pub clients_max: usize,
-    /// DRAM that a client's payloads take, at the most; as much again for replies on their way. Untouched, it costs nothing.
+    /// DRAM that a client's payloads take, at the most; as much again for replies on their way.
+    /// Untouched, it costs nothing.
     pub buffer_bytes: usize,
-    /// The longest read or write that is taken: a power of two from 64 KiB on, at most half the buffer.
+    /// The longest read or write that is taken: a power of two from 64 KiB on, at most half the
+    /// buffer.
     pub request_bytes_max: u32,
-    /// How long a client may take over one command once it has begun to send it, or over taking replies, before it is given up.
+    /// How long a client may take over one command once it has begun to send it, or over taking
+    /// replies, before it is given up.
     pub stall: Duration,
     /// How long a client may take over the handshake.
     pub handshake: Duration,
 }
 
 impl NbdConfig {
-    /// What suits most, at this address: 128 requests in flight, 16 clients with 8 MiB each, requests to 4 MiB, 30 s.
+    /// What suits most, at this address: 128 requests in flight, 16 clients with 8 MiB each,
+    /// requests to 4 MiB, 30 s.
     #[must_use]
     pub fn new(address: NbdAddress) -> NbdConfig {
         NbdConfig {
@@ -147,7 +154,7 @@ impl NbdServer {
             bytes: u64::from(flash.subpages()) * SUBPAGE_BYTES as u64,
             read_only: config.read_only,
             request_bytes_max: config.request_bytes_max,
-            trims: flash.trims(),
+            trims: flash.traits().trims,
         };
         let shared = Arc::new(Shared {
             flash,
@@ -172,7 +179,8 @@ impl NbdServer {
     pub fn address(&self) -> &NbdAddress {
         &self.address
     }
-    /// What to give to clients (`nbdinfo`, `qemu-img`, fio's `uri`): an address in the form of the NBD URI specification.
+    /// What to give to clients (`nbdinfo`, `qemu-img`, fio's `uri`): an address in the form of the
+    /// NBD URI specification.
     #[must_use]
     pub fn uri(&self) -> String {
         let name = escaped(self.shared.export.name.as_bytes(), b"");
@@ -212,7 +220,8 @@ impl Drop for NbdServer {
         for stream in clients.connected.values() {
             stream.shutdown();
         }
-        // A medium that hangs holds its clients' threads; waiting for it for ever would help nobody.
+        // A medium that hangs holds its clients' threads; waiting for it for ever would help
+        // nobody.
         let deadline = Instant::now() + self.shared.config.stall;
         while !clients.connected.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -236,7 +245,8 @@ fn accept_all(shared: &Arc<Shared>, listener: &Listener) {
                 shared.counters.refused.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            // No descriptors, say: the client stays in the kernel's queue, and asking at once again would only burn a core.
+            // No descriptors, say: the client stays in the kernel's queue, and asking at once again
+            // would only burn a core.
             Err(_) => {
                 shared.stop.wait(Some(Duration::from_millis(50)));
             }
@@ -319,7 +329,8 @@ impl Client {
 
     fn prepare(&self) -> Result<Ready, String> {
         let config = &self.shared.config;
-        // One for the zeros, and two for the ends of a request that is as long as can be and lies askew.
+        // One for the zeros, and two for the ends of a request that is as long as can be and lies
+        // askew.
         let bytes = config.buffer_bytes + 4 * SUBPAGE_BYTES;
         let frames = Arc::new(Arena::anonymous(bytes, Backed::BasePages).map_err(|e| e.to_string())?);
         let wake = Arc::new(Notifier::new().map_err(|e| e.to_string())?);

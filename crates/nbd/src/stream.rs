@@ -1,7 +1,7 @@
 //! A client's socket, Unix or TCP, whose every read and write ends by a deadline.
 //!
-//! A time-out of the socket alone would let a client live for ever by sending a byte now and then; so whoever reads or writes
-//! says until when the whole of it must be done.
+//! A time-out of the socket alone would let a client live for ever by sending a byte now and then;
+//! so whoever reads or writes says until when the whole of it must be done.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -118,7 +118,8 @@ impl Incoming {
     pub(crate) fn new(stream: Stream) -> Incoming {
         Incoming { stream, buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0 }
     }
-    /// Waits for ever for the first byte of whatever comes next. False when the client has closed the connection.
+    /// Waits for ever for the first byte of whatever comes next. False when the client has closed
+    /// the connection.
     ///
     /// # Errors
     /// The socket's.

@@ -1,7 +1,8 @@
-//! What goes over the wire, bit for bit: the numbers of the NBD protocol, and the encoding of what the server sends.
+//! What goes over the wire, bit for bit: the numbers of the NBD protocol, and the encoding of what
+//! the server sends.
 //!
-//! Source of all of it: the protocol's description, `doc/proto.md` of the project NetworkBlockDevice/nbd. All integers are
-//! big-endian. Nothing here reads or writes a socket.
+//! Source of all of it: the protocol's description, `doc/proto.md` of the project
+//! NetworkBlockDevice/nbd. All integers are big-endian. Nothing here reads or writes a socket.
 //!
 //! ```text
 //! request  magic u32 | command flags u16 | command u16 | cookie u64 | offset u64 | length u32 | (write: payload)
@@ -175,7 +176,8 @@ pub(crate) fn put_simple_reply(into: &mut Vec<u8>, cookie: u64, error: Option<Er
     into.extend(cookie.to_be_bytes());
 }
 
-/// Appends the head of a structured reply of one chunk: `length` bytes that lie at `offset`, which must follow.
+/// Appends the head of a structured reply of one chunk: `length` bytes that lie at `offset`, which
+/// must follow.
 pub(crate) fn put_data_chunk(into: &mut Vec<u8>, cookie: u64, offset: u64, length: u32) {
     put_chunk(into, CHUNK_OFFSET_DATA, cookie, length.saturating_add(8));
     into.extend(offset.to_be_bytes());

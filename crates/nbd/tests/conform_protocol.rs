@@ -1,6 +1,7 @@
-//! Goal: the server speaks fixed newstyle NBD as `doc/proto.md` has it: the handshake, what the export says it can do, each command
-//! and its errors.
-//! Method: a client that sends the bytes of the document and compares what comes back byte by byte, over plain memory.
+//! Goal: the server speaks fixed newstyle NBD as `doc/proto.md` has it: the handshake, what the
+//! export says it can do, each command and its errors.
+//! Method: a client that sends the bytes of the document and compares what comes back byte by byte,
+//! over plain memory.
 
 use crate::common;
 
@@ -52,7 +53,8 @@ fn options_are_answered() {
         client.option(7, askew);
         assert_eq!(client.option_reply().1, 0x8000_0003, "{askew:?}");
     }
-    // INFO with name and description: export, block sizes, name, description, acknowledged; and then more options.
+    // INFO with name and description: export, block sizes, name, description, acknowledged; and
+    // then more options.
     client.option(6, b"\0\0\0\x04pool\0\x02\0\x01\0\x02");
     let replies: Vec<_> = (0..5).map(|_| client.option_reply()).collect();
     assert_eq!(replies.iter().map(|r| r.1).collect::<Vec<_>>(), [3, 3, 3, 3, 1]);
@@ -144,7 +146,8 @@ fn what_is_wrong_is_an_error_and_the_connection_goes_on() {
     }
 }
 
-/// Only what lies wholly in the range is given up; where the flash behind does not heed it, it is not offered, and refused.
+/// Only what lies wholly in the range is given up; where the flash behind does not heed it, it is
+/// not offered, and refused.
 #[test]
 fn what_is_trimmed_is_given_up_and_its_neighbours_stay() {
     let flash = memory(64);
@@ -204,7 +207,8 @@ fn errors_of_the_flash_are_told() {
             let length = if command == FLUSH { 0 } else { 9000 };
             assert_eq!(client.call(command, 0, 100, length, &payload).0, told, "{op:?}");
             assert_eq!(served.server.counters().errors, 1);
-            // The next one is not in the plan: the command was given up as a whole, and left nothing behind.
+            // The next one is not in the plan: the command was given up as a whole, and left
+            // nothing behind.
             let (again, _) = client.call(READ, 0, 100, 9000, b"");
             assert_eq!(again, 0);
             assert_eq!(client.call(WRITE, 0, 100, 9000, &[2; 9000]).0, if op == Op::Flush { 5 } else { 0 });

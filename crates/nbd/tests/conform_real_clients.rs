@@ -1,7 +1,9 @@
-//! Goal: the clients that people have can use the server: libnbd's `nbdinfo` and `nbdcopy`, qemu's `qemu-io`, `qemu-img` and `qemu-nbd`, fio by its
-//! own engine, and what of `nbd-client` needs no kernel.
-//! Method: each is run against a server over a Unix socket; what it wrote is compared with the medium, what it read with what was
-//! written. Where a client is not installed, the test says so and ends.
+//! Goal: the clients that people have can use the server: libnbd's `nbdinfo` and `nbdcopy`, qemu's
+//! `qemu-io`, `qemu-img` and `qemu-nbd`, fio by its own engine, and what of `nbd-client` needs no
+//! kernel.
+//! Method: each is run against a server over a Unix socket; what it wrote is compared with the
+//! medium, what it read with what was written. Where a client is not installed, the test says so
+//! and ends.
 
 use crate::common;
 
@@ -134,7 +136,8 @@ fn over_tcp_too() {
     assert_eq!(text.trim(), (64 << 12).to_string());
 }
 
-/// fio's engine of this name is libnbd: no kernel is between. What it wrote it reads back and verifies, several requests at a time.
+/// fio's engine of this name is libnbd: no kernel is between. What it wrote it reads back and
+/// verifies, several requests at a time.
 #[test]
 fn fio_writes_and_verifies() {
     let served = serve(memory(1024), |_| {});

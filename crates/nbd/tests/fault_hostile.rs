@@ -1,7 +1,8 @@
-//! Goal: whatever a client sends, and wherever it stops, the server answers with an error or hangs up; it never crashes, never
-//! keeps more memory than was decided, writes nothing of a command that did not come whole, and serves others meanwhile.
-//! Method: each way to break the protocol by hand; then sessions that are right, with random bytes changed, cut out, repeated or
-//! left off (seeds are printed), each followed by an honest client.
+//! Goal: whatever a client sends, and wherever it stops, the server answers with an error or hangs
+//! up; it never crashes, never keeps more memory than was decided, writes nothing of a command that
+//! did not come whole, and serves others meanwhile.
+//! Method: each way to break the protocol by hand; then sessions that are right, with random bytes
+//! changed, cut out, repeated or left off (seeds are printed), each followed by an honest client.
 
 use crate::common;
 
@@ -112,7 +113,8 @@ fn broken_requests_end_the_connection() {
         assert!(client.hung_up());
     }
     eventually("three are counted", || served.server.counters().broken == 3);
-    // 20 MiB is more than it takes, and what a client that was told nothing may send: refused, and the framing is kept.
+    // 20 MiB is more than it takes, and what a client that was told nothing may send: refused, and
+    // the framing is kept.
     let (mut client, _) = Client::open(&served.path, false);
     let cookie = client.send(WRITE, 0, 0, 20 << 20);
     for _ in 0..20 {
@@ -143,14 +145,16 @@ fn who_leaves_in_the_middle_takes_nobody_along() {
 fn who_takes_no_replies_is_given_up() {
     let (_, served) = impatient(1024);
     let (mut client, _) = Client::open(&served.path, false);
-    // More than the socket's buffers hold; a client that never reads meets a closed connection, or blocks until then.
+    // More than the socket's buffers hold; a client that never reads meets a closed connection, or
+    // blocks until then.
     let asked = (0..10_000).all(|_| client.stream.write_all(&command_bytes(READ, 0, 1, 0, 1 << 20)).is_ok());
     assert!(!asked, "10 GiB of replies were kept for somebody who does not take them");
     well(&served.path);
     eventually("it is gone", || served.server.connected() <= 1);
 }
 
-/// A client that takes no replies has a write under way; another one wants the same place, and gets it as soon as the write has ended.
+/// A client that takes no replies has a write under way; another one wants the same place, and gets
+/// it as soon as the write has ended.
 #[test]
 fn who_takes_no_replies_keeps_no_place() {
     let write_latency = Duration::from_millis(500);

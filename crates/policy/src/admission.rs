@@ -1,10 +1,11 @@
 //! Whether to take one more job, judged by how long the oldest queued one has waited.
 //!
-//! After CoDel (Nichols and Jacobson, ACM Queue 2012): a queue that is long for a moment is a burst and does no harm;
-//! one that has not been short for a whole interval is a standing queue, and only turning work away shortens it.
-//! CoDel slows its senders by dropping now and then; requests of an open loop do not slow down, so here every new job
-//! is turned away until the oldest wait is back under the target. An overload that returns within an interval of the
-//! last refusal is met at once. Under steady overload by a factor f, waits stay within about f times the target.
+//! After CoDel (Nichols and Jacobson, ACM Queue 2012): a queue that is long for a moment is a burst
+//! and does no harm; one that has not been short for a whole interval is a standing queue, and only
+//! turning work away shortens it. CoDel slows its senders by dropping now and then; requests of an
+//! open loop do not slow down, so here every new job is turned away until the oldest wait is back
+//! under the target. An overload that returns within an interval of the last refusal is met at
+//! once. Under steady overload by a factor f, waits stay within about f times the target.
 //!
 //! Not here: the queue, and which of the waiting jobs runs next.
 
@@ -20,7 +21,8 @@ pub enum AdmissionPolicy {
     QueueDelay {
         /// Longest wait that is fine as a standing state, in nanoseconds.
         target_ns: u64,
-        /// How long a longer wait may last before jobs are turned away, in nanoseconds: a burst that is to be absorbed.
+        /// How long a longer wait may last before jobs are turned away, in nanoseconds: a burst
+        /// that is to be absorbed.
         interval_ns: u64,
     },
 }
@@ -50,7 +52,8 @@ impl Admission {
         Admission { policy, above_since_ns: None, refused_ns: None }
     }
 
-    /// A job is here at `now_ns`; the oldest one in the queue has waited `oldest_wait_ns` (0 when the queue is empty).
+    /// A job is here at `now_ns`; the oldest one in the queue has waited `oldest_wait_ns` (0 when
+    /// the queue is empty).
     ///
     /// # Errors
     /// [`Overloaded`]: do not queue it.
@@ -95,7 +98,8 @@ mod tests {
         assert_eq!(admission.admit(300, 50), Ok(()), "a new burst");
     }
 
-    /// Jobs of 10 ns each, arriving every `gap_ns`: the longest wait of an admitted job, and how many were turned away.
+    /// Jobs of 10 ns each, arriving every `gap_ns`: the longest wait of an admitted job, and how
+    /// many were turned away.
     fn serve(policy: AdmissionPolicy, gap_ns: u64) -> (u64, usize) {
         let (mut admission, mut queue, mut free_ns, mut longest, mut refused) =
             (Admission::new(policy), VecDeque::<u64>::new(), 0, 0, 0);

@@ -1,15 +1,16 @@
-//! Clock (second chance): a hand goes round the frames, spares those used since its last visit, and takes the next.
+//! Clock (second chance): a hand goes round the frames, spares those used since its last visit, and
+//! takes the next.
 //!
-//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the driver's referenced
-//! bytes in sequence, which the CPU prefetches. Two bits a frame: is it in the policy, and was it
-//! [`touched`](Replacement::touched).
+//! The order is that of the frames themselves, so an insert sets one bit and a visit reads the
+//! driver's referenced bytes in sequence, which the CPU prefetches. Two bits a frame: is it in the
+//! policy, and was it [`touched`](Replacement::touched).
 //!
-//! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no bit at or above
-//! `capacity` is set.
+//! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no
+//! bit at or above `capacity` is set.
 
 use core::ops::ControlFlow;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 
 use crate::replacement::{ColdCursor, FrameView, Replacement};
 
@@ -38,11 +39,12 @@ impl Clock {
     }
 
     #[inline(always)]
-    fn place(frame: FrameIndex) -> (usize, u64) {
+    fn place(frame: LocalFrame) -> (usize, u64) {
         (frame.index() / 64, 1 << (frame.index() % 64))
     }
 
-    /// The first frame in the policy at or after the hand, going round once. `None` only when there is none at all.
+    /// The first frame in the policy at or after the hand, going round once. `None` only when there
+    /// is none at all.
     #[inline(always)]
     fn next_present(&self) -> Option<usize> {
         if self.len == 0 {
@@ -65,7 +67,7 @@ impl Clock {
 
 impl Replacement for Clock {
     #[inline]
-    fn inserted(&mut self, frame: FrameIndex, _subpage: SubpageIndex) {
+    fn inserted(&mut self, frame: LocalFrame, _subpage: SubpageIndex) {
         assert!(frame.index() < self.capacity, "frame {} of {}", frame.0, self.capacity);
         let (word, bit) = Self::place(frame);
         assert!(self.present[word] & bit == 0, "frame {} is in the policy already", frame.0);
@@ -74,19 +76,19 @@ impl Replacement for Clock {
     }
 
     #[inline]
-    fn touched(&mut self, frame: FrameIndex) {
+    fn touched(&mut self, frame: LocalFrame) {
         let (word, bit) = Self::place(frame);
         debug_assert!(self.present[word] & bit != 0, "frame {} is not in the policy", frame.0);
         self.touched[word] |= bit;
     }
 
     #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         // The first round takes every mark; what the second spares is in use or not evictable.
         for _ in 0..2 * self.len {
             let at = self.next_present()?;
             self.hand = if at + 1 == self.capacity { 0 } else { at + 1 };
-            let frame = FrameIndex(at as u32);
+            let frame = LocalFrame(at as u32);
             let (word, bit) = Self::place(frame);
             let touched = self.touched[word] & bit != 0;
             if view.take_referenced(frame) | touched {
@@ -103,13 +105,13 @@ impl Replacement for Clock {
     }
 
     #[inline]
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         self.inserted(frame, subpage);
         self.touched(frame);
     }
 
     #[inline]
-    fn removed(&mut self, frame: FrameIndex) {
+    fn removed(&mut self, frame: LocalFrame) {
         let (word, bit) = Self::place(frame);
         assert!(self.present[word] & bit != 0, "frame {} is not in the policy", frame.0);
         self.present[word] &= !bit;
@@ -121,9 +123,10 @@ impl Replacement for Clock {
         &self,
         from: ColdCursor,
         most: usize,
-        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
-        // A cursor is the next frame. Round from the hand: up to the last frame, and then up to the hand.
+        // A cursor is the next frame. Round from the hand: up to the last frame, and then up to the
+        // hand.
         let mut at = if from == ColdCursor::START { self.hand } else { from.0 as usize };
         let mut wrapped = at < self.hand;
         for _ in 0..most {
@@ -145,7 +148,7 @@ impl Replacement for Clock {
                 continue;
             }
             at += 1;
-            if each(FrameIndex(at as u32 - 1)).is_break() {
+            if each(LocalFrame(at as u32 - 1)).is_break() {
                 break;
             }
         }

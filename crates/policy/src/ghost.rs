@@ -1,15 +1,16 @@
 //! The ghost queue of S3-FIFO: which subpages were evicted lately, without their contents.
 //!
-//! A flat table of buckets, one cache line each: eight pairs of a subpage and the number of its eviction. An entry is
-//! live while fewer than `window` evictions came after it, so old ones need no removal; a full bucket drops its
-//! oldest. There are two to four slots for every live entry, so that happens to about one in fifty, or fewer; a
-//! subpage that was not evicted within the window is never reported (the keys are whole, not hashes).
+//! A flat table of buckets, one cache line each: eight pairs of a subpage and the number of its
+//! eviction. An entry is live while fewer than `window` evictions came after it, so old ones need
+//! no removal; a full bucket drops its oldest. There are two to four slots for every live entry, so
+//! that happens to about one in fifty, or fewer; a subpage that was not evicted within the window
+//! is never reported (the keys are whole, not hashes).
 //!
-//! A bucket is a cache line that has not been used for long: whoever evicts gives the caches a hint ([`Ghost::line`]), and an
-//! eviction is entered a few evictions later, when the line is there.
+//! A bucket is a cache line that has not been used for long: whoever evicts gives the caches a hint
+//! ([`Ghost::line`]), and an eviction is entered a few evictions later, when the line is there.
 //!
-//! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket; what waits to be
-//! entered is reported like what has been.
+//! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket;
+//! what waits to be entered is reported like what has been.
 
 use fulgurite_format::SubpageIndex;
 
@@ -30,8 +31,9 @@ pub(crate) struct Ghost {
     buckets: Box<[Bucket]>,
     /// 64 less the bits of a bucket's index (at most 63, so that the shift is one).
     shift: u32,
-    /// Evictions so far, plus the window, wrapping: so that a stamp of 0 is old. After 2^32 evictions a stamp that
-    /// was not overwritten in all that time looks new again, which costs one wrong promotion.
+    /// Evictions so far, plus the window, wrapping: so that a stamp of 0 is old. After 2^32
+    /// evictions a stamp that was not overwritten in all that time looks new again, which costs one
+    /// wrong promotion.
     now: u32,
     window: u32,
     /// Subpage and stamp of the latest evictions, oldest first.
@@ -61,8 +63,8 @@ impl Ghost {
 
     #[inline(always)]
     fn place(&self, subpage: u32) -> usize {
-        // Top bits of a product by an odd constant other than the miss table's, so that the two do not collide
-        // together.
+        // Top bits of a product by an odd constant other than the miss table's, so that the two do
+        // not collide together.
         (u64::from(subpage).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> self.shift) as usize
     }
 

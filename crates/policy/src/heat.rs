@@ -1,12 +1,15 @@
 //! How often things are written, roughly: four bits each, which fade.
 //!
-//! Data that is overwritten about as often belongs in the same extent of a log: that one then empties by itself, and reclaim has
-//! less to copy. Last write times say less than counts do: with Zipf keys one short interval is mostly chance.
+//! Data that is overwritten about as often belongs in the same extent of a log: that one then
+//! empties by itself, and reclaim has less to copy. Last write times say less than counts do: with
+//! Zipf keys one short interval is mostly chance.
 //!
-//! Fading is part of each count and not a pass of its own: while n things are written n times, each counter is halved once.
+//! Fading is part of each count and not a pass of its own: while n things are written n times, each
+//! counter is halved once.
 //!
-//! What is written for the first time need not be counted: until something near it is written again, there are no counters of it,
-//! which is to say that they are zero. So data that is written once costs no memory here.
+//! What is written for the first time need not be counted: until something near it is written
+//! again, there are no counters of it, which is to say that they are zero. So data that is written
+//! once costs no memory here.
 
 /// Counters of writes.
 #[derive(Clone, Debug)]
@@ -24,11 +27,13 @@ pub struct Heat {
 /// Writes after which a byte of two counters fades.
 const FADE_EVERY: u32 = 2;
 const MOST: u8 = 15;
-/// Bytes of counters that come into being at once: small beside what is overwritten near each other, large beside their pointer.
+/// Bytes of counters that come into being at once: small beside what is overwritten near each
+/// other, large beside their pointer.
 const PART_BYTES: usize = 1024;
 
 impl Heat {
-    /// How many degrees there are: 0 for what is new or was not written for long, then one for each doubling.
+    /// How many degrees there are: 0 for what is new or was not written for long, then one for each
+    /// doubling.
     pub const DEGREES: usize = 5;
 
     /// Of so many things, none of them written.
@@ -50,7 +55,8 @@ impl Heat {
     fn bytes_with(&self, parts: usize) -> usize {
         size_of_val(&*self.parts) + parts * PART_BYTES
     }
-    /// Where the counter of a thing is, for whoever loads it ahead of [`Heat::degree`]; none where there is none yet.
+    /// Where the counter of a thing is, for whoever loads it ahead of [`Heat::degree`]; none where
+    /// there is none yet.
     ///
     /// # Panics
     /// When there is no such thing.

@@ -1,8 +1,9 @@
 //! Decisions without I/O, clock, threads or unsafe code.
 //!
-//! What to evict, whom to wake, whom to run, what to fetch ahead, whom to turn away. Each part is a plain state
-//! machine: its driver (the runtime with real time and real flash, or the simulator) tells it what happened and asks
-//! what to do. Time comes in as nanoseconds from the driver's clock; the same calls give the same answers, always.
+//! What to evict, whom to wake, whom to run, what to fetch ahead, whom to turn away. Each part is a
+//! plain state machine: its driver (the runtime with real time and real flash, or the simulator)
+//! tells it what happened and asks what to do. Time comes in as nanoseconds from the driver's
+//! clock; the same calls give the same answers, always.
 //!
 //! * [`replacement`]: which frame to evict ([`Clock`], [`S3Fifo`], [`Lru`]).
 //! * [`simulate`]: how many misses each of them has over a trace.
@@ -11,8 +12,9 @@
 //! * [`prefetch`]: which subpages to read ahead.
 //! * [`admission`]: whether to take one more job.
 //!
-//! Invariants: every structure is bounded when it is made and allocates nothing afterwards ([`simulate`] is for
-//! study, and does); every structure with an invariant has `check(&self)`. One instance belongs to one worker: nothing here is shared.
+//! Invariants: every structure is bounded when it is made and allocates nothing afterwards
+//! ([`simulate`] is for study, and does); every structure with an invariant has `check(&self)`. One
+//! instance belongs to one worker: nothing here is shared.
 //!
 //! Not here: reading, writing, waiting, and the table that says where a subpage is.
 

@@ -1,7 +1,7 @@
 //! Doubly linked lists whose links live in somebody else's array, by index.
 //!
-//! Invariants: front to back by `next`, back to front by `prev`; a link that is in no list is [`Link::OUT`]. Which
-//! list a link is in is for the owner of the array to know.
+//! Invariants: front to back by `next`, back to front by `prev`; a link that is in no list is
+//! [`Link::OUT`]. Which list a link is in is for the owner of the array to know.
 
 /// Beyond the end of a list.
 const END: u32 = u32::MAX;

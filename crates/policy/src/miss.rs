@@ -1,14 +1,17 @@
-//! The miss status table: which subpages are on their way, into which frame, and who waits for them.
+//! The miss status table: which subpages are on their way, into which frame, and who waits for
+//! them.
 //!
-//! AstriFlash's miss status row (section IV-B2), one per worker. A second miss on the same subpage finds the entry
-//! and joins it, so flash is asked once. Where the paper's row is set-associative and full sets wait, this is an
-//! open-addressed table with linear probing: entries within the bound always fit.
+//! AstriFlash's miss status row (section IV-B2), one per worker. A second miss on the same subpage
+//! finds the entry and joins it, so flash is asked once. Where the paper's row is set-associative
+//! and full sets wait, this is an open-addressed table with linear probing: entries within the
+//! bound always fit.
 //!
-//! Invariants ([`MissTable::check`]): at most `capacity` entries, one per subpage; the table has at least twice as
-//! many slots as entries, so a probe ends; every waiter's node is in exactly one entry's list or in the free list;
-//! lists keep the order of joining.
+//! Invariants ([`MissTable::check`]): at most `capacity` entries, one per subpage; the table has at
+//! least twice as many slots as entries, so a probe ends; every waiter's node is in exactly one
+//! entry's list or in the free list; lists keep the order of joining.
 //!
-//! Not here: frames (whose they are, what is in them) and fibers (a [`Waiter`] is the runtime's own number).
+//! Not here: frames (whose they are, what is in them) and fibers (a [`Waiter`] is the runtime's own
+//! number).
 
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use thiserror::Error;
@@ -143,8 +146,8 @@ impl MissTable {
         }
     }
 
-    /// Where a subpage's probe starts: the top bits of a multiplication by 2^64 over the golden ratio (Knuth, volume 3,
-    /// section 6.4), which spreads neighbours and strides evenly.
+    /// Where a subpage's probe starts: the top bits of a multiplication by 2^64 over the golden
+    /// ratio (Knuth, volume 3, section 6.4), which spreads neighbours and strides evenly.
     #[inline(always)]
     fn home(&self, subpage: SubpageIndex) -> usize {
         (u64::from(subpage.0).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> self.shift) as usize
@@ -166,7 +169,8 @@ impl MissTable {
     /// A miss begins: `subpage` is on its way into `frame`.
     ///
     /// # Errors
-    /// [`BeginError::Duplicate`] when it was already, [`BeginError::Full`] at the bound. Nothing changes then.
+    /// [`BeginError::Duplicate`] when it was already, [`BeginError::Full`] at the bound. Nothing
+    /// changes then.
     #[inline]
     pub fn begin(&mut self, subpage: SubpageIndex, frame: FrameIndex, kind: MissKind) -> Result<(), BeginError> {
         let at = self.probe(subpage);
@@ -185,8 +189,8 @@ impl MissTable {
     /// `waiter` waits for `subpage` too, behind those that wait already.
     ///
     /// # Errors
-    /// [`JoinError::NotMissing`] when it is not in the table, [`JoinError::Full`] at the bound of waiters. Nothing
-    /// changes then.
+    /// [`JoinError::NotMissing`] when it is not in the table, [`JoinError::Full`] at the bound of
+    /// waiters. Nothing changes then.
     #[inline]
     pub fn join(&mut self, subpage: SubpageIndex, waiter: Waiter) -> Result<(), JoinError> {
         let at = self.probe(subpage);
@@ -219,8 +223,8 @@ impl MissTable {
         slot.kind.map(|kind| MissEntry { frame: slot.frame, kind, waiters: slot.waiters })
     }
 
-    /// Changes why `subpage` is under way (a prefetch that somebody now waits for becomes a read); its waiters stay.
-    /// Returns the kind it had, `None` when it is not in the table.
+    /// Changes why `subpage` is under way (a prefetch that somebody now waits for becomes a read);
+    /// its waiters stay. Returns the kind it had, `None` when it is not in the table.
     #[inline]
     pub fn set_kind(&mut self, subpage: SubpageIndex, kind: MissKind) -> Option<MissKind> {
         let at = self.probe(subpage);
@@ -230,8 +234,9 @@ impl MissTable {
         Some(had)
     }
 
-    /// The miss is done: it leaves the table, and `waiters` is called for each who waited, in the order they joined.
-    /// Returns the entry as it was, `None` (and calls nobody) when it is not in the table.
+    /// The miss is done: it leaves the table, and `waiters` is called for each who waited, in the
+    /// order they joined. Returns the entry as it was, `None` (and calls nobody) when it is not in
+    /// the table.
     ///
     /// `waiters` must not panic: those behind it in the list would not be told.
     #[inline]
@@ -252,7 +257,8 @@ impl MissTable {
         Some(MissEntry { frame: slot.frame, kind, waiters: slot.waiters })
     }
 
-    /// Empties slot `hole` and moves later ones of its run back, so that no probe meets a gap (no tombstones).
+    /// Empties slot `hole` and moves later ones of its run back, so that no probe meets a gap (no
+    /// tombstones).
     #[inline]
     fn vacate(&mut self, mut hole: usize) {
         let mut at = hole;
@@ -262,7 +268,8 @@ impl MissTable {
             if slot.kind.is_none() {
                 break;
             }
-            // It may move if its home is not after the hole, going round from the hole to where it is.
+            // It may move if its home is not after the hole, going round from the hole to where it
+            // is.
             let from_home = at.wrapping_sub(self.home(slot.subpage)) & self.mask;
             let from_hole = at.wrapping_sub(hole) & self.mask;
             if from_home >= from_hole {

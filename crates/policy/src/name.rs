@@ -1,4 +1,5 @@
-//! The error for a policy name nobody knows; every policy enum here parses from its command-line name.
+//! The error for a policy name nobody knows; every policy enum here parses from its command-line
+//! name.
 
 use thiserror::Error;
 

@@ -1,19 +1,21 @@
 //! Sequential prefetch: which subpages to read before anybody asks for them.
 //!
-//! A miss on the subpage after an earlier miss continues a run, and the third of a run makes a *stream*. Earlier
-//! misses are remembered in a direct-mapped table by the subpage they make likely, so that any number of interleaved
-//! runs is found and a random miss costs one load and one store. A stream reads ahead in batches of up to a window:
-//! when the reader first touches the latest batch, the next one is requested, so at most two are unused.
+//! A miss on the subpage after an earlier miss continues a run, and the third of a run makes a
+//! *stream*. Earlier misses are remembered in a direct-mapped table by the subpage they make
+//! likely, so that any number of interleaved runs is found and a random miss costs one load and one
+//! store. A stream reads ahead in batches of up to a window: when the reader first touches the
+//! latest batch, the next one is requested, so at most two are unused.
 //!
-//! Adaptive: each stream starts small and doubles up to a common window; the common window doubles while at most a
-//! fifth of what was prefetched is evicted unused, halves when more than half is, and is off below 1. While off, now
-//! and then a stream is tried again, ever more rarely as trials fail. What is prefetched and neither used nor evicted
-//! is bounded too, so that streams that break off harm little before the first eviction tells.
+//! Adaptive: each stream starts small and doubles up to a common window; the common window doubles
+//! while at most a fifth of what was prefetched is evicted unused, halves when more than half is,
+//! and is off below 1. While off, now and then a stream is tried again, ever more rarely as trials
+//! fail. What is prefetched and neither used nor evicted is bounded too, so that streams that break
+//! off harm little before the first eviction tells.
 //!
 //! Invariants ([`Prefetcher::check`]): the window is at most 16; sizes are fixed.
 //!
-//! Not here: which of the subpages are resident already or exist at all (the driver cuts the ranges down), strides
-//! other than one, and backward runs.
+//! Not here: which of the subpages are resident already or exist at all (the driver cuts the ranges
+//! down), strides other than one, and backward runs.
 
 use core::fmt;
 use core::ops::Range;
@@ -39,8 +41,8 @@ const WINDOW_TRIAL: u8 = 2;
 const OUTCOMES: u32 = 16;
 /// Adaptive: prefetched and neither used nor evicted, at the most.
 const UNUSED_MAX: u32 = 512;
-/// Adaptive: while off, the first trial comes after this many would-be streams; each failure doubles it, up to the
-/// last.
+/// Adaptive: while off, the first trial comes after this many would-be streams; each failure
+/// doubles it, up to the last.
 const TRIAL_GAP_FIRST: u32 = 32;
 const TRIAL_GAP_MAX: u32 = 4096;
 
@@ -152,7 +154,8 @@ impl Prefetcher {
         }
     }
 
-    /// Streams side by side at equal distances must not meet in one slot, so this is not the low bits.
+    /// Streams side by side at equal distances must not meet in one slot, so this is not the low
+    /// bits.
     #[inline(always)]
     fn slot(subpage: u32) -> usize {
         (u64::from(subpage).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - EXPECTED_BITS)) as usize
@@ -163,8 +166,8 @@ impl Prefetcher {
         self.expected[Self::slot(subpage)] = Expected { subpage, run };
     }
 
-    /// A miss on `subpage`: what to fetch as well. A miss that joins a prefetch under way is a [`Prefetcher::used`]
-    /// instead.
+    /// A miss on `subpage`: what to fetch as well. A miss that joins a prefetch under way is a
+    /// [`Prefetcher::used`] instead.
     #[inline]
     pub fn missed(&mut self, subpage: SubpageIndex) -> Option<Range<u32>> {
         if self.policy == PrefetchPolicy::Off {
@@ -214,7 +217,8 @@ impl Prefetcher {
         let stream = &mut self.streams[at];
         let batch = u32::from(stream.batch.min(self.window)).min(u32::MAX - stream.end);
         if adaptive && self.unused + batch > UNUSED_MAX {
-            // Drivers may drop a prefetch without a word, so the count comes down by itself, slowly.
+            // Drivers may drop a prefetch without a word, so the count comes down by itself,
+            // slowly.
             self.unused -= 1;
             return None;
         }
@@ -237,7 +241,8 @@ impl Prefetcher {
         Some(range)
     }
 
-    /// The first touch of a prefetched subpage (also one that is still on its way): what to fetch to stay ahead.
+    /// The first touch of a prefetched subpage (also one that is still on its way): what to fetch
+    /// to stay ahead.
     #[inline]
     pub fn used(&mut self, subpage: SubpageIndex) -> Option<Range<u32>> {
         self.unused = self.unused.saturating_sub(1);

@@ -1,13 +1,14 @@
 //! Which frame to evict: what every replacement policy can do, and the choice of one by name.
 //!
 //! A policy knows frames by their dense indices, `0..capacity`. A frame is *in* the policy from
-//! [`Replacement::inserted`] (or `reinstated`) until [`Replacement::victim`] hands it out or it is `removed`; the
-//! driver keeps to that order, and policies assert it.
+//! [`Replacement::inserted`] (or `reinstated`) until [`Replacement::victim`] hands it out or it is
+//! `removed`; the driver keeps to that order, and policies assert it.
 //!
-//! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte when it looks at the
-//! frame ([`FrameView::take_referenced`]). That is one bit since the last look. The runtime clears it when contents come
-//! in, and the access that waited for them does not set it; but a job touches a subpage several times right after its
-//! miss, so that at the first look the bit says little about reuse. A simulator that sees every hit calls
+//! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte
+//! when it looks at the frame ([`FrameView::take_referenced`]). That is one bit since the last
+//! look. The runtime clears it when contents come in, and the access that waited for them does not
+//! set it; but a job touches a subpage several times right after its miss, so that at the first
+//! look the bit says little about reuse. A simulator that sees every hit calls
 //! [`Replacement::touched`] instead.
 //!
 //! Not here: what is in a frame, whether it is dirty, and how it gets written back.
@@ -16,7 +17,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 use core::str::FromStr;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{FrameIndex, LocalFrame, SubpageIndex};
 
 use crate::clock::Clock;
 use crate::lru::Lru;
@@ -26,14 +27,15 @@ use crate::s3fifo::S3Fifo;
 /// What a policy may ask the driver about a frame.
 pub trait FrameView {
     /// Whether the frame was used since this was last asked; the mark is cleared.
-    fn take_referenced(&mut self, frame: FrameIndex) -> bool;
+    fn take_referenced(&mut self, frame: LocalFrame) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
-    fn evictable(&mut self, frame: FrameIndex) -> bool;
+    fn evictable(&mut self, frame: LocalFrame) -> bool;
     /// The frame will be asked about soon: what is known of it may be fetched.
-    fn expect(&mut self, frame: FrameIndex) {
+    fn expect(&mut self, frame: LocalFrame) {
         let _ = frame;
     }
-    /// Asked after a frame that may not be: whether the search is to be given up, as the next ones may not be either.
+    /// Asked after a frame that may not be: whether the search is to be given up, as the next ones
+    /// may not be either.
     fn gives_up(&self) -> bool {
         false
     }
@@ -54,38 +56,40 @@ pub trait Replacement {
     ///
     /// # Panics
     /// If the frame is in the policy already, or out of range.
-    fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex);
+    fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex);
     /// A hit that is known. The runtime reports hits only through [`FrameView::take_referenced`].
-    fn touched(&mut self, frame: FrameIndex);
-    /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each frame) found none:
-    /// nothing is evictable, or all that is was used again during the scan, or the driver gave up. A driver tries again later, not in a
-    /// loop.
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex>;
+    fn touched(&mut self, frame: LocalFrame);
+    /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each
+    /// frame) found none: nothing is evictable, or all that is was used again during the scan, or
+    /// the driver gave up. A driver tries again later, not in a loop.
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame>;
     /// The victim could not be evicted, because it is in use: it goes back as recently used.
     ///
     /// # Panics
     /// As [`Replacement::inserted`].
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex);
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex);
     /// The frame was freed by other means.
     ///
     /// # Panics
     /// If it is not in the policy.
-    fn removed(&mut self, frame: FrameIndex);
-    /// Calls `each` for frames in the order in which they will be looked at for a victim, from `from` on, until it says stop;
-    /// takes `most` steps at the most, of which each tells of one frame or finds a place empty. Returns where to go on;
-    /// [`ColdCursor::START`] after the last frame. Changes nothing.
+    fn removed(&mut self, frame: LocalFrame);
+    /// Calls `each` for frames in the order in which they will be looked at for a victim, from
+    /// `from` on, until it says stop; takes `most` steps at the most, of which each tells of one
+    /// frame or finds a place empty. Returns where to go on; [`ColdCursor::START`] after the last
+    /// frame. Changes nothing.
     ///
-    /// A cursor holds while the policy changes: then some frames are told of twice or not at all, or all from the start.
-    fn coldest(&self, from: ColdCursor, most: usize, each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>)
+    /// A cursor holds while the policy changes: then some frames are told of twice or not at all,
+    /// or all from the start.
+    fn coldest(&self, from: ColdCursor, most: usize, each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>)
     -> ColdCursor;
-    /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if that is likely to be out of
-    /// the caches: for a hint to them, ahead of time. Never followed.
+    /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if
+    /// that is likely to be out of the caches: for a hint to them, ahead of time. Never followed.
     #[inline]
     fn will_look_at(&self, _subpage: SubpageIndex) -> Option<*const u8> {
         None
     }
-    /// What the last victim holds, if the policy remembers: spares the driver a look at what it keeps of the frame, which is
-    /// likely to be out of the caches.
+    /// What the last victim holds, if the policy remembers: spares the driver a look at what it
+    /// keeps of the frame, which is likely to be out of the caches.
     #[inline]
     fn last_victim_holds(&self) -> Option<SubpageIndex> {
         None
@@ -112,9 +116,9 @@ pub trait Replacement {
 pub enum ReplacementPolicy {
     /// Second chance, in the order of the frames.
     Clock,
-    /// Small and main queue with a ghost. The default: fewest misses of the three on the OLTP and P3 traces of
-    /// Megiddo and Modha (FAST 2003) and on Zipf keys, at every size tried, also when hits are seen only as marks
-    /// ([`Hits::Marked`](crate::simulate::Hits)).
+    /// Small and main queue with a ghost. The default: fewest misses of the three on the OLTP and
+    /// P3 traces of Megiddo and Modha (FAST 2003) and on Zipf keys, at every size tried, also when
+    /// hits are seen only as marks ([`Hits::Marked`](crate::simulate::Hits)).
     #[default]
     S3Fifo,
     /// Least recently used.
@@ -154,8 +158,9 @@ impl FromStr for ReplacementPolicy {
     }
 }
 
-/// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is known. What an
-/// instance uses is [`Replacement::bytes`], which for a few frames can be more (tables have a least size).
+/// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is
+/// known. What an instance uses is [`Replacement::bytes`], which for a few frames can be more
+/// (tables have a least size).
 #[must_use]
 pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
     match policy {
@@ -166,7 +171,8 @@ pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
     }
 }
 
-/// Any of the policies, chosen when it is made; calls are dispatched by a match, not through a table.
+/// Any of the policies, chosen when it is made; calls are dispatched by a match, not through a
+/// table.
 pub enum AnyReplacement {
     /// [`Clock`].
     Clock(Clock),
@@ -214,30 +220,30 @@ macro_rules! each {
 
 impl Replacement for AnyReplacement {
     #[inline]
-    fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         each!(self, p => p.inserted(frame, subpage));
     }
     #[inline]
-    fn touched(&mut self, frame: FrameIndex) {
+    fn touched(&mut self, frame: LocalFrame) {
         each!(self, p => p.touched(frame));
     }
     #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         each!(self, p => p.victim(view))
     }
     #[inline]
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         each!(self, p => p.reinstated(frame, subpage));
     }
     #[inline]
-    fn removed(&mut self, frame: FrameIndex) {
+    fn removed(&mut self, frame: LocalFrame) {
         each!(self, p => p.removed(frame));
     }
     fn coldest(
         &self,
         from: ColdCursor,
         most: usize,
-        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
         each!(self, p => p.coldest(from, most, each))
     }

@@ -1,8 +1,9 @@
-//! Which fiber a worker runs next (AstriFlash section IV-D and figure 8; `fifo` is the noPS of its Table II).
+//! Which fiber a worker runs next (AstriFlash section IV-D and figure 8; `fifo` is the noPS of its
+//! Table II).
 //!
-//! A fiber is *running* (or not in use), *pending* (it waits for flash, a latch or a time), or *runnable* (what it
-//! waited for is here). The scheduler holds the pending and the runnable ones; new jobs are the driver's, which says
-//! with every [`Scheduler::pick`] whether there is one.
+//! A fiber is *running* (or not in use), *pending* (it waits for flash, a latch or a time), or
+//! *runnable* (what it waited for is here). The scheduler holds the pending and the runnable ones;
+//! new jobs are the driver's, which says with every [`Scheduler::pick`] whether there is one.
 //!
 //! | policy | order | who can starve |
 //! |---|---|---|
@@ -10,16 +11,19 @@
 //! | [`PriorityAging`](SchedulingPolicy::PriorityAging) | new jobs, until the first runnable fiber of the queue has waited longer than flash takes on average | nobody: what has aged goes first, and the queue is in order of entry; new jobs wait for as many aged fibers as there are |
 //! | [`Fifo`](SchedulingPolicy::Fifo) | new jobs; the queue when a job missed or there is no new one | runnable fibers, as long as new jobs keep coming and do not miss: the reason for the paper's aging |
 //!
-//! Where the paper looks at the head of its queue alone, a head whose data is not here is passed over for the first
-//! whose data is (the paper's own remedy for slow reads: read the completion queue), and at the bound any arrived fiber
-//! runs: the head may wait for a latch that a fiber behind it holds. So nobody asks which fiber waits the longest.
+//! Where the paper looks at the head of its queue alone, a head whose data is not here is passed
+//! over for the first whose data is (the paper's own remedy for slow reads: read the completion
+//! queue), and at the bound any arrived fiber runs: the head may wait for a latch that a fiber
+//! behind it holds. So nobody asks which fiber waits the longest.
 //!
-//! A request's time is its age, and the driver may make it smaller for an urgent job. Under `ArrivedFirst` that is
-//! strict: a flood of urgent jobs starves the others. The other two policies do not look at it.
+//! A request's time is its age, and the driver may make it smaller for an urgent job. Under
+//! `ArrivedFirst` that is strict: a flood of urgent jobs starves the others. The other two policies
+//! do not look at it.
 //!
-//! Invariants ([`Scheduler::check`]): the runnable fibers are in the heap, each once, and the pending ones are not. If the driver starts jobs only as `pick` or [`Scheduler::may_start`] allow,
-//! pending and runnable together never exceed the bound. Nothing runnable is left while `pick` says to wait. All
-//! operations take at most logarithmic time and allocate nothing.
+//! Invariants ([`Scheduler::check`]): the runnable fibers are in the heap, each once, and the
+//! pending ones are not. If the driver starts jobs only as `pick` or [`Scheduler::may_start`]
+//! allow, pending and runnable together never exceed the bound. Nothing runnable is left while
+//! `pick` says to wait. All operations take at most logarithmic time and allocate nothing.
 //!
 //! Not here: the clock, the switch, and the job queue.
 
@@ -102,11 +106,12 @@ pub enum Choice {
     Wait,
 }
 
-/// Bits of a heap entry's lower half that hold the fiber; the rest is the order of entry, which breaks ties.
+/// Bits of a heap entry's lower half that hold the fiber; the rest is the order of entry, which
+/// breaks ties.
 const FIBER_BITS: u32 = 24;
 const FIBER_MASK: u64 = (1 << FIBER_BITS) - 1;
-/// The mean flash time moves by one part in 2^4 with each arrival: quick enough to follow garbage collection, slow
-/// enough that one slow read is not taken for the mean.
+/// The mean flash time moves by one part in 2^4 with each arrival: quick enough to follow garbage
+/// collection, slow enough that one slow read is not taken for the mean.
 const MEAN_SHIFT: u32 = 4;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -136,7 +141,8 @@ pub struct Scheduler {
     policy: SchedulingPolicy,
     pending_bound: usize,
     fibers: Box<[Fiber]>,
-    /// Runnable fibers, smallest first: key (request time or order of entry), order of entry, fiber.
+    /// Runnable fibers, smallest first: key (request time or order of entry), order of entry,
+    /// fiber.
     runnable: BinaryHeap<Reverse<u128>>,
     /// The largest key pushed since the heap was last empty: yielded fibers go behind it.
     largest_key: u64,
@@ -172,8 +178,8 @@ impl Scheduler {
         }
     }
 
-    /// The running fiber missed: it is pending until [`Scheduler::arrived`]. `request_ns` is when its request arrived
-    /// (may be made smaller for urgent jobs).
+    /// The running fiber missed: it is pending until [`Scheduler::arrived`]. `request_ns` is when
+    /// its request arrived (may be made smaller for urgent jobs).
     ///
     /// # Panics
     /// If the fiber is pending or runnable already, or out of range.
@@ -182,8 +188,8 @@ impl Scheduler {
         self.wait(fiber, request_ns, now_ns, true);
     }
 
-    /// Like [`Scheduler::missed`], for a latch, a sleep or anything that is not flash: the wait does not count into the
-    /// mean flash time.
+    /// Like [`Scheduler::missed`], for a latch, a sleep or anything that is not flash: the wait
+    /// does not count into the mean flash time.
     ///
     /// # Panics
     /// As [`Scheduler::missed`].
@@ -231,9 +237,9 @@ impl Scheduler {
         self.push(fiber, key, entered);
     }
 
-    /// The running fiber gave way: it is runnable again at once, behind all that are runnable now. Under
-    /// `ArrivedFirst` a new job and a yielded fiber take turns, so that a fiber that yields in a loop does not keep
-    /// new jobs out.
+    /// The running fiber gave way: it is runnable again at once, behind all that are runnable now.
+    /// Under `ArrivedFirst` a new job and a yielded fiber take turns, so that a fiber that yields
+    /// in a loop does not keep new jobs out.
     ///
     /// # Panics
     /// As [`Scheduler::missed`].
@@ -274,7 +280,8 @@ impl Scheduler {
         Some(Choice::Resume(FiberIndex(fiber)))
     }
 
-    /// What to run next. `new_job`: there is a job that may start. A fiber in [`Choice::Resume`] leaves the scheduler.
+    /// What to run next. `new_job`: there is a job that may start. A fiber in [`Choice::Resume`]
+    /// leaves the scheduler.
     #[inline]
     pub fn pick(&mut self, why: Point, now_ns: u64, new_job: bool) -> Choice {
         let start = new_job && self.may_start();
@@ -333,8 +340,8 @@ impl Scheduler {
         self.pending + self.runnable.len() < self.pending_bound
     }
 
-    /// The mean time from miss to arrival, in nanoseconds (an exponential mean over about 16 arrivals); 0 before the
-    /// first.
+    /// The mean time from miss to arrival, in nanoseconds (an exponential mean over about 16
+    /// arrivals); 0 before the first.
     #[inline]
     #[must_use]
     pub fn flash_mean_ns(&self) -> u64 {

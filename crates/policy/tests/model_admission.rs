@@ -1,8 +1,9 @@
-//! Goal: jobs are turned away when the oldest wait has been above the target for a whole interval, or when an overload
-//! returns within an interval of the last refusal, and never otherwise; clocks that stand still or go back a little
-//! break nothing.
-//! Method: random calls on the policy and on a model that keeps the whole history and reads the answer off it; times
-//! and waits are of the size of target and interval, so that every comparison is met from both sides and with equality.
+//! Goal: jobs are turned away when the oldest wait has been above the target for a whole interval,
+//! or when an overload returns within an interval of the last refusal, and never otherwise; clocks
+//! that stand still or go back a little break nothing.
+//! Method: random calls on the policy and on a model that keeps the whole history and reads the
+//! answer off it; times and waits are of the size of target and interval, so that every comparison
+//! is met from both sides and with equality.
 
 use fulgurite_policy::{Admission, AdmissionPolicy, Overloaded};
 use proptest::prelude::*;
@@ -60,7 +61,8 @@ proptest! {
         }
     }
 
-    /// What the policy is for: a burst that ends within an interval costs nobody anything, however the calls fall.
+    /// What the policy is for: a burst that ends within an interval costs nobody anything, however
+    /// the calls fall.
     #[test]
     fn a_burst_within_an_interval_passes(
         gaps in prop::collection::vec(0_u64..10, 1..300),

@@ -1,6 +1,7 @@
-//! Goal: the miss status table is a bounded map with a first-come list of waiters to each entry, however its slots
-//! collide. Method: random calls on it and on a `BTreeMap` side by side, with few subpages and small tables, so that
-//! runs of slots wrap round the end and entries are removed from their middles.
+//! Goal: the miss status table is a bounded map with a first-come list of waiters to each entry,
+//! however its slots collide. Method: random calls on it and on a `BTreeMap` side by side, with few
+//! subpages and small tables, so that runs of slots wrap round the end and entries are removed from
+//! their middles.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Goal: prefetch finds sequential streams however they are interleaved, is silent on random access, stays ahead of its
-//! reader, and turns itself off when what it fetches is not used.
-//! Method: a small cache in the test (what was prefetched and not yet touched, evicted first in first out) around the
-//! prefetcher, fed with streams and with random subpages from fixed seeds. That every answer is the one that the rules
-//! give is in `model_prefetch_rules.rs`.
+//! Goal: prefetch finds sequential streams however they are interleaved, is silent on random
+//! access, stays ahead of its reader, and turns itself off when what it fetches is not used.
+//! Method: a small cache in the test (what was prefetched and not yet touched, evicted first in
+//! first out) around the prefetcher, fed with streams and with random subpages from fixed seeds.
+//! That every answer is the one that the rules give is in `model_prefetch_rules.rs`.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -78,8 +78,8 @@ fn one_stream_misses_only_at_its_start() {
 
 #[test]
 fn interleaved_streams_are_found() {
-    // 24 fibers, each reading its own part in order, at equal distances (a power of two: the worst for a table by low
-    // bits), their turns at random, and random misses among them.
+    // 24 fibers, each reading its own part in order, at equal distances (a power of two: the worst
+    // for a table by low bits), their turns at random, and random misses among them.
     let mut seed = 7;
     println!("seed {seed}");
     let mut at: Vec<u32> = (0..24).map(|fiber| fiber << 16).collect();
@@ -110,7 +110,8 @@ fn random_access_leads_to_nothing() {
     }
 }
 
-/// Runs of four subpages at random places: every run looks like a stream, and is over as soon as it does.
+/// Runs of four subpages at random places: every run looks like a stream, and is over as soon as it
+/// does.
 fn short_runs(cache: &mut Cache, runs: usize, seed: &mut u64) {
     for _ in 0..runs {
         let start = random(seed) % 100_000_000 * 32;
@@ -129,7 +130,8 @@ fn turns_off_when_it_does_not_pay_and_on_again_when_it_does() {
     short_runs(&mut cache, 20_000, &mut seed);
     let after = cache.fetched - before;
     assert!(after < 1_000, "{after} subpages fetched for nothing in 20000 runs: trials get rarer");
-    // Real streams: found again by a trial, at the latest after as many of their misses as the longest gap.
+    // Real streams: found again by a trial, at the latest after as many of their misses as the
+    // longest gap.
     (0..20_000).for_each(|s| cache.touch(s));
     assert_eq!(cache.prefetcher.window(), 16);
     let mut fixed = Cache::new(PrefetchPolicy::Fixed(8), 200);

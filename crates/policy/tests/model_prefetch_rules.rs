@@ -1,9 +1,10 @@
-//! Goal: every answer of the prefetcher is the one that its rules give: what a run is, which stream moves, how far, when
-//! the window changes, and when it is tried again after it was off.
-//! Method: a model that applies the rules to plain lists (all expectations ever made, all outcomes, streams with the time
-//! of their last move), and random calls on both side by side: several readers in order, of which some stop; random
-//! subpages; first touches and evictions of what was prefetched; and outcomes of subpages that never were. Answers and
-//! windows are compared after each call.
+//! Goal: every answer of the prefetcher is the one that its rules give: what a run is, which stream
+//! moves, how far, when the window changes, and when it is tried again after it was off.
+//! Method: a model that applies the rules to plain lists (all expectations ever made, all outcomes,
+//! streams with the time of their last move), and random calls on both side by side: several
+//! readers in order, of which some stop; random subpages; first touches and evictions of what was
+//! prefetched; and outcomes of subpages that never were. Answers and windows are compared after
+//! each call.
 
 use std::ops::Range;
 
@@ -172,7 +173,8 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A reader goes on by so many subpages; what was prefetched for it is used, the rest is missed.
+    /// A reader goes on by so many subpages; what was prefetched for it is used, the rest is
+    /// missed.
     Read { reader: usize, count: u32 },
     /// It goes on somewhere else.
     Jump { reader: usize, to: u32 },

@@ -1,7 +1,8 @@
-//! Goal: the scheduler runs the fiber its policy names, loses none, keeps the bound of pending fibers, and never
-//! waits while something can run, with one fiber as with 10,000. Method: random calls on it and on a model that
-//! searches a list, side by side; then whole workers (jobs that miss at random, flash that answers out of order)
-//! driven by a simulated clock to the end of their work.
+//! Goal: the scheduler runs the fiber its policy names, loses none, keeps the bound of pending
+//! fibers, and never waits while something can run, with one fiber as with 10,000. Method: random
+//! calls on it and on a model that searches a list, side by side; then whole workers (jobs that
+//! miss at random, flash that answers out of order) driven by a simulated clock to the end of their
+//! work.
 
 use std::collections::BTreeMap;
 
@@ -167,7 +168,8 @@ proptest! {
     }
 }
 
-/// A worker of simulated time. Jobs arrive every `gap_ns`, run 10 µs between misses, and miss as `misses(job)` says.
+/// A worker of simulated time. Jobs arrive every `gap_ns`, run 10 µs between misses, and miss as
+/// `misses(job)` says.
 struct Load {
     jobs: usize,
     bound: usize,
@@ -302,7 +304,8 @@ fn ten_thousand_fibers() {
 fn a_fiber_that_yields_for_ever_keeps_nobody_out() {
     for policy in SchedulingPolicy::ALL {
         let mut scheduler = Scheduler::new(policy, 4, 4);
-        // Fiber 0 yields each time it runs; fiber 1 arrives once; jobs are always there and do not miss.
+        // Fiber 0 yields each time it runs; fiber 1 arrives once; jobs are always there and do not
+        // miss.
         scheduler.yielded(FiberIndex(0), 1, 10);
         scheduler.missed(FiberIndex(1), 5, 10);
         scheduler.arrived(FiberIndex(1), 20);

@@ -52,7 +52,9 @@ pub enum AccessError {
     #[error("the job's deadline has passed")]
     DeadlineExceeded,
     /// The job holds as many pins as it declared.
-    #[error("the job already holds the {limit} pins that it declared; declare more, or drop one first")]
+    #[error(
+        "the job already holds the {limit} pins that it declared; declare more (JobOptions::pins), or drop one first"
+    )]
     TooManyPins {
         /// How many it declared.
         limit: u32,
@@ -129,6 +131,19 @@ pub(crate) fn unsynced(uncommitted: &Option<u64>) -> String {
 }
 
 impl AccessError {
+    /// Whether it tells of damage to what lies at an address: it will come each time, and concerns nothing else. Any other error may be gone
+    /// the next time.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        // EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO: what cannot be read (`blk_errors` in block/blk-core.c).
+        let unreadable = |source| matches!(source, FlashError::Corrupt | FlashError::Io(5 | 61 | 74 | 84 | 121));
+        match *self {
+            AccessError::Corrupt { .. } => true,
+            AccessError::Flash { source, .. } => unreadable(source),
+            _ => false,
+        }
+    }
+
     /// The medium failed at an address.
     #[cold]
     pub(crate) fn of_flash(at: Address, source: FlashError, flash: &dyn Flash) -> AccessError {

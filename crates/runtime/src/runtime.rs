@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, VersionError};
-use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_format::{Address, FrameIndex, SUBPAGE_BYTES};
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder};
@@ -174,14 +174,22 @@ impl Runtime {
             SubmitError::Overloaded { wait_ns } => AccessError::Overloaded { wait_ns },
             _ => AccessError::ShuttingDown,
         })?;
-        match handle.wait() {
-            Ok(result) => result,
-            Err(crate::JobError::Panicked { message, .. }) => std::panic::panic_any(message),
-            Err(crate::JobError::StackOverflow { name, stack_bytes }) => {
-                panic!("job \"{name}\" overflowed its stack of {stack_bytes} bytes")
-            }
-            Err(_) => Err(AccessError::ShuttingDown),
-        }
+        result_of(handle)
+    }
+
+    /// As [`Runtime::run`], with a name, a priority, a deadline, a bound on pins, a worker.
+    ///
+    /// # Errors
+    /// [`SubmitError`] when the job was not accepted, and nothing ran. The inner result is that of [`Runtime::run`].
+    ///
+    /// # Panics
+    /// As [`Runtime::run`].
+    pub fn run_with<T, F>(&self, options: &JobOptions, code: F) -> Result<Result<T, AccessError>, SubmitError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Context) -> Result<T, AccessError> + Send + 'static,
+    {
+        Ok(result_of(self.submit_with(options, code)?))
     }
 
     /// Serves requests that are generated inside the workers: `make(worker)` makes each worker's source, on its thread.
@@ -383,7 +391,7 @@ impl Runtime {
     #[must_use]
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
-            let marks = self.shared.frames.marks(*frame);
+            let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
             has_changes(marks.dirty.load(Ordering::Relaxed)) && marks.pins.load(Ordering::Relaxed) == 0
         };
         // No more than 2^30.
@@ -393,6 +401,18 @@ impl Runtime {
     #[must_use]
     pub fn fixed_bytes(&self) -> u64 {
         self.shared.layout.fixed_bytes
+    }
+}
+
+/// What a job returned whose panic is the caller's.
+fn result_of<T: Send + 'static>(handle: JobHandle<Result<T, AccessError>>) -> Result<T, AccessError> {
+    match handle.wait() {
+        Ok(result) => result,
+        Err(crate::JobError::Panicked { message, .. }) => std::panic::panic_any(message),
+        Err(crate::JobError::StackOverflow { name, stack_bytes }) => {
+            panic!("job \"{name}\" overflowed its stack of {stack_bytes} bytes")
+        }
+        Err(_) => Err(AccessError::ShuttingDown),
     }
 }
 

@@ -12,7 +12,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, Flash, FlashError, Op, OpenError, Queue, Request};
+use fulgurite_flash::{Completion, Flash, FlashError, Op, OpenError, Queue, QueueUser, Request, Switches};
 use fulgurite_format::{FrameIndex, PageBuffer, SUBPAGE_BYTES, SubpageIndex, crc32c, zero_page};
 use fulgurite_sys::{Arena, ArenaError, Backed, Notifier};
 
@@ -114,20 +114,20 @@ impl Driver {
     /// The same; says whether it makes checksums of what it copies. Else they are 0.
     pub(crate) fn that_checks(flash: &dyn Flash, depth: usize, checks: bool) -> Result<Driver, DriverError> {
         let frames = Arc::new(Arena::anonymous((depth + 1) * SUBPAGE_BYTES, Backed::BasePages)?);
-        let gathers = flash.gathers() > 1;
+        let gathers = flash.traits().gathers > 1;
         let in_flight = if gathers { 2 * depth } else { depth };
-        let mut queue = flash.open_queue_for_any_thread(frames.clone(), in_flight, Arc::new(Notifier::new()?))?;
+        let mut queue =
+            flash.open_queue_for(QueueUser::AnyThread, frames.clone(), in_flight, Arc::new(Notifier::new()?))?;
         queue.use_frames(0..depth as u32 + 1);
-        queue.own_work();
-        let medium_gathers = gathers && queue.gather_reads();
-        let medium_checks = checks && queue.want_checksums();
+        let heeded =
+            queue.switch(Switches { gather_reads: gathers, checksums: checks, own_work: true, ..Switches::default() });
         Ok(Driver {
             checks,
-            medium_checks,
+            medium_checks: heeded.checksums,
             queue,
             frames,
             flash_pages: flash.subpages(),
-            medium_gathers,
+            medium_gathers: heeded.gather_reads,
             free: (0..depth as u32).map(Reverse).collect(),
             tasks: (0..depth).map(|_| None).collect(),
             completions: Vec::with_capacity(depth),

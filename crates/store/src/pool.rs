@@ -3,13 +3,14 @@
 mod objects;
 mod processes;
 mod room;
+mod size;
 mod standing;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
 
@@ -20,10 +21,8 @@ use crate::helpers::Helpers;
 use crate::map::Map;
 use crate::objects::Slots;
 use crate::pages::{Permissions, Survey};
-use crate::recover::{RecoverError, RecoverReport, recover, superblock};
-use crate::store::{
-    Durability, ExtentUses, ResizeError, Shrink, Store, StoreConfig, WriteError, superblock_pages, superblock_repairs,
-};
+use crate::recover::{RecoverError, RecoverReport, recover};
+use crate::store::{Durability, ExtentUses, ResizeError, Store, StoreConfig, WriteError, superblock_repairs};
 use crate::tokens::Tokens;
 pub use objects::Object;
 use room::Published;
@@ -247,6 +246,14 @@ impl Inner {
         self.is_whole()?;
         self.failed.or(self.store.poisoned()).map_or(Ok(()), Err)
     }
+    /// The tokens that are kept, ascending. Where nothing can be made durable any more, those that are: what was named since is not, and what it
+    /// was to take the place of is there when the pool is opened again.
+    fn tokens(&self) -> Vec<u64> {
+        match self.goes_on() {
+            Ok(()) => self.store.state().tokens().epochs(),
+            Err(_) => self.store.durable_tokens().to_vec(),
+        }
+    }
 }
 
 impl Pool {
@@ -372,9 +379,16 @@ impl Pool {
         Layered::new(Arc::new(self))
     }
 
-    /// One more reader of a token. Returns whether there is such a token.
-    pub(crate) fn begin_read(&self, token: u64) -> bool {
-        self.lock().store.begin_read(token)
+    /// One more reader of a token.
+    pub(crate) fn begin_read(&self, token: u64) -> Result<(), PoolError> {
+        let mut inner = self.lock();
+        if inner.store.begin_read(token) {
+            return Ok(());
+        }
+        // What a sync that failed was to take the place of is gone here, and only here.
+        inner.goes_on()?;
+        drop(inner);
+        Err(self.no_token(token))
     }
     /// One reader less.
     pub(crate) fn end_read(&self, token: u64) {
@@ -519,8 +533,7 @@ impl Pool {
     }
     fn may_roll_back(tokens: &Tokens, token: u64) -> Result<(), PoolError> {
         if !tokens.contains(token) {
-            let kept = tokens.as_slice().iter().map(|t| t.epoch).collect();
-            return Err(PoolError::NoToken { token, kept });
+            return Err(PoolError::NoToken { token, kept: tokens.epochs() });
         }
         if let Some(read) = tokens.read_behind(token) {
             return Err(PoolError::TokenInUse { token, read });
@@ -620,75 +633,6 @@ impl Pool {
         self.until(Store::is_quiet)?;
         Ok(needed)
     }
-    /// Gives the pool another size: of flash, of data, or of both. The medium must have it when it grows, and may lose what is behind
-    /// the end when it has shrunk. A crash leaves the old size or the new one. Afterwards the pool takes no more changes: open it again.
-    /// `go_on` is asked between the steps, and may stop it.
-    ///
-    /// # Errors
-    /// When what is live does not fit, or the flash fails. The pool has its old size then; but after [`ResizeError::Unsure`], when the
-    /// flash failed while its superblock was written, it has that or the new one: the medium must stay as large as it is, until the pool
-    /// was opened again, which makes the copies of its superblock equal.
-    pub fn resize(&self, to: Geometry, go_on: &mut dyn FnMut() -> bool) -> Result<bool, PoolError> {
-        if self.geometry.objects != to.objects {
-            return Err(ResizeError::Objects.into());
-        }
-        let (found, needed) = (self.medium.subpages(), to.flash_pages());
-        if found < needed {
-            let bytes = |pages: u32| u64::from(pages) * 4096;
-            return Err(ResizeError::Medium { found: bytes(found), needed: bytes(needed) }.into());
-        }
-        if to.extents < self.geometry.extents || to.subpages < self.geometry.subpages {
-            self.lock_for_changes()?.store.may_shrink(to)?;
-            loop {
-                self.settled().inspect_err(|_| self.lock().store.stop_shrinking())?;
-                if !go_on() {
-                    self.lock().store.stop_shrinking();
-                    return Ok(false);
-                }
-                if self.lock().store.shrink(to.extents.min(self.geometry.extents))? == Shrink::Done {
-                    break;
-                }
-            }
-        }
-        let mut inner = self.lock_for_changes()?;
-        inner.failed()?;
-        // It goes on in its old size then.
-        let found = superblock(&mut inner.driver).inspect_err(|_| inner.store.stop_shrinking());
-        let (pool, _, block) = found?;
-        let pages = superblock_pages(pool, &to.superblock(block.made));
-        inner.read_only = true;
-        // The first copy may be there when the second fails, and also what was said to have failed.
-        inner.driver.write_all(pages.to_vec()).map_err(ResizeError::Unsure)?;
-        Ok(true)
-    }
-    /// Whether the pool may become as small as that, as far as can be told before anything is moved.
-    ///
-    /// # Errors
-    /// When it may not.
-    pub fn may_shrink(&self, to: Geometry) -> Result<(), PoolError> {
-        Ok(self.lock().store.may_shrink(to)?)
-    }
-    /// Goes on until nothing is under way; what waits for space that does not come is an error.
-    fn settled(&self) -> Result<(), PoolError> {
-        let mut idle = 0;
-        loop {
-            let mut inner = self.lock();
-            inner.turn(&self.starved);
-            inner.failed()?;
-            if inner.store.is_quiet() {
-                return Ok(());
-            }
-            if inner.driver.in_flight() > 0 {
-                idle = 0;
-                inner.driver.wait(Duration::from_millis(1));
-            } else {
-                idle += 1;
-                if idle > 1000 {
-                    return Err(ResizeError::NoRoom.into());
-                }
-            }
-        }
-    }
     /// What its extents are used for.
     #[must_use]
     pub fn uses(&self) -> ExtentUses {
@@ -760,7 +704,7 @@ impl Versions for Pool {
         Ok(Pool::roll_back(self, token)?)
     }
     fn tokens(&self) -> Vec<u64> {
-        self.lock().store.state().tokens().as_slice().iter().map(|t| t.epoch).collect()
+        self.lock().tokens()
     }
     fn uncommitted(&self) -> Option<u64> {
         Some(self.lock_to_look().store.uncommitted() + self.changes.claimed())
@@ -781,6 +725,25 @@ impl Versions for Pool {
     }
 }
 
+impl Backing for Pool {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        Pool::may(self, subpage, write)
+    }
+    fn asks(&self) -> bool {
+        self.changes.asks()
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        self.claim(for_sync)
+    }
+    /// A writer that is refused here is told so: what waits for a sync waits for a place ([`Layer::place`]).
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        if self.lock_to_look().read_only { None } else { Some(self) }
+    }
+}
+
 impl Layer for Pool {
     fn medium(&self) -> &Arc<dyn Flash> {
         &self.medium
@@ -797,7 +760,7 @@ impl Layer for Pool {
     fn dram_bytes(&self) -> usize {
         let inner = self.lock();
         // What a budget must set aside: the tables grow with what is written.
-        self.medium.dram_bytes() + inner.store.info().dram_bytes_max + inner.driver.bytes()
+        self.medium.traits().dram_bytes + inner.store.info().dram_bytes_max + inner.driver.bytes()
     }
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.place_now(subpage)
@@ -880,20 +843,8 @@ impl Layer for Pool {
         inner.failed()?;
         Ok(inner.store.sync()?)
     }
-    fn restricts(&self) -> bool {
-        true
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        Pool::may(self, subpage, write)
-    }
-    fn asks(&self) -> bool {
-        self.changes.asks()
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.claim(for_sync)
-    }
-    fn versions(&self) -> Option<&dyn Versions> {
-        if self.lock_to_look().read_only { None } else { Some(self) }
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
     }
     fn is_flushed(&self, flush: u64) -> Result<bool, FlashError> {
         let inner = self.lock_to_look();

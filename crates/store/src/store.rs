@@ -63,9 +63,6 @@ pub enum Durability {
     Sync,
 }
 
-/// Extents of the journal that are no matter, however little they hold.
-const SPARSE_JOURNAL: u64 = 4;
-
 /// How a store behaves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -266,6 +263,8 @@ struct Commit {
     end: u64,
     /// The newest token in it.
     token: Option<u64>,
+    /// The tokens that there are after it.
+    tokens: Vec<u64>,
     /// A checkpoint that may take effect afterwards.
     checkpoint: bool,
 }
@@ -312,6 +311,8 @@ pub struct Store {
     commit_wanted: bool,
     witness_wanted: bool,
     durable_token: u64,
+    /// The tokens that a crash would leave.
+    durable_tokens: Vec<u64>,
     checkpoint: Option<CheckpointWriter>,
     /// Extents of the checkpoint in effect, and its pages.
     last_checkpoint: (Vec<u32>, u64),
@@ -393,6 +394,7 @@ impl Store {
         let metadata: Vec<u32> = journal.extents.iter().map(|(e, _)| *e).chain(checkpoint.0.iter().copied()).collect();
         let extents = Extents::recovered(state.geometry(), &metadata, state.wear(), |e| state.live(e));
         let durable_token = state.tokens().newest().unwrap_or(0);
+        let durable_tokens = state.tokens().epochs();
         let clock = Clock::after(state.tokens().times().last());
         // A small pool must not fill with its journal.
         let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
@@ -417,6 +419,7 @@ impl Store {
             commit_wanted: false,
             witness_wanted: false,
             durable_token,
+            durable_tokens,
             checkpoint: None,
             last_checkpoint: checkpoint,
             reclaim: None,
@@ -660,8 +663,10 @@ impl Store {
             self.record(Record::RollBack { epoch })?;
             self.gone.rolled_back(epoch, self.state.epoch());
             self.durable_token = self.durable_token.min(epoch);
+            self.durable_tokens.retain(|token| *token <= epoch);
             if let Some(commit) = &mut self.commit {
                 commit.token = commit.token.map(|token| token.min(epoch));
+                commit.tokens.retain(|token| *token <= epoch);
             }
             (self.uncommitted, self.looked_at) = (0, (0, 0));
             self.commit_wanted = true;
@@ -684,15 +689,6 @@ impl Store {
     /// Begins a checkpoint, so that the next opening has little to replay.
     pub fn begin_checkpoint(&mut self) {
         self.start_checkpoint();
-    }
-    /// Whether metadata takes more extents than it should when a pool is opened, and a checkpoint, for which there is room, would give
-    /// them back. Each life of a pool goes on in an extent of the journal of its own, however little it has written: where crashes follow
-    /// each other faster than checkpoints, all extents would come to hold a page of the journal each.
-    pub(crate) fn is_scattered(&self) -> bool {
-        let extents = self.journal.extents.len() as u64;
-        let pages = self.journal.stream.position().sequence - self.journal.since;
-        let sparse = extents > SPARSE_JOURNAL && 2 * pages < extents * u64::from(self.geometry().extent_pages);
-        (sparse || self.is_scarce()) && self.has_room_for_checkpoint()
     }
     /// Begins to reclaim an extent, though nobody needs space, if that gains any and there is room for what is live in it.
     /// Returns whether it does.

@@ -34,6 +34,10 @@ impl Tokens {
     pub fn as_slice(&self) -> &[KeptToken] {
         &self.kept
     }
+    /// The epochs of all of them.
+    pub fn epochs(&self) -> Vec<u64> {
+        self.kept.iter().map(|t| t.epoch).collect()
+    }
     /// The newest.
     pub fn newest(&self) -> Option<u64> {
         self.kept.last().map(|t| t.epoch)

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_flash::{Flash, FlashError, Layer, Layered, Place, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, Versions, Written};
 use fulgurite_format::format_bytes;
 use fulgurite_sys::Clock;
 
@@ -23,11 +23,9 @@ impl Pool {
     /// The state of a token, to be read beside this one.
     ///
     /// # Errors
-    /// When there is no such token.
+    /// When there is no such token; where the pool takes no more changes, because what failed.
     pub fn view(self: &Arc<Self>, token: u64) -> Result<View, PoolError> {
-        if !self.begin_read(token) {
-            return Err(self.no_token(token));
-        }
+        self.begin_read(token)?;
         Ok(View { pool: self.clone(), token })
     }
 }
@@ -51,6 +49,25 @@ impl Drop for View {
     }
 }
 
+/// It may be read, and nothing else.
+impl Backing for View {
+    fn may(&self, _: u32, write: bool) -> bool {
+        !write
+    }
+    fn asks(&self) -> bool {
+        false
+    }
+    fn begin_change(&self, _: bool) -> Result<(), FlashError> {
+        Err(FlashError::Io(EROFS))
+    }
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+}
+
 impl Layer for View {
     fn medium(&self) -> &Arc<dyn Flash> {
         self.pool.medium()
@@ -71,11 +88,8 @@ impl Layer for View {
     fn locate(&self, subpage: u32) -> Option<Place> {
         self.pool.locate_at(subpage, self.token)
     }
-    fn restricts(&self) -> bool {
-        true
-    }
-    fn may(&self, _: u32, write: bool) -> bool {
-        !write
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
     }
     fn place(&self, _: &[u32], _: &mut Vec<u32>) -> Result<(), FlashError> {
         Err(FlashError::Io(EROFS))

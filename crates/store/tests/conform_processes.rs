@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_flash::{Flash, Layer, MemoryFlash};
+use fulgurite_flash::{Backing, Flash, MemoryFlash};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Permissions, Pool, PoolError, StoreConfig};
 
@@ -150,6 +150,6 @@ fn what_may_not_be_touched_may_not_be_after_a_roll_back() {
         pool.roll_back(restricted).unwrap();
         let may = [(32, false), (32, true), (48, false), (48, true)].map(|(subpage, write)| pool.may(subpage, write));
         assert_eq!(may, [true, false, false, true], "{temporary}");
-        assert!(Layer::may(&pool, 64, true) && !Layer::may(&pool, 47, true));
+        assert!(Backing::may(&pool, 64, true) && !Backing::may(&pool, 47, true));
     }
 }

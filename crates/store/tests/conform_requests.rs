@@ -123,7 +123,7 @@ fn conform_writes_that_may_be_kept_back_go_out_together_and_all_go_out() {
     let mut config = StoreConfig::default();
     config.durability = Durability::Cache;
     let flash = Pool::open(medium.clone(), config).unwrap().0.into_flash();
-    assert!(flash.holds_writes() > 1, "a file makes one request of neighbours");
+    assert!(flash.traits().holds_writes > 1, "a file makes one request of neighbours");
     let frames = Arc::new(Arena::anonymous(FRAMES as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap());
     let mut queue = flash.open_queue(frames, 64, Arc::new(Notifier::new().unwrap())).unwrap();
     queue.use_frames(0..FRAMES);

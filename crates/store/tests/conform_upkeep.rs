@@ -4,7 +4,9 @@
 
 use std::sync::Arc;
 
-use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, MemoryFlash, Op, Place, When, Written};
+use fulgurite_flash::{
+    Backing, Fault, FaultPlan, FaultyFlash, Flash, FlashError, Layer, MemoryFlash, Op, Place, When, Written,
+};
 use fulgurite_format::{PageBuffer, PoolId, Status, crc32c, zero_page};
 use fulgurite_store::{
     Driver, Durability, Geometry, LOST_MAGIC, LivePage, Loss, Pool, PoolError, ReadPages, StoreConfig, StoreInfo,
@@ -96,7 +98,7 @@ fn who_only_looks_changes_nothing_and_is_told_so() {
     drop(pool);
     let submitted = medium.submitted();
     let looked = Pool::inspect(medium.clone(), config(), None).unwrap().0;
-    assert!(!Layer::work(&looked) && Layer::versions(&looked).is_none() && looked.info().live == 3);
+    assert!(!Layer::work(&looked) && Backing::versions(&looked).is_none() && looked.info().live == 3);
     assert_eq!(write(&looked, 0..1, 2), Err(FlashError::Io(30)));
     let refused = |result: Result<(), PoolError>| matches!(result, Err(PoolError::ReadOnly));
     assert!(refused(looked.sync().map(|_| ())) && refused(looked.roll_back(token)) && refused(looked.checkpoint()));
@@ -107,7 +109,7 @@ fn who_only_looks_changes_nothing_and_is_told_so() {
     drop(looked);
     assert_eq!((medium.counters().writes, medium.counters().flushes), (counters.writes, counters.flushes));
     let pool = open(&medium, config());
-    assert!(Layer::versions(&pool).is_some());
+    assert!(Backing::versions(&pool).is_some());
 }
 /// Who found no place need not ask again before something has happened that may have made one.
 #[test]
@@ -144,8 +146,8 @@ fn claims_end_with_the_places_that_are_given() {
     let pool = open(&medium, config());
     while Layer::work(&pool) {}
     pool.leave_for_sync(pool.info().room);
-    assert!(Layer::asks(&pool));
-    (0..9).for_each(|_| Layer::begin_change(&pool, false).unwrap());
+    assert!(Backing::asks(&pool));
+    (0..9).for_each(|_| Backing::begin_change(&pool, false).unwrap());
     let differ = |pool: &Pool| fulgurite_flash::Versions::uncommitted(pool);
     assert_eq!(differ(&pool), Some(9));
     let mut places = vec![0; 5];
@@ -158,10 +160,10 @@ fn claims_end_with_the_places_that_are_given() {
     Layer::written(&pool, &mut vec![written]).unwrap();
     assert_eq!((differ(&pool), pool.uncommitted()), (Some(9), 1));
     // One that a sync makes is granted in any case.
-    Layer::begin_change(&pool, true).unwrap();
+    Backing::begin_change(&pool, true).unwrap();
     assert_eq!(differ(&pool), Some(10));
     pool.leave_for_sync(0);
-    assert_eq!((Layer::asks(&pool), differ(&pool)), (false, Some(1)));
+    assert_eq!((Backing::asks(&pool), differ(&pool)), (false, Some(1)));
 }
 #[test]
 fn a_flush_holds_until_somebody_goes_back_behind_it() {
@@ -315,12 +317,12 @@ fn a_view_of_a_token_takes_nothing() {
     let token = pool.sync().unwrap();
     let now = write(&pool, 3..4, 2).unwrap();
     let view = pool.view(token).unwrap();
-    assert_eq!((view.token(), Layer::subpages(&view), Layer::restricts(&view)), (token, 160, true));
+    assert_eq!((view.token(), Layer::subpages(&view), Layer::backing(&view).is_some()), (token, 160, true));
     let checksum = crc32c(&page(1)[..]);
     let located = [2, 3, 4].map(|subpage| Layer::locate(&view, subpage));
     assert_eq!(located, [None, Some(Place::whole(places[0], checksum)), Some(Place::whole(places[1], checksum))]);
     assert_eq!(Layer::locate(&*pool, 3).map(|place| place.flash_page), Some(now[0]));
-    assert!(Layer::may(&view, 3, false) && !Layer::may(&view, 3, true) && !Layer::work(&view));
+    assert!(Backing::may(&view, 3, false) && !Backing::may(&view, 3, true) && !Layer::work(&view));
     let denied = Err(FlashError::Io(30));
     let written = Written { subpage: 3, place: Place::whole(places[0], checksum) };
     assert_eq!(

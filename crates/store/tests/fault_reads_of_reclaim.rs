@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{
     Fault, FaultPlan, FaultyFlash, FileBackend, FileConfig, FileFlash, Flash, FlashError, Op, Queue, Request, Rule,
-    When,
+    Switches, When,
 };
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
@@ -55,7 +55,11 @@ fn fault_a_read_of_reclaim_that_fails_costs_nothing() {
         let frames = Arc::new(Arena::anonymous(BATCH as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap());
         let wake = Arc::new(Notifier::new().unwrap());
         // Where the kernel offers no ring, reads are not gathered.
-        let gathers = faulty.open_queue(frames.clone(), 1, wake.clone()).unwrap().gather_reads();
+        let gathers = faulty
+            .open_queue(frames.clone(), 1, wake.clone())
+            .unwrap()
+            .switch(Switches { gather_reads: true, ..Switches::default() })
+            .gather_reads;
         Pool::format(&medium, geometry, PoolId([4; 16]), 0).unwrap();
         let mut config = StoreConfig::default();
         config.durability = Durability::Cache;

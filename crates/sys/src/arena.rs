@@ -1,8 +1,9 @@
 //! Arenas: long-lived ranges of mapped memory that several threads, and devices, reach at once.
 //!
-//! An arena is where frames live and where emulated flash keeps its data. Its bytes are never borrowed as `&[u8]`: they
-//! are copied in and out whole (opaque to the compiler, see [`crate::arch::copy_opaque`]), or reached as atomics by the
-//! layers that know who owns which frame. Invariant: the mapping lives, at one address, as long as the `Arena`.
+//! An arena is where frames live and where emulated flash keeps its data. Its bytes are never
+//! borrowed as `&[u8]`: they are copied in and out whole (opaque to the compiler, see
+//! [`crate::arch::copy_opaque`]), or reached as atomics by the layers that know who owns which
+//! frame. Invariant: the mapping lives, at one address, as long as the `Arena`.
 
 use std::fs::File;
 use std::io;
@@ -36,14 +37,16 @@ pub enum ArenaError {
         /// The kernel's word.
         source: io::Error,
     },
-    /// What another process handed over can change its size, and so be taken away from under whoever maps it.
+    /// What another process handed over can change its size, and so be taken away from under
+    /// whoever maps it.
     #[error(
         "the memory handed over is not sealed against changes of its size; seal it (F_SEAL_SHRINK and F_SEAL_GROW)"
     )]
     NotSealed,
 }
 
-/// A mapped range of memory; anonymous ones are huge-page aligned where they are at least one huge page long.
+/// A mapped range of memory; anonymous ones are huge-page aligned where they are at least one huge
+/// page long.
 #[derive(Debug)]
 pub struct Arena {
     base: NonNull<u8>,
@@ -61,7 +64,8 @@ unsafe impl Sync for Arena {}
 const HUGE: usize = 2 << 20;
 
 impl Arena {
-    /// Maps `bytes` (rounded up to base pages) of zeroed anonymous memory. Untouched pages cost nothing.
+    /// Maps `bytes` (rounded up to base pages) of zeroed anonymous memory. Untouched pages cost
+    /// nothing.
     ///
     /// # Errors
     /// [`ArenaError::Map`] when the kernel refuses.
@@ -71,7 +75,8 @@ impl Arena {
         let mapped_len = len.checked_add(HUGE).ok_or_else(|| fail(io::ErrorKind::OutOfMemory.into()))?;
         planted::set_up(libc::ENOMEM).map_err(fail)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's memory.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's
+        // memory.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_len, ProtFlags::READ | ProtFlags::WRITE, flags) }
                 .map_err(|e| fail(e.into()))?;
@@ -82,7 +87,8 @@ impl Arena {
         };
         // Whole huge pages only: a table of a few base pages must not take 2 MiB.
         let whole = if backed == Backed::HugePages { len / HUGE * HUGE } else { len };
-        // SAFETY: both ranges lie inside the mapping just made. Refusal (no THP in this kernel) costs speed only.
+        // SAFETY: both ranges lie inside the mapping just made. Refusal (no THP in this kernel)
+        // costs speed only.
         unsafe {
             let _ = madvise(aligned.cast(), whole, advice);
             let _ = madvise(aligned.add(whole).cast(), len - whole, Advice::LinuxNoHugepage);
@@ -107,8 +113,8 @@ impl Arena {
             return Err(fail(io::ErrorKind::InvalidInput.into()));
         }
         planted::set_up(libc::ENOMEM).map_err(fail)?;
-        // SAFETY: a fresh mapping at an address of the kernel's choice. That the file may be truncated by somebody else
-        // (SIGBUS) is the owner's affair: ours are sealed memfds.
+        // SAFETY: a fresh mapping at an address of the kernel's choice. That the file may be
+        // truncated by somebody else (SIGBUS) is the owner's affair: ours are sealed memfds.
         let start =
             unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }
                 .map_err(|e| fail(e.into()))?;
@@ -128,8 +134,8 @@ impl Arena {
         Arena::shared(File::from(fd))
     }
 
-    /// Creates a memfd of `bytes` whose size can never change again, and maps it: memory that can be shared with a process that is
-    /// not trusted.
+    /// Creates a memfd of `bytes` whose size can never change again, and maps it: memory that can
+    /// be shared with a process that is not trusted.
     ///
     /// # Errors
     /// [`ArenaError::Map`] when the kernel refuses.
@@ -143,10 +149,12 @@ impl Arena {
         Arena::shared(File::from(fd))
     }
 
-    /// Maps what another process handed over, if its size can never change again: else whoever shrinks it kills whoever touches it.
+    /// Maps what another process handed over, if its size can never change again: else whoever
+    /// shrinks it kills whoever touches it.
     ///
     /// # Errors
-    /// [`ArenaError::NotSealed`] when it is not sealed, or no memfd; [`ArenaError::Map`] when the kernel refuses.
+    /// [`ArenaError::NotSealed`] when it is not sealed, or no memfd; [`ArenaError::Map`] when the
+    /// kernel refuses.
     pub fn shared_sealed(file: File) -> Result<Arena, ArenaError> {
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| ArenaError::NotSealed)?;
         if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
@@ -167,9 +175,10 @@ impl Arena {
             "{count} words at {offset} are no words of an arena"
         );
         self.check(offset, count * 8);
-        // SAFETY: the range is mapped, writable, initialised (a mapping begins as zeros or as a file's bytes, and any bits are a
-        // word) and aligned (the mapping begins on a page) for the life of `self`. Whoever else reaches it does so as atomics, by
-        // copies that are opaque to the compiler, or from another process or device, which is the same to this one.
+        // SAFETY: the range is mapped, writable, initialised (a mapping begins as zeros or as a
+        // file's bytes, and any bits are a word) and aligned (the mapping begins on a page) for the
+        // life of `self`. Whoever else reaches it does so as atomics, by copies that are opaque to
+        // the compiler, or from another process or device, which is the same to this one.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), count) }
     }
 
@@ -203,7 +212,8 @@ impl Arena {
     /// When the range is not inside the arena.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         self.check(offset, into.len());
-        // SAFETY: the range is mapped for the life of `self` (checked above); `into` is an exclusive borrow elsewhere.
+        // SAFETY: the range is mapped for the life of `self` (checked above); `into` is an
+        // exclusive borrow elsewhere.
         unsafe { arch::copy_opaque(self.base.as_ptr().add(offset), into.as_mut_ptr(), into.len()) }
     }
 
@@ -213,7 +223,8 @@ impl Arena {
     /// When the range is not inside the arena.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // SAFETY: the range is mapped and writable for the life of `self`; `from` is a borrow, so it does not overlap.
+        // SAFETY: the range is mapped and writable for the life of `self`; `from` is a borrow, so
+        // it does not overlap.
         unsafe { arch::copy_opaque(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
     }
 
@@ -235,7 +246,8 @@ impl Arena {
         from.check(from_offset, len);
         to.check(to_offset, len);
         assert!(!std::ptr::eq(from, to), "an arena is not copied onto itself");
-        // SAFETY: both ranges are mapped (checked above) and belong to different mappings, so they do not overlap.
+        // SAFETY: both ranges are mapped (checked above) and belong to different mappings, so they
+        // do not overlap.
         unsafe {
             arch::copy_opaque(from.base.as_ptr().add(from_offset), to.base.as_ptr().add(to_offset), len);
         }
@@ -258,8 +270,8 @@ impl Arena {
         }
     }
 
-    /// Allows huge pages in a range, or forbids them: where memory was given back in part, the kernel would fill the holes
-    /// sooner or later. Whole huge pages inside the range only.
+    /// Allows huge pages in a range, or forbids them: where memory was given back in part, the
+    /// kernel would fill the holes sooner or later. Whole huge pages inside the range only.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -273,8 +285,8 @@ impl Arena {
         }
     }
 
-    /// Gives the memory of a range back to the kernel; it reads as zero afterwards, in every process that has mapped it. Whole base pages
-    /// inside it only.
+    /// Gives the memory of a range back to the kernel; it reads as zero afterwards, in every
+    /// process that has mapped it. Whole base pages inside it only.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -285,13 +297,14 @@ impl Arena {
         if start < end {
             // Of a file only a hole gives memory back.
             let advice = if self.file.is_some() { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
-            // SAFETY: the range is inside the mapping; its bytes are only ever reached as opaque copies or atomics, to
-            // which a change to zero is one more concurrent store.
+            // SAFETY: the range is inside the mapping; its bytes are only ever reached as opaque
+            // copies or atomics, to which a change to zero is one more concurrent store.
             let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
         }
     }
 
-    /// The first byte of a range, for those who hand it to the kernel or a device. Valid as long as the arena.
+    /// The first byte of a range, for those who hand it to the kernel or a device. Valid as long as
+    /// the arena.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -315,8 +328,9 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by us and is unmapped once, here; pointers handed out do not outlive the arena by
-        // the contract of those who asked for them (they hold the `Arena` in an `Arc`).
+        // SAFETY: the mapping was made by us and is unmapped once, here; pointers handed out do not
+        // outlive the arena by the contract of those who asked for them (they hold the `Arena` in
+        // an `Arc`).
         let _ = unsafe { munmap(self.mapped_base.as_ptr().cast(), self.mapped_len) };
     }
 }

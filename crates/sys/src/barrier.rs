@@ -1,16 +1,18 @@
 //! The expensive side of an asymmetric barrier: `membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)`.
 //!
-//! The cheap side, on the hit path, is a compiler fence. When [`expedited`] returns, every thread of this process has
-//! executed a full barrier since the call began: whatever such a thread stored before that point is visible to the
-//! caller, and whatever it loads after that point sees what the caller stored before the call.
+//! The cheap side, on the hit path, is a compiler fence. When [`expedited`] returns, every thread
+//! of this process has executed a full barrier since the call began: whatever such a thread stored
+//! before that point is visible to the caller, and whatever it loads after that point sees what the
+//! caller stored before the call.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
-/// Registers the process. Idempotent; call before the threads that rely on it start, or the first call takes longer.
+/// Registers the process. Idempotent; call before the threads that rely on it start, or the first
+/// call takes longer.
 ///
-/// Returns whether the kernel has it; without it, [`expedited`] is not available and callers must put fences on the
-/// cheap side.
+/// Returns whether the kernel has it; without it, [`expedited`] is not available and callers must
+/// put fences on the cheap side.
 pub fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();
     *REGISTERED.get_or_init(|| command(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0)
@@ -19,7 +21,8 @@ pub fn register() -> bool {
 /// Makes every running thread of the process execute a full barrier. About 2.3 µs on two cores.
 ///
 /// # Panics
-/// When [`register`] did not return true first: the kernel would refuse, and memory safety rests on the barrier.
+/// When [`register`] did not return true first: the kernel would refuse, and memory safety rests on
+/// the barrier.
 #[inline]
 pub fn expedited() {
     fence(Ordering::SeqCst);

@@ -1,10 +1,12 @@
 //! Time, with a seam: from the processor's counter, or simulated.
 //!
-//! The counter takes a few nanoseconds a reading, against about 20-40 for `clock_gettime`. A simulated clock stands still until
-//! its [`SimulatedTime`] is moved, or something sleeps by it. The crates above read time, sleep and wait for a time through a
-//! [`Clock`] that they were made with, and in no other way; `crates/fulgurite/tests/conform_layers.rs` checks that.
+//! The counter takes a few nanoseconds a reading, against about 20-40 for `clock_gettime`. A
+//! simulated clock stands still until its [`SimulatedTime`] is moved, or something sleeps by it.
+//! The crates above read time, sleep and wait for a time through a [`Clock`] that they were made
+//! with, and in no other way; `crates/fulgurite/tests/conform_layers.rs` checks that.
 //!
-//! Invariants: a clock never goes back; a simulated one starts above zero, so that 0 may stand for "not yet".
+//! Invariants: a clock never goes back; a simulated one starts above zero, so that 0 may stand for
+//! "not yet".
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -19,7 +21,8 @@ const SIMULATED_START_NS: u64 = 1_000_000_000;
 const SLEEP_NS: u64 = 100_000;
 /// How much of a wait is not slept, because the kernel's timers come so late.
 const SLACK_NS: u64 = 60_000;
-/// How long a wait for another thread under a simulated clock takes before it looks at the time again.
+/// How long a wait for another thread under a simulated clock takes before it looks at the time
+/// again.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Tells the time in nanoseconds: the processor's, or a simulated one.
@@ -43,7 +46,8 @@ struct Simulated {
 }
 
 impl Simulated {
-    /// Out of line, so that a reading of the processor's clock costs one branch that is never taken.
+    /// Out of line, so that a reading of the processor's clock costs one branch that is never
+    /// taken.
     #[cold]
     #[inline(never)]
     fn now_ns(&self) -> u64 {
@@ -71,7 +75,8 @@ impl SimulatedTime {
     pub fn advance_to(&self, ns: u64) {
         self.0.advance_to(ns);
     }
-    /// Sets the wall clock, forward or back, to milliseconds since 1970. It goes on from there as time passes.
+    /// Sets the wall clock, forward or back, to milliseconds since 1970. It goes on from there as
+    /// time passes.
     pub fn set_wall_ms(&self, ms: u64) {
         let ahead = ms.wrapping_mul(1_000_000).wrapping_sub(self.now_ns());
         self.0.wall_ahead_ns.store(ahead, Ordering::Release);
@@ -104,8 +109,9 @@ impl Clock {
     }
     /// A clock that stands still, and what moves it. All clones show the same time.
     ///
-    /// What sleeps by it, or waits for nothing but a time, moves it that far. What waits for another thread does not: the waits of
-    /// threads for each other take real time and no simulated one.
+    /// What sleeps by it, or waits for nothing but a time, moves it that far. What waits for
+    /// another thread does not: the waits of threads for each other take real time and no simulated
+    /// one.
     #[must_use]
     pub fn simulated() -> (Clock, SimulatedTime) {
         let (now_ns, wall_ahead_ns) = (AtomicU64::new(SIMULATED_START_NS), AtomicU64::new(0));
@@ -126,7 +132,8 @@ impl Clock {
     fn to_ns(&self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.ns_per_tick_q32)) >> 32) as u64
     }
-    /// When so much time will have passed; `u64::MAX`, which is never, where that is beyond the clock's end.
+    /// When so much time will have passed; `u64::MAX`, which is never, where that is beyond the
+    /// clock's end.
     #[must_use]
     pub fn after(&self, time: Duration) -> u64 {
         self.now_ns().saturating_add(nanos(time))
@@ -167,8 +174,9 @@ impl Clock {
             }
         }
     }
-    /// Sleeps until notified or until `timeout`. Returns whether it was notified; takes the notification. Simulated time moves on by
-    /// the time-out at once, unless it was notified; without a time-out the wait is for another thread.
+    /// Sleeps until notified or until `timeout`. Returns whether it was notified; takes the
+    /// notification. Simulated time moves on by the time-out at once, unless it was notified;
+    /// without a time-out the wait is for another thread.
     pub fn wait(&self, wake: &Notifier, timeout: Option<Duration>) -> bool {
         match (&self.simulated, timeout) {
             (Some(simulated), Some(timeout)) => {
@@ -181,8 +189,9 @@ impl Clock {
             _ => wake.wait(timeout),
         }
     }
-    /// How long to sleep for something that is due at `due_ns`, `timeout` at the most; none where it is so near that to spin is
-    /// better. The kernel's timers come late, so the last stretch is to be spun for. By a simulated clock it is slept, too.
+    /// How long to sleep for something that is due at `due_ns`, `timeout` at the most; none where
+    /// it is so near that to spin is better. The kernel's timers come late, so the last stretch is
+    /// to be spun for. By a simulated clock it is slept, too.
     #[must_use]
     pub fn nap(&self, due_ns: u64, timeout: Option<Duration>) -> Option<Duration> {
         let until = due_ns.saturating_sub(self.now_ns());

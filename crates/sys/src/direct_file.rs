@@ -1,8 +1,9 @@
 //! A file or block device that is read and written past the page cache, from and into an [`Arena`].
 //!
-//! Invariants: the descriptor is close-on-exec and was opened without following a symbolic link; offsets, lengths and
-//! memory are multiples of 4096 wherever `direct` is in force (the caller's frames are). It does not judge what it opened
-//! (kind, size, owner): that is `flash`'s affair; and it retries nothing.
+//! Invariants: the descriptor is close-on-exec and was opened without following a symbolic link;
+//! offsets, lengths and memory are multiples of 4096 wherever `direct` is in force (the caller's
+//! frames are). It does not judge what it opened (kind, size, owner): that is `flash`'s affair; and
+//! it retries nothing.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
@@ -34,7 +35,8 @@ impl DirectFile {
         Self::open_with(path, false, 0)
     }
 
-    /// Opens a block device, provided that nobody else uses it: no mount, no swap, no other exclusive opener.
+    /// Opens a block device, provided that nobody else uses it: no mount, no swap, no other
+    /// exclusive opener.
     ///
     /// # Errors
     /// `EBUSY` when it is in use; else as [`DirectFile::open`].
@@ -46,7 +48,8 @@ impl DirectFile {
     /// Creates a file, readable and writable by its owner only.
     ///
     /// # Errors
-    /// The kernel's: `EEXIST` when there is anything of that name, a dangling symbolic link included.
+    /// The kernel's: `EEXIST` when there is anything of that name, a dangling symbolic link
+    /// included.
     pub fn create(path: &Path) -> io::Result<DirectFile> {
         Self::open_with(path, true, 0)
     }
@@ -68,7 +71,8 @@ impl DirectFile {
         }
     }
 
-    /// Whether the page cache is bypassed. Not where the file system refuses (tmpfs before Linux 6.6, say).
+    /// Whether the page cache is bypassed. Not where the file system refuses (tmpfs before Linux
+    /// 6.6, say).
     #[must_use]
     pub fn direct(&self) -> bool {
         self.direct
@@ -87,7 +91,8 @@ impl DirectFile {
     pub fn bytes(&self) -> io::Result<u64> {
         Ok(rustix::fs::seek(&self.file, rustix::fs::SeekFrom::End(0))?)
     }
-    /// Takes the file for this open description alone, until it is closed. Returns false when another has it.
+    /// Takes the file for this open description alone, until it is closed. Returns false when
+    /// another has it.
     ///
     /// # Errors
     /// The kernel's.
@@ -98,14 +103,16 @@ impl DirectFile {
             Err(e) => Err(e.into()),
         }
     }
-    /// Whether somebody else has the file open, as far as the kernel says: it grants a write lease (fcntl(2)) only to a sole
-    /// writer. Kernels that count readers (with IMA) refuse it for those too, others do not see them. The lease is given back at once. False where leases cannot be had: on block devices, on some file
-    /// systems, for files of other users.
+    /// Whether somebody else has the file open, as far as the kernel says: it grants a write lease
+    /// (fcntl(2)) only to a sole writer. Kernels that count readers (with IMA) refuse it for those
+    /// too, others do not see them. The lease is given back at once. False where leases cannot be
+    /// had: on block devices, on some file systems, for files of other users.
     #[must_use]
     pub fn open_elsewhere(&self) -> bool {
         let fd = self.file.as_raw_fd();
-        // Who opens the file while the lease is held is announced by a signal; that of an asynchronous socket is ignored
-        // where nobody handles it, the usual one would end the process.
+        // Who opens the file while the lease is held is announced by a signal; that of an
+        // asynchronous socket is ignored where nobody handles it, the usual one would end the
+        // process.
         // SAFETY: these operations take numbers only, and the descriptor is open.
         let asked = unsafe {
             libc::fcntl(fd, F_SETSIG, libc::SIGURG);
@@ -127,8 +134,9 @@ impl DirectFile {
     /// When the range is not inside the arena.
     pub fn read_at(&self, file_offset: u64, arena: &Arena, offset: usize, len: usize) -> io::Result<usize> {
         let memory = arena.range(offset, len);
-        // SAFETY: `range` checked that the bytes are mapped and writable while `arena` is borrowed. Nobody holds a
-        // reference to them: an arena's bytes are reached as opaque copies and atomics only.
+        // SAFETY: `range` checked that the bytes are mapped and writable while `arena` is borrowed.
+        // Nobody holds a reference to them: an arena's bytes are reached as opaque copies and
+        // atomics only.
         let n = unsafe { libc::pread(self.file.as_raw_fd(), memory.as_ptr().cast(), len, file_offset.cast_signed()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
@@ -145,8 +153,8 @@ impl DirectFile {
         let n = unsafe { libc::pwrite(self.file.as_raw_fd(), memory.as_ptr().cast(), len, file_offset.cast_signed()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
-    /// One write of `len` bytes at each of these offsets of the arena, one after the other; no more than [`GATHERED_MAX`]. May be
-    /// short.
+    /// One write of `len` bytes at each of these offsets of the arena, one after the other; no more
+    /// than [`GATHERED_MAX`]. May be short.
     ///
     /// # Errors
     /// The kernel's, `EINTR` included.
@@ -171,7 +179,8 @@ impl DirectFile {
         let n = unsafe { libc::pwritev(fd, pieces.as_ptr(), count as i32, file_offset.cast_signed()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
-    /// Makes what was written durable (`fdatasync`). A failure must not be retried: the kernel reports it once.
+    /// Makes what was written durable (`fdatasync`). A failure must not be retried: the kernel
+    /// reports it once.
     ///
     /// # Errors
     /// The kernel's.
@@ -203,8 +212,8 @@ impl DirectFile {
 }
 
 impl Drop for DirectFile {
-    /// Gives up the lock at once. Closing does that only when the kernel's last reference goes, and a ring that was closed
-    /// a moment ago still has one.
+    /// Gives up the lock at once. Closing does that only when the kernel's last reference goes, and
+    /// a ring that was closed a moment ago still has one.
     fn drop(&mut self) {
         let _ = rustix::fs::flock(&self.file, rustix::fs::FlockOperation::NonBlockingUnlock);
     }

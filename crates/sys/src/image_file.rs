@@ -1,10 +1,13 @@
-//! The beginning of an [`Arena`] written to a new file, which takes the old one's place when it is durable: by the caller, or by a
-//! child process that sees the memory as it was when it was forked (as Redis' BGSAVE does).
+//! The beginning of an [`Arena`] written to a new file, which takes the old one's place when it is
+//! durable: by the caller, or by a child process that sees the memory as it was when it was forked
+//! (as Redis' BGSAVE does).
 //!
-//! Invariants: under its name there is a whole image at any time, or none yet. Between `fork` and `_exit` the child makes system
-//! calls and copies memory, and nothing else: the process may have other threads, whose locks (the allocator's, say) nobody opens
-//! in the child. All else that it needs was there before. Signals are blocked in it, so that no handler of the program runs twice.
-//! It does not outlive its [`ImageChild`], but may outlive a process that is killed: it then ends with its image.
+//! Invariants: under its name there is a whole image at any time, or none yet. Between `fork` and
+//! `_exit` the child makes system calls and copies memory, and nothing else: the process may have
+//! other threads, whose locks (the allocator's, say) nobody opens in the child. All else that it
+//! needs was there before. Signals are blocked in it, so that no handler of the program runs twice.
+//! It does not outlive its [`ImageChild`], but may outlive a process that is killed: it then ends
+//! with its image.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -16,9 +19,11 @@ use std::time::Duration;
 
 use crate::Arena;
 
-/// Bytes of one write: large enough that a device is busy, small enough that a short one is made up for soon.
+/// Bytes of one write: large enough that a device is busy, small enough that a short one is made up
+/// for soon.
 const WRITE_BYTES: usize = 8 << 20;
-/// The same from a child's buffer, which is filled before each: what it holds stays in the processor's caches until it is written.
+/// The same from a child's buffer, which is filled before each: what it holds stays in the
+/// processor's caches until it is written.
 const COPY_BYTES: usize = 2 << 20;
 
 /// Where an image goes.
@@ -34,7 +39,8 @@ impl ImageFile {
     /// An image called `name` in a directory. Nothing is written yet.
     ///
     /// # Errors
-    /// The kernel's, when the directory cannot be opened; `InvalidInput` for a name with a zero byte or a slash.
+    /// The kernel's, when the directory cannot be opened; `InvalidInput` for a name with a zero
+    /// byte or a slash.
     pub fn new(directory: &Path, name: &str) -> io::Result<ImageFile> {
         if name.contains('/') {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -45,8 +51,8 @@ impl ImageFile {
         Ok(ImageFile { directory, name: c_string(Path::new(name).as_os_str().as_bytes())?, new: c_string(&new)? })
     }
 
-    /// Writes the first `len` bytes of the arena, past the page cache where the file system allows that, and returns when they are
-    /// durable under the image's name.
+    /// Writes the first `len` bytes of the arena, past the page cache where the file system allows
+    /// that, and returns when they are durable under the image's name.
     ///
     /// # Errors
     /// The kernel's. The image that was there before is still there.
@@ -58,21 +64,23 @@ impl ImageFile {
         self.write_range(arena.range(0, len).as_ptr(), len, std::ptr::null_mut())
     }
 
-    /// The same, in a child process: of the bytes as they are now. The caller goes on as soon as its page tables are copied, and its
-    /// first write to each page copies that.
+    /// The same, in a child process: of the bytes as they are now. The caller goes on as soon as
+    /// its page tables are copied, and its first write to each page copies that.
     ///
     /// # Errors
     /// The kernel's, when there is no child (`EAGAIN`, `ENOMEM`).
     ///
     /// # Panics
-    /// As [`ImageFile::write`], and when the arena is shared: a child would see what is written later.
+    /// As [`ImageFile::write`], and when the arena is shared: a child would see what is written
+    /// later.
     pub fn write_in_child(&self, arena: &Arena, len: usize) -> io::Result<ImageChild> {
         assert!(len.is_multiple_of(4096), "{len} bytes are no whole pages");
         assert!(arena.file().is_none(), "memory that is shared is not copied when somebody writes to it");
         let base = arena.range(0, len).as_ptr();
-        // SAFETY: the two sets are initialised by `sigfillset` and `pthread_sigmask` before they are read, and both outlive the calls.
-        // What runs in the child is `buffer`, `write_range` and `_exit`: system calls on descriptors, strings and memory that were
-        // there before, or of its own; nothing there panics, asks the allocator or takes a lock.
+        // SAFETY: the two sets are initialised by `sigfillset` and `pthread_sigmask` before they
+        // are read, and both outlive the calls. What runs in the child is `buffer`, `write_range`
+        // and `_exit`: system calls on descriptors, strings and memory that were there before, or
+        // of its own; nothing there panics, asks the allocator or takes a lock.
         let (pid, error) = unsafe {
             let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed::<libc::sigset_t>());
             libc::sigfillset(&raw mut all);
@@ -91,23 +99,27 @@ impl ImageFile {
         if pid < 0 { Err(error) } else { Ok(ImageChild { pid: Some(pid) }) }
     }
 
-    /// A child's buffer: memory of its own. A device that reads from pages which are shared with the parent must not see what that
-    /// writes, so the kernel copies each of them first, one base page after the other, at several times the price of this copy.
+    /// A child's buffer: memory of its own. A device that reads from pages which are shared with
+    /// the parent must not see what that writes, so the kernel copies each of them first, one base
+    /// page after the other, at several times the price of this copy.
     fn buffer() -> io::Result<*mut u8> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's memory. It goes with the child.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's
+        // memory. It goes with the child.
         let buffer = unsafe { libc::mmap(std::ptr::null_mut(), COPY_BYTES, access, flags, -1, 0) };
         if buffer == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(buffer.cast()) }
     }
 
-    /// System calls only, and no allocation: this runs in a child of a process with threads. `base..base + len` is mapped; `buffer` is
-    /// null, or a mapping of [`COPY_BYTES`] that nobody else knows.
+    /// System calls only, and no allocation: this runs in a child of a process with threads.
+    /// `base..base + len` is mapped; `buffer` is null, or a mapping of [`COPY_BYTES`] that nobody
+    /// else knows.
     fn write_range(&self, base: *const u8, len: usize, buffer: *mut u8) -> io::Result<()> {
         let directory = self.directory.as_raw_fd();
         let open = |flags: libc::c_int| {
             let flags = flags | libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOFOLLOW;
-            // SAFETY: the name is a string that ends with a zero and lives as long as `self`, and the descriptor is open.
+            // SAFETY: the name is a string that ends with a zero and lives as long as `self`, and
+            // the descriptor is open.
             unsafe { libc::openat(directory, self.new.as_ptr(), flags, 0o600) }
         };
         let mut fd = open(libc::O_DIRECT);
@@ -121,7 +133,8 @@ impl ImageFile {
         // SAFETY: the descriptor was opened above and is closed once, here.
         unsafe { libc::close(fd) };
         written?;
-        // SAFETY: both names end with a zero and live as long as `self`, and the descriptor is open.
+        // SAFETY: both names end with a zero and live as long as `self`, and the descriptor is
+        // open.
         let renamed = unsafe { libc::renameat(directory, self.new.as_ptr(), directory, self.name.as_ptr()) };
         // SAFETY: takes a descriptor, which is open.
         if renamed != 0 || unsafe { libc::fsync(directory) } != 0 {
@@ -141,8 +154,8 @@ impl ImageFile {
             // SAFETY: the piece lies inside the range, which is mapped (the caller's contract).
             let mut from = unsafe { base.add(done) };
             if !buffer.is_null() {
-                // SAFETY: the buffer is as long as that and nobody else's; the range is another mapping, which in a child nobody else
-                // writes to.
+                // SAFETY: the buffer is as long as that and nobody else's; the range is another
+                // mapping, which in a child nobody else writes to.
                 unsafe { std::ptr::copy_nonoverlapping(from, buffer, piece) };
                 from = buffer;
             }
@@ -164,7 +177,8 @@ impl ImageFile {
     }
 }
 
-/// A child that writes an image. Dropped before it has ended, it is killed; the image that was there before stays.
+/// A child that writes an image. Dropped before it has ended, it is killed; the image that was
+/// there before stays.
 #[derive(Debug)]
 pub struct ImageChild {
     /// Until it was waited for.
@@ -172,7 +186,8 @@ pub struct ImageChild {
 }
 
 impl ImageChild {
-    /// Waits until the image is durable. Returns the CPU time that the child has used, user and kernel.
+    /// Waits until the image is durable. Returns the CPU time that the child has used, user and
+    /// kernel.
     ///
     /// # Errors
     /// What kept the child from writing it; `Interrupted` when somebody killed it.
@@ -191,7 +206,8 @@ impl ImageChild {
             let mut status = 0;
             // SAFETY: a structure of numbers, for which zero is a value.
             let mut used = unsafe { std::mem::zeroed::<libc::rusage>() };
-            // SAFETY: both structures live across the call; the child is ours and was not waited for.
+            // SAFETY: both structures live across the call; the child is ours and was not waited
+            // for.
             if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) } == pid {
                 let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
                 return Ok((status, time(used.ru_utime) + time(used.ru_stime)));
@@ -232,7 +248,8 @@ mod tests {
         let path = directory("child");
         let arena = Arena::anonymous(2 * LEN, Backed::HugePages).unwrap();
         let image = ImageFile::new(&path, "image").unwrap();
-        // Threads that allocate all the while: a child that did so, too, would sooner or later wait for ever.
+        // Threads that allocate all the while: a child that did so, too, would sooner or later wait
+        // for ever.
         let stop = std::sync::atomic::AtomicBool::new(false);
         std::thread::scope(|scope| {
             for _ in 0..2 {

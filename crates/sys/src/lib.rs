@@ -1,7 +1,9 @@
 //! Raw Linux, made safe to call: memory, rings, affinity, barriers, clocks, random bytes.
 //!
-//! Everything in the tree that speaks to the kernel or to one processor family sits here (`arch` holds what is x86-64).
-//! Invariant: a safe function of this crate cannot break memory safety whatever it is given. It decides nothing.
+//! Everything in the tree that speaks to the kernel or to one processor family sits here (`arch`
+//! holds what is x86-64).
+//! Invariant: a safe function of this crate cannot break memory safety whatever it is given. It
+//! decides nothing.
 
 pub mod affinity;
 pub mod arch;

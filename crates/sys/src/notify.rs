@@ -1,4 +1,5 @@
-//! A wake-up that any thread may send to one sleeper: an eventfd, so that a ring or a poll can wait for it too.
+//! A wake-up that any thread may send to one sleeper: an eventfd, so that a ring or a poll can wait
+//! for it too.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,7 +27,8 @@ impl Notifier {
         // EAGAIN means that the counter is full, that is, a wake-up is kept already.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
-    /// Sleeps until notified or until `timeout`. Returns whether it was notified; takes the notification.
+    /// Sleeps until notified or until `timeout`. Returns whether it was notified; takes the
+    /// notification.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         let timeout =
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });
@@ -35,7 +37,8 @@ impl Notifier {
         let _ = poll(&mut fds, timeout.as_ref());
         self.take()
     }
-    /// The same, until `other` can be read or has been closed at its other end, too. Returns whether it was notified.
+    /// The same, until `other` can be read or has been closed at its other end, too. Returns
+    /// whether it was notified.
     pub fn wait_with(&self, other: BorrowedFd<'_>, timeout: Option<Duration>) -> bool {
         let timeout =
             timeout.map(|t| Timespec { tv_sec: t.as_secs().min(1 << 31) as i64, tv_nsec: t.subsec_nanos().into() });

@@ -1,7 +1,8 @@
 //! Set-up calls that are made to fail: what the tests must live through. No program plants one.
 //!
-//! Each call by which something is set up (memory mapped, a memfd, an eventfd, a ring, what is registered with one, a thread) asks here
-//! first. Where nothing is planted that is one load; none of these calls is on the way of an access.
+//! Each call by which something is set up (memory mapped, a memfd, an eventfd, a ring, what is
+//! registered with one, a thread) asks here first. Where nothing is planted that is one load; none
+//! of these calls is on the way of an access.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,7 +12,8 @@ static FAILS: AtomicU64 = AtomicU64::new(0);
 /// Calls since it was planted.
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// The set-up call of this number fails from now on, counted from 1, over all threads. Until [`clear`] is called.
+/// The set-up call of this number fails from now on, counted from 1, over all threads. Until
+/// [`clear`] is called.
 ///
 /// # Panics
 /// When the number is 0.
@@ -20,7 +22,8 @@ pub fn fail_set_up(number: u64) {
     CALLS.store(0, Ordering::SeqCst);
     FAILS.store(number, Ordering::SeqCst);
 }
-/// None fails any more. Returns how many there were since [`fail_set_up`]: where that is less than the number, none has failed.
+/// None fails any more. Returns how many there were since [`fail_set_up`]: where that is less than
+/// the number, none has failed.
 pub fn clear() -> u64 {
     FAILS.store(0, Ordering::SeqCst);
     CALLS.load(Ordering::SeqCst)

@@ -1,12 +1,15 @@
 //! A path at which a server listens: a Unix socket of its owner's alone.
 //!
-//! A socket appears at the path when it already listens, with its mode set: it is bound under a name of its own beside the path, and
-//! renamed without replacing anything. So whoever finds a socket there that refuses connections has found what a dead server left. It is
-//! taken away first, under a lock of the directory, so that nobody takes away what another server has just put there. Only whoever finds such
-//! a socket wants that lock, and not for long: anybody who may read a directory can lock it, and keep it locked.
+//! A socket appears at the path when it already listens, with its mode set: it is bound under a
+//! name of its own beside the path, and renamed without replacing anything. So whoever finds a
+//! socket there that refuses connections has found what a dead server left. It is taken away first,
+//! under a lock of the directory, so that nobody takes away what another server has just put there.
+//! Only whoever finds such a socket wants that lock, and not for long: anybody who may read a
+//! directory can lock it, and keep it locked.
 //!
-//! Invariants: nothing of somebody else's is removed or replaced; of servers that begin at a path at the same time, one at the most has it;
-//! no call waits for another process for more than two seconds. Links are not followed.
+//! Invariants: nothing of somebody else's is removed or replaced; of servers that begin at a path
+//! at the same time, one at the most has it; no call waits for another process for more than two
+//! seconds. Links are not followed.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -79,7 +82,8 @@ pub fn not_a_socket(path: &Path) -> Option<&'static str> {
     }
 }
 
-/// Whether a server could listen at a path, as far as that can be told without creating anything. Looks for one of the same kind of socket.
+/// Whether a server could listen at a path, as far as that can be told without creating anything.
+/// Looks for one of the same kind of socket.
 ///
 /// # Errors
 /// [`PlaceError`].
@@ -112,7 +116,8 @@ fn look(path: &Path, kind: SocketType) -> Result<Found, PlaceError> {
 
 /// Whether nobody listens at an address.
 fn refuses(address: &SocketAddrUnix, kind: SocketType) -> Result<bool, PlaceError> {
-    // Where a server is stopped and as many wait for it as can, a connection that may wait does so for ever.
+    // Where a server is stopped and as many wait for it as can, a connection that may wait does so
+    // for ever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
     let probe = probe.map_err(system("make a socket"))?;
@@ -180,13 +185,14 @@ fn take_away(path: &Path, kind: SocketType) -> Result<(), PlaceError> {
     if not_a_socket(&taken).is_none() && refuses(&address, kind)? {
         return fs::remove_file(&taken).map_err(system("remove what a dead server left"));
     }
-    // Whoever heeds no lock was faster. Where yet another one has come since, it stays under this name.
+    // Whoever heeds no lock was faster. Where yet another one has come since, it stays under this
+    // name.
     renamed(&taken, path)?;
     Err(PlaceError::InUse)
 }
 
-/// Where a server listens. Dropping it removes the socket from its path, unless what is there by now is another one: drop it before the
-/// socket, which keeps its inode from being used again.
+/// Where a server listens. Dropping it removes the socket from its path, unless what is there by
+/// now is another one: drop it before the socket, which keeps its inode from being used again.
 #[derive(Debug)]
 pub struct SocketPlace {
     path: PathBuf,
@@ -198,7 +204,8 @@ pub struct SocketPlace {
 const TRIES: usize = 8;
 
 impl SocketPlace {
-    /// Listens at a path, for the owner of this process alone (mode 0600). What a dead server left there is removed.
+    /// Listens at a path, for the owner of this process alone (mode 0600). What a dead server left
+    /// there is removed.
     ///
     /// # Errors
     /// [`PlaceError`]; then nothing was created.
@@ -310,7 +317,8 @@ mod tests {
         }
     }
 
-    /// Anybody may keep a directory locked: a free place is had all the same, and else there is an error.
+    /// Anybody may keep a directory locked: a free place is had all the same, and else there is an
+    /// error.
     #[test]
     fn a_locked_directory_is_no_wait_without_end() {
         let directory = Directory::new("locked");

@@ -1,16 +1,20 @@
-//! An io_uring on one file and one arena, safe to call: whatever it is given, the kernel touches only the arena.
+//! An io_uring on one file and one arena, safe to call: whatever it is given, the kernel touches
+//! only the arena.
 //!
-//! One thread uses a ring: the first that calls [`Uring::submit`], [`Uring::reap`] or [`Uring::wait`]. (The ring is set up
-//! disabled, so that it may be made on one thread and used on another.) Completions are run by that thread at its own
-//! entries into the kernel (`DEFER_TASKRUN`), and a flag in shared memory says when such an entry is worth while, so that
+//! One thread uses a ring: the first that calls [`Uring::submit`], [`Uring::reap`] or
+//! [`Uring::wait`]. (The ring is set up disabled, so that it may be made on one thread and used on
+//! another.) Completions are run by that thread at its own entries into the kernel
+//! (`DEFER_TASKRUN`), and a flag in shared memory says when such an entry is worth while, so that
 //! looking for completions is free when there are none.
 //!
-//! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and file are then leaked. So they
-//! are when the device does not end them within 35 seconds.
+//! Drop it on the same thread: another one cannot wait for operations in flight, so that arena and
+//! file are then leaked. So they are when the device does not end them within 35 seconds.
 //!
-//! Invariants: arena, file, notifier and the memory that writes are staged in live until no operation is in flight; user data is
-//! 63 bits, the top bit marks the ring's own poll of the notifier; the pieces of a gathered write are listed in memory that does not change before the kernel
-//! has taken the operation, which copies the list. It retries nothing: short results and `EAGAIN` are the caller's.
+//! Invariants: arena, file, notifier and the memory that writes are staged in live until no
+//! operation is in flight; user data is 63 bits, the top bit marks the ring's own poll of the
+//! notifier; the pieces of a gathered write are listed in memory that does not change before the
+//! kernel has taken the operation, which copies the list. It retries nothing: short results and
+//! `EAGAIN` are the caller's.
 
 use std::collections::TryReserveError;
 use std::io;
@@ -32,8 +36,9 @@ const WAKE: u64 = 1 << 63;
 /// How long the kernel is left alone when it has no room, before a ring that is closed asks again.
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a ring that is dropped waits for operations in flight: as long as Linux gives an NVMe device for one
-/// (`nvme_core.io_timeout`, 30 s), and then some. After that the device hangs for good, perhaps, and arena and file are leaked.
+/// How long a ring that is dropped waits for operations in flight: as long as Linux gives an NVMe
+/// device for one (`nvme_core.io_timeout`, 30 s), and then some. After that the device hangs for
+/// good, perhaps, and arena and file are leaked.
 const DRAIN_LIMIT: Duration = Duration::from_secs(35);
 
 /// The submission ring is full: submit, reap, try again.
@@ -64,12 +69,13 @@ pub struct Uring {
     notified: bool,
     /// How long dropping the ring waits for operations in flight.
     drain_limit: Duration,
-    /// Lists of pieces of gathered writes and scattered reads that were pushed, one after the other; never grows. Begun anew when the kernel has
-    /// taken all that was pushed.
+    /// Lists of pieces of gathered writes and scattered reads that were pushed, one after the
+    /// other; never grows. Begun anew when the kernel has taken all that was pushed.
     pieces: Vec<Piece>,
     /// How requests can have several pieces.
     gathers: Gathers,
-    /// Memory in which the bytes of staged writes lie side by side; none before [`Uring::make_staging`].
+    /// Memory in which the bytes of staged writes lie side by side; none before
+    /// [`Uring::make_staging`].
     staging: ManuallyDrop<Option<Arena>>,
 }
 
@@ -91,7 +97,8 @@ enum Direction {
 /// How one request can move bytes of several places.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Gathers {
-    /// Not at all: the kernel would look at the list later than it takes the operation (before Linux 5.5).
+    /// Not at all: the kernel would look at the list later than it takes the operation (before
+    /// Linux 5.5).
     No,
     /// From memory whose pages it pins for each write.
     Plain,
@@ -109,11 +116,12 @@ pub enum RingUser {
 }
 
 impl Uring {
-    /// Makes a ring for up to `depth` operations in flight. Where `register` asks for it and the kernel allows it, memory of
-    /// the arena can be registered ([`Uring::register`]).
+    /// Makes a ring for up to `depth` operations in flight. Where `register` asks for it and the
+    /// kernel allows it, memory of the arena can be registered ([`Uring::register`]).
     ///
     /// # Errors
-    /// `ENOSYS` or `EPERM` where io_uring is missing or forbidden; others when the kernel has no memory.
+    /// `ENOSYS` or `EPERM` where io_uring is missing or forbidden; others when the kernel has no
+    /// memory.
     pub fn new(
         depth: usize,
         file: Arc<DirectFile>,
@@ -183,10 +191,11 @@ impl Uring {
         }
     }
 
-    /// Registers this range of the arena, and no other, with the kernel, which then need not pin its pages at each operation.
-    /// What is registered stays pinned: memory that is to be given back must not be in the range, or the ring would go on
-    /// using the pages that the arena no longer has. The range is empty afterwards if the kernel refuses. To be called on
-    /// the ring's own thread.
+    /// Registers this range of the arena, and no other, with the kernel, which then need not pin
+    /// its pages at each operation. What is registered stays pinned: memory that is to be given
+    /// back must not be in the range, or the ring would go on using the pages that the arena no
+    /// longer has. The range is empty afterwards if the kernel refuses. To be called on the ring's
+    /// own thread.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -198,7 +207,8 @@ impl Uring {
         if !self.registered.is_empty() {
             self.registered = 0..0;
             if self.ring.submitter().unregister_buffers().is_err() {
-                // Never seen; nothing registered is used any more, and nothing else can be registered.
+                // Never seen; nothing registered is used any more, and nothing else can be
+                // registered.
                 self.may_register = false;
                 return;
             }
@@ -217,7 +227,8 @@ impl Uring {
             buffers.push(libc::iovec { iov_base: self.arena.range(offset, len).as_ptr().cast(), iov_len: len });
         }
         planted::set_up(libc::ENOMEM)?;
-        // SAFETY: the buffers are the arena's mapping, which we hold until the ring is closed (`drop`).
+        // SAFETY: the buffers are the arena's mapping, which we hold until the ring is closed
+        // (`drop`).
         unsafe { self.ring.submitter().register_buffers(&buffers) }
     }
 
@@ -276,8 +287,9 @@ impl Uring {
         };
         self.push(entry, user)
     }
-    /// Pieces that the next gathered write may have ([`Uring::push_gathered_write`]): as many as the ring is deep, less those of
-    /// gathered writes that were pushed and not yet taken by the kernel. 0 where the kernel cannot.
+    /// Pieces that the next gathered write may have ([`Uring::push_gathered_write`]): as many as
+    /// the ring is deep, less those of gathered writes that were pushed and not yet taken by the
+    /// kernel. 0 where the kernel cannot.
     #[must_use]
     pub fn gather_room(&mut self) -> usize {
         if self.ring.submission().is_empty() {
@@ -285,9 +297,9 @@ impl Uring {
         }
         self.pieces.capacity() - self.pieces.len()
     }
-    /// Puts one write in the batch that takes `len` bytes at each of these offsets of the arena, one after the other. Pieces that
-    /// are neighbours in the arena are listed as one, and where all are, it is a write like any other. The kernel takes no more
-    /// than 1024 (`IOV_MAX`).
+    /// Puts one write in the batch that takes `len` bytes at each of these offsets of the arena,
+    /// one after the other. Pieces that are neighbours in the arena are listed as one, and where
+    /// all are, it is a write like any other. The kernel takes no more than 1024 (`IOV_MAX`).
     ///
     /// # Errors
     /// [`RingFull`], also when there are more pieces than [`Uring::gather_room`] says.
@@ -303,8 +315,8 @@ impl Uring {
     ) -> Result<(), RingFull> {
         self.push_pieces(Direction::Write, file_offset, offsets, len, user)
     }
-    /// The other way round: one read that puts `len` bytes at each of these offsets of the arena, one after the other. Ranges may
-    /// overlap; what lies there then is of one of them.
+    /// The other way round: one read that puts `len` bytes at each of these offsets of the arena,
+    /// one after the other. Ranges may overlap; what lies there then is of one of them.
     ///
     /// # Errors
     /// As [`Uring::push_gathered_write`].
@@ -374,8 +386,9 @@ impl Uring {
         }
         pushed
     }
-    /// Makes memory for staged writes ([`Uring::push_staged_write`]), once; later calls change nothing. In huge pages where it is as
-    /// long as one, so that it is contiguous for the device, too.
+    /// Makes memory for staged writes ([`Uring::push_staged_write`]), once; later calls change
+    /// nothing. In huge pages where it is as long as one, so that it is contiguous for the device,
+    /// too.
     ///
     /// # Errors
     /// [`ArenaError::Map`] when the kernel refuses.
@@ -385,9 +398,10 @@ impl Uring {
         }
         Ok(())
     }
-    /// Puts one write in the batch as [`Uring::push_gathered_write`] does, but copies the bytes first, so that they lie side by side at
-    /// `stage` of the staging memory: the arena is not looked at any more after this call, and the device meets one long piece. What
-    /// lies in the stage must not be replaced before the operation has ended, or the file gets some of either.
+    /// Puts one write in the batch as [`Uring::push_gathered_write`] does, but copies the bytes
+    /// first, so that they lie side by side at `stage` of the staging memory: the arena is not
+    /// looked at any more after this call, and the device meets one long piece. What lies in the
+    /// stage must not be replaced before the operation has ended, or the file gets some of either.
     ///
     /// # Errors
     /// [`RingFull`].
@@ -412,8 +426,8 @@ impl Uring {
         let memory = staging.range(stage, end - stage).as_ptr().cast_const();
         self.push(opcode::Write::new(types::Fixed(0), memory, bytes).offset(file_offset).build(), user)
     }
-    /// Lists a piece of a gathered write. `registered` is, when a first piece was listed, the registered buffer that holds all of
-    /// them, if one does. False when there is no room.
+    /// Lists a piece of a gathered write. `registered` is, when a first piece was listed, the
+    /// registered buffer that holds all of them, if one does. False when there is no room.
     fn list(&mut self, piece: Option<Range<usize>>, end: usize, registered: &mut Option<Option<u16>>) -> bool {
         let Some(piece) = piece else { return true };
         let iov_base = self.arena.range(piece.start, piece.len()).as_ptr().cast();
@@ -450,10 +464,11 @@ impl Uring {
         if queue.len() + 1 >= queue.capacity() {
             return Err(RingFull);
         }
-        // SAFETY: memory is a checked range of the arena or of the staging memory, which outlive the operation: `drop` either waits
-        // for all operations or leaks both. A list of pieces stays as it is until the kernel has taken the operation and with it
-        // a copy of the list (`IORING_FEAT_SUBMIT_STABLE`): it is overwritten only when nothing pushed is left (`gather_room`),
-        // never moves (it was reserved whole), and is freed after the ring.
+        // SAFETY: memory is a checked range of the arena or of the staging memory, which outlive
+        // the operation: `drop` either waits for all operations or leaks both. A list of pieces
+        // stays as it is until the kernel has taken the operation and with it a copy of the list
+        // (`IORING_FEAT_SUBMIT_STABLE`): it is overwritten only when nothing pushed is left
+        // (`gather_room`), never moves (it was reserved whole), and is freed after the ring.
         unsafe { queue.push(&entry.user_data(user)) }.map_err(|_| RingFull)?;
         drop(queue);
         self.in_flight += 1;
@@ -464,7 +479,8 @@ impl Uring {
     /// Hands the batch to the kernel.
     ///
     /// # Errors
-    /// The kernel's (`EBUSY`: reap, then submit again; `EAGAIN` or `ENOMEM`: after a while; the batch is kept).
+    /// The kernel's (`EBUSY`: reap, then submit again; `EAGAIN` or `ENOMEM`: after a while; the
+    /// batch is kept).
     pub fn submit(&mut self) -> io::Result<()> {
         if self.pushed == 0 {
             return Ok(());
@@ -475,8 +491,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Calls `each` with the user data and result (bytes, or a negative errno) of each operation that has ended.
-    /// Enters the kernel only when completions wait there for this thread.
+    /// Calls `each` with the user data and result (bytes, or a negative errno) of each operation
+    /// that has ended. Enters the kernel only when completions wait there for this thread.
     pub fn reap(&mut self, mut each: impl FnMut(u64, i32)) {
         if self.ring.completion().is_empty() {
             let queue = self.ring.submission();
@@ -506,14 +522,16 @@ impl Uring {
         }
     }
 
-    /// Hands the batch over and sleeps until an operation has ended, the notifier was notified, or `timeout` is over.
+    /// Hands the batch over and sleeps until an operation has ended, the notifier was notified, or
+    /// `timeout` is over.
     ///
     /// # Errors
     /// The kernel's, but for an interrupted sleep or one that timed out.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.enable()?;
         if self.in_flight == 0 {
-            // What is in the ring is a wake-up at most, for which nobody else comes: callers reap when they await something.
+            // What is in the ring is a wake-up at most, for which nobody else comes: callers reap
+            // when they await something.
             self.reap(|_, _| {});
         }
         if std::mem::take(&mut self.notified) || !self.ring.completion().is_empty() {
@@ -534,7 +552,8 @@ impl Uring {
             arguments = arguments.timespec(time);
         }
         let result = self.ring.submitter().submit_with_args(1, &arguments);
-        // What the call took is known from the ring: the count it returns is lost when it timed out.
+        // What the call took is known from the ring: the count it returns is lost when it timed
+        // out.
         let left = self.ring.submission().len();
         self.pushed = left;
         match result {
@@ -553,7 +572,8 @@ impl Uring {
         Ok(())
     }
 
-    /// Waits until the kernel has nothing of ours. False when it does not let this thread, or does not end it in time.
+    /// Waits until the kernel has nothing of ours. False when it does not let this thread, or does
+    /// not end it in time.
     fn drain(&mut self) -> bool {
         if !self.enabled {
             return true; // The kernel has not seen a single entry.
@@ -572,7 +592,8 @@ impl Uring {
                     Ok(_) => {}
                     Err(e) => match e.raw_os_error() {
                         Some(libc::ETIME | libc::EINTR | libc::EBUSY) => {}
-                        // Without room at the moment: it says so at once, and is left alone for a while.
+                        // Without room at the moment: it says so at once, and is left alone for a
+                        // while.
                         Some(libc::EAGAIN | libc::ENOMEM) => std::thread::sleep(NO_ROOM_PAUSE.min(left)),
                         _ => return false,
                     },
@@ -587,7 +608,8 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.drain() {
-            // Closing the ring lets go of file and memory some time later; this does it now. Only the ring's own thread may.
+            // Closing the ring lets go of file and memory some time later; this does it now. Only
+            // the ring's own thread may.
             let _ = self.ring.submitter().unregister_files();
             if !self.registered.is_empty() {
                 let _ = self.ring.submitter().unregister_buffers();
@@ -602,9 +624,10 @@ impl Drop for Uring {
             }
             return;
         }
-        // Another thread than the ring's own drops it with operations in flight, or a device does not end them. The kernel ends
-        // them by itself when the ring is closed, but does not say when: the arenas are leaked rather than unmapped under the device, and the file
-        // rather than unlocked.
+        // Another thread than the ring's own drops it with operations in flight, or a device does
+        // not end them. The kernel ends them by itself when the ring is closed, but does not say
+        // when: the arenas are leaked rather than unmapped under the device, and the file rather
+        // than unlocked.
         // SAFETY: as above; arenas and file are never dropped.
         unsafe {
             ManuallyDrop::drop(&mut self.ring);

@@ -1,6 +1,8 @@
-//! Array Swap: each request swaps two elements of an array ("generating both reads and writes", AstriFlash section V-A).
+//! Array Swap: each request swaps two elements of an array ("generating both reads and writes",
+//! AstriFlash section V-A).
 //!
-//! An element is a cache line: a value, six words derived from it, and a sum that belongs to the place:
+//! An element is a cache line: a value, six words derived from it, and a sum that belongs to the
+//! place:
 //!
 //! ```text
 //! +-------+---------+-----------------+
@@ -8,9 +10,10 @@
 //! +-------+---------+-----------------+
 //! ```
 //!
-//! Invariants, under any interleaving and after any error: the values are a permutation of `0..count`; each payload is that
-//! of its value (nothing is torn or mixed); `touched` is the sum of the weights of the requests that named the place, which
-//! does not depend on their order and is what `check` hashes.
+//! Invariants, under any interleaving and after any error: the values are a permutation of
+//! `0..count`; each payload is that of its value (nothing is torn or mixed); `touched` is the sum
+//! of the weights of the requests that named the place, which does not depend on their order and is
+//! what `check` hashes.
 
 use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -29,7 +32,8 @@ struct Element {
 
 const _: () = assert!(size_of::<Element>() == 64);
 
-/// Latches, shared by hash. A latch is only held while two lines that are at hand are copied, so a few thousand do.
+/// Latches, shared by hash. A latch is only held while two lines that are at hand are copied, so a
+/// few thousand do.
 const LATCH_COUNT: usize = 4096;
 
 fn payload_of(value: u64) -> [u64; 6] {
@@ -114,7 +118,8 @@ impl<L: Latch> Workload for ArraySwap<L> {
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &SwapRequest) -> Result<u64, AccessError> {
         let (a, b) = (self.place(request.first)?, self.place(request.second)?);
-        // Both subpages first, the latches only then: nobody ever waits for flash while holding one.
+        // Both subpages first, the latches only then: nobody ever waits for flash while holding
+        // one.
         let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
         let _section = memory.write_section()?;
         let (i, j) = (self.latches.index(request.first), self.latches.index(request.second));

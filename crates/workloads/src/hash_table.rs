@@ -1,9 +1,9 @@
-//! Hash Table: look-ups that follow a chain ("data structure lookups with pointer chasing behavior", AstriFlash section
-//! V-A), and a few updates ("limited write traffic").
+//! Hash Table: look-ups that follow a chain ("data structure lookups with pointer chasing
+//! behavior", AstriFlash section V-A), and a few updates ("limited write traffic").
 //!
-//! Invariants, under any interleaving and after any error: the table holds the keys `0..count`, each with its own payload
-//! (nothing is torn or mixed); `changed` is the sum of the weights of the updates of the key, which does not depend on their
-//! order and is what `check` hashes.
+//! Invariants, under any interleaving and after any error: the table holds the keys `0..count`,
+//! each with its own payload (nothing is torn or mixed); `changed` is the sum of the weights of the
+//! updates of the key, which does not depend on their order and is what `check` hashes.
 
 use std::sync::Arc;
 
@@ -13,8 +13,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use crate::keys::{Random, ZipfKeys, mix};
 use crate::{Params, Workload, WorkloadError, header};
 
-/// Share of requests that only look up, of 100. The paper says look-ups, and writes limited as production key-value stores
-/// see them; 9 to 1 is the low end of what the studies it cites report for caches.
+/// Share of requests that only look up, of 100. The paper says look-ups, and writes limited as
+/// production key-value stores see them; 9 to 1 is the low end of what the studies it cites report
+/// for caches.
 const LOOKUP_PERCENT: u64 = 90;
 /// Latches, shared by hash of the bucket.
 const LATCH_COUNT: usize = 4096;
@@ -61,8 +62,8 @@ pub struct KeyRequest {
     pub add: Option<u64>,
 }
 
-/// Bytes of heap for the blocks that do not fit into their buckets: about a fifth of the buckets' at the map's own capacity,
-/// and room for the heap's header and first slabs.
+/// Bytes of heap for the blocks that do not fit into their buckets: about a fifth of the buckets'
+/// at the map's own capacity, and room for the heap's header and first slabs.
 fn heap_bytes(bucket_bytes: u64) -> u64 {
     (bucket_bytes / 4 + 16 * SUBPAGE_BYTES as u64).next_multiple_of(SUBPAGE_BYTES as u64)
 }

@@ -1,5 +1,5 @@
-//! The header of a workload's data: the first subpage of its region, written last, so that a region whose build was cut
-//! short does not open.
+//! The header of a workload's data: the first subpage of its region, written last, so that a region
+//! whose build was cut short does not open.
 //!
 //! ```text
 //! +-------+-----------+----------------+
@@ -26,7 +26,8 @@ pub(crate) const PROGRESS_EVERY: u64 = 1 << 16;
 /// Where the header's own words begin.
 const BODY: u64 = 16;
 
-/// Cuts the region into header and data. Data is at most `bytes` and at most what the region has left.
+/// Cuts the region into header and data. Data is at most `bytes` and at most what the region has
+/// left.
 ///
 /// # Errors
 /// [`WorkloadError::Unusable`] when that is less than `least`.
@@ -47,7 +48,8 @@ pub(crate) fn split(
     Ok((header.base, Region::new(rest.base, data)))
 }
 
-/// The largest count that takes at most `bytes`, where `needed` says what a count takes, and grows with it.
+/// The largest count that takes at most `bytes`, where `needed` says what a count takes, and grows
+/// with it.
 pub(crate) fn most(bytes: u64, needed: impl Fn(u64) -> u64) -> u64 {
     let (mut fits, mut too_many) = (0, bytes + 1);
     while too_many - fits > 1 {

@@ -1,8 +1,10 @@
-//! Requests without state: randomness that is a function of (seed, number), and keys with a Zipf distribution.
+//! Requests without state: randomness that is a function of (seed, number), and keys with a Zipf
+//! distribution.
 //!
-//! [`Random`] is a generator so cheap to start that every request has its own. [`ZipfKeys`] draws a rank (0 is the most
-//! popular) and scatters ranks over the keys, so that popular keys do not lie side by side: in a store that has lived for
-//! a while, what is popular has nothing to do with where it lies, and a page holds at most a few popular rows.
+//! [`Random`] is a generator so cheap to start that every request has its own. [`ZipfKeys`] draws a
+//! rank (0 is the most popular) and scatters ranks over the keys, so that popular keys do not lie
+//! side by side: in a store that has lived for a while, what is popular has nothing to do with
+//! where it lies, and a page holds at most a few popular rows.
 //!
 //! Nothing here is good enough for cryptography.
 
@@ -11,7 +13,8 @@ use crate::WorkloadError;
 /// The odd number next to 2^64 / golden ratio: the step of SplitMix64.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Spreads 64 bits over 64 bits, one to one (the finalizer of SplitMix64; Steele, Lea and Flood, OOPSLA 2014).
+/// Spreads 64 bits over 64 bits, one to one (the finalizer of SplitMix64; Steele, Lea and Flood,
+/// OOPSLA 2014).
 #[inline(always)]
 #[must_use]
 pub const fn mix(mut bits: u64) -> u64 {
@@ -20,7 +23,8 @@ pub const fn mix(mut bits: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// Random numbers of one request (SplitMix64). Two requests with different seeds or numbers share nothing.
+/// Random numbers of one request (SplitMix64). Two requests with different seeds or numbers share
+/// nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Random(u64);
 
@@ -29,7 +33,8 @@ impl Random {
     #[inline(always)]
     #[must_use]
     pub const fn new(seed: u64, number: u64) -> Random {
-        // The second mix keeps neighbours apart: without it, request n + 1 would see the numbers of request n, one later.
+        // The second mix keeps neighbours apart: without it, request n + 1 would see the numbers of
+        // request n, one later.
         Random(mix(mix(seed ^ STEP).wrapping_add(number.wrapping_mul(STEP))))
     }
     /// The next 64 bits.
@@ -38,7 +43,8 @@ impl Random {
         self.0 = self.0.wrapping_add(STEP);
         mix(self.0)
     }
-    /// A number in `0..bound`, each as likely as the others up to one part in 2^64 / `bound`. Zero when `bound` is zero.
+    /// A number in `0..bound`, each as likely as the others up to one part in 2^64 / `bound`. Zero
+    /// when `bound` is zero.
     #[inline(always)]
     pub const fn below(&mut self, bound: u64) -> u64 {
         ((self.next() as u128 * bound as u128) >> 64) as u64
@@ -60,15 +66,18 @@ impl Random {
     }
 }
 
-/// Keys `0..count` with Zipf popularity: the key of rank r (from 1) is drawn with a share proportional to r^-exponent.
+/// Keys `0..count` with Zipf popularity: the key of rank r (from 1) is drawn with a share
+/// proportional to r^-exponent.
 ///
-/// Ranks come by rejection from the inverse of the integral (Hörmann and Derflinger, "Rejection-inversion to generate
-/// variates from monotone discrete distributions", 1996): one power and seldom a second try, in constant memory.
+/// Ranks come by rejection from the inverse of the integral (Hörmann and Derflinger,
+/// "Rejection-inversion to generate variates from monotone discrete distributions", 1996): one
+/// power and seldom a second try, in constant memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ZipfKeys {
     count: u64,
     shape: Shape,
-    /// Integral of the density up to 1.5, less the weight of rank 1: where the range of the integral begins.
+    /// Integral of the density up to 1.5, less the weight of rank 1: where the range of the
+    /// integral begins.
     low: f64,
     /// Integral of the density up to `count` + 0.5: where it ends.
     high: f64,
@@ -119,13 +128,15 @@ impl Shape {
 impl ZipfKeys {
     /// The largest exponent: beyond it all requests go to a handful of keys.
     pub const EXPONENT_MAX: f64 = 4.0;
-    /// So close to 1 that the two formulas agree to a few parts in ten thousand, and the general one loses digits.
+    /// So close to 1 that the two formulas agree to a few parts in ten thousand, and the general
+    /// one loses digits.
     const HARMONIC_WITHIN: f64 = 1e-5;
 
     /// Keys `0..count`; exponent 0 is uniform. `workload` is named in the error.
     ///
     /// # Errors
-    /// [`WorkloadError::Unusable`] when there is no key, or the exponent is not in 0 to [`ZipfKeys::EXPONENT_MAX`].
+    /// [`WorkloadError::Unusable`] when there is no key, or the exponent is not in 0 to
+    /// [`ZipfKeys::EXPONENT_MAX`].
     pub fn new(workload: &'static str, count: u64, exponent: f64) -> Result<ZipfKeys, WorkloadError> {
         let unusable = |what| Err(WorkloadError::Unusable { workload, what });
         if count == 0 || count > 1 << 44 {
@@ -187,10 +198,11 @@ impl ZipfKeys {
     }
 }
 
-/// A permutation of `0..count` that looks random: a number is cut into a low part of so many bits and a high part below
-/// `highs` (at most 128), each is shifted in turn by a hash of the other (a Feistel network of unequal halves; Black and
-/// Rogaway, "Ciphers with arbitrary finite domains", 2002), and where the result is not below `count`, the same is done to
-/// it. As `highs` whole low parts are less than 2% more than `count`, a second round is so rare that it is predicted well;
+/// A permutation of `0..count` that looks random: a number is cut into a low part of so many bits
+/// and a high part below `highs` (at most 128), each is shifted in turn by a hash of the other (a
+/// Feistel network of unequal halves; Black and Rogaway, "Ciphers with arbitrary finite domains",
+/// 2002), and where the result is not below `count`, the same is done to it. As `highs` whole low
+/// parts are less than 2% more than `count`, a second round is so rare that it is predicted well;
 /// with a power of two instead it costs more than all the rest.
 #[derive(Clone, Copy, Debug)]
 struct Scatter {
@@ -219,7 +231,8 @@ impl Scatter {
         loop {
             let (mut low, mut high) = (at & self.low_mask, at >> self.low_bits);
             for odd in [0xD605_1ACC_BB8D_A2A5u64, 0xF135_7AEA_2E62_A9C5] {
-                // One to one on the low bits: a sum, a product with an odd number, a shift that folds high bits in.
+                // One to one on the low bits: a sum, a product with an odd number, a shift that
+                // folds high bits in.
                 low = low.wrapping_add(high.wrapping_mul(odd) >> 20).wrapping_mul(odd) & self.low_mask;
                 low ^= low >> self.fold;
                 // One to one on the high part: a sum modulo `highs`.
@@ -273,8 +286,9 @@ mod tests {
                 assert!(!std::mem::replace(&mut seen[scatter.of(rank) as usize], true), "{count}: twice {rank}");
             }
         }
-        // The most popular of a million keys, and any others that follow each other, fall into about as many of 4096
-        // blocks as random ones would: 4096 * (1 - (1 - 1/4096)^1000) = 887, give or take 10.
+        // The most popular of a million keys, and any others that follow each other, fall into
+        // about as many of 4096 blocks as random ones would: 4096 * (1 - (1 - 1/4096)^1000) = 887,
+        // give or take 10.
         let scatter = Scatter::new(1_000_000);
         for first in [0, 1000, 31_337, 999_000] {
             let blocks = |block: &dyn Fn(u64) -> u64| {

@@ -1,10 +1,12 @@
 //! Workloads: the benchmarks of the papers, generic over the memory behind them.
 //!
-//! Each workload is data laid out in a [`Region`], built once on plain memory, and requests against it that are a function
-//! of (seed, number) alone. So every configuration executes the same requests on the same bytes, in whatever order its
-//! fibers or threads take them, and [`Workload::check`] must give the same order-free invariant for all of them.
+//! Each workload is data laid out in a [`Region`], built once on plain memory, and requests against
+//! it that are a function of (seed, number) alone. So every configuration executes the same
+//! requests on the same bytes, in whatever order its fibers or threads take them, and
+//! [`Workload::check`] must give the same order-free invariant for all of them.
 //!
-//! It starts no thread, measures no time and knows no device: that is the business of those who drive it.
+//! It starts no thread, measures no time and knows no device: that is the business of those who
+//! drive it.
 #![forbid(unsafe_code)]
 
 mod array_swap;
@@ -76,7 +78,8 @@ pub enum WorkloadError {
     },
 }
 
-/// A benchmark. Implementations are generic over the latch, so `Self` already knows how its callers wait.
+/// A benchmark. Implementations are generic over the latch, so `Self` already knows how its callers
+/// wait.
 pub trait Workload: Send + Sync + Sized + 'static {
     /// Its name on the command line.
     const NAME: &'static str;
@@ -85,8 +88,8 @@ pub trait Workload: Send + Sync + Sized + 'static {
     /// One request, plain enough to lie on a fiber's stack.
     type Request: Copy + Send + std::fmt::Debug;
 
-    /// Lays the data out in `region` and fills it. Everything that [`Workload::open`] needs lies in the region afterwards.
-    /// `progress` is called now and then with the share done, 0 to 1.
+    /// Lays the data out in `region` and fills it. Everything that [`Workload::open`] needs lies in
+    /// the region afterwards. `progress` is called now and then with the share done, 0 to 1.
     ///
     /// # Errors
     /// When the parameters make no sense, or an access fails.
@@ -97,28 +100,31 @@ pub trait Workload: Send + Sync + Sized + 'static {
         progress: &mut dyn FnMut(f64),
     ) -> Result<(), WorkloadError>;
 
-    /// Opens what `build` left, in any memory that has the same bytes. Makes the latches and other state that lives in DRAM.
+    /// Opens what `build` left, in any memory that has the same bytes. Makes the latches and other
+    /// state that lives in DRAM.
     ///
     /// # Errors
     /// When the region does not hold this workload, or an access fails.
     fn open<M: Memory>(memory: &mut M, region: Region, params: &Params) -> Result<Self, WorkloadError>;
 
-    /// The request with this number, of the stream with this seed. A pure function: no state advances.
+    /// The request with this number, of the stream with this seed. A pure function: no state
+    /// advances.
     fn request(&self, seed: u64, number: u64) -> Self::Request;
 
-    /// Executes one request and returns a small number that depends on what it found (never optimised away).
-    /// On an error, the request has changed nothing.
+    /// Executes one request and returns a small number that depends on what it found (never
+    /// optimised away). On an error, the request has changed nothing.
     ///
     /// # Errors
     /// Whatever the memory says.
     fn execute<M: Memory>(&self, memory: &mut M, request: &Self::Request) -> Result<u64, AccessError>;
 
-    /// Whether what [`Workload::execute`] returns for this request is the same whenever it comes among the others: what it finds is
-    /// changed by none of them. Then a wrong answer shows, whoever gave it.
+    /// Whether what [`Workload::execute`] returns for this request is the same whenever it comes
+    /// among the others: what it finds is changed by none of them. Then a wrong answer shows,
+    /// whoever gave it.
     fn answer_is_fixed(&self, request: &Self::Request) -> bool;
 
-    /// Walks the data, checks every invariant, and returns a number that depends only on the set of requests executed,
-    /// not on their order. Nobody may change the data meanwhile.
+    /// Walks the data, checks every invariant, and returns a number that depends only on the set of
+    /// requests executed, not on their order. Nobody may change the data meanwhile.
     ///
     /// # Errors
     /// [`WorkloadError::Inconsistent`] with what was found.

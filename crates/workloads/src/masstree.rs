@@ -1,10 +1,13 @@
-//! Masstree: a key-value store over a trie of B+-trees, as in Tailbench (AstriFlash section V-A): gets and a few puts.
+//! Masstree: a key-value store over a trie of B+-trees, as in Tailbench (AstriFlash section V-A):
+//! gets and a few puts.
 //!
-//! Keys are strings, `user` and sixteen hexadecimal digits, spread evenly over all there could be, as hashed keys are. The
-//! trie finds a key's row, a cache line in a table beside it; rows are in the order in which the keys were loaded.
+//! Keys are strings, `user` and sixteen hexadecimal digits, spread evenly over all there could be,
+//! as hashed keys are. The trie finds a key's row, a cache line in a table beside it; rows are in
+//! the order in which the keys were loaded.
 //!
-//! Invariants, under any interleaving and after any error: the trie holds exactly the keys that were loaded, each with its
-//! own row; a row's payload is its key's; `put` is the sum of what was put, which does not depend on the order.
+//! Invariants, under any interleaving and after any error: the trie holds exactly the keys that
+//! were loaded, each with its own row; a row's payload is its key's; `put` is the sum of what was
+//! put, which does not depend on the order.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -20,7 +23,8 @@ use crate::{Params, Workload, WorkloadError, header};
 
 /// Share of gets, of 100: YCSB's "read mostly" mix B.
 const GET_PERCENT: u64 = 95;
-/// Latches for rows, shared by hash; and for the nodes of the trie, which nobody changes after the load.
+/// Latches for rows, shared by hash; and for the nodes of the trie, which nobody changes after the
+/// load.
 const ROW_LATCH_COUNT: usize = 4096;
 const NODE_LATCH_COUNT: usize = 64;
 
@@ -51,7 +55,8 @@ struct Header {
     seed: u64,
 }
 
-/// The numbers that the keys spell, ascending: one in each of `count` equal parts of the 64-bit numbers.
+/// The numbers that the keys spell, ascending: one in each of `count` equal parts of the 64-bit
+/// numbers.
 #[derive(Clone, Copy, Debug)]
 struct Numbers {
     part: u64,
@@ -111,9 +116,9 @@ pub struct StringRequest {
     pub put: Option<u64>,
 }
 
-/// Bytes that rows, and the heap of the trie, take. The first slice of a key is `user` and four digits, the second eight
-/// digits: keys that share the first get a layer of their own. Nodes have 512 bytes at most, and 13 keys or more when
-/// filled in order.
+/// Bytes that rows, and the heap of the trie, take. The first slice of a key is `user` and four
+/// digits, the second eight digits: keys that share the first get a layer of their own. Nodes have
+/// 512 bytes at most, and 13 keys or more when filled in order.
 fn parts(count: u64) -> [u64; 2] {
     const SLICES: u64 = 1 << 16;
     const NODE_BYTES: u64 = 512;

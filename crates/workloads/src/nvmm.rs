@@ -1,14 +1,18 @@
-//! The two benchmarks by which NVMM's paper asks how far a memory tolerates slow flash (its "Latency Sensitivity"): GUPS and MMAP.
+//! The two benchmarks by which NVMM's paper asks how far a memory tolerates slow flash (its
+//! "Latency Sensitivity"): GUPS and MMAP.
 //!
-//! * **GUPS** (giga-updates per second): a table larger than DRAM, whose words are updated at random: read, exclusive-or, write.
-//!   `gups-read` reads the same words and changes none.
-//! * **MMAP**: a file larger than DRAM in memory, read at random places; as a file is, with no regard for where a word begins.
+//! * **GUPS** (giga-updates per second): a table larger than DRAM, whose words are updated at
+//!   random: read, exclusive-or, write. `gups-read` reads the same words and changes none.
+//! * **MMAP**: a file larger than DRAM in memory, read at random places; as a file is, with no
+//!   regard for where a word begins.
 //!
-//! Places are uniform unless a Zipf exponent is asked for: no word of the table is more popular than another.
+//! Places are uniform unless a Zipf exponent is asked for: no word of the table is more popular
+//! than another.
 //!
-//! Invariants, under any interleaving and after any error: a word of the table is the one that was built there, exclusive-or the
-//! updates that named it, whose order does not matter; the halves of an update are equal, so that the word of another place, or
-//! half of a write, is found (`check`); the file stays as it was built.
+//! Invariants, under any interleaving and after any error: a word of the table is the one that was
+//! built there, exclusive-or the updates that named it, whose order does not matter; the halves of
+//! an update are equal, so that the word of another place, or half of a write, is found (`check`);
+//! the file stays as it was built.
 
 use fulgurite_memory::{AccessError, Address, Array, Latch, LatchTable, Memory, Pinned, Region, SUBPAGE_BYTES};
 
@@ -66,7 +70,8 @@ impl Table {
         let words = Array::open(header::data(region), count)?;
         Ok(Table { words, keys: ZipfKeys::new(name, count, params.zipf)? })
     }
-    /// A number of all words; `is_one` says whether a word can be what became of the one that was built there.
+    /// A number of all words; `is_one` says whether a word can be what became of the one that was
+    /// built there.
     fn check<M: Memory>(
         &self,
         memory: &mut M,

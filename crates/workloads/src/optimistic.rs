@@ -2,7 +2,8 @@
 
 use fulgurite_memory::{AccessError, Latch, Memory};
 
-/// What `read` saw when nobody had changed anything meanwhile. `read` must bear to see half of a change.
+/// What `read` saw when nobody had changed anything meanwhile. `read` must bear to see half of a
+/// change.
 #[inline(always)]
 pub(crate) fn unchanged<M: Memory, L: Latch, T>(
     latch: &L,

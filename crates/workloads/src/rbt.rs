@@ -1,15 +1,18 @@
-//! Red-Black Tree: look-ups down a binary tree ("data structure lookups with pointer chasing behavior", AstriFlash section
-//! V-A), a few updates of values, and a few inserts and removals ("limited write traffic").
+//! Red-Black Tree: look-ups down a binary tree ("data structure lookups with pointer chasing
+//! behavior", AstriFlash section V-A), a few updates of values, and a few inserts and removals
+//! ("limited write traffic").
 //!
-//! Even keys are there from the start and stay; look-ups and updates go to them. Odd keys come and go: a *toggle* inserts
-//! its key if it is not there and removes it if it is. So whether an odd key is there in the end depends on how many toggles
-//! of it there were, not on their order, and the tree never grows by more than one key in [`TOGGLED_EVERY`].
+//! Even keys are there from the start and stay; look-ups and updates go to them. Odd keys come and
+//! go: a *toggle* inserts its key if it is not there and removes it if it is. So whether an odd key
+//! is there in the end depends on how many toggles of it there were, not on their order, and the
+//! tree never grows by more than one key in [`TOGGLED_EVERY`].
 //!
-//! Nodes are scattered over the heap, as they are after a life of inserts in random order: each step down is to another
-//! subpage.
+//! Nodes are scattered over the heap, as they are after a life of inserts in random order: each
+//! step down is to another subpage.
 //!
-//! Invariants, under any interleaving and after any error: the tree is a red-black tree; all even keys and no unknown odd
-//! ones are there, each with its own payload; `changed` is the sum of the weights of the updates of the key.
+//! Invariants, under any interleaving and after any error: the tree is a red-black tree; all even
+//! keys and no unknown odd ones are there, each with its own payload; `changed` is the sum of the
+//! weights of the updates of the key.
 
 use std::sync::Arc;
 
@@ -28,7 +31,8 @@ const UPDATE_PERCENT: u64 = 5;
 const TOGGLED_EVERY: u64 = 64;
 /// Latches for values, shared by hash of the node.
 const LATCH_COUNT: usize = 4096;
-/// Room in the heap for its header, the tree's root, and slabs that are begun: two pages and a little.
+/// Room in the heap for its header, the tree's root, and slabs that are begun: two pages and a
+/// little.
 const HEAP_SLACK_BYTES: u64 = 36 * SUBPAGE_BYTES as u64;
 
 /// A value; with its links and key it fills a cache line.
@@ -155,8 +159,8 @@ impl<L: Latch> Workload for Rbt<L> {
                 })?;
                 Ok(changed.unwrap_or(0))
             }
-            // Exactly one change, whoever else toggles the same key: a removal that found it, or an insert that did not. An
-            // insert that finds it writes what is there already.
+            // Exactly one change, whoever else toggles the same key: a removal that found it, or an
+            // insert that did not. An insert that finds it writes what is there already.
             RbtRequest::Toggle(key) => loop {
                 if self.tree.remove(memory, &key)?.is_some() {
                     return Ok(0);

@@ -1,7 +1,8 @@
-//! The workloads by name: what the command line and the tables know of them, and the way from a name to a type.
+//! The workloads by name: what the command line and the tables know of them, and the way from a
+//! name to a type.
 //!
-//! A workload is a type, so that its loops are compiled for the memory and latch they run on; a name becomes a type in
-//! [`dispatch`] only, once per run.
+//! A workload is a type, so that its loops are compiled for the memory and latch they run on; a
+//! name becomes a type in [`dispatch`] only, once per run.
 
 use fulgurite_memory::Latch;
 

@@ -1,8 +1,9 @@
 //! TATP: the location register of a mobile network.
 //!
-//! `tatp` executes "update subscriber data" alone, as AstriFlash does (section V-A); `tatp-mix` the standard's seven
-//! transactions with the standard's shares. Both run on the full schema, with the standard's non-uniform choice of
-//! subscribers replaced by Zipf keys, as in the paper. The standard's transactions that find no row count as executed.
+//! `tatp` executes "update subscriber data" alone, as AstriFlash does (section V-A); `tatp-mix` the
+//! standard's seven transactions with the standard's shares. Both run on the full schema, with the
+//! standard's non-uniform choice of subscribers replaced by Zipf keys, as in the paper. The
+//! standard's transactions that find no row count as executed.
 //!
 //! Invariants, under any interleaving and after any error: see `database`.
 
@@ -218,8 +219,9 @@ mod tests {
         }
         println!("{counts:?}, of which found something {found:?}");
         tatp.check(&mut memory).unwrap();
-        // The standard's shares, and how many find their row: 2.5 of 4 types are there, 85% of the facilities active, and
-        // half of the forwardings present, for inserts and deletes balance. Of the times asked for, 30% are in one.
+        // The standard's shares, and how many find their row: 2.5 of 4 types are there, 85% of the
+        // facilities active, and half of the forwardings present, for inserts and deletes balance.
+        // Of the times asked for, 30% are in one.
         let expected = [(35, 100.0), (10, 16.0), (35, 62.5), (2, 62.5), (14, 100.0), (2, 31.25), (2, 31.25)];
         for (kind, (share, success)) in expected.into_iter().enumerate() {
             let got = counts[kind] as f64 * 100.0 / total as f64;

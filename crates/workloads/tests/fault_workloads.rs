@@ -1,12 +1,14 @@
-//! Goal: on flash, behind a cache of a few frames, with two workers and a medium that fails reads and writes, a service that
-//! repeats what failed ends with the data that the same requests leave in plain memory, on the medium too; and a search is
-//! answered as it is there.
+//! Goal: on flash, behind a cache of a few frames, with two workers and a medium that fails reads
+//! and writes, a service that repeats what failed ends with the data that the same requests leave
+//! in plain memory, on the medium too; and a search is answered as it is there.
 //!
-//! Method: each workload is built tiny in plain memory, and its bytes become the contents of a medium that misbehaves by
-//! plan: reads that fail or come short, write-backs that fail, completions late and out of order. The requests run as jobs
-//! on 2 workers of 8 fibers each, for a cache of as few frames as its jobs' pins allow, of 16 and of 64. A job tries a
-//! request a few times; what still failed is submitted again, perhaps to the other worker. Then the plan ends: `check` must
-//! pass, on the runtime and on the bytes of the medium, and return what it returns in plain memory. Seeds are printed.
+//! Method: each workload is built tiny in plain memory, and its bytes become the contents of a
+//! medium that misbehaves by plan: reads that fail or come short, write-backs that fail,
+//! completions late and out of order. The requests run as jobs on 2 workers of 8 fibers each, for a
+//! cache of as few frames as its jobs' pins allow, of 16 and of 64. A job tries a request a few
+//! times; what still failed is submitted again, perhaps to the other worker. Then the plan ends:
+//! `check` must pass, on the runtime and on the bytes of the medium, and return what it returns in
+//! plain memory. Seeds are printed.
 
 use crate::common;
 
@@ -40,7 +42,8 @@ enum Wrong {
 }
 
 impl Wrong {
-    /// The more frames there are, the fewer requests reach the medium, and the more of them go wrong.
+    /// The more frames there are, the fewer requests reach the medium, and the more of them go
+    /// wrong.
     fn plan(self, seed: u64, frames: u64) -> FaultPlan {
         let reads_one_in = match frames {
             ..16 => 40,
@@ -110,7 +113,8 @@ fn is_injected(error: AccessError) -> bool {
     matches!(error, AccessError::Flash { source: FlashError::Io(5) | FlashError::Short, .. })
 }
 
-/// Runs jobs `0..count` until each has succeeded, many at once; returns their results and how many attempts failed.
+/// Runs jobs `0..count` until each has succeeded, many at once; returns their results and how many
+/// attempts failed.
 fn serve<T: Send + 'static>(
     runtime: &Runtime,
     options: &JobOptions,
@@ -120,7 +124,8 @@ fn serve<T: Send + 'static>(
     type Running<T> = (u64, u32, JobHandle<(Result<T, AccessError>, u32)>);
     let begin = |number: u64, before: u32| -> Running<T> {
         let job = job.clone();
-        // Where it runs is the runtime's choice for one request in three, and changes each time it is submitted.
+        // Where it runs is the runtime's choice for one request in three, and changes each time it
+        // is submitted.
         let options = match (number + u64::from(before)) % 3 {
             0 => options.clone(),
             worker => options.clone().worker(worker as usize - 1),
@@ -199,7 +204,8 @@ impl Visitor for Plainly<'_> {
     }
 }
 
-/// Executes the requests on flash that misbehaves; returns what each found, what `check` says, and how much failed.
+/// Executes the requests on flash that misbehaves; returns what each found, what `check` says, and
+/// how much failed.
 struct OnFlash<'b> {
     built: &'b PlainMemory,
     region: Region,
@@ -303,7 +309,8 @@ macro_rules! conforms {
         $(#[test]
         fn $test() {
             within(100, $name.to_owned(), || {
-                // Few popular keys, so that workers meet; then many keys, and none more popular than others.
+                // Few popular keys, so that workers meet; then many keys, and none more popular
+                // than others.
                 conform($name, 1 << 20, $requests, 1.2, 41);
                 conform($name, 2 << 20, $requests, 0.0, 42);
             });

@@ -1,10 +1,11 @@
-//! Goal: the search index says of a directory's text what a plain index of the same files says, whatever files lie
-//! there, and answers the same whether or not accesses fail on the way.
+//! Goal: the search index says of a directory's text what a plain index of the same files says,
+//! whatever files lie there, and answers the same whether or not accesses fail on the way.
 //!
-//! Method: generate directories (words drawn with a skew from a small vocabulary, so that lists of one posting, of one
-//! block and of many blocks all occur), index them, and compare with `BTreeMap`s and a scorer that looks at every
-//! document. The naive side has its own tokeniser and its own BM25. A memory that fails each first access stands in for
-//! flash that does. Sizes are small; seeds are printed.
+//! Method: generate directories (words drawn with a skew from a small vocabulary, so that lists of
+//! one posting, of one block and of many blocks all occur), index them, and compare with
+//! `BTreeMap`s and a scorer that looks at every document. The naive side has its own tokeniser and
+//! its own BM25. A memory that fails each first access stands in for flash that does. Sizes are
+//! small; seeds are printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +21,8 @@ type Search = fulgurite_workloads::Search<NoLatch>;
 /// Seed of everything generated here.
 const SEED: u64 = 0x5EA2C4;
 
-/// A memory that fails the first access to every subpage, and succeeds at the next, until it is told to forget.
+/// A memory that fails the first access to every subpage, and succeeds at the next, until it is
+/// told to forget.
 struct Failing {
     memory: PlainMemory,
     failed: BTreeSet<u32>,
@@ -151,7 +153,8 @@ impl Naive {
         naive.average = (f64::from(total) / naive.lengths.len() as f64).round();
         naive
     }
-    /// Best documents with all the words: BM25 with parts of the score in 255ths and weights in 1024ths, as documented.
+    /// Best documents with all the words: BM25 with parts of the score in 255ths and weights in
+    /// 1024ths, as documented.
     fn top(&self, words: &[&str]) -> Vec<(PathBuf, f32)> {
         let mut scored = Vec::new();
         'documents: for document in 0..self.paths.len() as u32 {

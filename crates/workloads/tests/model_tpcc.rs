@@ -1,10 +1,12 @@
-//! Goal: TPC-C's transactions keep the standard's consistency conditions whoever runs them and whatever fails, and what they
-//! leave depends on the set of requests alone.
+//! Goal: TPC-C's transactions keep the standard's consistency conditions whoever runs them and
+//! whatever fails, and what they leave depends on the set of requests alone.
 //!
-//! Method: two small warehouses, so small that rings of orders turn over many times and that threads meet in every district.
-//! The same requests are executed by one thread without latches; by four threads with latches, on a memory that yields at
-//! random accesses; and the same two on a memory that fails random accesses, failed requests being repeated. All must pass
-//! `check` and agree. Then damage of every kind is done to good data, and `check` must see it. Seeds are printed.
+//! Method: two small warehouses, so small that rings of orders turn over many times and that
+//! threads meet in every district. The same requests are executed by one thread without latches; by
+//! four threads with latches, on a memory that yields at random accesses; and the same two on a
+//! memory that fails random accesses, failed requests being repeated. All must pass `check` and
+//! agree. Then damage of every kind is done to good data, and `check` must see it. Seeds are
+//! printed.
 
 use crate::common;
 
@@ -79,7 +81,8 @@ fn the_mix_agrees() {
     agree::<TpccMix<NoLatch>, TpccMix<VersionLatch>>(3 << 20, 1.2, 5000, 24);
 }
 
-/// Flips bits here and there; `check` must see two fifths of them, and each of its conditions that looks at many rows must see some.
+/// Flips bits here and there; `check` must see two fifths of them, and each of its conditions that
+/// looks at many rows must see some.
 #[test]
 fn damage_is_found() {
     let params = Params { bytes: 800 << 10, zipf: 0.0, seed: 25, input: None };
@@ -115,7 +118,8 @@ fn damage_is_found() {
     }
     workload.check(&mut memory).unwrap();
     println!("{found} of {tried} flips found, by {conditions:?}");
-    // Rows of warehouses and districts are too few for flips to meet them; a unit test breaks each condition.
+    // Rows of warehouses and districts are too few for flips to meet them; a unit test breaks each
+    // condition.
     let expected = ["2)", "6)", "7)", "9)", "10, 12)"];
     for condition in expected {
         let named = |told: &String| told.split_once(' ').is_some_and(|(_, numbers)| numbers == condition);

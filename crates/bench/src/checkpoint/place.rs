@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use fulgurite_device::{DeviceFlash, Features, HostConfig, SocketLink};
-use fulgurite_flash::Flash;
+use fulgurite_flash::{Backing, Flash};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 
@@ -51,7 +51,12 @@ pub struct Served {
 /// A place for pools, one after the other.
 pub enum Place {
     /// On a medium of so many bytes, which is held: a device of another process would have to be attached to again.
-    Medium(Medium, Arc<dyn Flash>),
+    Medium {
+        /// What it lies on. A file that was made goes with it.
+        _made: Medium,
+        /// The same, opened.
+        flash: Arc<dyn Flash>,
+    },
     /// The store of a device.
     Store(Served),
 }
@@ -91,7 +96,7 @@ impl Judged {
             Judged::Medium(judged, bytes) => {
                 let medium = judged.make(interrupt)?;
                 let flash = medium.open(bytes)?;
-                Place::Medium(medium, flash)
+                Place::Medium { _made: medium, flash }
             }
             Judged::Store(served) => {
                 // Whoever is in the way is met before anything is measured.
@@ -142,7 +147,7 @@ impl Place {
             })
         };
         match self {
-            Place::Medium(_, medium) => {
+            Place::Medium { flash: medium, .. } => {
                 let flash_pages = u32::try_from(pool_bytes(job.bytes() as u64) / SUBPAGE_BYTES as u64)?;
                 let geometry = Geometry::new(medium.subpages().min(flash_pages), EXTENT_PAGES, Some(subpages))?;
                 Pool::format(medium, geometry, benchmark_id()?, 0)?;
@@ -168,7 +173,7 @@ impl Place {
     /// When it is not there any more.
     pub fn again(&self) -> Result<Arc<dyn Flash>> {
         match self {
-            Place::Medium(_, medium) => {
+            Place::Medium { flash: medium, .. } => {
                 Ok(Arc::new(Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash()))
             }
             Place::Store(served) => Ok(served.open()?),
@@ -177,14 +182,10 @@ impl Place {
     /// Bytes that were written to the medium by now, whoever wrote them.
     pub fn written(&self, pool: &Arc<dyn Flash>) -> u64 {
         let medium = match self {
-            Place::Medium(_, medium) => medium,
+            Place::Medium { flash: medium, .. } => medium,
             Place::Store(_) => pool,
         };
         medium.counters().writes * SUBPAGE_BYTES as u64
-    }
-    /// Whether workers make their requests by system calls.
-    pub fn is_file(&self) -> bool {
-        matches!(self, Place::Medium(medium, _) if medium.path().is_some())
     }
     /// Whether the pool is the store of a device of another process.
     pub fn is_served(&self) -> bool {
@@ -193,14 +194,14 @@ impl Place {
     /// The medium in a line.
     pub fn describe(&self) -> String {
         match self {
-            Place::Medium(_, medium) => medium.describe(),
+            Place::Medium { flash: medium, .. } => medium.describe(),
             Place::Store(served) => format!("the store of the device at {}", served.socket.display()),
         }
     }
     /// What the pool is, for people.
     pub fn sentence(&self) -> String {
         match self {
-            Place::Medium(..) => format!("The pool of fulgurite and sync lies on: {}.", self.describe()),
+            Place::Medium { .. } => format!("The pool of fulgurite and sync lies on: {}.", self.describe()),
             Place::Store(_) => {
                 format!("The pool of fulgurite and sync is {}, whose own a sync is.", self.describe())
             }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use fulgurite_device::{Link as _, SECTOR_BYTES, SocketLink};
-use fulgurite_flash::{Flash, Op, Queue, Request};
+use fulgurite_flash::{Flash, Op, Queue, Request, Switches};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, clock};
 use fulgurite_workloads::Random;
@@ -332,7 +332,7 @@ impl Way for Queued {
         let mut queue = self.flash.open_queue(frames, depth, wake)?;
         queue.use_frames(0..depth as u32);
         if work.chunk > 1 {
-            queue.gather_reads();
+            queue.switch(Switches { gather_reads: true, ..Switches::default() });
         }
         let before = self.elsewhere.as_ref().map(Elsewhere::used_ns);
         // Once through, so that whoever serves it is awake.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use fulgurite_flash::{Flash, Op, Queue, Request};
+use fulgurite_flash::{Flash, Op, Queue, Request, Switches};
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex, crc32c};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 use fulgurite_workloads::Random;
@@ -112,7 +112,8 @@ impl Driver {
     /// When there is no queue.
     pub fn that_sums(flash: &dyn Flash) -> Result<Driver> {
         let mut driver = Driver::new(flash)?;
-        driver.sums = if driver.queue.want_checksums() { Sums::Medium } else { Sums::Here };
+        let wanted = Switches { checksums: true, ..Switches::default() };
+        driver.sums = if driver.queue.switch(wanted).checksums { Sums::Medium } else { Sums::Here };
         Ok(driver)
     }
     fn sum(&self, frame: usize) -> u32 {

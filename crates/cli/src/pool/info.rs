@@ -166,8 +166,8 @@ fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
         }),
         journal_pages: opened.report.journal_pages,
         checkpoint_pages: Some(opened.report.checkpoint_pages),
-        dram_bytes: (opened.flash.dram_bytes() - info.dram_bytes_max + info.dram_bytes) as u64,
-        dram_bytes_max: opened.flash.dram_bytes() as u64,
+        dram_bytes: (opened.flash.traits().dram_bytes - info.dram_bytes_max + info.dram_bytes) as u64,
+        dram_bytes_max: opened.flash.traits().dram_bytes as u64,
         durability,
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Error, Result};
 use fulgurite_device::{Commands, DeviceFlash, HostConfig, Link, SocketError, SocketLink, Standing};
-use fulgurite_flash::{Flash, FlashError, OpenError, VersionError};
+use fulgurite_flash::{Backing, FlashError, OpenError, VersionError};
 
 use super::args::{PoolArgs, PoolCommand};
 use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};

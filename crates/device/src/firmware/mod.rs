@@ -116,7 +116,7 @@ impl Backend {
     pub fn new(flash: Arc<dyn Flash>, config: FirmwareConfig, instance: u64) -> Backend {
         Backend {
             sectors: flash.subpages(),
-            restricts: config.heeds_permissions && flash.restricts(),
+            restricts: config.heeds_permissions && flash.backing().is_some(),
             flash,
             pool: None,
             session: None,

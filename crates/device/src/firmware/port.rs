@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, Op, Queue, Request};
+use fulgurite_flash::{Completion, Op, Queue, Request, Switches};
 use fulgurite_format::{FrameIndex, SubpageIndex, crc32c};
 use fulgurite_store::Pool;
 use fulgurite_sys::{Arena, Notifier};
@@ -420,7 +420,10 @@ impl Port {
         }
         // Both fit by now.
         let (sector, frame) = (sector as u32, self.buffer.first + buffer);
-        if backend.restricts && !(sector..sector + count).all(|s| backend.flash.may(s, op == Op::Write)) {
+        if backend.restricts
+            && let Some(backing) = backend.flash.backing()
+            && !(sector..sector + count).all(|s| backing.may(s, op == Op::Write))
+        {
             return self.refuse(id, Status::ACCESS_DENIED);
         }
         if flags & VERIFY_CHECKSUM != 0 {
@@ -432,7 +435,8 @@ impl Port {
             }
         }
         if flags & SAY_CHECKSUM != 0 && self.medium_checks.is_none() {
-            self.medium_checks = Some(self.queue.want_checksums());
+            let wanted = Switches { checksums: true, ..Switches::default() };
+            self.medium_checks = Some(self.queue.switch(wanted).checksums);
         }
         if backend.config.bypass {
             let result = if flags & SAY_CHECKSUM == 0 { 0 } else { self.checksum(frame, count).into() };
@@ -519,7 +523,8 @@ impl Port {
         if !self.in_buffer(&command) {
             return self.refuse(command.id, Status::BUFFER_RANGE);
         }
-        let identity = Identity::new(self.region.capability(), &backend.flash.describe(), backend.flash.dram_bytes());
+        let identity =
+            Identity::new(self.region.capability(), &backend.flash.describe(), backend.flash.traits().dram_bytes);
         let at = (self.buffer.first + command.buffer) as usize * SECTOR_BYTES;
         self.buffer.arena.write(at, &identity.to_bytes());
         self.post(Ended { id: command.id, status: Status::SUCCESS, result: 0 });

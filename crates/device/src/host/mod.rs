@@ -28,7 +28,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, Versions};
+use fulgurite_flash::{
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, QueueUser, Traits, Versions,
+    check_range,
+};
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Permissions, Pool};
 use fulgurite_sys::{Arena, Notifier};
@@ -284,7 +287,7 @@ impl Link for Device {
         counters
     }
     fn dram_bytes(&self) -> usize {
-        self.flash().dram_bytes()
+        self.flash().traits().dram_bytes
     }
 }
 
@@ -389,6 +392,9 @@ impl DeviceFlash {
     fn here(&self) -> Option<&Arc<dyn Flash>> {
         self.device.as_ref().map(|device| device.flash())
     }
+    fn trims(&self) -> bool {
+        self.remote.is_some() && self.link.features().has(Features::PAGES)
+    }
     /// Opens a queue pair for commands of several sectors, with a data buffer of its own.
     ///
     /// # Errors
@@ -420,6 +426,34 @@ impl DeviceFlash {
     }
 }
 
+/// That of the store in this process; else what the device has said, and its store by commands.
+impl Backing for DeviceFlash {
+    fn may(&self, subpage: u32, write: bool) -> bool {
+        match self.here() {
+            Some(flash) => flash.backing().is_none_or(|backing| backing.may(subpage, write)),
+            None => self.shared.restrictions.may(subpage, write),
+        }
+    }
+    fn asks(&self) -> bool {
+        match self.here() {
+            Some(flash) => flash.backing().is_some_and(Backing::asks),
+            None => self.shared.room.asks(),
+        }
+    }
+    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
+        match self.here() {
+            Some(flash) => flash.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync)),
+            None => self.shared.begin_change(for_sync),
+        }
+    }
+    fn waits_for_room(&self) -> bool {
+        self.shared.room.waits()
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        self.remote.as_ref().map(|remote| remote as &dyn Versions)
+    }
+}
+
 impl Flash for DeviceFlash {
     fn subpages(&self) -> u32 {
         self.link.sectors()
@@ -429,16 +463,15 @@ impl Flash for DeviceFlash {
         let frames = if self.host_counters().with_frames > 0 { ", which has the frames" } else { "" };
         format!("{way}, {}{frames}", self.link.describe())
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        if depth == 0 || depth > DEPTH_MAX {
-            return Err(OpenError::Depth { depth });
+    fn traits(&self) -> Traits {
+        Traits {
+            dram_bytes: self.link.dram_bytes(),
+            shares_frames: !self.config.copies && self.link.takes_frames(),
+            // Whichever ends a request: a device that is there and says nothing, or one that has died.
+            patience: self.config.timeout.unwrap_or_default().max(self.config.reattach),
+            trims: self.trims(),
+            ..Traits::PLAIN
         }
-        let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
-        let opening = queue::Opening { link, shared, config, at: None };
-        Ok(Box::new(queue::DeviceQueue::open(opening, frames, depth, wake)?))
-    }
-    fn dram_bytes(&self) -> usize {
-        self.link.dram_bytes()
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         // At the most one sector of data buffer for each command in flight, and no more commands than frames.
@@ -451,32 +484,22 @@ impl Flash for DeviceFlash {
         };
         buffer + kept
     }
-    fn patience(&self) -> Duration {
-        // Whichever ends a request: a device that is there and says nothing, or one that has died.
-        self.config.timeout.unwrap_or_default().max(self.config.reattach)
-    }
-    fn wants_shared_frames(&self) -> bool {
-        !self.config.copies && self.link.takes_frames()
-    }
-    fn restricts(&self) -> bool {
-        self.link.names_states() || self.here().is_some_and(|flash| flash.restricts())
-    }
-    fn may(&self, subpage: u32, write: bool) -> bool {
-        self.here().map_or_else(|| self.shared.restrictions.may(subpage, write), |flash| flash.may(subpage, write))
-    }
-    fn asks(&self) -> bool {
-        self.here().map_or_else(|| self.shared.room.asks(), |flash| flash.asks())
-    }
-    fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
-        self.here().map_or_else(|| self.shared.begin_change(for_sync), |flash| flash.begin_change(for_sync))
-    }
-    fn waits_for_room(&self) -> bool {
-        self.shared.room.waits()
-    }
-    fn trims(&self) -> bool {
-        self.remote.is_some() && self.link.features().has(Features::PAGES)
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        if depth == 0 || depth > DEPTH_MAX {
+            return Err(OpenError::Depth { depth });
+        }
+        let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
+        let opening = queue::Opening { link, shared, config, at: None };
+        Ok(Box::new(queue::DeviceQueue::open(opening, frames, depth, wake)?))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())?;
         match self.remote.as_ref().filter(|_| self.trims()) {
             Some(remote) => {
                 remote.trim(first.0, count)?;
@@ -488,8 +511,9 @@ impl Flash for DeviceFlash {
             None => Ok(()),
         }
     }
-    fn versions(&self) -> Option<&dyn Versions> {
-        self.remote.as_ref().map(|remote| remote as &dyn Versions)
+    fn backing(&self) -> Option<&dyn Backing> {
+        let here = self.here().is_some_and(|flash| flash.backing().is_some());
+        (here || self.remote.is_some() || self.link.names_states()).then_some(self as &dyn Backing)
     }
     fn counters(&self) -> DeviceCounters {
         self.link.counters()

@@ -3,19 +3,21 @@
 //!
 //! The token stays on the device for as long as this lives: a queue pair of its own holds it ([`Opcode::Hold`]), which goes with the program,
 //! however that ends. After a death of the device it is held anew as soon as a queue attaches again; where the store has let go of it by then, reads
-//! end with `ENOENT`, and never with anything else than what was there.
+//! end with [`FlashError::NoToken`], and never with anything else than what was there.
 //!
 //! [`Opcode::ReadAt`]: crate::Opcode::ReadAt
 //! [`Opcode::Hold`]: crate::Opcode::Hold
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use fulgurite_flash::{DEPTH_MAX, DeviceCounters, Flash, FlashError, OpenError, Queue, VersionError};
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_flash::{
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, VersionError, Versions,
+    check_range,
+};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
-use super::queue::{DeviceQueue, Opening};
+use super::queue::{DeviceQueue, EROFS, Opening};
 use super::shared::Shared;
 use super::transfer::Commands;
 use super::{DeviceFlash, HostConfig, Link};
@@ -95,6 +97,25 @@ impl OldState {
     }
 }
 
+/// It may be read, and nothing else.
+impl Backing for OldState {
+    fn may(&self, _: u32, write: bool) -> bool {
+        !write
+    }
+    fn asks(&self) -> bool {
+        false
+    }
+    fn begin_change(&self, _: bool) -> Result<(), FlashError> {
+        Err(FlashError::Io(EROFS))
+    }
+    fn waits_for_room(&self) -> bool {
+        false
+    }
+    fn versions(&self) -> Option<&dyn Versions> {
+        None
+    }
+}
+
 impl Flash for OldState {
     fn subpages(&self) -> u32 {
         self.opening.link.sectors()
@@ -102,23 +123,30 @@ impl Flash for OldState {
     fn describe(&self) -> String {
         format!("token {} of the store of {}", self.held.token, self.opening.link.describe())
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        let config = &self.opening.config;
+        Traits { patience: config.timeout.unwrap_or_default().max(config.reattach), ..Traits::PLAIN }
+    }
+    fn staging_bytes(&self, frames: u32) -> usize {
+        (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES
+    }
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(OpenError::Depth { depth });
         }
         Ok(Box::new(DeviceQueue::open(self.opening.clone(), frames, depth, wake)?))
     }
-    fn staging_bytes(&self, frames: u32) -> usize {
-        (frames as usize).min(DEPTH_MAX) * SUBPAGE_BYTES
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
     }
-    fn patience(&self) -> Duration {
-        self.opening.config.timeout.unwrap_or_default().max(self.opening.config.reattach)
-    }
-    fn restricts(&self) -> bool {
-        true
-    }
-    fn may(&self, _: u32, write: bool) -> bool {
-        !write
+    fn backing(&self) -> Option<&dyn Backing> {
+        Some(self)
     }
     fn counters(&self) -> DeviceCounters {
         self.opening.link.counters()

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request};
+use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, Switches};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Clock, Notifier, arch};
 
@@ -50,7 +50,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 const SPIN_MAX_NS: u64 = 20_000;
 
 /// The kernel's word for what may only be read.
-const EROFS: i32 = 30;
+pub(super) const EROFS: i32 = 30;
 
 /// What a queue is opened with.
 #[derive(Clone)]
@@ -806,14 +806,13 @@ impl Queue for DeviceQueue {
     fn will_poll(&self) {
         self.pair.completions.fetch();
     }
-    fn want_checksums(&mut self) -> bool {
-        if self.opening.at.is_some() {
-            // The store has compared those that it has.
-            return false;
-        }
-        self.flags = SAY_CHECKSUM;
-        true
+    fn switch(&mut self, to: Switches) -> Switches {
+        // Of an old state the store has compared those that it has.
+        let checksums = to.checksums && self.opening.at.is_none();
+        self.flags = if checksums { SAY_CHECKSUM } else { 0 };
+        Switches { checksums, ..Switches::default() }
     }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         if self.ready() || self.spins && self.spin() {

@@ -176,7 +176,7 @@ impl Process {
     pub fn flash_with(&self, host: HostConfig) -> DeviceFlash {
         let flash =
             DeviceFlash::over(Arc::new(self.connect()), HostConfig { copies: self.over != Over::Memory, ..host });
-        assert_eq!(flash.wants_shared_frames(), self.over == Over::Memory);
+        assert_eq!(flash.traits().shares_frames, self.over == Over::Memory);
         flash
     }
     /// So many frames, in memory that the device may be given.

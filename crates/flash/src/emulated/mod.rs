@@ -26,12 +26,14 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes, format_duration};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier, affinity, barrier, planted};
 
 pub use timed::TimedFlash;
 
-use crate::{DeviceCounters, Flash, OpenError, Queue, check_depth};
+use crate::{
+    Backing, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, check_depth, check_range,
+};
 
 /// How an emulated device behaves.
 #[derive(Clone, Debug)]
@@ -218,7 +220,19 @@ impl Flash for EmulatedFlash {
             c.planes
         )
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        Traits::PLAIN
+    }
+    fn staging_bytes(&self, _: u32) -> usize {
+        0
+    }
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         if Arc::ptr_eq(&frames, &self.storage) {
             return Err(OpenError::SameArena);
@@ -228,6 +242,12 @@ impl Flash for EmulatedFlash {
         self.shared.state.changed.store(true, Ordering::SeqCst);
         self.shared.ring_doorbell();
         Ok(Box::new(queue))
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         let c = &*self.shared.counters;

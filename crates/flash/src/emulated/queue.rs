@@ -14,7 +14,7 @@ use super::Shared;
 use super::device::Port;
 use crate::ring::{Consumer, Producer, ring};
 use crate::slots::Slots;
-use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, frame_count};
+use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches, frame_count};
 
 /// What a queue and the device share beside the rings.
 #[derive(Debug)]
@@ -192,11 +192,12 @@ impl Queue for EmulatedQueue {
     fn will_poll(&self) {
         self.completions.fetch();
     }
-    fn want_checksums(&mut self) -> bool {
+    fn switch(&mut self, to: Switches) -> Switches {
         // Seen by the device with the next request: the ring orders it.
-        self.link.checksums.store(true, Ordering::Relaxed);
-        true
+        self.link.checksums.store(to.checksums, Ordering::Relaxed);
+        Switches { checksums: to.checksums, ..Switches::default() }
     }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         if self.ready() {

@@ -13,14 +13,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes, format_duration};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes, format_duration};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
 
 use super::EmulatedConfig;
 use super::device::transfer;
 use crate::{
-    Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, Request, check_depth,
-    frame_count, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, LATE_NS, Op, OpenError, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_depth, check_range, frame_count, lock,
 };
 
 /// An emulated flash device that is driven by the threads that poll its queues.
@@ -114,7 +114,19 @@ impl Flash for TimedFlash {
             c.planes
         )
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        Traits::PLAIN
+    }
+    fn staging_bytes(&self, _: u32) -> usize {
+        0
+    }
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         check_depth(depth)?;
         if Arc::ptr_eq(&frames, &self.shared.storage) {
             return Err(OpenError::SameArena);
@@ -132,6 +144,12 @@ impl Flash for TimedFlash {
             refused: Vec::new(),
             sequence: 0,
         }))
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         let s = &*self.shared;
@@ -291,10 +309,12 @@ impl Queue for TimedQueue {
         }
         done
     }
-    fn want_checksums(&mut self) -> bool {
-        self.checked = true;
-        true
+    fn will_poll(&self) {}
+    fn switch(&mut self, to: Switches) -> Switches {
+        self.checked = to.checksums;
+        Switches { checksums: to.checksums, ..Switches::default() }
     }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         if !self.refused.is_empty() {

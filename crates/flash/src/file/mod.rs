@@ -1,12 +1,14 @@
 //! A regular file or block device as flash: subpage i is its bytes from i x 4096 on.
 //!
 //! Holds what both ways to drive it share: what is open, what a result means, when the medium is poisoned. `open` judges
-//! paths, `uring` and `threads` are the queues; `runs` says which writes of a batch they make one request of. Invariants: the file is locked for this medium alone; after a flush has
+//! paths, `holders` finds who has them open, `name` sees when a file loses its own, `uring` and `threads` are the queues; `runs` says which writes of a batch they make one request of. Invariants: the file is locked for this medium alone; after a flush has
 //! failed no write and no flush reaches the file any more (the kernel reports such a failure once, so nothing written since
-//! the last good flush can be trusted); a block device that is mounted is never opened.
+//! the last good flush can be trusted); a flush of a file that was deleted or replaced fails; a block device that is mounted is never opened.
 
 #[cfg(test)]
 mod faults;
+mod holders;
+mod name;
 mod open;
 mod runs;
 mod threads;
@@ -20,10 +22,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_sys::{Arena, Clock, DirectFile, Notifier, RingUser, Uring};
 
-use crate::{DeviceCounters, Flash, FlashError, Op, OpenError, Queue, check_depth, lock};
+use crate::{
+    Backing, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueUser, Traits, Tuning, check_depth,
+    check_range, lock,
+};
 
 /// Which file, and what to do about it.
 #[derive(Clone, Debug)]
@@ -98,6 +103,7 @@ pub struct FileFlash {
 #[derive(Debug)]
 struct Medium {
     file: Arc<DirectFile>,
+    name: name::Name,
     subpages: u32,
     clock: Clock,
     poisoned: AtomicBool,
@@ -151,6 +157,7 @@ impl FileFlash {
         let [reads, writes, write_requests, read_requests, flushes, errors] = [0; 6].map(AtomicU64::new);
         let poisoned = AtomicBool::new(false);
         let medium = Medium {
+            name: name::Name::of(&file, &config.path),
             file: Arc::new(file),
             subpages,
             clock: config.clock.clone(),
@@ -211,23 +218,31 @@ impl Flash for FileFlash {
         let bytes = u64::from(self.medium.subpages) * SUBPAGE_BYTES as u64;
         format!("{}, {}, {backend}{cached}", self.path.display(), format_bytes(bytes))
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
-        self.open_for(RingUser::OneThread, frames, depth, wake)
-    }
-    fn open_queue_for_any_thread(
-        &self,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
-        self.open_for(RingUser::AnyThread, frames, depth, wake)
+    fn traits(&self) -> Traits {
+        Traits { gathers: runs::RUN_MAX, tuning: Tuning::FILE, ..Traits::PLAIN }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         let threads = matches!(self.backend, FileBackend::Threads(_));
         if threads || frames < uring::STAGING_FROM { 0 } else { uring::STAGING_BYTES }
     }
-    fn gathers(&self) -> usize {
-        runs::RUN_MAX
+    fn open_queue_for(
+        &self,
+        user: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        wake: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
+        let user = match user {
+            QueueUser::OneThread => RingUser::OneThread,
+            QueueUser::AnyThread => RingUser::AnyThread,
+        };
+        self.open_for(user, frames, depth, wake)
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
@@ -300,6 +315,10 @@ impl Medium {
         let judged = judge(op, self.scripted(result, Some(op)), tries);
         #[cfg(test)]
         lock(&self.nth).hurry(tries);
+        // A flush promises that the data is found again, which that of a file without its name is not.
+        if op == Op::Flush && judged == Some(Ok(())) && self.name.is_lost(&self.file) {
+            return Some(Err(FlashError::Unlinked));
+        }
         judged
     }
     /// Whether a request of so many subpages moved all of them. If not, each is to be tried by itself: which of them the kernel would

@@ -10,12 +10,18 @@ use std::time::Duration;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Backed, Clock, DirectFile};
 
+use super::holders;
 use crate::OpenError;
 
 /// Written at a time while a file is filled.
 const CHUNK_BYTES: usize = 1 << 20;
-/// How long somebody else's hold on a path is waited for.
+/// How long the hold of a process that runs on is waited for: it may be about to let go.
 const LOCK_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a hold is waited for that no process has that runs on: the kernel lets go of it when it finds the time. On a machine whose
+/// cores were busy that took more than half a second.
+const ENDING_PATIENCE: Duration = Duration::from_secs(10);
+/// How often the processes are looked at meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
 /// How often progress is reported.
 const PROGRESS_BYTES: u64 = 8 << 20;
 
@@ -39,17 +45,27 @@ pub(super) fn existing(path: &Path, wanted: Option<u64>) -> Result<(DirectFile, 
 /// kernel says, has it open.
 ///
 /// # Errors
-/// [`OpenError`]; [`OpenError::InUse`] only after half a second, as a process that was killed keeps what it had open for a
-/// moment: the kernel closes a ring with operations in flight in the background (60 to 90 ms measured at depth 64).
+/// [`OpenError`]; [`OpenError::InUse`] only after half a second, and after ten while no process that runs on has the path open. A process
+/// that was killed keeps what it had open for a moment: the kernel closes a ring with operations in flight in the background (60 to 90 ms
+/// measured at depth 64, and seconds where all cores are busy).
 pub fn claim(path: &Path) -> Result<DirectFile, OpenError> {
     // Another process lets go in real time.
     let clock = Clock::get();
-    let patience_ns = clock.after(LOCK_PATIENCE);
+    let begun_ns = clock.now_ns();
+    let mut look_after = LOCK_PATIENCE;
     loop {
-        match claim_now(path) {
-            Err(OpenError::InUse { .. }) if clock.now_ns() < patience_ns => clock.sleep(Duration::from_millis(10)),
-            result => return result,
+        let result = claim_now(path);
+        let waited = Duration::from_nanos(clock.now_ns() - begun_ns);
+        if !matches!(result, Err(OpenError::InUse { .. })) || waited >= ENDING_PATIENCE {
+            return result;
         }
+        if waited >= look_after {
+            if holders::is_held(path) {
+                return result;
+            }
+            look_after = waited + LOOK;
+        }
+        clock.sleep(Duration::from_millis(10));
     }
 }
 

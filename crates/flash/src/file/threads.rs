@@ -16,7 +16,7 @@ use fulgurite_sys::{Arena, Notifier, planted};
 
 use super::{Medium, Tries, runs};
 use crate::slots::Slots;
-use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, frame_count, lock};
+use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, Switches, frame_count, lock};
 
 /// These threads call the kernel and little else.
 const STACK_BYTES: usize = 64 << 10;
@@ -215,6 +215,11 @@ impl Queue for ThreadQueue {
         completions.append(&mut self.refused);
         completions.len() - before
     }
+    fn will_poll(&self) {}
+    fn switch(&mut self, _: Switches) -> Switches {
+        Switches::default()
+    }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         let ready = |q: &Self| !q.refused.is_empty() || q.pool.ended_count.load(Ordering::Acquire) > 0;

@@ -23,7 +23,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 use super::{EAGAIN, EINTR, ENOMEM, Medium, Tries, pause, runs};
 use crate::slots::Slots;
-use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, frame_count};
+use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches, frame_count};
 
 const EBUSY: i32 = 16;
 /// Bytes of a stage: the longest run. And how many there are, so that they fill a huge page.
@@ -379,10 +379,13 @@ impl Queue for UringQueue {
         completions.append(&mut self.refused);
         completions.len() - before
     }
-    fn gather_reads(&mut self) -> bool {
-        self.reads.reserve(self.slots.depth());
-        self.gathers_reads = true;
-        true
+    fn will_poll(&self) {}
+    fn switch(&mut self, to: Switches) -> Switches {
+        if to.gather_reads {
+            self.reads.reserve(self.slots.depth());
+        }
+        self.gathers_reads = to.gather_reads;
+        Switches { gather_reads: to.gather_reads, ..Switches::default() }
     }
     fn use_frames(&mut self, frames: std::ops::Range<u32>) {
         let end = frames.end.min(self.frame_count) as usize;

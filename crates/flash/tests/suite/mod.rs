@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::*;
+use fulgurite_format::SubpageIndex;
 use fulgurite_sys::Notifier;
 
 use super::common::*;
@@ -15,6 +16,12 @@ pub const SUBPAGES: u32 = 200;
 
 /// Runs the whole suite on one medium of `SUBPAGES` subpages.
 pub fn conform(flash: &dyn Flash, seed: u64) {
+    behaves(flash, seed);
+    counts(flash);
+}
+
+/// The suite but for the counters: those of a medium over a layer are of the layer's writes and flushes.
+pub fn behaves(flash: &dyn Flash, seed: u64) {
     println!("{}: seed {seed}", flash.describe());
     assert_eq!(flash.subpages(), SUBPAGES);
     for depth in [1, 2, 64] {
@@ -25,8 +32,9 @@ pub fn conform(flash: &dyn Flash, seed: u64) {
     full(flash);
     dropped_in_flight(flash);
     wakes(flash);
-    flushes(flash);
     checksums(flash, seed);
+    switches(flash, seed);
+    trims(flash, seed);
 }
 
 /// Random operations with as much in flight as fits, never two on one subpage, against a map of stamps.
@@ -188,8 +196,8 @@ fn wakes(flash: &dyn Flash) {
     assert_eq!(completions, [Completion { tag: 1, result: Ok(()), checksum: 0 }]);
 }
 
-/// Flushes complete, among others and alone, and are counted.
-fn flushes(flash: &dyn Flash) {
+/// Flushes complete, among others and alone; they and writes are counted.
+fn counts(flash: &dyn Flash) {
     let before = flash.counters();
     let frames = arena(4);
     let mut queue = Driver::new(flash, &frames, 4);
@@ -208,7 +216,7 @@ fn checksums(flash: &dyn Flash, seed: u64) {
     let mut random = Random(seed);
     let frames = arena(2);
     let mut queue = flash.open_queue(frames.clone(), 4, Arc::new(Notifier::new().unwrap())).unwrap();
-    let says = queue.want_checksums();
+    let says = queue.switch(Switches { checksums: true, ..Switches::default() }).checksums;
     for tag in 0..64u64 {
         fill(&frames, 0, random.next());
         for (op, frame) in [(Op::Write, 0), (Op::Read, 1)] {
@@ -222,6 +230,58 @@ fn checksums(flash: &dyn Flash, seed: u64) {
             frames.read(frame as usize * 4096, &mut bytes);
             let expected = if says { fulgurite_format::crc32c(&bytes) } else { 0 };
             assert_eq!((ended[0].tag, ended[0].result, ended[0].checksum), (tag, Ok(()), expected), "seed {seed}");
+        }
+    }
+}
+
+/// Switches change what requests cost, not what they do, and what is heeded was asked for.
+fn switches(flash: &dyn Flash, seed: u64) {
+    let frames = arena(16);
+    let mut queue = Driver::new(flash, &frames, 16);
+    queue.queue.use_frames(0..16);
+    for bits in (0..16u64).chain([0]) {
+        let bit = |i: u64| bits >> i & 1 == 1;
+        let asked = Switches { gather_reads: bit(0), checksums: bit(1), hold_writes: bit(2), own_work: bit(3) };
+        let heeded = queue.queue.switch(asked);
+        let within = |heeded: bool, asked: bool| asked || !heeded;
+        assert!(within(heeded.gather_reads, asked.gather_reads) && within(heeded.checksums, asked.checksums));
+        assert!(within(heeded.hold_writes, asked.hold_writes) && within(heeded.own_work, asked.own_work));
+        for i in 0..16 {
+            fill(&frames, i, seed ^ (bits << 8) ^ u64::from(i));
+            queue.submit(Op::Write, 40 + i, i);
+        }
+        assert!(queue.finish_all().values().all(Result::is_ok));
+        for i in 0..16 {
+            queue.submit(Op::Read, 40 + i, 15 - i);
+        }
+        assert!(queue.finish_all().values().all(Result::is_ok));
+        for i in 0..16 {
+            assert_eq!(stamp_of(&frames, 15 - i), Some(seed ^ (bits << 8) ^ u64::from(i)), "{asked:?}");
+        }
+    }
+}
+
+/// A trim touches nothing outside its range, and leaves what can be read.
+fn trims(flash: &dyn Flash, seed: u64) {
+    for (first, count) in [(SUBPAGES, 1), (SUBPAGES - 1, 2), (0, SUBPAGES + 1), (u32::MAX, 2), (1, u32::MAX)] {
+        assert_eq!(flash.trim(SubpageIndex(first), count), Err(FlashError::OutOfRange));
+    }
+    let frames = arena(1);
+    let mut queue = Driver::new(flash, &frames, 1);
+    let stamp = |subpage: u32| seed ^ u64::from(subpage) << 3;
+    for subpage in 0..SUBPAGES {
+        fill(&frames, 0, stamp(subpage));
+        assert!(queue.one(Op::Write, subpage, 0).is_ok());
+    }
+    // Across extents of a striped medium, whose members are trimmed one by one.
+    let gone = [30..37, 50..50, SUBPAGES - 3..SUBPAGES];
+    for range in &gone {
+        assert_eq!(flash.trim(SubpageIndex(range.start), range.end - range.start), Ok(()));
+    }
+    for subpage in 0..SUBPAGES {
+        assert!(queue.one(Op::Read, subpage, 0).is_ok());
+        if !gone.iter().any(|range| range.contains(&subpage)) {
+            assert_eq!(stamp_of(&frames, 0), Some(stamp(subpage)), "subpage {subpage} was not trimmed");
         }
     }
 }

@@ -125,7 +125,8 @@ impl Heap {
     /// last time. Nobody may allocate or free meanwhile.
     ///
     /// # Errors
-    /// What the memory says; the heap is as before then, and the header still says that it was not saved.
+    /// What the memory says; the heap is as before then, and the header still says that it was not saved. So a state may be named that this
+    /// was not saved for ([`AccessError::is_damage`]): who opens it counts all as in use that may have been handed out.
     pub fn save<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         let _section = memory.write_section()?;
         let unchanged = self.clean.load(Ordering::Acquire) && !self.missed.load(Ordering::Relaxed);

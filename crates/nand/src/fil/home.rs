@@ -72,7 +72,8 @@ impl Fil {
             at = end;
         }
     }
-    /// A write is in the buffer: if that is all its request waits for, it ends. Returns who waits for the program.
+    /// A write is in the buffer: if that is all its request waits for, it ends. Returns who waits
+    /// for the program.
     fn ends_later(&mut self, number: u32) -> u32 {
         if self.config.cached_writes {
             self.finish(number, FlashStatus::Ok, false);
@@ -178,8 +179,8 @@ impl Fil {
             self.order.retain(|home| held.contains_key(home));
         }
     }
-    /// Programs a home that is held, and all before it in its block, with what there is. The flush of `epoch` waits for them; later ones
-    /// do in any case, as flushes end in their order.
+    /// Programs a home that is held, and all before it in its block, with what there is. The flush
+    /// of `epoch` waits for them; later ones do in any case, as flushes end in their order.
     pub(super) fn force(&mut self, page: NandPage, epoch: u64) {
         let g = self.layout.geometry;
         let block = g.block_of(page);

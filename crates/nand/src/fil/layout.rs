@@ -1,7 +1,8 @@
 //! Which page of NAND a flash page belongs to.
 //!
-//! An extent is one erase block in each of N planes. Its flash pages lie across them: with pages of NAND of 4 KiB, flash page k lies
-//! on the k mod N-th plane, in page k / N of that plane's block; larger pages of NAND hold neighbours.
+//! An extent is one erase block in each of N planes. Its flash pages lie across them: with pages of
+//! NAND of 4 KiB, flash page k lies on the k mod N-th plane, in page k / N of that plane's block;
+//! larger pages of NAND hold neighbours.
 //!
 //! ```text
 //!   page of the block   plane 0        plane 1        plane 2        plane 3         (N = 4, pages of NAND of 8 KiB)
@@ -9,8 +10,9 @@
 //!         1             k = 8, 9       k = 10, 11     ...
 //! ```
 //!
-//! The planes are divided into groups of N neighbours; extent e lies in group e mod (planes / N), so that extents that are begun one after
-//! the other lie on different planes. Of each plane some blocks are kept for the log, and some to replace bad ones.
+//! The planes are divided into groups of N neighbours; extent e lies in group e mod (planes / N),
+//! so that extents that are begun one after the other lie on different planes. Of each plane some
+//! blocks are kept for the log, and some to replace bad ones.
 
 use crate::divisor::Divisor;
 use crate::fil::{FilConfig, FilError, StateError};
@@ -121,7 +123,8 @@ impl Layout {
         let page = self.geometry.page(self.block(extent, column), row);
         Home { extent, index, page, slot }
     }
-    /// Of how many flash pages the page of NAND consists in which this flash page of an extent is: fewer at its end.
+    /// Of how many flash pages the page of NAND consists in which this flash page of an extent is:
+    /// fewer at its end.
     pub fn slots_of(&self, index: u32) -> u32 {
         let first = self.by_page.divide(index) * self.per_page;
         self.per_page.min(self.extent_pages - first)

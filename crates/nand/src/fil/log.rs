@@ -1,11 +1,13 @@
 //! The log: some blocks of each plane, whose pages of NAND take flash pages from anywhere.
 //!
-//! Each plane has a block that is being filled; planes take turns. A block in which nothing counts any more is *free*, and erased when it is
-//! used again. The last free block is kept for moves: when few are left, what still counts in the block where that is least is
-//! moved, one block at a time. What finds no room meanwhile waits.
+//! Each plane has a block that is being filled; planes take turns. A block in which nothing counts
+//! any more is *free*, and erased when it is used again. The last free block is kept for moves:
+//! when few are left, what still counts in the block where that is least is moved, one block at a
+//! time. What finds no room meanwhile waits.
 //!
-//! Invariants: of a flash page at most one copy in the log counts; a block is erased only when nothing in it counts, and what was moved
-//! out of it is programmed: a power cut, or a program that fails, finds one of the two.
+//! Invariants: of a flash page at most one copy in the log counts; a block is erased only when
+//! nothing in it counts, and what was moved out of it is programmed: a power cut, or a program that
+//! fails, finds one of the two.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -50,7 +52,8 @@ struct Moves {
     /// What was read and not yet programmed.
     program: Program,
     count: usize,
-    /// Programs of what was read that have not ended: until then the block they come from is not erased.
+    /// Programs of what was read that have not ended: until then the block they come from is not
+    /// erased.
     programs: u32,
 }
 
@@ -62,7 +65,8 @@ pub(super) struct Log {
     blocks: Vec<LogBlock>,
     /// Of each plane, which of its blocks is being filled.
     active: Vec<usize>,
-    /// Flash pages in the log, each as a page of NAND times the flash pages of one, plus which of them.
+    /// Flash pages in the log, each as a page of NAND times the flash pages of one, plus which of
+    /// them.
     places: HashMap<u32, u32, FixedState>,
     /// What was programmed in each place of each block.
     contents: Vec<u32>,
@@ -232,7 +236,8 @@ impl Log {
     fn free(&self, nand: &Nand) -> usize {
         (0..self.blocks.len()).filter(|at| self.is_free(*at, nand)).count()
     }
-    /// A page of NAND that can be programmed next, and the block to erase before; none where there is no room.
+    /// A page of NAND that can be programmed next, and the block to erase before; none where there
+    /// is no room.
     fn room(&mut self, nand: &Nand, is_move: bool) -> Option<(NandPage, Option<Block>)> {
         let planes = self.geometry.planes();
         // Counted only when a block is to be opened.
@@ -275,8 +280,8 @@ impl Log {
 }
 
 impl Fil {
-    /// What waits for the log and is due by then goes there, as many flash pages to a page of NAND as it has; the last one is filled with
-    /// what is due later.
+    /// What waits for the log and is due by then goes there, as many flash pages to a page of NAND
+    /// as it has; the last one is filled with what is due later.
     pub(super) fn log_pending(&mut self, due: u64) {
         let mut program = Program { epoch: self.epoch(), ..Program::default() };
         let mut count = 0;
@@ -370,7 +375,8 @@ impl Fil {
             }
         }
     }
-    /// A page of the log was programmed. What was programmed at home while it waited does not count here.
+    /// A page of the log was programmed. What was programmed at home while it waited does not count
+    /// here.
     pub(super) fn log_programmed(&mut self, program: &Program) {
         if program.moves {
             self.log.moves.programs -= 1;
@@ -386,7 +392,8 @@ impl Fil {
             }
         }
     }
-    /// Nothing more fits: what is held is programmed at home, whatever is missing there; what has no home is not written.
+    /// Nothing more fits: what is held is programmed at home, whatever is missing there; what has
+    /// no home is not written.
     fn log_is_full(&mut self, program: &Program) {
         if let (true, Some(from)) = (program.moves, self.log.moves.from) {
             // It stays as it is, rather than being tried for ever.
@@ -417,7 +424,8 @@ impl Fil {
             }
         }
     }
-    /// What waited for room was programmed at home since, or is being: a flush that waits for the former waits for the latter.
+    /// What waited for room was programmed at home since, or is being: a flush that waits for the
+    /// former waits for the latter.
     fn wait_for_home(&mut self, page: u32, epoch: u64) {
         let generation = self.generations[self.extent_of(page)];
         let home =
@@ -432,7 +440,8 @@ impl Fil {
         self.log_program(Program { tries: program.tries + 1, ..*program });
     }
 
-    /// Moves what counts in the block where the least does, so that it is free. Returns whether there is any.
+    /// Moves what counts in the block where the least does, so that it is free. Returns whether
+    /// there is any.
     fn begin_moves(&mut self) -> bool {
         let Some(from) = self.log.victim(&self.nand) else { return false };
         let (g, per_page, slots) = (self.layout.geometry, self.layout.per_page, self.log.slots());
@@ -614,7 +623,8 @@ mod tests {
             let mut random = crate::random::Random::of(5, 0);
             let mut done = Vec::new();
             for round in 0..1000_u64 {
-                // What stays beside what is written again and again, so that there is something to move.
+                // What stays beside what is written again and again, so that there is something to
+                // move.
                 let page = if round < 48 { round } else { random.next() % 24 } as u32;
                 ask(&mut fil, FlashOp::Write, page);
                 ask(&mut fil, FlashOp::Flush, 0);
@@ -649,7 +659,8 @@ mod tests {
             let mut fil = tiny(1000);
             let first = fil.extent_pages();
             ask(&mut fil, FlashOp::Write, first + 1);
-            // As when it had waited for room: it was given to the log in this epoch, and there is none.
+            // As when it had waited for room: it was given to the log in this epoch, and there is
+            // none.
             let epoch = fil.epoch();
             let home = fil.layout.home(first + 1);
             fil.held.get_mut(&home.page.0).unwrap().logged |= 1 << home.slot;

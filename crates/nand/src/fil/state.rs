@@ -1,5 +1,6 @@
-//! What of a device outlives the model of it: wear, blocks that have failed, blocks that were put in the place of others, and how far
-//! the log has come. As bytes, for whoever keeps the data to keep beside it.
+//! What of a device outlives the model of it: wear, blocks that have failed, blocks that were put
+//! in the place of others, and how far the log has come. As bytes, for whoever keeps the data to
+//! keep beside it.
 //!
 //! ```text
 //!   8  magic "FULGNAND"          4  version             4  CRC32C of all that follows
@@ -12,8 +13,8 @@
 //! ```
 //! All numbers are little-endian.
 //!
-//! Not here: which flash pages are in the log. Whoever opens a device again takes all of it for written at home
-//! ([`Fil::assume_written`]), so that nothing in the log counts.
+//! Not here: which flash pages are in the log. Whoever opens a device again takes all of it for
+//! written at home ([`Fil::assume_written`]), so that nothing in the log counts.
 
 use fulgurite_format::crc32c;
 
@@ -116,7 +117,8 @@ impl Fil {
         let head = [&STATE_MAGIC[..], &VERSION.to_le_bytes(), &crc32c(&body).to_le_bytes()].concat();
         [head, body].concat()
     }
-    /// Goes on from the state of an earlier model of this device. Before anything else is asked of this one.
+    /// Goes on from the state of an earlier model of this device. Before anything else is asked of
+    /// this one.
     ///
     /// # Errors
     /// When it is not a state of this device. Nothing may be asked of this model then.
@@ -145,7 +147,8 @@ impl Fil {
             }
         }
         let g = self.nand.geometry();
-        // Each block has one place: an extent's, a spare one's, the log's, or it was bad from the beginning or has failed.
+        // Each block has one place: an extent's, a spare one's, the log's, or it was bad from the
+        // beginning or has failed.
         let factory_bad: Vec<bool> = (0..g.blocks()).map(|block| self.nand.is_factory_bad(Block(block))).collect();
         let mut taken = factory_bad;
         let mut take = |block: u32, plane: u32| {

@@ -21,7 +21,7 @@ impl Pool {
     #[must_use]
     pub fn dram_taken(&self) -> usize {
         let inner = self.lock();
-        self.medium.dram_bytes() + inner.store.info().dram_bytes + inner.driver.bytes()
+        self.medium.traits().dram_bytes + inner.store.info().dram_bytes + inner.driver.bytes()
     }
     /// DRAM in bytes that a pool of this geometry sets aside, beside its medium's and what the queue of its own takes there; known before
     /// there is one.

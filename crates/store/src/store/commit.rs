@@ -8,6 +8,9 @@ use crate::geometry::{ANCHOR_EXTENTS, METADATA_RESERVE};
 use crate::planted::Planted;
 use crate::stream;
 
+/// Extents of the journal that are no matter, however little they hold.
+const SPARSE_JOURNAL: u64 = 4;
+
 impl Store {
     pub(super) fn advance_commit(&mut self) {
         let checkpoint_written = self.checkpoint.as_ref().is_some_and(CheckpointWriter::is_written);
@@ -28,6 +31,7 @@ impl Store {
         let pages = std::mem::take(&mut self.journal.sealed);
         let end = self.journal.stream.position().sequence;
         let token = self.state.tokens().newest();
+        let tokens = self.state.tokens().epochs();
         self.commit = Some(Commit {
             phase: Phase::Data,
             pending: 1,
@@ -37,6 +41,7 @@ impl Store {
             failed: None,
             end,
             token,
+            tokens,
             checkpoint: checkpoint_written,
         });
         if self.config.planted == Some(Planted::AnchorFirst) && checkpoint_written {
@@ -90,6 +95,7 @@ impl Store {
             }
             Phase::Anchor => {
                 let (end, token, checkpoint) = (commit.end, commit.token, commit.checkpoint);
+                self.durable_tokens = std::mem::take(&mut commit.tokens);
                 // An anchor is a witness, too.
                 self.witness_wanted = commit.promises && !checkpoint && self.config.durability != Durability::Cache;
                 self.counters.commits += 1;
@@ -123,14 +129,24 @@ impl Store {
         }
         let end = self.journal.stream.position().sequence;
         let pages = std::mem::take(&mut self.journal.sealed);
-        let (promises, sent, failed, token) = (false, 0, None, None);
-        let commit =
-            Commit { phase: Phase::Witness, pending: 0, promises, pages, sent, failed, end, token, checkpoint: false };
+        let (promises, sent, failed, token, tokens) = (false, 0, None, None, Vec::new());
+        let (phase, pending, checkpoint) = (Phase::Witness, 0, false);
+        let commit = Commit { phase, pending, promises, pages, sent, failed, end, token, tokens, checkpoint };
         self.commit = Some(commit);
         self.send_journal();
     }
 
     // ---- checkpoint ----
+
+    /// Whether metadata takes more extents than it should when a pool is opened, and a checkpoint, for which there is room, would give
+    /// them back. Each life of a pool goes on in an extent of the journal of its own, however little it has written: where crashes follow
+    /// each other faster than checkpoints, all extents would come to hold a page of the journal each.
+    pub(crate) fn is_scattered(&self) -> bool {
+        let extents = self.journal.extents.len() as u64;
+        let pages = self.journal.stream.position().sequence - self.journal.since;
+        let sparse = extents > SPARSE_JOURNAL && 2 * pages < extents * u64::from(self.geometry().extent_pages);
+        (sparse || self.is_scarce()) && self.has_room_for_checkpoint()
+    }
 
     pub(super) fn start_checkpoint(&mut self) {
         if self.checkpoint.is_some() || self.poisoned.is_some() {

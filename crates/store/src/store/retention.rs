@@ -348,6 +348,12 @@ impl Store {
     pub fn durable_token(&self) -> u64 {
         self.durable_token
     }
+    /// The tokens that a crash would leave, ascending: without one that was named and is not durable yet, and with those that it is to take the
+    /// place of.
+    #[must_use]
+    pub fn durable_tokens(&self) -> &[u64] {
+        &self.durable_tokens
+    }
     /// Whether a token was named, and a roll back has gone behind it since: it will never be durable, and nobody asks for what it named.
     #[must_use]
     pub fn is_gone(&self, token: u64) -> bool {

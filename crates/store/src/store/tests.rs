@@ -456,6 +456,7 @@ fn pages_of_the_journal_take_dram_until_they_are_on_their_way() {
         promises: true,
         end: 1,
         token: None,
+        tokens: Vec::new(),
         checkpoint: false,
     });
     assert_eq!(store.history_bytes() - before, 5 * 4096);

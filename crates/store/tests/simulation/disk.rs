@@ -9,9 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fulgurite_flash::{
-    Completion, DeviceCounters, Flash, FlashError, FrameContract, Op, OpenError, Queue, QueueFull, Request,
+    Backing, Completion, DeviceCounters, Flash, FlashError, FrameContract, Op, OpenError, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_range,
 };
-use fulgurite_format::SUBPAGE_BYTES;
+use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Clock, Notifier, SimulatedTime};
 
 use super::{Random, Trace};
@@ -367,12 +368,30 @@ impl Flash for Medium {
     fn describe(&self) -> String {
         "a simulated device".to_owned()
     }
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, _: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn traits(&self) -> Traits {
+        Traits::PLAIN
+    }
+    fn staging_bytes(&self, _: u32) -> usize {
+        0
+    }
+    fn open_queue_for(
+        &self,
+        _: QueueUser,
+        frames: Arc<Arena>,
+        depth: usize,
+        _: Arc<Notifier>,
+    ) -> Result<Box<dyn Queue>, OpenError> {
         let mut inner = self.0.lock();
         let number = inner.ended.len();
         inner.ended.push(Vec::new());
         inner.failed_reads.push(0);
         Ok(Box::new(SimulatedQueue { disk: self.0.clone(), number, frames, depth, batch: Vec::new(), in_flight: 0 }))
+    }
+    fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {
+        check_range(first, count, self.subpages())
+    }
+    fn backing(&self) -> Option<&dyn Backing> {
+        None
     }
     fn counters(&self) -> DeviceCounters {
         DeviceCounters::default()
@@ -412,6 +431,11 @@ impl Queue for SimulatedQueue {
         self.in_flight -= count;
         count
     }
+    fn will_poll(&self) {}
+    fn switch(&mut self, _: Switches) -> Switches {
+        Switches::default()
+    }
+    fn use_frames(&mut self, _: std::ops::Range<u32>) {}
     fn wait(&mut self, timeout: Option<Duration>) {
         let _ = self.flush();
         let mut inner = self.disk.lock();

@@ -1,8 +1,10 @@
-//! Building: reads a corpus once and writes the index into its region, front to back, each subpage once.
+//! Building: reads a corpus once and writes the index into its region, front to back, each subpage
+//! once.
 //!
-//! While it runs it needs, in DRAM, about 20 bytes for each (word, document) pair and 100 for each distinct word: for
-//! source code and manuals less than half as much as the text. Files that changed since the corpus was scanned are
-//! indexed as they are now, or left out when they are no longer text. Invariant: the header is written last.
+//! While it runs it needs, in DRAM, about 20 bytes for each (word, document) pair and 100 for each
+//! distinct word: for source code and manuals less than half as much as the text. Files that
+//! changed since the corpus was scanned are indexed as they are now, or left out when they are no
+//! longer text. Invariant: the header is written last.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -25,8 +27,9 @@ use crate::WorkloadError;
 const BUCKET_FILL: f64 = 0.85;
 const PAGE: u64 = SUBPAGE_BYTES as u64;
 
-/// Bytes of region that an index of the corpus needs, from above: texts and tables exactly, postings and dictionary as
-/// if every number and word were as long as it can be, with what blocks leave free at the end of subpages.
+/// Bytes of region that an index of the corpus needs, from above: texts and tables exactly,
+/// postings and dictionary as if every number and word were as long as it can be, with what blocks
+/// leave free at the end of subpages.
 fn bytes_needed(corpus: &Corpus) -> u64 {
     let files = corpus.files();
     let leb_bytes = |largest: u64| u64::from(largest.max(1).ilog2() / 7 + 1);
@@ -38,7 +41,8 @@ fn bytes_needed(corpus: &Corpus) -> u64 {
     let firsts: u64 = files.iter().map(|f| u64::from(f.distinct_words) * leb_bytes(f.bytes.into())).sum();
     let blocks = words.min(pairs / 2) + pairs / BLOCK_POSTINGS as u64;
     let postings = firsts + pairs * (1 + leb_bytes(files.len() as u64)) + blocks * BLOCK_HEADER_BYTES as u64;
-    // A tenth: full blocks are about 600 bytes, and half of one stays free in each subpage. Skip entries are far fewer.
+    // A tenth: full blocks are about 600 bytes, and half of one stays free in each subpage. Skip
+    // entries are far fewer.
     let postings = postings + postings / 10;
     let dictionary = ((BUCKET_SLOT_BYTES + ENTRY_BYTES_MAX) as f64 * words as f64 / BUCKET_FILL) as u64;
     let passages = (PASSAGES_MAX * size_of::<Passage>()) as u64;
@@ -212,7 +216,8 @@ fn gather<M: Memory>(
     Ok(all)
 }
 
-/// Pairs by word, each word's in the order of documents (a counting sort), and where each word's start.
+/// Pairs by word, each word's in the order of documents (a counting sort), and where each word's
+/// start.
 fn group_by_word(df: &[u32], pair_words: Vec<u32>, pairs: Vec<Pair>) -> (Vec<usize>, Vec<Pair>) {
     let mut starts = Vec::with_capacity(df.len() + 1);
     let mut total = 0usize;
@@ -376,8 +381,8 @@ impl<'m, M: Memory> Writer<'m, M> {
 }
 
 impl<L> Search<L> {
-    /// Bytes of region that an index of `corpus` needs, from above (about 1.2 times the text, where files are many and
-    /// small).
+    /// Bytes of region that an index of `corpus` needs, from above (about 1.2 times the text, where
+    /// files are many and small).
     #[must_use]
     pub fn bytes_needed(corpus: &Corpus) -> u64 {
         bytes_needed(corpus)

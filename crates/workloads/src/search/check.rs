@@ -1,9 +1,10 @@
 //! The check: the index says of the texts exactly what the texts say.
 //!
-//! Two walks, each front to back, so that it is fast through a small cache too. The first reads every document and
-//! counts its words anew; the second reads the dictionary and every list. Both sum up the same hash of (word, document,
-//! impact, first occurrence), and the sums and counts must be equal. Besides, each list's order, counts and skip
-//! entries are checked, and that each word is found where readers look for it.
+//! Two walks, each front to back, so that it is fast through a small cache too. The first reads
+//! every document and counts its words anew; the second reads the dictionary and every list. Both
+//! sum up the same hash of (word, document, impact, first occurrence), and the sums and counts must
+//! be equal. Besides, each list's order, counts and skip entries are checked, and that each word is
+//! found where readers look for it.
 
 use fulgurite_memory::{Memory, Ptr, SUBPAGE_BYTES};
 
@@ -85,7 +86,8 @@ fn check_lists<M: Memory>(index: &Index, memory: &mut M) -> Result<Seen, Workloa
     let mut seen = Seen::default();
     let mut words = 0;
     let mut bucket = vec![0; SUBPAGE_BYTES];
-    // The first bucket from which on all overflow, up to the one before this: words here belong no earlier.
+    // The first bucket from which on all overflow, up to the one before this: words here belong no
+    // earlier.
     let mut reachable_from = 0;
     for number in 0..index.header.buckets {
         let at = index.at(index.header.dictionary_at + number * SUBPAGE_BYTES as u64);

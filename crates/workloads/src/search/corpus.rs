@@ -1,9 +1,10 @@
 //! The corpus: which text files under a directory are indexed, in which order.
 //!
-//! Scanning reads every file once, to tell text from data and to find duplicates, and keeps paths, sizes and hashes,
-//! never the text. Invariants: the order is that of a depth-first walk sorted by name, so the same tree gives the same
-//! corpus; each inode and each content is there once. It follows no symlinks and enters no pseudo file systems and no
-//! directories for temporary files (other than the directory it was given).
+//! Scanning reads every file once, to tell text from data and to find duplicates, and keeps paths,
+//! sizes and hashes, never the text. Invariants: the order is that of a depth-first walk sorted by
+//! name, so the same tree gives the same corpus; each inode and each content is there once. It
+//! follows no symlinks and enters no pseudo file systems and no directories for temporary files
+//! (other than the directory it was given).
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -25,7 +26,8 @@ const PROBE_BYTES: usize = 64 << 10;
 pub const ENOUGH_TEXT_BYTES: u64 = 512 << 20;
 /// Never entered from above: not files, or gone tomorrow.
 const SKIPPED: [&str; 7] = ["/proc", "/sys", "/dev", "/run", "/tmp", "/var/tmp", "/var/run"];
-/// File systems without files of their own (proc(5), mountinfo's type field), not entered from above either.
+/// File systems without files of their own (proc(5), mountinfo's type field), not entered from
+/// above either.
 const PSEUDO: [&str; 20] = [
     "autofs",
     "binfmt_misc",
@@ -88,7 +90,8 @@ pub enum CorpusError {
 /// How many files were left out, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Not UTF-8, or with NULs or too many control characters at the front, or without a word; empty files too.
+    /// Not UTF-8, or with NULs or too many control characters at the front, or without a word;
+    /// empty files too.
     pub binary: u64,
     /// Larger than [`FILE_BYTES_MAX`].
     pub large: u64,
@@ -129,12 +132,13 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// The text under `dir`, up to `limit` bytes of it: the walk ends before the file that would pass the limit.
-    /// `progress` is called with the number of files and bytes of text found so far, after each file taken.
+    /// The text under `dir`, up to `limit` bytes of it: the walk ends before the file that would
+    /// pass the limit. `progress` is called with the number of files and bytes of text found so
+    /// far, after each file taken.
     ///
     /// # Errors
-    /// When `dir` is not a directory that can be read, or holds no text. Files inside that cannot be read are counted
-    /// in [`Corpus::skipped`].
+    /// When `dir` is not a directory that can be read, or holds no text. Files inside that cannot
+    /// be read are counted in [`Corpus::skipped`].
     pub fn scan(dir: &Path, limit: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<Corpus, CorpusError> {
         let unreadable = |source| CorpusError::Unreadable { dir: dir.to_owned(), source };
         // The directory itself may be a symlink; below it none is followed.
@@ -182,8 +186,8 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// What is indexed when nobody names a directory: `/usr`, or all of `/` where that has less than
-    /// [`ENOUGH_TEXT_BYTES`] of text.
+    /// What is indexed when nobody names a directory: `/usr`, or all of `/` where that has less
+    /// than [`ENOUGH_TEXT_BYTES`] of text.
     ///
     /// # Errors
     /// As [`Corpus::scan`].
@@ -247,8 +251,9 @@ fn walk(root: &Path) -> ignore::Walk {
         .build()
 }
 
-/// Where file systems without files are mounted, from the text of `/proc/self/mountinfo` (proc(5)): the fifth field is
-/// the mount point, with odd bytes as three octal digits, and the type is the first field after a lone `-`.
+/// Where file systems without files are mounted, from the text of `/proc/self/mountinfo` (proc(5)):
+/// the fifth field is the mount point, with odd bytes as three octal digits, and the type is the
+/// first field after a lone `-`.
 fn pseudo_mounts(mountinfo: &str) -> HashSet<PathBuf> {
     let mount_point = |line: &str| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -287,7 +292,8 @@ struct Scanner {
 }
 
 impl Scanner {
-    /// Reads the file into `text` and counts its words. Returns how many are distinct, or why it is left out.
+    /// Reads the file into `text` and counts its words. Returns how many are distinct, or why it is
+    /// left out.
     fn take(&mut self, path: &Path) -> Result<u32, Reason> {
         let metadata = path.symlink_metadata().map_err(|_| -> Reason { |s| s.unreadable += 1 })?;
         if metadata.nlink() > 1 && !self.inodes.insert((metadata.dev(), metadata.ino())) {
@@ -312,7 +318,8 @@ impl Scanner {
     }
 }
 
-/// Reads a whole file into `text` if it is text: `false` when it is empty, too large, not UTF-8, or looks like data.
+/// Reads a whole file into `text` if it is text: `false` when it is empty, too large, not UTF-8, or
+/// looks like data.
 pub(super) fn read_text(path: &Path, text: &mut String) -> std::io::Result<bool> {
     let mut bytes = std::mem::take(text).into_bytes();
     bytes.clear();
@@ -340,7 +347,8 @@ fn looks_like_text(front: &[u8]) -> bool {
     !front.contains(&0) && front.iter().filter(|b| odd(b)).count() * 100 <= front.len()
 }
 
-/// Counts distinct hashes in 4 KiB, within about 1.6% (HyperLogLog; Flajolet, Fusy, Gandouet, Meunier 2007).
+/// Counts distinct hashes in 4 KiB, within about 1.6% (HyperLogLog; Flajolet, Fusy, Gandouet,
+/// Meunier 2007).
 struct Sketch {
     registers: Box<[u8; Sketch::REGISTERS]>,
 }
@@ -365,7 +373,8 @@ impl Sketch {
         let sum: f64 = self.registers.iter().map(|&r| 2f64.powi(-i32::from(r))).sum();
         let raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
         let free = self.registers.iter().filter(|&&r| r == 0).count();
-        // Few words: the number of registers still free says more (linear counting, section 4 of the paper).
+        // Few words: the number of registers still free says more (linear counting, section 4 of
+        // the paper).
         let estimate = if raw <= 2.5 * m && free > 0 { m * (m / free as f64).ln() } else { raw };
         estimate.ceil() as u64
     }

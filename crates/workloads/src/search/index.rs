@@ -1,7 +1,8 @@
-//! The index as readers see it: words looked up, lists walked, documents and their texts read, through any memory.
+//! The index as readers see it: words looked up, lists walked, documents and their texts read,
+//! through any memory.
 //!
-//! Invariants: nothing here allocates or panics, whatever the region holds; what cannot be is [`AccessError::Corrupt`].
-//! A block of postings is one access, decoded into a buffer on the stack.
+//! Invariants: nothing here allocates or panics, whatever the region holds; what cannot be is
+//! [`AccessError::Corrupt`]. A block of postings is one access, decoded into a buffer on the stack.
 
 use fulgurite_memory::{AccessError, Address, Memory, Ptr, Region, SUBPAGE_BYTES};
 
@@ -79,7 +80,8 @@ impl Index {
         Ok(document)
     }
 
-    /// Copies the text from byte `start` on, as far as it goes, to the front of `into`; returns how much.
+    /// Copies the text from byte `start` on, as far as it goes, to the front of `into`; returns how
+    /// much.
     pub(super) fn text<M: Memory>(
         &self,
         memory: &mut M,
@@ -168,9 +170,10 @@ impl Cursor {
         Ok(())
     }
 
-    /// Moves to the first posting whose document is `document` or later, in a block that has an impact of `min_impact`
-    /// or more (blocks that do not are passed over, unread), and returns its document; `None` past the end.
-    /// `blocks_left` counts the blocks that may still be read; with none left, the list ends here.
+    /// Moves to the first posting whose document is `document` or later, in a block that has an
+    /// impact of `min_impact` or more (blocks that do not are passed over, unread), and returns its
+    /// document; `None` past the end. `blocks_left` counts the blocks that may still be read; with
+    /// none left, the list ends here.
     pub(super) fn seek<M: Memory>(
         &mut self,
         memory: &mut M,

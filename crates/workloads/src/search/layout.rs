@@ -34,13 +34,15 @@
 //!             +-------+------------+-------+-----------------------+--------------------+-------------------+
 //! ```
 //!
-//! Places are bytes from the start of the region. Blocks are never across a subpage boundary, typed records are aligned
-//! to their size, and a bucket is a subpage, so only texts and passages straddle; they are raw bytes. A word belongs in
-//! the bucket that its hash selects, and, while buckets from there on say that they overflow, maybe in the next one.
+//! Places are bytes from the start of the region. Blocks are never across a subpage boundary, typed
+//! records are aligned to their size, and a bucket is a subpage, so only texts and passages
+//! straddle; they are raw bytes. A word belongs in the bucket that its hash selects, and, while
+//! buckets from there on say that they overflow, maybe in the next one.
 //!
-//! An *impact* is what a posting adds to its document's BM25 score, without the word's weight, in 255ths of the most it
-//! can be (Anh and Moffat, "Pruned query evaluation using pre-computed impacts", 2006): so ranking needs no table of
-//! document lengths. Invariant: an impact is at least 1.
+//! An *impact* is what a posting adds to its document's BM25 score, without the word's weight, in
+//! 255ths of the most it can be (Anh and Moffat, "Pruned query evaluation using pre-computed
+//! impacts", 2006): so ranking needs no table of document lengths. Invariant: an impact is at
+//! least 1.
 
 use fulgurite_memory::SUBPAGE_BYTES;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -178,23 +180,26 @@ impl Posting {
     }
 }
 
-/// Okapi BM25's two parameters, at the values most engines have (Robertson and Zaragoza, 2009, section 3.5).
+/// Okapi BM25's two parameters, at the values most engines have (Robertson and Zaragoza, 2009,
+/// section 3.5).
 const K1: f64 = 1.2;
 const B: f64 = 0.75;
 /// Weights of words are in this many parts of one.
 pub(super) const WEIGHT_ONE: f64 = 1024.0;
-/// The most that a posting's part of the score can be, without the weight; impacts are 255ths of it.
+/// The most that a posting's part of the score can be, without the weight; impacts are 255ths of
+/// it.
 pub(super) const PART_MAX: f64 = K1 + 1.0;
 
-/// What `count` occurrences in a document of `words` words add to its score: see the module. Sums and quotients only,
-/// so the same on every machine.
+/// What `count` occurrences in a document of `words` words add to its score: see the module. Sums
+/// and quotients only, so the same on every machine.
 pub(super) fn impact(count: u32, words: u32, average_words: u64) -> u8 {
     let count = f64::from(count);
     let length = 1.0 - B + B * f64::from(words) / average_words as f64;
     (255.0 * count / (count + K1 * length)).round().clamp(1.0, 255.0) as u8
 }
 
-/// How much a word that `df` of `documents` documents have says, in 1024ths: BM25's inverse document frequency.
+/// How much a word that `df` of `documents` documents have says, in 1024ths: BM25's inverse
+/// document frequency.
 pub(super) fn weight(df: u32, documents: u64) -> u32 {
     let (df, documents) = (f64::from(df), documents as f64);
     let idf = (1.0 + (documents - df + 0.5).max(0.5) / (df + 0.5)).ln();
@@ -308,7 +313,8 @@ impl BlockHeader {
             && impacts_at + 2 * count <= bytes;
         possible.then_some(BlockHeader { bytes, impacts_at, count })
     }
-    /// The documents of the block `raw`, into the front of `documents`. `None` when they are not ascending.
+    /// The documents of the block `raw`, into the front of `documents`. `None` when they are not
+    /// ascending.
     #[inline]
     pub(super) fn documents(&self, raw: &[u8], documents: &mut [u32; BLOCK_POSTINGS]) -> Option<()> {
         let from = &raw[..self.impacts_at];

@@ -1,13 +1,15 @@
-//! Search: an inverted index built from the real files under a directory, served with queries drawn from their text.
+//! Search: an inverted index built from the real files under a directory, served with queries drawn
+//! from their text.
 //!
-//! The index holds the texts themselves (once), so that snippets come from flash memory; the lists of documents that
-//! have each word, compressed; and a dictionary. It is built in one pass, read only afterwards, and lies in one
-//! [`Region`], in the layout that `layout` draws. A request ([`Query`]) looks two or three words up, intersects their
-//! lists, ranks by BM25 and reads the snippets of the three best. Since nothing changes, requests need no latch:
-//! [`Search`] is generic over one only to be used like the other workloads.
+//! The index holds the texts themselves (once), so that snippets come from flash memory; the lists
+//! of documents that have each word, compressed; and a dictionary. It is built in one pass, read
+//! only afterwards, and lies in one [`Region`], in the layout that `layout` draws. A request
+//! ([`Query`]) looks two or three words up, intersects their lists, ranks by BM25 and reads the
+//! snippets of the three best. Since nothing changes, requests need no latch: [`Search`] is generic
+//! over one only to be used like the other workloads.
 //!
-//! It does not rank by where words stand to each other, does not stem, and takes no update: a new corpus is a new
-//! index.
+//! It does not rank by where words stand to each other, does not stem, and takes no update: a new
+//! corpus is a new index.
 
 mod build;
 mod check;
@@ -86,8 +88,9 @@ pub struct Search<L> {
 }
 
 impl<L: Latch> Search<L> {
-    /// Builds the index of `corpus`, which needs [`Search::bytes_needed`] bytes at most. `seed` draws the passages that
-    /// requests are made of. `progress` is called now and then with the share done, 0 to 1.
+    /// Builds the index of `corpus`, which needs [`Search::bytes_needed`] bytes at most. `seed`
+    /// draws the passages that requests are made of. `progress` is called now and then with the
+    /// share done, 0 to 1.
     ///
     /// # Errors
     /// When the region is too small, no file of the corpus is text any more, or an access fails.
@@ -108,8 +111,8 @@ impl<L: Latch> Search<L> {
         IndexSummary { index_bytes: used_bytes, text_bytes, documents, words, postings }
     }
 
-    /// Answers what a person typed: the ten best documents that have all the words, best first. Words that no document
-    /// has are left out, and all after the eighth.
+    /// Answers what a person typed: the ten best documents that have all the words, best first.
+    /// Words that no document has are left out, and all after the eighth.
     ///
     /// # Errors
     /// Whatever the memory says.
@@ -148,7 +151,8 @@ impl<L: Latch> Search<L> {
     }
 }
 
-/// The whole characters of a piece of text, blanks and control characters run together to one blank.
+/// The whole characters of a piece of text, blanks and control characters run together to one
+/// blank.
 fn one_line(bytes: &[u8]) -> String {
     let mut line = String::new();
     for c in bytes.utf8_chunks().flat_map(|chunk| chunk.valid().chars()) {
@@ -181,8 +185,9 @@ impl<L: Latch> Workload for Search<L> {
     const PINS: u32 = 0;
     type Request = Query;
 
-    /// Scans `params.input`, or this machine's text where there is none, and indexes as much of it as fits in
-    /// `params.bytes` and the region. Who wants the corpus first uses [`Corpus::scan`] and [`Search::build_from`].
+    /// Scans `params.input`, or this machine's text where there is none, and indexes as much of it
+    /// as fits in `params.bytes` and the region. Who wants the corpus first uses [`Corpus::scan`]
+    /// and [`Search::build_from`].
     fn build<M: Memory>(
         memory: &mut M,
         region: Region,

@@ -1,13 +1,13 @@
 //! Answering: intersects the words' lists, ranks by BM25, and cuts snippets from the texts.
 //!
-//! The rarest word leads; the others skip to its documents. A block of the lead's list is not even read when its best
-//! impact, with the best of all others, cannot reach the ten best so far (block-max pruning; Ding and Suel, "Faster
-//! top-k document retrieval using block-max indexes", SIGIR 2011), which changes no result. What bounds the work of a
-//! query is [`BLOCKS_MAX`]: after that many blocks it answers with the best found. Equal scores are ordered by
-//! document.
+//! The rarest word leads; the others skip to its documents. A block of the lead's list is not even
+//! read when its best impact, with the best of all others, cannot reach the ten best so far
+//! (block-max pruning; Ding and Suel, "Faster top-k document retrieval using block-max indexes",
+//! SIGIR 2011), which changes no result. What bounds the work of a query is [`BLOCKS_MAX`]: after
+//! that many blocks it answers with the best found. Equal scores are ordered by document.
 //!
-//! Invariant: no heap allocation, and less than 16 KiB of stack, for requests; [`Index::find`] depends only on the
-//! region.
+//! Invariant: no heap allocation, and less than 16 KiB of stack, for requests; [`Index::find`]
+//! depends only on the region.
 
 use fulgurite_memory::{AccessError, Memory};
 
@@ -24,7 +24,8 @@ const SNIPPETS: usize = 3;
 pub(super) const SNIPPET_BYTES: usize = 160;
 /// Bytes of a snippet before the word that it shows.
 const SNIPPET_BEFORE: u32 = 48;
-/// Blocks of long lists that one query reads at most: 32,768 postings, well under a millisecond of work.
+/// Blocks of long lists that one query reads at most: 32,768 postings, well under a millisecond of
+/// work.
 pub(super) const BLOCKS_MAX: u32 = 256;
 
 /// A document that has all the words.
@@ -53,7 +54,8 @@ impl Ranking {
     fn threshold(&self) -> u32 {
         if self.count == TOP { self.best[TOP - 1].score } else { 0 }
     }
-    /// Enters a document that comes after all that have been entered, and whose score passes the threshold.
+    /// Enters a document that comes after all that have been entered, and whose score passes the
+    /// threshold.
     fn enter(&mut self, ranked: Ranked) {
         let place = self.as_slice().partition_point(|r| r.score >= ranked.score);
         self.count = TOP.min(self.count + 1);

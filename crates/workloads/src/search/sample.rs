@@ -1,11 +1,13 @@
 //! Queries: what a request asks for, and the sample of passages that they are drawn from.
 //!
-//! A query is two or three words that stand near each other at a random place of a random document, so that it has an
-//! answer and words are asked for about as they occur; words that very many documents have, or only one, are left out.
-//! When the index is built, passages of the text are drawn and some words of each are kept at the end of the index.
-//! They are loaded into DRAM when it is opened (counted in `dram_bytes`): a user's query comes from the network, so
-//! reading it must not cost flash accesses. A request picks a passage by Zipf's law, in an order that has nothing to do
-//! with where documents lie, and two or three of its words: about a million different queries.
+//! A query is two or three words that stand near each other at a random place of a random document,
+//! so that it has an answer and words are asked for about as they occur; words that very many
+//! documents have, or only one, are left out. When the index is built, passages of the text are
+//! drawn and some words of each are kept at the end of the index. They are loaded into DRAM when it
+//! is opened (counted in `dram_bytes`): a user's query comes from the network, so reading it must
+//! not cost flash accesses. A request picks a passage by Zipf's law, in an order that has nothing
+//! to do with where documents lie, and two or three of its words: about a million different
+//! queries.
 
 use fulgurite_memory::{Memory, Region};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -29,7 +31,8 @@ const WINDOW_BYTES: usize = 512;
 const TRIES: u64 = 16;
 /// A word that more than one document in so many has is too common to be asked for,
 const COMMON_SHARE: u64 = 8;
-/// and so is one that more than this many have: 32 blocks of postings, so that a query reads a hundred or so at most.
+/// and so is one that more than this many have: 32 blocks of postings, so that a query reads a
+/// hundred or so at most.
 const COMMON_MAX: u64 = 4096;
 
 /// A query, as a request carries it: the words themselves, fewer filled up with empty ones.
@@ -53,7 +56,8 @@ impl Query {
     }
 }
 
-/// Words that stand near each other in the text: each its length, a byte, and its bytes, without gaps; then zeros.
+/// Words that stand near each other in the text: each its length, a byte, and its bytes, without
+/// gaps; then zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub(super) struct Passage([u8; PASSAGE_BYTES]);
@@ -103,7 +107,8 @@ pub(super) fn below(random: u64, limit: u64) -> u64 {
     ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
-/// Draws the sample. `documents` and their texts lie in the region; `words` and `df` (by number) are the index's.
+/// Draws the sample. `documents` and their texts lie in the region; `words` and `df` (by number)
+/// are the index's.
 pub(super) fn draw_passages<M: Memory>(
     memory: &mut M,
     region: Region,
@@ -139,7 +144,8 @@ pub(super) fn draw_passages<M: Memory>(
             if found.len() > best.len() {
                 best = found;
             }
-            // A small corpus may have no more than two or three such words at a place; enough for a query.
+            // A small corpus may have no more than two or three such words at a place; enough for a
+            // query.
             if best.len() >= PASSAGE_WORDS_ENOUGH || (attempt >= TRIES / 2 - 1 && best.len() >= QUERY_WORDS) {
                 break;
             }

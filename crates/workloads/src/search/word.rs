@@ -1,11 +1,13 @@
 //! Words: what the index calls a word, how words are hashed, and a table that numbers them.
 //!
-//! A word is a run of letters and digits, folded to lower case, 2 to [`WORD_BYTES_MAX`] bytes long as UTF-8. Runs that
-//! start with a digit count only up to [`NUMBER_BYTES_MAX`] bytes, and longer runs not at all: they are hashes, hex
-//! dumps and base64, which nobody types and which would be most of the dictionary. There is no stemming and no list of
-//! stop words, and text without spaces between words (Chinese, Japanese) is found by whole runs only.
+//! A word is a run of letters and digits, folded to lower case, 2 to [`WORD_BYTES_MAX`] bytes long
+//! as UTF-8. Runs that start with a digit count only up to [`NUMBER_BYTES_MAX`] bytes, and longer
+//! runs not at all: they are hashes, hex dumps and base64, which nobody types and which would be
+//! most of the dictionary. There is no stemming and no list of stop words, and text without spaces
+//! between words (Chinese, Japanese) is found by whole runs only.
 //!
-//! Invariant: the hashes here are part of the index's layout; changing them changes [`super::layout::MAGIC`].
+//! Invariant: the hashes here are part of the index's layout; changing them changes
+//! [`super::layout::MAGIC`].
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -51,7 +53,8 @@ impl std::fmt::Debug for Word {
     }
 }
 
-/// Odd numbers with about as many ones as zeros: fractional digits of square roots of primes (as in SHA-512).
+/// Odd numbers with about as many ones as zeros: fractional digits of square roots of primes (as in
+/// SHA-512).
 const K: [u64; 4] = [0x6A09_E667_F3BC_C909, 0xBB67_AE85_84CA_A73B, 0x3C6E_F372_FE94_F82B, 0xA54F_F53A_5F1D_36F1];
 
 /// The two halves of a 128-bit product, folded: every bit of `a` reaches every bit of the result.
@@ -61,7 +64,8 @@ pub(super) fn fold(a: u64, b: u64) -> u64 {
     product as u64 ^ (product >> 64) as u64
 }
 
-/// Mixes two numbers into one. Each goes through two products: after one, inputs that differ little still look alike.
+/// Mixes two numbers into one. Each goes through two products: after one, inputs that differ little
+/// still look alike.
 #[inline(always)]
 pub(super) fn mix(a: u64, b: u64) -> u64 {
     fold(fold(a ^ K[0], K[1]) ^ fold(b ^ K[2], K[3]), K[1])
@@ -219,7 +223,8 @@ impl WordTable {
         if self.words.len() * 16 > self.slots.len() {
             self.slots.fill(0);
         } else {
-            // Last come, first removed: so no removal opens a gap before a word that still has to be found.
+            // Last come, first removed: so no removal opens a gap before a word that still has to
+            // be found.
             for number in (0..self.words.len()).rev() {
                 let (_, slot) = self.probe(&self.words[number], self.words[number].hash());
                 self.slots[slot] = 0;
@@ -229,7 +234,8 @@ impl WordTable {
     }
 }
 
-/// The distinct words of one document, with how often and where first each occurs. Reused from document to document.
+/// The distinct words of one document, with how often and where first each occurs. Reused from
+/// document to document.
 #[derive(Default)]
 pub(super) struct DocumentWords {
     table: WordTable,

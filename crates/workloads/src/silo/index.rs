@@ -22,11 +22,14 @@ const KEYS_PER_LEAF: u64 = 250;
 /// Subpages of a heap that are no nodes: its header, and what it has cut off in advance.
 const HEAP_SUBPAGES: u64 = 2 + 16;
 
-/// Bytes of a heap with room for `trees` indexes with `keys` keys altogether, and one with `changing` keys that come and go.
+/// Bytes of a heap with room for `trees` indexes with `keys` keys altogether, and one with
+/// `changing` keys that come and go.
 pub(super) fn heap_bytes(trees: u64, keys: u64, changing: u64) -> u64 {
-    // Leaves, inner nodes for each 250 of them, and for each tree a leaf that is not full and two inner nodes.
+    // Leaves, inner nodes for each 250 of them, and for each tree a leaf that is not full and two
+    // inner nodes.
     let nodes = |keys: u64, trees: u64| keys.div_ceil(KEYS_PER_LEAF) * 102 / 100 + 3 * trees;
-    // Nodes of an index under change are half full at worst. And some for what a heap loses that was not saved.
+    // Nodes of an index under change are half full at worst. And some for what a heap loses that
+    // was not saved.
     let under_change = if changing == 0 { 0 } else { 3 * nodes(changing, 1) + keys / KEYS_PER_LEAF / 64 };
     (nodes(keys, trees) + under_change + HEAP_SUBPAGES) * SUBPAGE_BYTES as u64
 }

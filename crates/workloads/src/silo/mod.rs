@@ -1,4 +1,5 @@
-//! Silo: serialisable transactions by optimistic concurrency control, over records that B+-trees find.
+//! Silo: serialisable transactions by optimistic concurrency control, over records that B+-trees
+//! find.
 //!
 //! ```text
 //! tid           identifiers, the versions of records

@@ -1,5 +1,5 @@
-//! Transaction identifiers: the version of a record (Tu, Zheng, Kohler, Liskov and Madden, "Speedy Transactions in Multicore
-//! In-Memory Databases", SOSP 2013, section 4.2).
+//! Transaction identifiers: the version of a record (Tu, Zheng, Kohler, Liskov and Madden, "Speedy
+//! Transactions in Multicore In-Memory Databases", SOSP 2013, section 4.2).
 //!
 //! ```text
 //!  63                    32 31                     0
@@ -8,7 +8,8 @@
 //! +------------------------+------------------------+
 //! ```
 //!
-//! Silo's three status bits are not here: the lock is a latch in DRAM, and records are neither absent nor kept in old versions.
+//! Silo's three status bits are not here: the lock is a latch in DRAM, and records are neither
+//! absent nor kept in old versions.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

@@ -1,9 +1,12 @@
-//! "silo-tpcc": TPC-C's new orders (the workload of Silo in Tailbench, and so AstriFlash's) as Silo transactions.
+//! "silo-tpcc": TPC-C's new orders (the workload of Silo in Tailbench, and so AstriFlash's) as Silo
+//! transactions.
 //!
-//! The tables are those of [`crate::Tpcc`] that new orders use, each row a record, each table under an index. Orders are a
-//! ring of records per district; their index has a key for each order that is kept, which comes with the order and goes after
-//! its place was taken: changes of the index that mean nothing until, or once, the district's record says so. A key without
-//! its order is harmless, as the record says which order it is, and is removed by a later new order of the district.
+//! The tables are those of [`crate::Tpcc`] that new orders use, each row a record, each table under
+//! an index. Orders are a ring of records per district; their index has a key for each order that
+//! is kept, which comes with the order and goes after its place was taken: changes of the index
+//! that mean nothing until, or once, the district's record says so. A key without its order is
+//! harmless, as the record says which order it is, and is removed by a later new order of the
+//! district.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -130,7 +133,8 @@ pub struct SiloTpcc<L> {
 
 impl<L: Latch> Workload for SiloTpcc<L> {
     const NAME: &'static str = "silo-tpcc";
-    /// District, order, and a row of stock for each line; the index changes before that, with fewer.
+    /// District, order, and a row of stock for each line; the index changes before that, with
+    /// fewer.
     const PINS: u32 = 2 + LINES_MAX as u32;
     type Request = NewOrder;
 
@@ -316,8 +320,8 @@ impl<L: Latch> SiloTpcc<L> {
             generic += u64::from(!(is_original(&data_words(&item.data)) && is_original(&data_words(&row.data))));
         }
 
-        // The district last, and what depends on it brought in before: all its orders pass through this record, so the time
-        // between reading and writing it must not hold a miss.
+        // The district last, and what depends on it brought in before: all its orders pass through
+        // this record, so the time between reading and writing it must not hold a miss.
         let row: Ptr<Record<District>> = index::find(memory, &indexes.districts, district)?;
         let guess: u32 = memory.load(Record::row(row).field(std::mem::offset_of!(District, next_order)))?;
         self.make_room(memory, district, guess)?;

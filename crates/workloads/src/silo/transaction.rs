@@ -1,22 +1,27 @@
 //! Transactions: optimistic concurrency control in the manner of Silo (SOSP 2013, section 4.4).
 //!
-//! A transaction reads records without holding anything and keeps its writes to itself. To commit, it
+//! A transaction reads records without holding anything and keeps its writes to itself. To commit,
+//! it
 //!
 //! 1. pins what it will write (the only step that may wait for flash or fail; nothing is held);
-//! 2. holds the latches of what it will write, in one order for all (Silo's phase 1), and notes the epoch;
+//! 2. holds the latches of what it will write, in one order for all (Silo's phase 1), and notes the
+//!    epoch;
 //! 3. asks whether what it read is still so (phase 2), or else lets go and is run again;
 //! 4. writes, under an identifier larger than all that it met, and lets go (phase 3).
 //!
-//! What differs from Silo, and why: the lock bit of a record is a latch in DRAM, found by hash of the record's address, because
-//! latches never live in flash memory. Its version also says whether a record may have changed since it was read, so that
-//! validation touches no record, and so no flash. Two records may share a latch; then a change of one may make a reader of
-//! the other run again, which is rare and harmless. The identifiers in the records decide where latches cannot: for records
-//! that the transaction itself holds. Without a log there is no order of a worker's commits to keep, and identifiers are not
-//! larger than the worker's last one unless they met it.
+//! What differs from Silo, and why: the lock bit of a record is a latch in DRAM, found by hash of
+//! the record's address, because latches never live in flash memory. Its version also says whether
+//! a record may have changed since it was read, so that validation touches no record, and so no
+//! flash. Two records may share a latch; then a change of one may make a reader of the other run
+//! again, which is rare and harmless. The identifiers in the records decide where latches cannot:
+//! for records that the transaction itself holds. Without a log there is no order of a worker's
+//! commits to keep, and identifiers are not larger than the worker's last one unless they met it.
 //!
-//! A run that meets conflicts again and again waits for its turn among all such runs, so that one of them always gets ahead.
+//! A run that meets conflicts again and again waits for its turn among all such runs, so that one
+//! of them always gets ahead.
 //!
-//! Records are not created or deleted, and nothing is scanned: no phantoms can appear that would have to be found.
+//! Records are not created or deleted, and nothing is scanned: no phantoms can appear that would
+//! have to be found.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
@@ -27,7 +32,8 @@ use super::Tid;
 
 /// Most records that a transaction may write.
 pub const WRITES_MAX: usize = 24;
-/// Commits of a thread between two advances of the epoch (Silo advances every 40 ms; nothing here has a clock).
+/// Commits of a thread between two advances of the epoch (Silo advances every 40 ms; nothing here
+/// has a clock).
 const COMMITS_PER_EPOCH: u32 = 4096;
 /// Transactions that are expected to be under way at once.
 const TRANSACTIONS: usize = 64;
@@ -36,7 +42,8 @@ const BUFFER_BYTES: usize = 4096;
 /// Conflicts after which a run waits for its turn.
 const PATIENCE: u64 = 12;
 
-/// A record: who wrote it last, and what. Rows need an alignment of at most 8, and must leave no padding at their end.
+/// A record: who wrote it last, and what. Rows need an alignment of at most 8, and must leave no
+/// padding at their end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Record<T> {
@@ -97,7 +104,8 @@ pub struct Silo<L> {
 }
 
 impl<L: Latch> Silo<L> {
-    /// Continues in the epoch that lies at `epoch_at` (the first is 1), with `latch_count` latches of 8 bytes.
+    /// Continues in the epoch that lies at `epoch_at` (the first is 1), with `latch_count` latches
+    /// of 8 bytes.
     ///
     /// # Errors
     /// As [`Memory::load`].
@@ -111,7 +119,8 @@ impl<L: Latch> Silo<L> {
     pub fn epoch(&self) -> u32 {
         self.epoch.load(Ordering::Acquire)
     }
-    /// DRAM that it uses, with the buffers of as many transactions as a worker has under way by default.
+    /// DRAM that it uses, with the buffers of as many transactions as a worker has under way by
+    /// default.
     #[must_use]
     pub fn dram_bytes(&self) -> u64 {
         (self.latches.bytes() + TRANSACTIONS * BUFFER_BYTES) as u64
@@ -138,12 +147,12 @@ impl<L: Latch> Silo<L> {
         Transaction { silo: self, scratch: POOL.with_borrow_mut(Vec::pop).unwrap_or_default() }
     }
 
-    /// Runs `body` as a transaction and commits it, again and again until nothing conflicts. `body` may see records of
-    /// different moments, but then its run does not commit.
+    /// Runs `body` as a transaction and commits it, again and again until nothing conflicts. `body`
+    /// may see records of different moments, but then its run does not commit.
     ///
     /// # Errors
-    /// What `body` or the commit met; nothing was changed. Between two runs, [`Memory::yield_now`] ends a job that was
-    /// cancelled or is late.
+    /// What `body` or the commit met; nothing was changed. Between two runs, [`Memory::yield_now`]
+    /// ends a job that was cancelled or is late.
     #[inline]
     pub fn run<M: Memory, R>(
         &self,
@@ -208,7 +217,8 @@ struct Read {
 struct Written {
     record: Address,
     latch: usize,
-    /// The latch's version when the record was read, if it was: if it is still the same, nobody else has changed it.
+    /// The latch's version when the record was read, if it was: if it is still the same, nobody
+    /// else has changed it.
     version: Option<u64>,
 }
 
@@ -322,7 +332,8 @@ impl<L: Latch> Transaction<'_, L> {
     /// Writes a part of a row, `offset` bytes in, once the transaction commits.
     ///
     /// # Panics
-    /// When the part is not inside the row, or the transaction writes more than [`WRITES_MAX`] records.
+    /// When the part is not inside the row, or the transaction writes more than [`WRITES_MAX`]
+    /// records.
     #[inline]
     pub fn write_part<T: Plain, U: Plain>(&mut self, record: Ptr<Record<T>>, offset: usize, part: &U) {
         assert!(offset + size_of::<U>() <= size_of::<T>(), "{offset} bytes in, a part is outside of its row");
@@ -348,7 +359,8 @@ impl<L: Latch> Transaction<'_, L> {
         self.scratch.bytes.clear();
     }
 
-    /// Commits: everything was read and is written at one moment. Returns the transaction's identifier.
+    /// Commits: everything was read and is written at one moment. Returns the transaction's
+    /// identifier.
     ///
     /// # Errors
     /// [`Stop::Conflict`] when that is not so; what an access met. Nothing was written then.
@@ -387,8 +399,8 @@ impl<L: Latch> Transaction<'_, L> {
         }
         let held = &held[..held_count];
 
-        // The latches are held before anything is validated, for all to see: of two transactions that each wrote what
-        // the other read, at least one finds out.
+        // The latches are held before anything is validated, for all to see: of two transactions
+        // that each wrote what the other read, at least one finds out.
         fence(Ordering::SeqCst);
         let epoch = silo.epoch();
         let mut last = Tid::default();

@@ -1,8 +1,9 @@
 //! "silo": transactions on a few keys, four of five of them only read.
 //!
-//! After the YCSB that the Silo paper runs (SOSP 2013, section 5.2), itself a variant of YCSB's workload A (Cooper et al., SoCC
-//! 2010): 80% reads and 20% read-modify-writes instead of blind writes, records of 100 bytes instead of 1000, keys of 8 bytes
-//! in a tree. Two things are ours: a transaction has [`YCSB_KEYS`] keys instead of one, so that there is something to keep
+//! After the YCSB that the Silo paper runs (SOSP 2013, section 5.2), itself a variant of YCSB's
+//! workload A (Cooper et al., SoCC 2010): 80% reads and 20% read-modify-writes instead of blind
+//! writes, records of 100 bytes instead of 1000, keys of 8 bytes in a tree. Two things are ours: a
+//! transaction has [`YCSB_KEYS`] keys instead of one, so that there is something to keep
 //! serialisable; and keys have a Zipf distribution, as AstriFlash's workloads do.
 //!
 //! ```text
@@ -11,7 +12,8 @@
 //! +-----+---------+------------------------+
 //! ```
 //!
-//! A read-modify-write adds the request's weight to the counter, so the sums that remain do not depend on the order.
+//! A read-modify-write adds the request's weight to the counter, so the sums that remain do not
+//! depend on the order.
 
 use std::sync::Arc;
 
@@ -27,7 +29,8 @@ use crate::{Params, Random, Workload, WorkloadError, ZipfKeys, header, mix};
 pub const YCSB_KEYS: usize = 4;
 /// Percent of accesses that change what they read.
 const WRITES_PERCENT: u64 = 20;
-/// Latches of records, 512 KiB: with 64 transactions of 4 keys under way, one in 256 meets another by chance.
+/// Latches of records, 512 KiB: with 64 transactions of 4 keys under way, one in 256 meets another
+/// by chance.
 const LATCHES: usize = 1 << 16;
 
 /// A row of 104 bytes.

@@ -1,14 +1,17 @@
 //! TATP's tables, its index and its seven transactions.
 //!
 //! Invariants, under any interleaving and after any error:
-//! * every subscriber's `updated` is the sum of `updated` of its special facilities, and `forwardings` the number of its
-//!   rows in `Call_Forwarding`: transactions are whole;
-//! * every call forwarding belongs to a special facility, starts at 0, 8 or 16 and ends 1 to 8 hours later;
-//! * what no transaction changes is as it was loaded, and the index finds every subscriber by its number;
+//! * every subscriber's `updated` is the sum of `updated` of its special facilities, and
+//!   `forwardings` the number of its rows in `Call_Forwarding`: transactions are whole;
+//! * every call forwarding belongs to a special facility, starts at 0, 8 or 16 and ends 1 to 8
+//!   hours later;
+//! * what no transaction changes is as it was loaded, and the index finds every subscriber by its
+//!   number;
 //! * `updated` and `moved` are sums over the requests, so their hash does not depend on the order.
 //!
-//! A latch stands for all rows of a subscriber. Readers take none and validate; writers pin what they will change, then
-//! lock, then write, so that nobody waits for flash while holding a latch and nothing can fail once it is held.
+//! A latch stands for all rows of a subscriber. Readers take none and validate; writers pin what
+//! they will change, then lock, then write, so that nobody waits for flash while holding a latch
+//! and nothing can fail once it is held.
 
 use std::mem::offset_of;
 
@@ -211,8 +214,8 @@ impl<L: Latch> Database<L> {
         Ok(bytes + u64::from(row.vlr_location) + u64::from(row.bits))
     }
 
-    /// `SELECT numberx` of an active facility's forwarding that starts at `start_time` or before and ends after
-    /// `end_time`. 0 when there is none.
+    /// `SELECT numberx` of an active facility's forwarding that starts at `start_time` or before
+    /// and ends after `end_time`. 0 when there is none.
     #[inline]
     pub(super) fn get_new_destination<M: Memory>(
         &self,
@@ -234,8 +237,8 @@ impl<L: Latch> Database<L> {
         Ok(found.next().map_or(0, |r| u64::from(r.numberx[0])))
     }
 
-    /// `SELECT data1, data2, data3, data4 FROM Access_Info WHERE s_id, ai_type`. 0 when there is none. The table is never
-    /// changed, so no latch.
+    /// `SELECT data1, data2, data3, data4 FROM Access_Info WHERE s_id, ai_type`. 0 when there is
+    /// none. The table is never changed, so no latch.
     #[inline]
     pub(super) fn get_access_data<M: Memory>(
         &self,
@@ -252,8 +255,8 @@ impl<L: Latch> Database<L> {
         Ok(letters + u64::from(row.data1) + u64::from(row.data2))
     }
 
-    /// `UPDATE Subscriber SET bit_1 WHERE s_id; UPDATE Special_Facility SET data_a WHERE s_id, sf_type`. Changes nothing
-    /// when there is no such facility, as for three in eight.
+    /// `UPDATE Subscriber SET bit_1 WHERE s_id; UPDATE Special_Facility SET data_a WHERE s_id, sf_type`.
+    /// Changes nothing when there is no such facility, as for three in eight.
     #[inline]
     pub(super) fn update_subscriber_data<M: Memory>(
         &self,
@@ -300,8 +303,8 @@ impl<L: Latch> Database<L> {
         Ok(1)
     }
 
-    /// `SELECT s_id WHERE sub_nbr; SELECT sf_type FROM Special_Facility WHERE s_id; INSERT INTO Call_Forwarding`. Changes
-    /// nothing when there is no such facility, or there is a row.
+    /// `SELECT s_id WHERE sub_nbr; SELECT sf_type FROM Special_Facility WHERE s_id; INSERT INTO Call_Forwarding`.
+    /// Changes nothing when there is no such facility, or there is a row.
     #[inline]
     pub(super) fn insert_call_forwarding<M: Memory>(
         &self,
@@ -317,8 +320,8 @@ impl<L: Latch> Database<L> {
         self.change_forwarding(memory, s_id, row.sf_type, row.start_time, Some(CallForwarding { s_id, ..row }))
     }
 
-    /// `SELECT s_id WHERE sub_nbr; DELETE FROM Call_Forwarding WHERE s_id, sf_type, start_time`. Changes nothing when there
-    /// is no such row.
+    /// `SELECT s_id WHERE sub_nbr; DELETE FROM Call_Forwarding WHERE s_id, sf_type, start_time`.
+    /// Changes nothing when there is no such row.
     #[inline]
     pub(super) fn delete_call_forwarding<M: Memory>(
         &self,
@@ -331,7 +334,8 @@ impl<L: Latch> Database<L> {
         self.change_forwarding(memory, s_id, sf_type, start_time, None)
     }
 
-    /// Inserts or deletes a row and counts it, if it is not there or is there, respectively. 1 if it did.
+    /// Inserts or deletes a row and counts it, if it is not there or is there, respectively. 1 if
+    /// it did.
     #[inline]
     fn change_forwarding<M: Memory>(
         &self,

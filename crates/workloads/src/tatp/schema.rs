@@ -1,9 +1,10 @@
-//! The tables of TATP ("Telecom Application Transaction Processing Benchmark", version 1.0): their rows as plain data, with
-//! the standard's fields and widths, and the rows that the standard's rules make of a seed.
+//! The tables of TATP ("Telecom Application Transaction Processing Benchmark", version 1.0): their
+//! rows as plain data, with the standard's fields and widths, and the rows that the standard's
+//! rules make of a seed.
 //!
-//! Tables are clustered by their keys, which are dense: row (s_id, type) has a place of its own whether it is present or
-//! not, so that a primary key is an index. `updated`, `moved` and `forwardings` are ours: with them `check` sees lost and
-//! half-done transactions.
+//! Tables are clustered by their keys, which are dense: row (s_id, type) has a place of its own
+//! whether it is present or not, so that a primary key is an index. `updated`, `moved` and
+//! `forwardings` are ours: with them `check` sees lost and half-done transactions.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
@@ -131,7 +132,8 @@ pub(super) fn digits(random: &mut Random) -> [u8; 15] {
     })
 }
 
-/// Which of the types 1 to 4 a subscriber has: one to four of them, each number as likely, as a mask of bits 0 to 3.
+/// Which of the types 1 to 4 a subscriber has: one to four of them, each number as likely, as a
+/// mask of bits 0 to 3.
 fn types(random: &mut Random) -> u8 {
     let count = random.between(1, TYPES as u64) as u32;
     loop {
@@ -259,7 +261,8 @@ mod tests {
             active += rows.special_facility.iter().filter(|r| r.is_active != 0).count();
             forwarding += usize::from(rows.subscriber.forwardings);
         }
-        // 2.5 of each kind to a subscriber, 85% of them active, 1.5 forwardings to a facility; within 3%.
+        // 2.5 of each kind to a subscriber, 85% of them active, 1.5 forwardings to a facility;
+        // within 3%.
         for (got, expected) in [
             (info as f64 / f64::from(n), 2.5),
             (facility as f64 / f64::from(n), 2.5),

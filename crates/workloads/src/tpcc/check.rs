@@ -1,4 +1,5 @@
-//! The standard's consistency conditions (clause 3.3.2), as far as what is retained allows, and the order-free invariant.
+//! The standard's consistency conditions (clause 3.3.2), as far as what is retained allows, and the
+//! order-free invariant.
 //!
 //! | condition | here |
 //! |---|---|
@@ -9,15 +10,17 @@
 //! | 8, 9 | a district's year-to-date sum is that of its history, kept and retired |
 //! | 10, 12 | balances and payments of a district's customers together are what was delivered to them |
 //!
-//! Condition 4 follows from 6, and 8 from 1 and 9. Conditions 10 and 12 are the standard's for each customer, and 11 for each
-//! district's orders, new orders and deliveries: what these would be told by is retired with the oldest orders, so that 11 is not
-//! checked and the others are by district.
+//! Condition 4 follows from 6, and 8 from 1 and 9. Conditions 10 and 12 are the standard's for each
+//! customer, and 11 for each district's orders, new orders and deliveries: what these would be told
+//! by is retired with the oldest orders, so that 11 is not checked and the others are by district.
 //!
-//! And beyond the standard: a stock row is what it was at first, less what was sold (its quantity stays in 10..=100, so it is
-//! known modulo 91); a line costs what its item costs; each customer's latest order is theirs.
+//! And beyond the standard: a stock row is what it was at first, less what was sold (its quantity
+//! stays in 10..=100, so it is known modulo 91); a line costs what its item costs; each customer's
+//! latest order is theirs.
 //!
-//! The invariant hashes what a set of requests determines whatever their order: stock, what customers have paid, what
-//! districts and warehouses have taken, how many orders there were. Not who got which number, nor what was delivered when.
+//! The invariant hashes what a set of requests determines whatever their order: stock, what
+//! customers have paid, what districts and warehouses have taken, how many orders there were. Not
+//! who got which number, nor what was delivered when.
 
 use fulgurite_memory::{Latch, Memory};
 use zerocopy::IntoBytes;
@@ -199,7 +202,8 @@ impl<L: Latch, M: Memory> Checker<'_, L, M> {
     }
 }
 
-/// Whether what no transaction changes is the same: all but balance, sums and counts, and, of those with bad credit, the data.
+/// Whether what no transaction changes is the same: all but balance, sums and counts, and, of those
+/// with bad credit, the data.
 fn unchanged(now: &Customer, first: &Customer) -> bool {
     let head = CustomerHead {
         balance_cents: first.head.balance_cents,

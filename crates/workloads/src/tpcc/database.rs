@@ -1,12 +1,14 @@
 //! The open database: tables, latches, and what several transactions need.
 //!
-//! A transaction first reads what never changes and pins what it will change, all of which may wait for flash; then it takes
-//! its latches, which nobody holds across flash; then it reads what may have changed and writes, in pinned subpages, where
-//! nothing can fail. So an error changes nothing, and a popular district is held for a microsecond, not for a miss.
+//! A transaction first reads what never changes and pins what it will change, all of which may wait
+//! for flash; then it takes its latches, which nobody holds across flash; then it reads what may
+//! have changed and writes, in pinned subpages, where nothing can fail. So an error changes
+//! nothing, and a popular district is held for a microsecond, not for a miss.
 //!
-//! Latches are taken in one order: warehouse, districts (ascending), customers (by latch), stock (by latch). Where a row lies
-//! that depends on what a latch protects (the slot of the next order), it is guessed before and checked under the latch; a
-//! wrong guess lets go and begins again, which only happens when another transaction has gone ahead.
+//! Latches are taken in one order: warehouse, districts (ascending), customers (by latch), stock
+//! (by latch). Where a row lies that depends on what a latch protects (the slot of the next order),
+//! it is guessed before and checked under the latch; a wrong guess lets go and begins again, which
+//! only happens when another transaction has gone ahead.
 
 use fulgurite_memory::{AccessError, Exclusive, Latch, LatchTable, Memory};
 
@@ -46,7 +48,8 @@ impl<L: Latch> Database<L> {
     pub fn latch_bytes(&self) -> u64 {
         (self.warehouses.bytes() + self.districts.bytes() + self.customers.bytes() + self.stock.bytes()) as u64
     }
-    /// A customer's number in the district, by number or by last name (clause 2.5.2.2: the one at n/2, rounded up).
+    /// A customer's number in the district, by number or by last name (clause 2.5.2.2: the one at
+    /// n/2, rounded up).
     pub fn find<M: Memory>(&self, memory: &mut M, district: u64, who: Who) -> Result<u64, AccessError> {
         let shape = self.shape();
         match who {
@@ -81,7 +84,8 @@ pub(crate) fn lock_all<'l, L: Latch, M: Memory, const N: usize>(
     Ok(held)
 }
 
-/// Reads one state of what `latch` protects: without it while nobody changes it, and under it when that does not succeed.
+/// Reads one state of what `latch` protects: without it while nobody changes it, and under it when
+/// that does not succeed.
 pub(crate) fn read_whole<L: Latch, M: Memory, R>(
     latch: &L,
     memory: &mut M,

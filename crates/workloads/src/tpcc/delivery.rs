@@ -1,5 +1,6 @@
-//! The delivery transaction (clause 2.7): the oldest undelivered order of each district of a warehouse gets a carrier, its
-//! lines a date, and its customer the amount. All ten in one piece, so that an error leaves none delivered.
+//! The delivery transaction (clause 2.7): the oldest undelivered order of each district of a
+//! warehouse gets a carrier, its lines a date, and its customer the amount. All ten in one piece,
+//! so that an error leaves none delivered.
 
 use std::mem::offset_of;
 

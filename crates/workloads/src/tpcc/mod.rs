@@ -1,8 +1,9 @@
-//! TPC-C: a wholesaler's orders. The new-order transaction alone, which is what AstriFlash (section V-A) measures, and all
-//! five in the standard's shares.
+//! TPC-C: a wholesaler's orders. The new-order transaction alone, which is what AstriFlash (section
+//! V-A) measures, and all five in the standard's shares.
 //!
-//! Not an audited TPC-C: no terminals and no think time, deliveries are not queued, requests choose their warehouse. The
-//! transactions, the rows and the consistency conditions are those of the standard's specification 5.11.
+//! Not an audited TPC-C: no terminals and no think time, deliveries are not queued, requests choose
+//! their warehouse. The transactions, the rows and the consistency conditions are those of the
+//! standard's specification 5.11.
 //!
 //! ```text
 //! request   what a terminal types, a function of (seed, number)
@@ -130,7 +131,8 @@ impl<L: Latch> Workload for Tpcc<L> {
     }
 }
 
-/// TPC-C's five transactions: 45% new orders, 43% payments, 4% each of order-status, delivery and stock-level.
+/// TPC-C's five transactions: 45% new orders, 43% payments, 4% each of order-status, delivery and
+/// stock-level.
 #[derive(Debug)]
 pub struct TpccMix<L>(Core<L>);
 

@@ -1,5 +1,5 @@
-//! The new-order transaction (clause 2.4): reads warehouse, customer, items; takes the district's next number; takes from stock;
-//! writes the order and its lines.
+//! The new-order transaction (clause 2.4): reads warehouse, customer, items; takes the district's
+//! next number; takes from stock; writes the order and its lines.
 
 use std::mem::offset_of;
 
@@ -47,7 +47,8 @@ pub(crate) fn take(counts: StockCounts, quantity: u32, remote: bool) -> StockCou
     }
 }
 
-/// What the customer pays (clause 2.4.2.2), in cents. Taxes and discount are in hundredths of a percent.
+/// What the customer pays (clause 2.4.2.2), in cents. Taxes and discount are in hundredths of a
+/// percent.
 #[inline]
 pub(crate) fn total_cents(sum: u64, discount: u32, warehouse_tax: u32, district_tax: u32) -> u64 {
     sum * u64::from(10_000u32.saturating_sub(discount)) * u64::from(10_000 + warehouse_tax + district_tax) / 100_000_000

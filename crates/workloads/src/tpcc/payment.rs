@@ -1,5 +1,5 @@
-//! The payment transaction (clause 2.5): adds to the year's sums of warehouse and district, takes from the customer's
-//! balance, writes a row of history.
+//! The payment transaction (clause 2.5): adds to the year's sums of warehouse and district, takes
+//! from the customer's balance, writes a row of history.
 
 use std::mem::offset_of;
 
@@ -90,7 +90,8 @@ pub(crate) fn add<P: Pinned>(pinned: &P, at: Ptr<u64>, amount: u64) {
     store(pinned, at, load(pinned, at).wrapping_add(amount));
 }
 
-/// Puts the payment before what is known of a customer with bad credit, and drops what no longer fits (clause 2.5.2.2).
+/// Puts the payment before what is known of a customer with bad credit, and drops what no longer
+/// fits (clause 2.5.2.2).
 fn note<P: Pinned>(pinned: &P, customer: Ptr<Customer>, payment: &Payment, number: u64) {
     let at = customer.field::<[u64; DATA_WORDS]>(offset_of!(Customer, data));
     let old = load(pinned, at);

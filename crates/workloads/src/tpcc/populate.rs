@@ -11,7 +11,8 @@ use super::schema::{
 };
 use crate::{Random, WorkloadError};
 
-/// Cents that each customer has paid at first; the year-to-date sums follow from it (clause 4.3.3.1: 30,000.00 a district).
+/// Cents that each customer has paid at first; the year-to-date sums follow from it (clause
+/// 4.3.3.1: 30,000.00 a district).
 pub(crate) const FIRST_PAYMENT_CENTS: u64 = 1_000;
 /// What `data` of an item and of a stock row contain in one of ten (clause 4.3.3.1).
 pub(crate) const ORIGINAL: &[u8; 8] = b"ORIGINAL";
@@ -124,7 +125,8 @@ pub(crate) fn district(seed: u64, shape: &Shape, index: u64) -> District {
     }
 }
 
-/// The number of the last name of a customer: the first ones have one each, the others a random one (clause 4.3.3.1).
+/// The number of the last name of a customer: the first ones have one each, the others a random one
+/// (clause 4.3.3.1).
 fn name_number(seed: u64, shape: &Shape, customer: u64) -> u64 {
     let within = customer % shape.customers;
     if within < shape.names {
@@ -330,7 +332,8 @@ fn index_names<M: Memory>(memory: &mut M, tables: &Tables, seed: u64) -> Result<
     Ok(())
 }
 
-/// Whether the data of an item or a stock row says "ORIGINAL" (clause 2.4.2.2). The words are the 50 bytes and 6 unused ones.
+/// Whether the data of an item or a stock row says "ORIGINAL" (clause 2.4.2.2). The words are the
+/// 50 bytes and 6 unused ones.
 #[inline]
 pub(crate) fn is_original(data: &[u64; 7]) -> bool {
     let (bytes, original) = (data.as_bytes(), u64::from_ne_bytes(*ORIGINAL));

@@ -39,8 +39,9 @@ impl<L: Latch> Database<L> {
         })
     }
 
-    /// How many of the items that a district sold lately are nearly sold out. The orders are as of one moment; stock is read
-    /// as committed, which is the isolation that the standard asks for (clause 2.8.2.3).
+    /// How many of the items that a district sold lately are nearly sold out. The orders are as of
+    /// one moment; stock is read as committed, which is the isolation that the standard asks for
+    /// (clause 2.8.2.3).
     pub fn stock_level<M: Memory>(&self, memory: &mut M, query: &StockLevel) -> Result<u64, AccessError> {
         let tables = &self.tables;
         let district = u64::from(query.warehouse) * DISTRICTS + u64::from(query.district);

@@ -3,7 +3,8 @@
 use super::schema::{DISTRICTS, LINES_MAX, LINES_MIN, Shape};
 use crate::{Random, WorkloadError, ZipfKeys};
 
-/// The item that nobody sells: one of a hundred new orders names it last and is rolled back (clause 2.4.1.4).
+/// The item that nobody sells: one of a hundred new orders names it last and is rolled back (clause
+/// 2.4.1.4).
 pub(crate) const NO_ITEM: u32 = u32::MAX;
 
 /// One line of a new order.
@@ -112,9 +113,10 @@ pub enum MixRequest {
 
 /// How unevenly warehouses, customers, names and items are asked for.
 ///
-/// With exponent 0 as the standard says: warehouses alike, the rest by NURand (clause 2.1.6), whose constant A is the standard's
-/// or, where there are fewer rows than the standard has, about as large a part of them. With another exponent, all four have
-/// a Zipf distribution with it (AstriFlash, section V-A), their popular keys scattered.
+/// With exponent 0 as the standard says: warehouses alike, the rest by NURand (clause 2.1.6), whose
+/// constant A is the standard's or, where there are fewer rows than the standard has, about as
+/// large a part of them. With another exponent, all four have a Zipf distribution with it
+/// (AstriFlash, section V-A), their popular keys scattered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Skew {
     shape: Shape,
@@ -142,7 +144,8 @@ fn or_of(a: u64, standard: u64, count: u64) -> u64 {
 }
 
 impl Skew {
-    /// The constants C (clause 2.1.6.1): those of last names at load and at run differ by 66, as they must by 65 to 119.
+    /// The constants C (clause 2.1.6.1): those of last names at load and at run differ by 66, as
+    /// they must by 65 to 119.
     const C_NAME_BUILD: u64 = 157;
     const C_NAME_RUN: u64 = 223;
     const C_CUSTOMER: u64 = 259;
@@ -246,7 +249,8 @@ impl Skew {
         }
     }
 
-    /// One of the five, with the shares of clause 5.2.3 (the least of each, and new orders for the rest).
+    /// One of the five, with the shares of clause 5.2.3 (the least of each, and new orders for the
+    /// rest).
     pub fn mix(&self, r: &mut Random, number: u64) -> MixRequest {
         match r.below(100) {
             0..45 => MixRequest::NewOrder(self.new_order(r, number)),

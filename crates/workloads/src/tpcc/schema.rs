@@ -1,4 +1,5 @@
-//! The tables of TPC-C (standard specification 5.11, clause 1.3) as rows of plain data, and where they lie.
+//! The tables of TPC-C (standard specification 5.11, clause 1.3) as rows of plain data, and where
+//! they lie.
 //!
 //! ```text
 //! item                dense                     stock      dense: warehouse * items + item
@@ -9,13 +10,15 @@
 //! names               sorted per district: customers by last name, then first name (clause 2.5.2.2)
 //! ```
 //!
-//! Widths are the standard's, at an alignment of eight, so that rows are copied by words. Money is in cents; taxes and discounts are in
-//! hundredths of a percent. The key of a row is where it lies; columns that would only repeat it are left out.
+//! Widths are the standard's, at an alignment of eight, so that rows are copied by words. Money is
+//! in cents; taxes and discounts are in hundredths of a percent. The key of a row is where it lies;
+//! columns that would only repeat it are left out.
 //!
-//! An order's lines lie with it (an interleaved table, as stores for such data offer), and the row of NEW-ORDER is the order's
-//! own `carrier` that is still null: from `first_undelivered` on, all are. Orders and history are rings, because a benchmark
-//! of millions of requests must not grow: the oldest gives its place to the newest. An order that is not yet delivered when
-//! its place is needed leaves NEW-ORDER as if it had been; the district counts those.
+//! An order's lines lie with it (an interleaved table, as stores for such data offer), and the row
+//! of NEW-ORDER is the order's own `carrier` that is still null: from `first_undelivered` on, all
+//! are. Orders and history are rings, because a benchmark of millions of requests must not grow:
+//! the oldest gives its place to the newest. An order that is not yet delivered when its place is
+//! needed leaves NEW-ORDER as if it had been; the district counts those.
 
 use fulgurite_memory::{Ptr, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -215,8 +218,9 @@ impl Shape {
     const ITEMS_MIN: u64 = 100;
     const CUSTOMERS_MIN: u64 = 20;
 
-    /// As much as fits in `bytes`, by `size` (the bytes that a shape takes): full-size warehouses, or, where not two fit, two
-    /// warehouses with fewer items and customers (so that some orders are still supplied by another warehouse).
+    /// As much as fits in `bytes`, by `size` (the bytes that a shape takes): full-size warehouses,
+    /// or, where not two fit, two warehouses with fewer items and customers (so that some orders
+    /// are still supplied by another warehouse).
     pub fn fitting(bytes: u64, size: impl Fn(&Shape) -> u64) -> Option<Shape> {
         let full =
             |warehouses| Shape { warehouses, items: Self::ITEMS, customers: Self::CUSTOMERS, names: Self::NAMES };

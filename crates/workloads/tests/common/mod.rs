@@ -1,5 +1,5 @@
-//! What the tests of this crate share: a memory that lets others run and fails, copies of built data, and a watch over
-//! hangs.
+//! What the tests of this crate share: a memory that lets others run and fails, copies of built
+//! data, and a watch over hangs.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::mpsc;
@@ -12,7 +12,8 @@ use fulgurite_workloads::Random;
 /// The error of an access that [`Unsteady`] lets fail.
 pub const FAILED: AccessError = AccessError::Cancelled;
 
-/// Plain memory that yields to other threads at random accesses, and fails others: at random, or when a fuse has burnt down.
+/// Plain memory that yields to other threads at random accesses, and fails others: at random, or
+/// when a fuse has burnt down.
 pub struct Unsteady {
     inner: PlainMemory,
     random: Random,
@@ -31,8 +32,9 @@ impl Unsteady {
     pub fn over(inner: &PlainMemory, random: Random, yields: u64, fails: u64) -> Self {
         Unsteady { inner: inner.clone(), random, yields, fails, fuse: 0, failed: 0 }
     }
-    /// Lights a fuse for half of the attempts. It gets longer with each attempt, so that even a request with thousands of
-    /// accesses succeeds after a while, and has failed at about every part of them before.
+    /// Lights a fuse for half of the attempts. It gets longer with each attempt, so that even a
+    /// request with thousands of accesses succeeds after a while, and has failed at about every
+    /// part of them before.
     pub fn light(&mut self, attempt: u32) {
         self.fuse = if self.random.percent(50) { 1 + self.random.below(8 << attempt.min(40)) } else { 0 };
     }
@@ -101,7 +103,8 @@ pub fn copy(from: &PlainMemory, region: Region) -> PlainMemory {
     to
 }
 
-/// Runs `test` and ends the process when it takes longer than `seconds`: a hang is a failure, not a wait.
+/// Runs `test` and ends the process when it takes longer than `seconds`: a hang is a failure, not a
+/// wait.
 pub fn within<T: Send + 'static>(seconds: u64, what: String, test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = mpsc::channel();
     let thread = std::thread::Builder::new()

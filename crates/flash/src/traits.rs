@@ -1,0 +1,83 @@
+//! What a medium is like, and how a queue is used: plain values that a decorator copies and changes.
+//!
+//! A decorator begins with those of the medium within (`Traits { trims: false, ..inner.traits() }`), so that a field that is
+//! added later passes through it unless it says otherwise. No method of [`Flash`](crate::Flash) or [`Queue`](crate::Queue)
+//! that a medium implements has a default, for the same reason.
+
+use std::time::Duration;
+
+/// What holds for a medium as long as it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traits {
+    /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts against the budget.
+    pub dram_bytes: usize,
+    /// Frames should be memory that can be handed to another process ([`fulgurite_sys::Arena::sealed_memfd`]): the medium is
+    /// one, and moves data straight from and to them then. Read once, before there are frames.
+    pub shares_frames: bool,
+    /// How long a request may wait in the medium although nothing is wrong with it: a device of another process that is away
+    /// is waited for. A time-out for requests adds this to the time that they may take.
+    pub patience: Duration,
+    /// How many neighbouring subpages of a batch become one request, at the most. Where that is more than one, writes cost
+    /// less the more of them are handed over together.
+    pub gathers: usize,
+    /// How many writes a queue keeps back at the most, where it is allowed to ([`Switches::hold_writes`]), so that more of
+    /// them go out as one request.
+    pub holds_writes: usize,
+    /// Whether [`Flash::trim`](crate::Flash::trim) does anything.
+    pub trims: bool,
+    /// How a worker drives its queue, unless it is told otherwise.
+    pub tuning: Tuning,
+}
+
+/// How a worker drives its queue on a medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tuning {
+    /// How many requests a worker collects before it hands them over.
+    pub submit_batch: usize,
+    /// How long a worker that has nothing to run polls before it sleeps.
+    pub spin: Duration,
+}
+
+impl Tuning {
+    /// A request costs a few stores, and its completion comes sooner than a thread wakes up.
+    pub const MEMORY: Tuning = Tuning { submit_batch: 1, spin: Duration::from_micros(100) };
+    /// A hand-over is a system call, worth gathering a few requests for; so is sleeping, and a disk's completions are worth
+    /// sleeping for.
+    pub const FILE: Tuning = Tuning { submit_batch: 4, spin: Duration::from_micros(20) };
+}
+
+impl Traits {
+    /// Of plain memory: nothing is kept, gathered or waited for.
+    pub const PLAIN: Traits = Traits {
+        dram_bytes: 0,
+        shares_frames: false,
+        patience: Duration::ZERO,
+        gathers: 1,
+        holds_writes: 0,
+        trims: false,
+        tuning: Tuning::MEMORY,
+    };
+}
+
+/// Which threads use a queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum QueueUser {
+    /// The thread that uses it first, and no other one.
+    OneThread,
+    /// Threads in turns. It may cost more. What a thread has under way when it ends may fail.
+    AnyThread,
+}
+
+/// What a queue does beside moving subpages. All are off in a queue that was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Switches {
+    /// Reads, too, wait for the end of the batch, and those of neighbouring places go out as one request.
+    pub gather_reads: bool,
+    /// Completions say the checksum of what was moved, made by what moves it.
+    pub checksums: bool,
+    /// Writes may be kept back for a while ([`Traits::holds_writes`]): nothing waits for them but the need for their frames.
+    pub hold_writes: bool,
+    /// What is submitted is a store's own work: its journal, its copies. A medium that counts what waits for what tells it
+    /// from what programs asked for.
+    pub own_work: bool,
+}

@@ -1,0 +1,173 @@
+//! Goal: documents and comments are plain technical English that fits the page.
+//! Method: split every document into sentences and look for more than 25 words, semicolons, persons as
+//! subjects, and lines of more than 100 columns. Code and generated blocks are skipped, and rows of
+//! tables may be long. Offending lines of comments are counted, and the counts may only fall.
+
+use crate::conform_tidy::{files, none};
+
+const COLUMNS: usize = 100;
+const WORDS: usize = 25;
+
+/// Lines of comments that are too long, and those that name a person. Lower the numbers when comments
+/// are rewritten.
+const LONG_COMMENTS: usize = 4196;
+const WHO_IN_COMMENTS: usize = 494;
+
+/// A paragraph or list item, with the number of its first line.
+struct Block {
+    line: usize,
+    text: String,
+}
+
+/// What the rules exclude in a document, line by line.
+fn offences(document: &str) -> Vec<(usize, String)> {
+    let mut found = Vec::new();
+    let mut blocks: Vec<Block> = Vec::new();
+    let (mut code, mut generated, mut open) = (false, false, false);
+    for (line, text) in document.lines().enumerate().map(|(i, text)| (i + 1, text)) {
+        let trimmed = text.trim_start();
+        // What a test writes from kept results has its own form.
+        generated = (generated || text.starts_with("<!-- begin ")) && !text.starts_with("<!-- end ");
+        if trimmed.starts_with("```") {
+            code = !code;
+            open = false;
+        } else if code || generated || text.starts_with("<!--") || trimmed.is_empty() {
+            open = false;
+        } else if text.starts_with('|') {
+            // A row must be one line, so only its words are looked at.
+            open = false;
+            if names_a_person(&without_code(text)) {
+                found.push((line, format!("\"who\" in a table: {text}")));
+            }
+        } else {
+            if text.chars().count() > COLUMNS {
+                found.push((line, format!("{} columns: {text}", text.chars().count())));
+            }
+            let item = item(trimmed);
+            if let (true, None, Some(block)) = (open, item, blocks.last_mut()) {
+                block.text.push(' ');
+                block.text.push_str(trimmed);
+            } else {
+                blocks.push(Block { line, text: item.unwrap_or(trimmed).to_owned() });
+            }
+            // A heading is a block of its own.
+            open = !text.starts_with('#');
+        }
+    }
+    for Block { line, text } in blocks {
+        let text = without_targets(&without_code(&text));
+        if text.contains(';') {
+            found.push((line, format!("a semicolon: {text}")));
+        }
+        if names_a_person(&text) {
+            found.push((line, format!("\"who\": {text}")));
+        }
+        for sentence in sentences(&text) {
+            let words = sentence.split_whitespace().count();
+            if words > WORDS {
+                found.push((line, format!("{words} words: {sentence}")));
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+/// The text of a list item behind its mark.
+fn item(line: &str) -> Option<&str> {
+    let number = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    let mark = line.strip_prefix("* ").or_else(|| line.strip_prefix("- "));
+    mark.or_else(|| number.strip_prefix(". ").filter(|_| number.len() < line.len()))
+}
+
+/// Each piece of code counts as one word.
+fn without_code(text: &str) -> String {
+    let mut plain = String::new();
+    for (i, piece) in text.split('`').enumerate() {
+        plain.push_str(if i % 2 == 0 { piece } else { "`" });
+    }
+    plain
+}
+
+/// Links without what they lead to.
+fn without_targets(text: &str) -> String {
+    let mut pieces = text.split("](");
+    let mut plain = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        plain.push(']');
+        plain.push_str(piece.split_once(')').map_or("", |(_, rest)| rest));
+    }
+    plain
+}
+
+fn names_a_person(text: &str) -> bool {
+    let mut words = text.split(|c: char| !c.is_alphanumeric());
+    words.any(|w| ["who", "whoever", "whom", "whomever"].contains(&w.to_lowercase().as_str()))
+}
+
+/// Pieces that end in a full stop, a question or an exclamation mark before the beginning of another.
+fn sentences(text: &str) -> Vec<String> {
+    let mut sentences = vec![String::new()];
+    let words: Vec<&str> = text.split_whitespace().collect();
+    for (i, word) in words.iter().enumerate() {
+        let sentence = sentences.last_mut().expect("there is one");
+        sentence.push_str(word);
+        sentence.push(' ');
+        let ends = word.trim_end_matches(['*', ')', '"']).ends_with(['.', '!', '?']);
+        let begins =
+            |next: &&str| next.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit() || "`([*\"".contains(c));
+        if ends && words.get(i + 1).is_some_and(begins) {
+            sentences.push(String::new());
+        }
+    }
+    sentences
+}
+
+#[test]
+fn documents_are_plain_and_fit_the_page() {
+    let files = files();
+    let documents: Vec<_> = files.iter().filter(|f| f.is(".md")).collect();
+    assert!(documents.len() >= 10, "the documents were not found: {}", documents.len());
+    let mut offenders = Vec::new();
+    for file in documents {
+        offenders.extend(offences(&file.text).iter().map(|(line, what)| format!("{}:{line}: {what}", file.path)));
+    }
+    none("prose against the rules", &offenders);
+}
+
+#[test]
+fn comments_do_not_get_worse() {
+    let (mut long, mut who, mut comments) = (0, 0, 0);
+    for file in files().iter().filter(|f| f.is(".rs")) {
+        for line in file.text.lines().filter(|l| l.trim_start().starts_with("//")) {
+            comments += 1;
+            long += usize::from(line.chars().count() > COLUMNS);
+            who += usize::from(names_a_person(&without_code(line)));
+        }
+    }
+    assert!(comments > 10_000, "the sources were not found: {comments} lines of comments");
+    println!("{long} lines of comments are longer than {COLUMNS} columns, {who} have \"who\"");
+    assert!(
+        long <= LONG_COMMENTS,
+        "{long} lines of comments have more than {COLUMNS} columns: more than {LONG_COMMENTS}"
+    );
+    assert!(who <= WHO_IN_COMMENTS, "{who} lines of comments have \"who\": more than {WHO_IN_COMMENTS}");
+}
+
+#[test]
+fn the_rules_find_what_they_exclude() {
+    let kinds = |text: &str| offences(text).len();
+    let long = "word ".repeat(WORDS);
+    assert_eq!(kinds("A store has pages. `who; waits` is code. (See [a](b;c).)\n\n* One\n* Two\n"), 0);
+    assert_eq!(kinds(&format!("{}\n", "x".repeat(COLUMNS + 1))), 1);
+    assert_eq!(kinds(&format!("| {} |\n", "x".repeat(COLUMNS + 1))), 0);
+    assert_eq!(kinds("| what | who |\n"), 1);
+    assert_eq!(kinds("Whoever waits\nis told.\n"), 1);
+    assert_eq!(kinds("One fact; another.\n"), 1);
+    assert_eq!(kinds(&format!("```text\n{long}{long}who; waits\n```\n")), 0);
+    assert_eq!(kinds(&format!("<!-- begin x -->\n{long}{long}who; waits\n<!-- end x -->\n")), 0);
+    let wrapped = |text: &str| text.split(' ').collect::<Vec<_>>().join("\n");
+    assert_eq!(kinds(&wrapped(&format!("A {long}ends."))), 1, "a sentence over several lines");
+    assert_eq!(kinds(&wrapped(&format!("A {long}ends.").replacen("word word", "word. Word", 1))), 0);
+    assert_eq!(kinds(&format!("* {}\n* {}\n", wrapped("a b c"), wrapped(long.trim()))), 0);
+}

@@ -1,0 +1,152 @@
+//! Goal: a sync can be made, or says why none can be made any more: with one damaged heap among those that have names; and over a file that was deleted or replaced while it was open. After a sync that
+//! failed for good, the tokens that are told of are those that a new start finds.
+//! Method: pools in small files, changed past the program: bytes flipped, names removed and given to other files. And jobs that declare
+//! how many pins they hold.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use fulgurite::{
+    AccessError, Error, Fulgurite, JobOptions, Medium, Memory, PoolError, SubmitError, SyncError, VersionError,
+};
+use fulgurite_flash::FlashError;
+
+const PAGE: usize = 4096;
+
+fn open(path: &Path) -> Fulgurite {
+    let medium = match path.exists() {
+        true => Medium::Pool { path: path.into() },
+        false => Medium::NewPool { path: path.into(), bytes: 32 << 20 },
+    };
+    Fulgurite::builder(medium).dram("8M").unwrap().start().unwrap()
+}
+
+// ---- damage ----
+
+#[test]
+fn one_damaged_heap_does_not_keep_all_else_from_being_synced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    const WHOLE: u64 = 0xA1B2_C3D4_E5F6_0718;
+    let memory = open(&path);
+    let heap = memory.named("bad").heap(1 << 20).unwrap();
+    let object = memory
+        .run(move |m| {
+            let at = heap.allocate(m, PAGE)?;
+            m.write_bytes(at, &WHOLE.to_le_bytes().repeat(PAGE / 8))?;
+            Ok(at)
+        })
+        .unwrap();
+    let value = memory.named("good").value(1u64).unwrap();
+    memory.sync().unwrap();
+    drop(memory);
+    // A bit of the object is lost.
+    let bytes = fs::read(&path).unwrap();
+    let places: Vec<usize> =
+        (0..bytes.len()).step_by(PAGE).filter(|at| bytes[*at..][..8] == WHOLE.to_le_bytes()).collect();
+    assert!(!places.is_empty());
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    places.iter().for_each(|at| file.write_all_at(&[0], *at as u64 + 100).unwrap());
+    drop(file);
+
+    let memory = open(&path);
+    let heap = memory.named("bad").heap(1 << 20).unwrap();
+    assert_eq!(memory.damaged().unwrap(), []);
+    // What is free is written down in what was freed, at the next sync.
+    memory.run(move |m| heap.free(m, object, PAGE)).unwrap();
+    for round in 2..5 {
+        memory.run(move |m| m.store(value, round)).unwrap();
+        memory.sync().unwrap_or_else(|e| panic!("round {round}: {e}"));
+        let damaged = memory.damaged().unwrap();
+        assert!(
+            matches!(&damaged[..], [(name, AccessError::Flash { source: FlashError::Corrupt, .. })] if name == "bad"),
+            "{damaged:?}"
+        );
+    }
+    drop(memory);
+    let memory = open(&path);
+    assert_eq!(memory.run(move |m| m.load(value)).unwrap(), 4);
+    // What was not saved counts as in use; the heap goes on.
+    let heap = memory.named("bad").heap(1 << 20).unwrap();
+    let other = memory.run(move |m| heap.allocate(m, PAGE)).unwrap();
+    assert_ne!(other, object);
+    memory.sync().unwrap();
+    memory.named("bad").remove().unwrap();
+    memory.sync().unwrap();
+    assert_eq!(memory.damaged().unwrap(), []);
+}
+
+// ---- names of files ----
+
+fn says_unlinked(error: &Error) -> bool {
+    matches!(error, Error::Sync(SyncError::Version(VersionError::Flash(FlashError::Unlinked))))
+}
+fn is_unlinked(error: &Error) -> bool {
+    says_unlinked(error)
+        || matches!(error, Error::Pool(PoolError::Flash(FlashError::Unlinked)))
+        || matches!(error, Error::Pool(PoolError::Write(_))) && error.to_string().contains("deleted or replaced")
+}
+
+#[test]
+fn a_pool_whose_file_was_deleted_or_replaced_is_not_synced_and_tells_of_what_is_durable() {
+    for replaced in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pool");
+        let other = directory.path().join("other");
+        let memory = open(&path);
+        let value = memory.named("value").value(1u64).unwrap();
+        let good = memory.sync().unwrap();
+        if replaced {
+            // A copy takes its place, as a backup that is brought back does.
+            fs::copy(&path, &other).unwrap();
+            fs::rename(&other, &path).unwrap();
+        } else {
+            fs::remove_file(&path).unwrap();
+        }
+        memory.run(move |m| m.store(value, 2)).unwrap();
+        for _ in 0..2 {
+            let told = memory.sync().unwrap_err();
+            assert!(says_unlinked(&told), "{told}");
+            assert!(told.to_string().contains("deleted or replaced"), "{told}");
+        }
+        // What was named and is not durable is no token, and what was to give way to it still is one.
+        assert_eq!(memory.tokens().unwrap(), [good], "replaced: {replaced}");
+        for told in [
+            memory.roll_back(good).unwrap_err(),
+            memory.open_token(good, 4 << 20).err().unwrap(),
+            memory.pin_token(good, true).unwrap_err(),
+        ] {
+            assert!(is_unlinked(&told), "{told:?}");
+        }
+        drop(memory);
+        if replaced {
+            let memory = open(&path);
+            assert_eq!(memory.tokens().unwrap(), [good]);
+            assert_eq!(memory.run(move |m| m.load(value)).unwrap(), 1);
+        }
+    }
+}
+
+// ---- pins ----
+
+#[test]
+fn a_program_says_how_many_pins_a_job_holds() {
+    let medium = Medium::Memory { bytes: 16 << 20 };
+    let memory = Fulgurite::builder(medium).dram("4M").unwrap().start().unwrap();
+    let region = memory.region(64 * PAGE as u64).unwrap();
+    let pins = move |count: u64| {
+        move |m: &mut fulgurite::Context| {
+            let pins: Result<Vec<_>, _> = (0..count).map(|n| m.pin(region.base.add(n * PAGE as u64))).collect();
+            pins.map(|pins| pins.len())
+        }
+    };
+    let told = memory.run(pins(5)).unwrap_err();
+    assert!(matches!(told, AccessError::TooManyPins { limit: 4 }) && told.to_string().contains("JobOptions::pins"));
+    let options = JobOptions::new().name("of many pins").pins(32);
+    assert_eq!(memory.run_with(&options, pins(32)).unwrap(), 32);
+    assert!(matches!(memory.run_with(&options, pins(33)), Err(Error::Access(AccessError::TooManyPins { limit: 32 }))));
+    assert_eq!(memory.submit_with(&options, pins(7)).unwrap().wait().unwrap().unwrap(), 7);
+    let too_many = memory.run_with(&JobOptions::new().pins(1 << 20), pins(1));
+    assert!(matches!(too_many, Err(Error::Submit(SubmitError::TooManyPins { .. }))), "{too_many:?}");
+}
