@@ -16,7 +16,7 @@ use crate::runtime::Runtime;
 #[non_exhaustive]
 pub enum BuildError {
     /// A number makes no sense.
-    #[error("{what}: {got} is not usable; {advice}")]
+    #[error("{what}: {got} is invalid; {advice}")]
     Unusable {
         /// Which setting.
         what: &'static str,

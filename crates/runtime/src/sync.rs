@@ -75,7 +75,7 @@ pub enum SyncError {
         waited: Duration,
     },
     /// Jobs hold pins, and with them what would be forgotten.
-    #[error("jobs hold {pins} pins on what would be taken away; end them first")]
+    #[error("jobs hold {pins} pins on memory that this would discard; end them first")]
     Busy {
         /// How many.
         pins: u64,
@@ -98,9 +98,7 @@ pub enum SyncError {
     },
     /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
     /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
-    #[error(
-        "a roll back failed half way ({cause}), and nothing of this memory can be used any more; close it and open it again"
-    )]
+    #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
     Poisoned {
         /// What failed.
         cause: Box<SyncError>,
