@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::{DeviceCounters, OpenError};
+use fulgurite_sys::Clock;
 
 use super::link::{Hold, Link, Linked, Want};
 use crate::device::{Attachment, Device};
@@ -15,6 +16,7 @@ use crate::region::{Capability, Features, Region};
 /// A queue pair of a device in this process.
 struct Here {
     attachment: Attachment,
+    clock: Clock,
     /// Until the device has let go of the pair.
     _place: Place,
 }
@@ -33,7 +35,7 @@ impl Drop for Here {
         self.attachment.close();
         // Until then something of it may be written, and whoever comes next must find that.
         while !self.attachment.has_let_go() {
-            std::thread::sleep(Duration::from_micros(50));
+            self.clock.sleep(Duration::from_micros(50));
         }
     }
 }
@@ -59,7 +61,7 @@ impl Link for Device {
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
-        let hold = Box::new(Here { attachment, _place: place });
+        let hold = Box::new(Here { attachment, clock: self.clock().clone(), _place: place });
         Ok(Linked {
             region,
             pair: 0,

@@ -2,10 +2,10 @@
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_flash::{DeviceCounters, OpenError};
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::device::Life;
 use crate::firmware::Wake;
@@ -46,6 +46,8 @@ pub struct HostConfig {
     /// once more, and then ends with [`FlashError::Corrupt`]. Only where data are copied, and by queues, not by [`Commands`](crate::Commands) nor of states of
     /// old. 0.2 µs for each request, on both sides.
     pub checks_data: bool,
+    /// What all these times are measured by.
+    pub clock: Clock,
     /// For tests of the tests.
     #[doc(hidden)]
     pub planted: Option<PlantedReplay>,
@@ -59,6 +61,7 @@ impl Default for HostConfig {
             reattach: Duration::ZERO,
             unflushed_bytes: 8 << 20,
             checks_data: false,
+            clock: Clock::get(),
             planted: None,
         }
     }
@@ -177,13 +180,13 @@ pub(super) fn patiently<T>(
     config: &HostConfig,
     mut open: impl FnMut() -> Result<T, OpenError>,
 ) -> Result<T, OpenError> {
-    let begun = Instant::now();
+    let end_ns = config.clock.after(config.reattach);
     loop {
         match open() {
             Err(OpenError::System { source, .. })
-                if source.kind() == ErrorKind::NotConnected && begun.elapsed() < config.reattach =>
+                if source.kind() == ErrorKind::NotConnected && config.clock.now_ns() < end_ns =>
             {
-                std::thread::sleep(AWAY_LOOK);
+                config.clock.sleep(AWAY_LOOK);
             }
             opened => return opened,
         }

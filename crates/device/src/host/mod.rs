@@ -113,7 +113,7 @@ impl DeviceFlash {
     /// Over a way to a device.
     #[must_use]
     pub fn over(link: Arc<dyn Link>, config: HostConfig) -> DeviceFlash {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(Shared::new(&config.clock));
         let versions = link.features().has(Features::TOKENS);
         let remote = versions.then(|| memory::Remote::new(link.clone(), shared.clone(), config.clone()));
         DeviceFlash { link, config, shared, device: None, remote }

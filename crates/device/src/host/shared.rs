@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use fulgurite_flash::FlashError;
+use fulgurite_sys::Clock;
 
 use super::kept::Kept;
 use super::link::{HostConfig, Link, Linked};
@@ -139,6 +140,9 @@ pub(super) fn keeps(link: &dyn Link, config: &HostConfig, features: Features) ->
 }
 
 impl Shared {
+    pub(crate) fn new(clock: &Clock) -> Shared {
+        Shared { room: Room::new(clock), ..Shared::default() }
+    }
     pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
