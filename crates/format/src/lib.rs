@@ -18,7 +18,7 @@ mod objects;
 mod size;
 mod superblock;
 
-pub use address::{Address, Controller, FrameIndex, OFFSET_BITS, PAGE_BITS, SubpageIndex};
+pub use address::{Address, Controller, FrameIndex, LocalFrame, OFFSET_BITS, PAGE_BITS, SubpageIndex};
 pub use checksum::crc32c;
 pub use directory::{
     DIRECTORY_VERSION, FREE_RANGES_MAX, NotDirectory, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX,

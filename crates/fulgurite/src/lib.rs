@@ -161,7 +161,7 @@ pub enum Error {
     #[error(transparent)]
     Geometry(#[from] fulgurite_store::GeometryError),
     /// No random numbers can be had for the identity of a pool.
-    #[error("no random numbers can be had from /dev/urandom: {0}")]
+    #[error("cannot read random numbers from /dev/urandom: {0}")]
     Random(std::io::Error),
     /// A root cannot be had or made.
     #[error(transparent)]
@@ -176,7 +176,7 @@ pub enum Error {
         what: &'static str,
     },
     /// There is no such controller.
-    #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF stand for the one at hand)", list(.there))]
+    #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF mean the local one)", list(.there))]
     NoController {
         /// What was asked for.
         controller: Controller,
@@ -194,7 +194,7 @@ pub enum Error {
         remedy: &'static str,
     },
     /// The durability that was chosen keeps nothing.
-    #[error("with Durability::Cache no state outlives the process, and so none is named; choose Lazy or Sync")]
+    #[error("with Durability::Cache no state outlives the process, so none can be named; choose Lazy or Sync")]
     OnlyCache,
     /// A root is in use as something else in this process.
     #[error("root \"{name}\" is open in this process as another type of handle; open it in one way")]

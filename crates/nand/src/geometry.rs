@@ -60,7 +60,7 @@ pub enum GeometryError {
     #[error("{0} is 0; write 1 or more")]
     Zero(&'static str),
     /// No such page.
-    #[error("a page of {} is none that this model has; write \"4K\", \"8K\" or \"16K\"", format_bytes(*.0))]
+    #[error("a page of {} is not supported; write \"4K\", \"8K\" or \"16K\"", format_bytes(*.0))]
     Page(u64),
     /// Too many planes.
     #[error(
@@ -84,7 +84,7 @@ pub enum GeometryError {
     )]
     TooLarge,
     /// That capacity cannot be had with that many planes.
-    #[error("{} on {planes} planes cannot be had: {what}", format_bytes(*.bytes))]
+    #[error("{} on {planes} planes is impossible: {what}", format_bytes(*.bytes))]
     Scale {
         /// Bytes asked for.
         bytes: u64,

@@ -49,7 +49,7 @@ pub enum NbdError {
         uid: u32,
     },
     /// A limit that makes no sense.
-    #[error("{what} of {found} cannot be; choose {allowed}")]
+    #[error("{what} of {found} is out of range; choose {allowed}")]
     Limit {
         /// Which.
         what: &'static str,

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_cache::{frames, marks, near, table};
+use fulgurite_cache::{Planted, frames, marks, near, table};
 use fulgurite_flash::{Flash, Traits};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 
-use crate::planted::Planted;
 use crate::runtime::Runtime;
 
 /// Why a runtime could not be built. Nothing was started.
@@ -16,7 +15,7 @@ use crate::runtime::Runtime;
 #[non_exhaustive]
 pub enum BuildError {
     /// A number makes no sense.
-    #[error("{what}: {got} is not usable; {advice}")]
+    #[error("{what}: {got} is invalid; {advice}")]
     Unusable {
         /// Which setting.
         what: &'static str,
@@ -360,7 +359,7 @@ impl Needs {
         let tables = table::bytes(pool_bytes / SUBPAGE_BYTES as u64) + PROCESS_BYTES;
         // A worker that is not alone has no use for a near table.
         let near = if workers == 1 { near::BYTES_PER_FRAME } else { 0 };
-        let per_frame = SUBPAGE_BYTES + frames::META_BYTES + near + HELD_BYTES;
+        let per_frame = SUBPAGE_BYTES + frames::META_BYTES + near + fulgurite_cache::BYTES_PER_FRAME;
         Needs {
             fixed_bytes: tables.saturating_add((workers as u64).saturating_mul(per_worker)),
             per_frame_bytes: (per_frame + bytes_per_frame(replacement)) as u64,
@@ -380,9 +379,6 @@ fn default_depth(fibers: usize) -> usize {
 
 /// A fiber's stack, if nothing else is said.
 const STACK_BYTES: usize = 32 << 10;
-/// What a worker notes of a frame, the frame's place among the free ones, and that in the order of a sync's writes.
-const HELD_BYTES: usize = size_of::<crate::worker::Held>() + size_of::<u32>() + size_of::<u64>();
-
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {

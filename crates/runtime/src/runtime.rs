@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, VersionError};
-use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_format::{Address, FrameIndex, SUBPAGE_BYTES};
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder};
@@ -391,7 +391,7 @@ impl Runtime {
     #[must_use]
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
-            let marks = self.shared.frames.marks(*frame);
+            let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
             has_changes(marks.dirty.load(Ordering::Relaxed)) && marks.pins.load(Ordering::Relaxed) == 0
         };
         // No more than 2^30.

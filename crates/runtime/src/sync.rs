@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use fulgurite_cache::StillThere;
 use fulgurite_flash::{FlashError, VersionError, Versions};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
 use crate::cut::{Decision, Halt, HaltReport, Halted};
-use crate::evict::StillThere;
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
 use crate::{AccessError, Context, JobError, Runtime};
@@ -75,7 +75,7 @@ pub enum SyncError {
         waited: Duration,
     },
     /// Jobs hold pins, and with them what would be forgotten.
-    #[error("jobs hold {pins} pins on what would be taken away; end them first")]
+    #[error("jobs hold {pins} pins on memory that this would discard; end them first")]
     Busy {
         /// How many.
         pins: u64,
@@ -98,9 +98,7 @@ pub enum SyncError {
     },
     /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
     /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
-    #[error(
-        "a roll back failed half way ({cause}), and nothing of this memory can be used any more; close it and open it again"
-    )]
+    #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
     Poisoned {
         /// What failed.
         cause: Box<SyncError>,
@@ -183,7 +181,7 @@ impl Drop for Underway<'_> {
     fn drop(&mut self) {
         // While writers who are refused still wait.
         self.runtime.count_changes();
-        self.runtime.shared.cut.over();
+        self.runtime.shared.cache.cut.over();
         self.versions.sync_ended(self.made);
     }
 }
@@ -193,7 +191,7 @@ struct OpenCut<'a>(&'a Runtime);
 
 impl Drop for OpenCut<'_> {
     fn drop(&mut self) {
-        self.0.shared.cut.end();
+        self.0.shared.cache.cut.end();
         // Who waits for a frame that was held back is told.
         self.0.shared.mailboxes.iter().for_each(|m| m.send(Message::Nudge));
     }
@@ -267,7 +265,8 @@ impl Runtime {
         let gate = self.close_gate()?;
         let drain = begun.elapsed();
         self.each_part("saved", |part, context| part.save(context))?;
-        shared.cut.begin();
+        *shared.cut_waits.lock() = Some(std::thread::current());
+        shared.cache.cut.begin();
         let mut reports = self.halt_all(Halted::Seal).1;
         drop(gate);
         let closed = begun.elapsed();
@@ -279,7 +278,7 @@ impl Runtime {
         }
         self.wait_for_cut()?;
         let open = OpenCut(self);
-        let named = match shared.cut.failure() {
+        let named = match shared.cache.cut.failure() {
             Some(error) => Err(error.into()),
             None => versions.name_state(),
         };
@@ -407,7 +406,7 @@ impl Runtime {
 
     /// Waits until what a cut left to be written has been, as long as the medium goes on with it.
     fn wait_for_cut(&self) -> Result<(), FlashError> {
-        let cut = &self.shared.cut;
+        let cut = &self.shared.cache.cut;
         let patience = self.shared.config.device_timeout;
         let (mut left, mut since) = (cut.left(), Instant::now());
         while left > 0 {

@@ -192,7 +192,7 @@ impl Place {
     /// What the pool is, for people.
     pub fn sentence(&self) -> String {
         match self {
-            Place::Medium { .. } => format!("The pool of fulgurite and sync lies on: {}.", self.describe()),
+            Place::Medium { .. } => format!("The pool of fulgurite and sync is on: {}.", self.describe()),
             Place::Store(_) => {
                 format!("The pool of fulgurite and sync is {}, whose own a sync is.", self.describe())
             }

@@ -27,6 +27,7 @@ use super::handle::open_shared;
 use super::measure::{Latencies, Usage, answer_hash, request_hash};
 use super::nand::{self, NandCounts};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, PoolSpec, Spec};
+use super::taken::Waits;
 use super::{Runner, added_work, pool};
 use crate::kernel;
 use crate::values::{Config, Prefetch, Replacement};
@@ -314,6 +315,7 @@ impl<W: Workload> Runner for Guarded<W> {
     fn run(&mut self, batch: &Batch) -> Result<Outcome> {
         let nand_counts = || self.nand.as_ref().map(|nand| NandCounts::of(&nand.report()));
         let before = (Usage::now(), self.runtime.statistics(), nand_counts());
+        let waited = Waits::of_spinning_threads();
         let share = Arc::new(Shares {
             next: AtomicU64::new(0),
             chunk: if self.spec.cores.len() == 1 { batch.count } else { 64 },
@@ -326,6 +328,7 @@ impl<W: Workload> Runner for Guarded<W> {
             Requests::new(workload.clone(), batch_of.clone(), for_workers.clone(), worker, workers, start_ns)
         })?;
         let after = (self.runtime.statistics(), Usage::now());
+        let taken_ns = Waits::of_spinning_threads().longest_since(&waited);
         let mut taken = std::mem::take(&mut *share.taken.lock().map_err(|_| anyhow!("a worker died"))?);
         if let Some(error) = taken.iter().find_map(|t| t.failed) {
             return Err(error).context("a request failed");
@@ -366,6 +369,10 @@ impl<W: Workload> Runner for Guarded<W> {
             nand: nand_counts().zip(before.2).map(|(now, before)| now.since(before)),
             wait_ns: counts.wait_ns - counts_before.wait_ns,
             device_lateness_ns: (device.lateness_ns_total - device_before.lateness_ns_total) / completions,
+            device_lateness_ns_max: device.lateness_ns_max,
+            taken_ns,
+            // Seen by those who start this process.
+            stolen_ns: 0,
         })
     }
     fn check(&mut self) -> Result<u64> {

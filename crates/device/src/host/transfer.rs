@@ -122,9 +122,7 @@ impl Commands {
                 Met::Again => Err(died_again()),
                 Met::Lost => Err(OpenError::System {
                     what: "attach to the device",
-                    source: std::io::Error::other(
-                        "what was written and not flushed is gone with the device that died; open it anew",
-                    ),
+                    source: std::io::Error::other("unflushed writes were lost when the device died; reopen it"),
                 }),
             }
         })

@@ -50,9 +50,7 @@ pub enum StateError {
         got: u32,
     },
     /// Of a device that is divided otherwise.
-    #[error(
-        "it is of a device of another geometry, or divided otherwise; use the NAND file and the size that it was made with"
-    )]
+    #[error("it is of a device of another geometry or division; use the NAND file and the size that it was made with")]
     Geometry,
     /// Its checksum holds, and it says what cannot be.
     #[error("it says what cannot be of {0}")]

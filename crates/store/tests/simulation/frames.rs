@@ -1,6 +1,6 @@
 //! Frames of the simulated worker: what is in each, and whether it may be evicted.
 
-use fulgurite_format::FrameIndex;
+use fulgurite_format::LocalFrame;
 use fulgurite_policy::FrameView;
 
 /// Where a frame is in its life.
@@ -65,10 +65,10 @@ pub struct View<'a> {
 }
 
 impl FrameView for View<'_> {
-    fn take_referenced(&mut self, frame: FrameIndex) -> bool {
+    fn take_referenced(&mut self, frame: LocalFrame) -> bool {
         std::mem::take(&mut self.frames[frame.index()].referenced)
     }
-    fn evictable(&mut self, frame: FrameIndex) -> bool {
+    fn evictable(&mut self, frame: LocalFrame) -> bool {
         let frame = &self.frames[frame.index()];
         assert_eq!(frame.life, Life::Resident, "the policy asks of a frame that is not in it: {frame:?}");
         if frame.pins > 0 {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fulgurite_flash::{Completion, Flash, FlashError, Layered, Op, Queue, Request};
-use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
+use fulgurite_format::{FrameIndex, LocalFrame, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_policy::{
     Admission, AdmissionPolicy, AnyReplacement, Choice, FiberIndex, MissKind, MissTable, Point, PrefetchPolicy,
     Prefetcher, Replacement, ReplacementPolicy, Scheduler, SchedulingPolicy, Waiter,
@@ -313,7 +313,7 @@ impl Machine {
         self.frames[frame as usize] =
             Frame { life: Life::Resident, subpage, dirty, touched: waiters > 0, pins, before_cut, ..Frame::FREE };
         self.table[subpage as usize] = Where::Resident(frame);
-        self.replacement.inserted(FrameIndex(frame), SubpageIndex(subpage));
+        self.replacement.inserted(LocalFrame(frame), SubpageIndex(subpage));
         self.end_miss(world, subpage, Wake::Pinned(frame));
     }
     fn end_miss(&mut self, world: &World, subpage: u32, wake: Wake) {
@@ -447,7 +447,7 @@ impl Machine {
         let (mut writes_left, holds_back) = (self.room_to_write(), self.holds_back(world));
         for _ in 0..want {
             let mut view = View { frames: &mut self.frames, holds_back, writes_left };
-            let Some(FrameIndex(frame)) = self.replacement.victim(&mut view) else { break };
+            let Some(LocalFrame(frame)) = self.replacement.victim(&mut view) else { break };
             writes_left = view.writes_left;
             let Frame { subpage, dirty, touched, .. } = self.frames[frame as usize];
             if let Some(known) = self.replacement.last_victim_holds() {
@@ -456,7 +456,7 @@ impl Machine {
             world.note(&[4, frame.into(), subpage.into(), dirty.into()]);
             if world.random.one_in(16) {
                 // It was touched at that moment.
-                self.replacement.reinstated(FrameIndex(frame), SubpageIndex(subpage));
+                self.replacement.reinstated(LocalFrame(frame), SubpageIndex(subpage));
                 continue;
             }
             if !touched {
@@ -472,7 +472,7 @@ impl Machine {
             }
             if self.room_to_write() == 0 {
                 // The one that was put back may have taken it.
-                self.replacement.reinstated(FrameIndex(frame), SubpageIndex(subpage));
+                self.replacement.reinstated(LocalFrame(frame), SubpageIndex(subpage));
                 continue;
             }
             self.misses

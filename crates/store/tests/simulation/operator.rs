@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fulgurite_flash::{FlashError, VersionError, Versions};
-use fulgurite_format::FrameIndex;
+use fulgurite_format::LocalFrame;
 use fulgurite_policy::Replacement;
 use fulgurite_store::{PoolError, View};
 
@@ -312,7 +312,7 @@ impl Machine {
             let Frame { life, subpage, pins, .. } = self.frames[frame as usize];
             if life != Life::Free {
                 assert_eq!((life, pins), (Life::Resident, 0), "nothing runs");
-                self.replacement.removed(FrameIndex(frame));
+                self.replacement.removed(LocalFrame(frame));
                 self.table[subpage as usize] = Where::Absent;
                 self.frames[frame as usize] = Frame::FREE;
                 self.free.push(frame);

@@ -57,7 +57,7 @@ const PSEUDO: [&str; 20] = [
 pub enum CorpusError {
     /// The directory cannot be opened.
     #[error(
-        "cannot read the directory {dir}: {source}; name one that exists and that you may read",
+        "cannot read the directory {dir}: {source}; name an existing, readable one",
         dir = .dir.display()
     )]
     Unreadable {
