@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, OpenError};
-use fulgurite_sys::{Clock, Notifier, arch};
+use fulgurite_sys::{Clock, Notifier};
 
 use super::buddy::Buddy;
 use super::chunks::Chunks;
@@ -127,6 +127,9 @@ impl Commands {
             }
         })
     }
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
     /// For what was acknowledged by a device that has died, and is written to the next one.
     pub(super) fn for_replay(
         link: Arc<dyn Link>,
@@ -176,7 +179,7 @@ impl Commands {
             buddy,
             sectors: capability.sectors,
             command_sectors: capability.command_sectors,
-            clock: Clock::get(),
+            clock: config.clock.clone(),
             keeps: false,
             replays: false,
             names_states,
@@ -400,7 +403,7 @@ impl Commands {
                 return Ok(None);
             }
             polls = polls.wrapping_add(1);
-            arch::relax();
+            self.clock.relax();
             if !polls.is_multiple_of(64) {
                 continue;
             }
