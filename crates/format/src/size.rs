@@ -10,7 +10,7 @@ pub enum ParseUnitError {
     /// No digits at the front.
     #[error("\"{0}\" does not start with a number; write for example {1}")]
     NotANumber(String, &'static str),
-    /// A unit nobody knows.
+    /// An unknown unit.
     #[error("\"{0}\" has an unknown unit \"{1}\"; known are {2}")]
     UnknownUnit(String, String, &'static str),
     /// More than 64 bits hold.
