@@ -7,6 +7,7 @@ use fulgurite_cache::{Planted, frames, marks, near, table};
 use fulgurite_flash::{Flash, Traits};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
+use fulgurite_sys::Clock;
 
 use crate::runtime::Runtime;
 
@@ -15,7 +16,7 @@ use crate::runtime::Runtime;
 #[non_exhaustive]
 pub enum BuildError {
     /// A number makes no sense.
-    #[error("{what}: {got} is not usable; {advice}")]
+    #[error("{what}: {got} is invalid; {advice}")]
     Unusable {
         /// Which setting.
         what: &'static str,
@@ -99,6 +100,7 @@ pub struct Builder {
     pub(crate) device_timeout: Duration,
     pub(crate) run_limit: Duration,
     pub(crate) gate_timeout: Duration,
+    pub(crate) clock: Clock,
     pub(crate) planted: Option<Planted>,
 }
 
@@ -130,6 +132,7 @@ impl Builder {
             device_timeout: DEVICE_TIMEOUT + patience,
             run_limit: Duration::from_secs(1),
             gate_timeout: Duration::from_secs(10),
+            clock: Clock::get(),
             planted: None,
         }
     }
@@ -235,6 +238,12 @@ impl Builder {
     /// How long a sync or a roll back waits for write sections that are open.
     pub fn gate_timeout(mut self, time: Duration) -> Self {
         self.gate_timeout = time;
+        self
+    }
+    /// The clock that it takes the time from (default: the real one). Threads wait for each other in
+    /// real time in any case.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
     /// A bug on purpose.

@@ -199,7 +199,7 @@ impl Drop for Whole {
 
 /// Ends the process: a worker has panicked.
 pub(crate) fn give_up() -> ! {
-    eprintln!("fulgurite: a worker failed in the middle of a change and cannot go on (see the message above)");
+    eprintln!("fulgurite: a worker failed in the middle of a change and cannot continue (see the message above)");
     std::process::abort()
 }
 

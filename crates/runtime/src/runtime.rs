@@ -295,11 +295,12 @@ impl Runtime {
                 answer
             })
             .collect();
+        let clock = &self.shared.clock;
         let mut last_answers = self.last_answers.lock();
         let workers = replies
             .into_iter()
             .zip(&mut *last_answers)
-            .map(|(answer, last)| match answer.recv_timeout(Duration::from_secs(2)) {
+            .map(|(answer, last)| match clock.receive_until(&answer, clock.after(Duration::from_secs(2))) {
                 Ok(statistics) => {
                     *last = if reset { WorkerStatistics::new() } else { statistics.clone() };
                     statistics
@@ -427,7 +428,8 @@ fn reserve(next: &std::sync::atomic::AtomicU64, bytes: u64, end: u64) -> Result<
 fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
     let limit = shared.config.run_limit;
     let mut seen: Vec<(u64, u32)> = vec![(0, 0); shared.running.len()];
-    while stopped.recv_timeout(limit).is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
+    let next = || shared.clock.receive_until(stopped, shared.clock.after(limit));
+    while next().is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
         for (worker, (running, seen)) in shared.running.iter().zip(&mut seen).enumerate() {
             let turns = running.turns.load(Ordering::Relaxed);
             if !running.busy.load(Ordering::Relaxed) || turns != seen.0 {

@@ -141,7 +141,7 @@ impl Shared {
             injector: JobQueue::new(config.admission),
             routed: (0..workers).map(|_| CachePadded::new(JobQueue::new(config.admission))).collect(),
             flash: config.flash.clone(),
-            clock: Clock::get(),
+            clock: config.clock.clone(),
             config: config.clone(),
             stopping: AtomicBool::new(false),
             active: AtomicUsize::new(0),

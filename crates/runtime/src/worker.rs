@@ -649,7 +649,7 @@ impl Worker {
             if now >= poll_until {
                 break;
             }
-            fulgurite_sys::arch::relax();
+            self.shared.clock.relax();
         }
         self.check_late(now);
         if self.scheduler.has_runnable() {

@@ -30,7 +30,7 @@ struct Plain<W> {
 
 /// Takes hold of the data and opens the workload.
 pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
-    affinity::pin_to(&spec.cores).context("the worker's core cannot be had")?;
+    affinity::pin_to(&spec.cores).context("cannot pin to the worker's core")?;
     let bytes = usize::try_from(spec.region_bytes)?;
     let memory = match &spec.data {
         DataSource::Anonymous { image, huge } => {
