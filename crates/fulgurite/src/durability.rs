@@ -28,3 +28,13 @@ pub enum Durability {
     #[default]
     Sync,
 }
+
+impl Durability {
+    /// What it asks of a store.
+    pub(crate) fn of_store(self) -> fulgurite_store::Durability {
+        match self {
+            Durability::Cache => fulgurite_store::Durability::Cache,
+            Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
+        }
+    }
+}

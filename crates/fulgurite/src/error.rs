@@ -64,7 +64,7 @@ pub enum Error {
     #[error(transparent)]
     Sync(#[from] SyncError),
     /// The medium keeps nothing.
-    #[error("{what} needs a pool; start with Medium::NewPool, Medium::Pool or Medium::DevicePool")]
+    #[error("{what} needs a pool; start with Medium::new_pool, Medium::pool or Medium::device_pool")]
     NoPool {
         /// What was asked for.
         what: &'static str,
@@ -77,11 +77,15 @@ pub enum Error {
         /// Those that there are.
         there: &'static [Controller],
     },
-    /// Over the store of a device this is not there.
-    #[error("{what}: not over the store of a device (Medium::DevicePool); use a pool of this process, or do without")]
-    OverDevice {
-        /// What was asked for.
-        what: &'static str,
+    /// A setting has no meaning for this medium.
+    #[error("{setting} has no effect on {medium}: {remedy}")]
+    NotHonoured {
+        /// The setting, as the builder or the medium calls it.
+        setting: &'static str,
+        /// The medium, as its constructor is called.
+        medium: &'static str,
+        /// What to do about it.
+        remedy: &'static str,
     },
     /// The durability that was chosen keeps nothing.
     #[error("with Durability::Cache no state outlives the process, so none can be named; choose Lazy or Sync")]
@@ -95,6 +99,23 @@ pub enum Error {
     /// The thread that syncs cannot be started.
     #[error("the thread that syncs cannot be started: {0}")]
     Thread(std::io::Error),
+}
+
+impl From<fulgurite_backing::Error> for Error {
+    fn from(error: fulgurite_backing::Error) -> Error {
+        use fulgurite_backing::Error as Backing;
+        match error {
+            Backing::Unit(error) => Error::Unit(error),
+            Backing::NotHonoured { setting, medium, remedy } => Error::NotHonoured { setting, medium, remedy },
+            Backing::Open(error) => Error::Open(error),
+            Backing::Device(error) => Error::Device(error),
+            Backing::Pool { path, source } => Error::OpenPool { path, source },
+            Backing::Members { path, source } => Error::Members { path, source },
+            Backing::Geometry(error) => Error::Geometry(error),
+            Backing::Random(error) => Error::Random(error),
+            Backing::Format(error) => Error::Pool(error),
+        }
+    }
 }
 
 fn list(controllers: &[Controller]) -> String {

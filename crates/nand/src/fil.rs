@@ -29,8 +29,8 @@
 //! programs of what was written before it; nothing is allocated for a request once the tables have
 //! grown to what is held at a time.
 //!
-//! Not here: the data. Whoever drives it moves the data, when a write is submitted at the latest,
-//! and has it where reads find it.
+//! Not here: the data. The driver moves the data, when a write is submitted at the latest, and has
+//! it where reads find it.
 
 mod config;
 mod home;
@@ -71,7 +71,7 @@ struct Request {
 struct Epoch {
     outstanding: u32,
     flush: Option<u32>,
-    /// Something whose write had ended well is lost: nobody but the flush is left to be told.
+    /// Something whose write had ended well is lost: only the flush is left to report it.
     lost: bool,
 }
 
