@@ -1,11 +1,13 @@
 //! The benchmarks, the demonstration, and what they need.
 //!
-//! Holds what each is told ([`args`], [`values`]), the checks before anything is created ([`checks`]), the helper for what needs rights
-//! ([`privileged`]), the process under measurement ([`child`]), and what is printed, written and drawn ([`report`]).
+//! Holds what each is told ([`args`], [`values`]), the checks before anything is created
+//! ([`checks`]), the helper for what needs rights ([`privileged`]), the process under measurement
+//! ([`child`]), and what is printed, written and drawn ([`report`]).
 //! [`device`] is the evaluation of the DRAM interface, and the media of the devices that this program serves. Each benchmark has a
 //! `run`, which measures, prints and writes.
 //!
-//! It parses no command line, and decides nothing about caching, scheduling or devices; those are the layers below.
+//! It parses no command line, and decides nothing about caching, scheduling or devices; those are
+//! the layers below.
 #![deny(unsafe_code)]
 
 pub mod args;

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressStyle};
+pub use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
 
 /// A bar over so many steps.
 pub fn steps(what: &str, count: u64) -> ProgressBar {

@@ -1,4 +1,5 @@
-//! The directory of a pool, and the containers under its roots that are open: each once in a process.
+//! The directory of a pool, and the containers under its roots that are open: each once in a
+//! process.
 
 use std::any::Any;
 use std::collections::BTreeMap;

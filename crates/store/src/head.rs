@@ -1,6 +1,7 @@
 //! What a file or device begins like: a pool, or something that people know by name.
 //!
-//! Invariant: nothing is written, and no store is opened. What is found is what the first bytes say, whatever lies behind them.
+//! Invariant: nothing is written, and no store is opened. What is found is what the first bytes
+//! say, whatever lies behind them.
 
 use fulgurite_flash::OpenError;
 use fulgurite_format::{Header, Kind, NotMetadata, PoolId, SUBPAGE_BYTES};
@@ -11,8 +12,9 @@ use crate::members::member_in;
 /// Bytes in which the signatures of file systems and formats lie.
 const HEAD_BYTES: usize = 72 << 10;
 
-/// What people know by name: where its signature lies, by what its tools look for; ZFS by the trailer of a label's boot block, in either
-/// order of bytes, or by the list of names behind it (vdev_label.c: VDEV_PAD_SIZE, ZEC_MAGIC).
+/// What people know by name: where its signature lies, by what its tools look for; ZFS by the
+/// trailer of a label's boot block, in either order of bytes, or by the list of names behind it
+/// (vdev_label.c: VDEV_PAD_SIZE, ZEC_MAGIC).
 const KNOWN: [(usize, &[u8], &str); 21] = [
     (0x438, b"\x53\xef", "an ext2, ext3 or ext4 file system"),
     (0, b"XFSB", "an XFS file system"),

@@ -1,13 +1,15 @@
 //! The journaled store: NVMM's page table with versions, on a log, over any flash.
 //!
-//! Holds a state machine ([`Store`]: requests to the flash come out, their ends go in), recovery ([`recover`]), and what drives
-//! both over a queue ([`Driver`]). Invariants are said where they are kept: chains in `table`, what is live in `state`, when an extent
-//! may be used again in `extents`, what makes a state durable in `store`.
+//! Holds a state machine ([`Store`]: requests to the flash come out, their ends go in), recovery
+//! ([`recover`]), and what drives both over a queue ([`Driver`]); and the administration of pools
+//! ([`admin`]). Invariants are said where they are kept: chains in `table`, what is live in
+//! `state`, when an extent may be used again in `extents`, what makes a state durable in `store`.
 //!
-//! What this crate does not do: it moves no data of programs (whoever has the frames does, at the places that the store gives), it
-//! knows no clock, and it starts no threads.
+//! What this crate does not do: it moves no data of programs (whoever has the frames does, at the
+//! places that the store gives), it knows no clock, and it starts no threads.
 #![forbid(unsafe_code)]
 
+pub mod admin;
 mod chains;
 mod changes;
 mod checkpoint;

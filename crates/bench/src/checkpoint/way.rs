@@ -10,13 +10,15 @@ use super::used::Used;
 pub(super) enum Way {
     /// Plain memory, no checkpoints: what the others are compared with.
     Plain,
-    /// Plain memory; the pages that have changed are written to a file in place, and that is flushed.
+    /// Plain memory; the pages that have changed are written to a file in place, and that is
+    /// flushed.
     File,
     /// Plain memory; all of it is written to a new file, which then takes the old one's place.
     Dump,
     /// The same by a child process, from the memory as it was when that was forked.
     Fork,
-    /// Plain memory; the pages that have changed are copied, and a thread appends the copy to a log.
+    /// Plain memory; the pages that have changed are copied, and a thread appends the copy to a
+    /// log.
     Behind,
     /// A pool behind a DRAM cache, no checkpoints.
     Fulgurite,

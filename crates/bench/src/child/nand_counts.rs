@@ -12,13 +12,15 @@ pub struct NandCounts {
     pub reads: u64,
     /// Flash pages read.
     pub page_reads: u64,
-    /// Of these, those that needed no NAND: they were in the buffer of what is not programmed yet, or nothing was there.
+    /// Of these, those that needed no NAND: they were in the buffer of what is not programmed yet,
+    /// or nothing was there.
     pub buffered_reads: u64,
     /// Of those that reached NAND, the store's own: what it reclaims, and its tables.
     pub own_reads: u64,
     /// Flash pages written.
     pub page_writes: u64,
-    /// Reads of the host that found an erase, or a request of the store's own, of their plane before them.
+    /// Reads of the host that found an erase, or a request of the store's own, of their plane
+    /// before them.
     pub blocked_by_reclaim: u64,
     /// Pages of NAND programmed.
     pub programs: u64,
@@ -60,23 +62,10 @@ impl NandCounts {
     }
     /// What was done since.
     pub fn since(self, before: NandCounts) -> NandCounts {
-        NandCounts {
-            reads: self.reads - before.reads,
-            own_reads: self.own_reads - before.own_reads,
-            page_reads: self.page_reads - before.page_reads,
-            buffered_reads: self.buffered_reads - before.buffered_reads,
-            page_writes: self.page_writes - before.page_writes,
-            blocked_by_reclaim: self.blocked_by_reclaim - before.blocked_by_reclaim,
-            programs: self.programs - before.programs,
-            erases: self.erases - before.erases,
-            room: self.room - before.room,
-            padded: self.padded.saturating_sub(before.padded),
-            logged: self.logged - before.logged,
-            energy_nj: self.energy_nj - before.energy_nj,
-            violations: self.violations - before.violations,
-        }
+        self.with(before, u64::saturating_sub)
     }
-    /// Of the host's reads, the share that found an erase, or work of the store's own, of their plane before them; none without reads.
+    /// Of the host's reads, the share that found an erase, or work of the store's own, of their
+    /// plane before them; none without reads.
     pub fn blocked_share(self) -> Option<f64> {
         let asked = self.asked_of_nand();
         (asked > 0).then(|| self.blocked_by_reclaim as f64 / asked as f64)
@@ -102,20 +91,24 @@ impl NandCounts {
     }
     /// The same of two runs.
     pub fn and(self, other: NandCounts) -> NandCounts {
+        self.with(other, |one, other| one + other)
+    }
+    /// Each of both, put together.
+    fn with(self, other: NandCounts, of: fn(u64, u64) -> u64) -> NandCounts {
         NandCounts {
-            reads: self.reads + other.reads,
-            own_reads: self.own_reads + other.own_reads,
-            page_reads: self.page_reads + other.page_reads,
-            buffered_reads: self.buffered_reads + other.buffered_reads,
-            page_writes: self.page_writes + other.page_writes,
-            blocked_by_reclaim: self.blocked_by_reclaim + other.blocked_by_reclaim,
-            programs: self.programs + other.programs,
-            erases: self.erases + other.erases,
-            room: self.room + other.room,
-            padded: self.padded + other.padded,
-            logged: self.logged + other.logged,
-            energy_nj: self.energy_nj + other.energy_nj,
-            violations: self.violations + other.violations,
+            reads: of(self.reads, other.reads),
+            page_reads: of(self.page_reads, other.page_reads),
+            buffered_reads: of(self.buffered_reads, other.buffered_reads),
+            own_reads: of(self.own_reads, other.own_reads),
+            page_writes: of(self.page_writes, other.page_writes),
+            blocked_by_reclaim: of(self.blocked_by_reclaim, other.blocked_by_reclaim),
+            programs: of(self.programs, other.programs),
+            erases: of(self.erases, other.erases),
+            room: of(self.room, other.room),
+            padded: of(self.padded, other.padded),
+            logged: of(self.logged, other.logged),
+            energy_nj: of(self.energy_nj, other.energy_nj),
+            violations: of(self.violations, other.violations),
         }
     }
 }
@@ -157,7 +150,8 @@ mod tests {
         let counts = NandCounts::of(&report);
         let share = |of: f64| table::percent(of);
         let sentence = counts.sentence();
-        // 50 of the 200 that reached NAND, less the store's own 10 of 40; 80 and 200 - 80 of the 4 x 250 flash pages of the programs; 4 mJ for 2,000 requests.
+        // 50 of the 200 that reached NAND, less the store's own 10 of 40; 80 and 200 - 80 of the 4
+        // x 250 flash pages of the programs; 4 mJ for 2,000 requests.
         assert!(sentence.starts_with(&format!("{} of 160 reads", share(0.25))), "{sentence}");
         assert!(sentence.contains(&format!("250 programs ({} of their room", share(0.2))), "{sentence}");
         assert!(sentence.ends_with(" 2.0 µJ a request to it"), "{sentence}");

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use anyhow::Result;
 use fulgurite_flash::Flash;
 use fulgurite_format::{PoolId, SUBPAGE_BYTES, format_bytes};
-use fulgurite_store::random_id;
-use fulgurite_store::{Geometry, Members};
+use fulgurite_store::admin::PoolFiles;
+use fulgurite_store::{Geometry, Members, random_id};
 
 use super::args::AddMemberArgs;
 use super::create::{Made, Place, check_room, existing, written};
-use super::open::{self, Medium, config, member_error, to_look_at};
+use super::open::{self, admin_error, config, member_error, to_look_at};
 use super::resize::resize_error;
 use fulgurite_bench::bad_input;
 use fulgurite_bench::interrupt::Interrupt;
@@ -28,10 +28,10 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// The members of a pool, the only one of a pool of one file too.
-fn members_of(path: &Path, medium: Medium, pool: (PoolId, Geometry)) -> Result<Members> {
-    match medium.members {
+fn members_of(path: &Path, files: PoolFiles, pool: (PoolId, Geometry)) -> Result<Members> {
+    match files.members {
         Some(members) => Ok(members),
-        None => Ok(Members::alone((absolute(path), medium.flash), random_id()?, pool.0, pool.1)),
+        None => Ok(Members::alone((absolute(path), files.flash), random_id()?, pool.0, pool.1)),
     }
 }
 
@@ -64,7 +64,7 @@ fn judged(args: &AddMemberArgs) -> Result<Addition> {
     let (path, new) = (&args.pool.path, &args.new);
     let opened = to_look_at(&args.pool, None)?;
     let (id, now) = (opened.pool().id(), opened.pool().geometry());
-    let members = members_of(path, opened.into_medium(), (id, now))?;
+    let members = members_of(path, opened.into_files(), (id, now))?;
     let same = |member: &Path| match (member.canonicalize(), new.canonicalize()) {
         (Ok(member), Ok(new)) => member == new,
         _ => absolute(member) == absolute(new),
@@ -91,15 +91,14 @@ fn judged(args: &AddMemberArgs) -> Result<Addition> {
 fn join(args: &AddMemberArgs, pool: (PoolId, Geometry), flash: Arc<dyn Flash>, made: &mut Made) -> Result<String> {
     let (path, new, (id, now)) = (&args.pool.path, &args.new, pool);
     // Locked from here to the end.
-    let medium = open::medium(&args.pool)?;
-    let (found, geometry, _) = medium.superblock(path)?;
-    open::unchanged(path, pool, (found, geometry))?;
-    let mut members = members_of(path, medium, pool)?;
+    let files = open::files(&args.pool)?;
+    files.is_still(pool).map_err(admin_error)?;
+    let mut members = members_of(path, files, pool)?;
     let to = larger(&members, now, flash.subpages() - now.extent_pages)?;
     made.0.clear();
     members.add(absolute(new), flash, random_id()?).map_err(member_error)?;
-    let medium = Medium { flash: members.flash(), members: Some(members) };
-    let opened = medium.open(path, config(None))?;
+    let files = PoolFiles { path: path.clone(), flash: members.flash(), members: Some(members) };
+    let opened = files.open(config(None)).map_err(admin_error)?;
     opened.pool().resize(to, &mut || true).map_err(|e| resize_error(path, e))?;
     let count = opened.members.as_ref().map_or(1, |members| members.paths().count());
     let [size, data, had] =

@@ -5,7 +5,7 @@ use anyhow::Result;
 use fulgurite_store::PoolError;
 
 use super::args::{CompactArgs, RollbackArgs, TokenArgs};
-use super::open::{self, config, to_change, to_look_at};
+use super::open::{self, admin_error, config, to_change, to_look_at};
 use super::served::{self, Change};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::interrupt::Interrupt;
@@ -42,7 +42,7 @@ pub fn pin(args: &TokenArgs, pinned: bool) -> Result<()> {
     if tokens.as_slice().iter().any(|t| t.epoch == token && t.pinned == pinned) {
         return already();
     }
-    let opened = looked.into_medium().open(path, config(None))?;
+    let opened = looked.into_files().open(config(None)).map_err(admin_error)?;
     opened.pool().pin(token, pinned).map_err(|e| open::pool_error(path, e))?;
     say(&format!("token {token} is {word}"))
 }
@@ -65,7 +65,7 @@ pub fn roll_back(args: &RollbackArgs) -> Result<()> {
             return newest();
         }
         looked.pool().can_roll_back(token).map_err(error)?;
-        let opened = looked.into_medium().open(path, config(None))?;
+        let opened = looked.into_files().open(config(None)).map_err(admin_error)?;
         opened.pool().roll_back(token).map_err(error)?;
     }
     say(&format!("the pool holds the state of token {token}"))

@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use fulgurite_bench::report;
 use fulgurite_flash::{Flash, FlashError, Layer};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::admin::damaged_subpage;
 
 use super::args::{ExportArgs, ImportArgs};
-use super::check::damaged_subpage;
-use super::open::{self, config, pool_error, to_look_at};
+use super::open::{self, admin_error, config, pool_error, to_look_at};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::interrupt::Interrupt;
 use fulgurite_bench::{checks, progress};
@@ -105,14 +105,14 @@ pub fn import(args: &ImportArgs) -> Result<()> {
     let (file, bytes) = source(args)?;
     let mut config = config(args.keep);
     config.keep_bytes = args.keep_space.unwrap_or(0);
-    let medium = open::medium(&args.pool)?;
-    let (_, geometry, _) = medium.superblock(&args.pool.path)?;
+    let files = open::files(&args.pool)?;
+    let (_, geometry, _) = files.superblock().map_err(admin_error)?;
     let data_bytes = u64::from(geometry.subpages) * SUBPAGE;
     if bytes > data_bytes {
         let (has, room) = (format_bytes(bytes), format_bytes(data_bytes));
         bad_input!("{shown} has {has}, and the pool {room} for data; make a larger pool, or import less");
     }
-    let opened = medium.open(&args.pool.path, config)?;
+    let opened = files.open(config).map_err(admin_error)?;
     let interrupt = Interrupt::catch()?;
     let pool = opened.flash.layer();
     let mut mover = Mover::new(&opened.flash)?;

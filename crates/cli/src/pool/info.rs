@@ -1,13 +1,13 @@
 //! `pool info` and `pool tokens`: how a pool stands. Nothing is written to it.
 
 use anyhow::Result;
-use fulgurite_flash::Flash;
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::admin::{OpenedPool, TokenKept};
 use serde::Serialize;
 
 use super::args::{InfoArgs, LookArgs, PoolArgs};
 use super::maps;
-use super::open::{Opened, name_of, to_look_at};
+use super::open::{name_of, to_look_at};
 use super::served::{self, Known, Look};
 use fulgurite_bench::bad_input;
 use fulgurite_bench::report::table::{table, thousands};
@@ -33,7 +33,7 @@ struct Member {
     bytes: u64,
 }
 
-fn members_of(opened: &Opened) -> Vec<Member> {
+fn members_of(opened: &OpenedPool) -> Vec<Member> {
     let Some(members) = &opened.members else { return Vec::new() };
     let all = members.paths().zip(members.ids()).zip(members.bytes());
     all.map(|((path, id), bytes)| Member { path: path.display().to_string(), id: name_of(id), bytes }).collect()
@@ -87,19 +87,9 @@ struct Info {
     durability: String,
 }
 
-fn tokens_of(opened: &Opened) -> Vec<Token> {
-    let tokens = opened.pool().tokens();
-    let newest = tokens.newest();
-    let times = tokens.times();
-    // A clock that said 0 was not set.
-    let made = |epoch: u64| times.iter().find(|t| t.epoch == epoch).map(|t| t.clock).filter(|clock| *clock > 0);
-    let token = |t: &fulgurite_format::KeptToken| Token {
-        token: t.epoch,
-        pinned: t.pinned,
-        newest: Some(t.epoch) == newest,
-        made_ms: made(t.epoch),
-    };
-    tokens.as_slice().iter().map(token).collect()
+fn tokens_of(opened: &OpenedPool) -> Vec<Token> {
+    let token = |t: TokenKept| Token { token: t.token, pinned: t.is_pinned, newest: t.is_newest, made_ms: t.made_ms };
+    opened.tokens().into_iter().map(token).collect()
 }
 
 /// Year, month, day, hour, minute and second, UTC, so many seconds after 1970 began. The calendar is Howard Hinnant's `civil_from_days`.
@@ -127,12 +117,11 @@ fn moment(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
+fn gather(opened: &OpenedPool, endurance: Option<u32>) -> Info {
     let pool = opened.pool();
     let (geometry, info, uses) = (pool.geometry(), pool.info(), pool.uses());
     let bytes = |pages: u64| pages * SUBPAGE_BYTES as u64;
-    let map = opened.flash.layer();
-    let written = (0..geometry.subpages).filter(|s| fulgurite_flash::Layer::locate(&**map, *s).is_some()).count();
+    let (dram_bytes, dram_bytes_max) = opened.dram_bytes();
     let tokens = tokens_of(opened);
     let durability = durability(&tokens);
     Info {
@@ -143,7 +132,7 @@ fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
         made: Some(opened.superblock.made),
         size_bytes: bytes(geometry.flash_pages().into()),
         data_bytes: opened.data_bytes(),
-        written_bytes: Some(bytes(written as u64)),
+        written_bytes: Some(opened.written_bytes()),
         extent_bytes: bytes(geometry.extent_pages.into()),
         extents: info.extents.into(),
         extents_free: uses.free.len() as u64,
@@ -160,14 +149,12 @@ fn gather(opened: &Opened, endurance: Option<u32>) -> Info {
         fills_median: info.fills.median.into(),
         fills_max: info.fills.max.into(),
         lifetime_left_seconds: endurance.and_then(|cycles| {
-            let now = std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs());
-            let extents = (info.extents - uses.retired.len() as u32 - geometry.fixed_extents()).into();
-            lifetime_left(info.fills.sum, extents, cycles, now.saturating_sub(opened.superblock.made))
+            opened.lifetime_left(cycles, std::time::UNIX_EPOCH.elapsed().map_or(0, |d| d.as_secs()))
         }),
         journal_pages: opened.report.journal_pages,
         checkpoint_pages: Some(opened.report.checkpoint_pages),
-        dram_bytes: (opened.flash.traits().dram_bytes - info.dram_bytes_max + info.dram_bytes) as u64,
-        dram_bytes_max: opened.flash.traits().dram_bytes as u64,
+        dram_bytes,
+        dram_bytes_max,
         durability,
     }
 }
@@ -224,14 +211,6 @@ fn durability(tokens: &[Token]) -> String {
         }
         None => "nothing was synced yet: opening it finds it empty".to_owned(),
     }
-}
-
-/// Seconds until the flash is worn out, when each extent bears so many fills and all go on being filled as often as so far. None when
-/// nothing was written, or the clock went back.
-fn lifetime_left(fills: u64, extents: u64, endurance: u32, age: u64) -> Option<u64> {
-    let left = (extents * u64::from(endurance)).saturating_sub(fills);
-    let seconds = (u128::from(left) * u128::from(age)).checked_div(fills.into())?;
-    (age > 0).then(|| seconds.try_into().unwrap_or(u64::MAX))
 }
 
 /// `12 years`, `34 days`, `5 hours`.
@@ -401,12 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lifetimes() {
-        // A hundred extents filled ten times each in a day, of a thousand times that they bear.
-        assert_eq!(lifetime_left(1000, 100, 1000, 86_400), Some(99 * 86_400));
-        assert_eq!(lifetime_left(1000, 100, 5, 86_400), Some(0));
-        assert_eq!((lifetime_left(0, 100, 5, 86_400), lifetime_left(7, 100, 5, 0)), (None, None));
-        assert_eq!(lifetime_left(1, u64::from(u32::MAX), u32::MAX, u64::MAX), Some(u64::MAX));
+    fn times() {
         assert_eq!([60, 7200, 99 * 86_400].map(long_time), ["1 minutes", "2 hours", "99 days"]);
     }
     #[test]

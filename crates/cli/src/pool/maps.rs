@@ -1,13 +1,13 @@
-//! Maps of a pool: one cell an extent (or some), coloured by what it is used for, how much of it is live, how old that is, how much of
-//! it only tokens still see, how often it was filled; beside them, how many pages have how many versions, and how many extents are how full.
+//! Maps of a pool: one cell an extent (or some), coloured by what it is used for, how much of it is
+//! live, how old that is, how much of it only tokens still see, how often it was filled; beside
+//! them, how many pages have how many versions, and how many extents are how full.
 //!
 //! A map more is a [`Map`] more in [`draw`]: a colour and a sentence for each extent, and a legend.
 
-use std::collections::BTreeSet;
+use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::admin::{ExtentUse, OpenedPool, Survey, SurveyedExtent};
 
-use fulgurite_format::{OBJECT_ALIGNMENT, SUBPAGE_BYTES, format_bytes};
-
-use super::open::{Opened, name_of};
+use super::open::name_of;
 use fulgurite_bench::report::charts::{Bar, Bars, stack};
 use fulgurite_bench::report::svg::{Anchor, Canvas, PALETTE};
 use fulgurite_bench::report::table::thousands;
@@ -20,94 +20,17 @@ const RIGHT: f64 = 18.0;
 /// Of what holds nothing: it shows on light and dark ground.
 const NOTHING: &str = "#8c959f33";
 
-/// What an extent is used for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Use {
-    Fixed,
-    Metadata,
-    Data,
-    Free,
-}
+/// What extents are used for, in the order of the legend.
+const USES: [ExtentUse; 4] = [ExtentUse::Data, ExtentUse::Metadata, ExtentUse::Fixed, ExtentUse::Free];
 
-impl Use {
-    const ALL: [Use; 4] = [Use::Data, Use::Metadata, Use::Fixed, Use::Free];
-    fn name(self) -> &'static str {
-        match self {
-            Use::Fixed => "superblock, anchors",
-            Use::Metadata => "journal, checkpoint",
-            Use::Data => "data",
-            Use::Free => "free",
-        }
+/// Its name, and its colour.
+fn look_of(used_for: ExtentUse) -> (&'static str, &'static str) {
+    match used_for {
+        ExtentUse::Fixed => ("superblock, anchors", PALETTE[7]),
+        ExtentUse::Metadata => ("journal, checkpoint", PALETTE[2]),
+        ExtentUse::Data => ("data", PALETTE[3]),
+        ExtentUse::Free => ("free", NOTHING),
     }
-    fn colour(self) -> &'static str {
-        match self {
-            Use::Fixed => PALETTE[7],
-            Use::Metadata => PALETTE[2],
-            Use::Data => PALETTE[3],
-            Use::Free => NOTHING,
-        }
-    }
-}
-
-/// What an extent holds.
-#[derive(Clone, Copy, Debug)]
-struct Extent {
-    used_for: Use,
-    /// Flash pages that are needed.
-    live: u64,
-    /// Of those, the ones that only tokens see.
-    older: u64,
-    /// Syncs since each of them was written, in sum.
-    age: u64,
-    /// How often it was filled.
-    fills: u64,
-}
-
-/// A pool, as the maps show it.
-#[derive(Debug)]
-struct Pool {
-    extents: Vec<Extent>,
-    /// Pages with so many versions, from 1 on.
-    versions: Vec<u64>,
-    data_pages: u64,
-}
-
-fn gather(opened: &Opened) -> Pool {
-    let (pool, g) = (opened.pool(), opened.pool().geometry());
-    let mut extents = vec![Extent { used_for: Use::Free, live: 0, older: 0, age: 0, fills: 0 }; g.extents as usize];
-    let uses = pool.uses();
-    for (all, used_for) in [(&uses.fixed, Use::Fixed), (&uses.metadata, Use::Metadata), (&uses.data, Use::Data)] {
-        all.iter().for_each(|extent| extents[*extent as usize].used_for = used_for);
-    }
-    extents.iter_mut().zip(pool.fills()).for_each(|(extent, fills)| extent.fills = fills.into());
-    let now = pool.tokens().newest().unwrap_or(0);
-    let mut versions = Vec::new();
-    let mut live = Vec::new();
-    // Objects count as the flash pages that they would fill.
-    let mut units = vec![0; extents.len()];
-    for page in 0..g.pages() {
-        live.clear();
-        pool.live_pages(page, &mut live);
-        let epochs: BTreeSet<u64> = live.iter().map(|l| l.epoch).collect();
-        if !epochs.is_empty() {
-            versions.resize(versions.len().max(epochs.len()), 0);
-            versions[epochs.len() - 1] += 1;
-        }
-        for l in &live {
-            let extent = &mut extents[g.extent_of(l.place) as usize];
-            extent.live += u64::from(l.object.is_none());
-            extent.older += u64::from(!l.current);
-            extent.age += now.saturating_sub(l.epoch);
-            if let Some(at) = l.object {
-                units[g.extent_of(l.place) as usize] += u64::from(at.units());
-            }
-        }
-    }
-    extents
-        .iter_mut()
-        .zip(units)
-        .for_each(|(extent, units)| extent.live += units.div_ceil((SUBPAGE_BYTES / OBJECT_ALIGNMENT) as u64));
-    Pool { extents, versions, data_pages: g.data_pages().into() }
 }
 
 /// A map: a colour and a sentence for each cell.
@@ -172,10 +95,10 @@ impl Map {
         let mut x = LEFT;
         match &self.legend {
             Legend::Kinds => {
-                for kind in Use::ALL {
-                    canvas.bar(x, y - 2.0, 11.0, 11.0, kind.colour(), kind.name());
-                    canvas.text(x + 16.0, y + 8.0, Anchor::Start, "label", kind.name());
-                    x += 34.0 + kind.name().chars().count() as f64 * 6.8;
+                for (name, colour) in USES.map(look_of) {
+                    canvas.bar(x, y - 2.0, 11.0, 11.0, colour, name);
+                    canvas.text(x + 16.0, y + 8.0, Anchor::Start, "label", name);
+                    x += 34.0 + name.chars().count() as f64 * 6.8;
                 }
             }
             Legend::Ramp { hue, low, high, unit } => {
@@ -200,7 +123,7 @@ fn percent(part: u64, whole: u64) -> String {
 }
 
 /// How many pages have how many versions, in doubling steps.
-fn version_bars(pool: &Pool) -> Bars {
+fn version_bars(pool: &Survey) -> Bars {
     let mut groups = Vec::new();
     let mut bars = Vec::new();
     let mut from = 1;
@@ -224,9 +147,9 @@ fn version_bars(pool: &Pool) -> Bars {
 }
 
 /// How many extents of data are how full.
-fn fullness_bars(pool: &Pool) -> Bars {
+fn fullness_bars(pool: &Survey) -> Bars {
     let mut counts = [0u64; 10];
-    for extent in pool.extents.iter().filter(|extent| extent.used_for == Use::Data) {
+    for extent in pool.extents.iter().filter(|extent| extent.used_for == ExtentUse::Data) {
         counts[((extent.live * 10 / pool.data_pages.max(1)) as usize).min(9)] += 1;
     }
     let bar = |count: &u64| {
@@ -245,43 +168,46 @@ fn fullness_bars(pool: &Pool) -> Bars {
 }
 
 /// Draws all of it: one SVG file.
-pub fn draw(opened: &Opened) -> String {
-    let pool = gather(opened);
+pub fn draw(opened: &OpenedPool) -> String {
+    let pool = opened.survey();
     let g = opened.pool().geometry();
     let per_cell = pool.extents.len().div_ceil(CELLS_MAX).max(1);
-    let cells: Vec<(usize, &[Extent])> =
+    let cells: Vec<(usize, &[SurveyedExtent])> =
         pool.extents.chunks(per_cell).enumerate().map(|(i, all)| (i * per_cell, all)).collect();
-    let name = |first: usize, all: &[Extent]| match all.len() {
+    let name = |first: usize, all: &[SurveyedExtent]| match all.len() {
         1 => format!("extent {first}"),
         more => format!("extents {first} to {}", first + more - 1),
     };
-    let sum = |all: &[Extent], of: fn(&Extent) -> u64| all.iter().map(of).sum::<u64>();
-    let mean_age = |all: &[Extent]| sum(all, |e| e.age) as f64 / sum(all, |e| e.live).max(1) as f64;
+    let sum = |all: &[SurveyedExtent], of: fn(&SurveyedExtent) -> u64| all.iter().map(of).sum::<u64>();
+    let mean_age = |all: &[SurveyedExtent]| sum(all, |e| e.age) as f64 / sum(all, |e| e.live).max(1) as f64;
     let oldest = cells.iter().map(|(_, all)| mean_age(all)).fold(0.0, f64::max);
     let extent_bytes = u64::from(g.extent_pages) * SUBPAGE_BYTES as u64;
     let unit = match per_cell {
         1 => format!("one cell an extent of {}, extent 0 at the top left", format_bytes(extent_bytes)),
         n => format!("one cell {n} extents of {}, extent 0 at the top left", format_bytes(extent_bytes)),
     };
-    let ramp = |share: &dyn Fn(&[Extent]) -> f64, hue, tip: &dyn Fn(&[Extent]) -> String| -> Vec<(String, String)> {
-        let one = |(first, all): &(usize, &[Extent])| {
+    let ramp = |share: &dyn Fn(&[SurveyedExtent]) -> f64,
+                hue,
+                tip: &dyn Fn(&[SurveyedExtent]) -> String|
+     -> Vec<(String, String)> {
+        let one = |(first, all): &(usize, &[SurveyedExtent])| {
             let colour = if sum(all, |e| e.live) == 0 { NOTHING.to_owned() } else { shade(hue, share(all)) };
             (colour, format!("{}: {}", name(*first, all), tip(all)))
         };
         cells.iter().map(one).collect()
     };
-    let main_use = |all: &[Extent]| {
-        let count = |used_for: Use| all.iter().filter(|extent| extent.used_for == used_for).count();
-        Use::ALL.into_iter().max_by_key(|used_for| count(*used_for)).unwrap_or(Use::Free)
+    let main_use = |all: &[SurveyedExtent]| {
+        let count = |used_for: ExtentUse| all.iter().filter(|extent| extent.used_for == used_for).count();
+        USES.into_iter().max_by_key(|used_for| count(*used_for)).unwrap_or(ExtentUse::Free)
     };
-    let mean_fills = |all: &[Extent]| sum(all, |e| e.fills) as f64 / all.len().max(1) as f64;
+    let mean_fills = |all: &[SurveyedExtent]| sum(all, |e| e.fills) as f64 / all.len().max(1) as f64;
     let most_filled = cells.iter().map(|(_, all)| mean_fills(all)).fold(0.0, f64::max);
-    let worn = |(first, all): &(usize, &[Extent])| {
+    let worn = |(first, all): &(usize, &[SurveyedExtent])| {
         let fills = mean_fills(all);
         let colour = if fills == 0.0 { NOTHING.to_owned() } else { shade(BROWN, fills / most_filled) };
         (colour, format!("{}: filled {fills:.1} times", name(*first, all)))
     };
-    let room = |all: &[Extent]| all.len() as u64 * pool.data_pages;
+    let room = |all: &[SurveyedExtent]| all.len() as u64 * pool.data_pages;
     let legend = |hue, low: &str, high: String, unit| Legend::Ramp { hue, low: low.to_owned(), high, unit };
     let maps = [
         Map {
@@ -291,8 +217,8 @@ pub fn draw(opened: &Opened) -> String {
             cells: cells
                 .iter()
                 .map(|(first, all)| {
-                    let used_for = main_use(all);
-                    (used_for.colour().to_owned(), format!("{}: {}", name(*first, all), used_for.name()))
+                    let (used_for, colour) = look_of(main_use(all));
+                    (colour.to_owned(), format!("{}: {used_for}", name(*first, all)))
                 })
                 .collect(),
             per_cell,
@@ -352,7 +278,7 @@ mod tests {
     }
     #[test]
     fn an_empty_pool_has_charts() {
-        let pool = Pool { extents: Vec::new(), versions: Vec::new(), data_pages: 0 };
+        let pool = Survey::default();
         for bars in [version_bars(&pool), fullness_bars(&pool)] {
             let drawn = bars.draw().finish();
             assert!(drawn.contains("<svg") && !drawn.contains("NaN"));

@@ -13,9 +13,7 @@ pub mod create;
 mod flat;
 mod info;
 mod maps;
-mod metadata;
 pub mod open;
-mod repair;
 mod resize;
 mod served;
 

@@ -1,51 +1,18 @@
 //! Opens a pool by its path, and says in words why that cannot be.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::ops::ControlFlow;
+use std::path::Path;
 
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow};
 use fulgurite_bench::bad_input::open_error;
-use fulgurite_flash::{FileConfig, FileFlash, FileMode, Flash, Layered, OpenError, claim};
-use fulgurite_format::{NotMetadata, PoolId, SUBPAGE_BYTES, Superblock, format_bytes};
-use fulgurite_store::{
-    Driver, Geometry, Head, MemberError, Members, Pool, PoolError, RecoverError, RecoverReport, StoreConfig, Victims,
-    superblock,
-};
+use fulgurite_format::{NotMetadata, PoolId, SUBPAGE_BYTES, format_bytes};
+use fulgurite_store::admin::{AdminError, OpenedPool, PoolFiles, Step};
+use fulgurite_store::{MemberError, PoolError, RecoverError, StoreConfig, Victims};
 
 use super::args::PoolArgs;
-use fulgurite_bench::bad_input;
 use fulgurite_bench::bad_input::BadInput;
-
-/// A pool that was opened.
-pub struct Opened {
-    /// By this path.
-    pub path: PathBuf,
-    /// What it lies on.
-    pub medium: Arc<dyn Flash>,
-    /// The files or devices that it spans, if there are several.
-    pub members: Option<Members>,
-    /// Its data as a medium.
-    pub flash: Layered<Pool>,
-    /// What recovery read.
-    pub report: RecoverReport,
-    /// When and with which geometry it was made.
-    pub superblock: Superblock,
-}
-
-impl Opened {
-    /// The pool.
-    pub fn pool(&self) -> &Pool {
-        self.flash.layer()
-    }
-    /// Bytes that programs may fill.
-    pub fn data_bytes(&self) -> u64 {
-        u64::from(self.flash.subpages()) * SUBPAGE_BYTES as u64
-    }
-    /// What it lies on, still locked: what was seen is so until whatever is opened on it is closed.
-    pub fn into_medium(self) -> Medium {
-        Medium { flash: self.medium, members: self.members }
-    }
-}
+use fulgurite_bench::interrupt::{Interrupt, Interrupted};
+use fulgurite_bench::progress::{self, ProgressBar};
 
 /// Identity of a pool as people see it.
 pub fn name_of(id: PoolId) -> String {
@@ -107,98 +74,83 @@ pub fn member_error(error: MemberError) -> Error {
     }
 }
 
-/// What a pool lies on.
-pub struct Medium {
-    /// All of it.
-    pub flash: Arc<dyn Flash>,
-    /// The files or devices that it spans, if there are several.
-    pub members: Option<Members>,
-}
-
-impl Medium {
-    /// Which pool that is, its geometry, and when it was made.
-    pub fn superblock(&self, path: &Path) -> Result<(PoolId, Geometry, Superblock)> {
-        superblock(&mut Driver::new(&*self.flash, 4)?).map_err(|e| pool_error(path, e.into()))
-    }
-    /// The pool on it, to be looked at, in its newest state or that of a token. Writes nothing.
-    pub fn inspect(self, path: &Path, token: Option<u64>) -> Result<Opened> {
-        self.opened(path, false, |medium| Pool::inspect(medium, config(None), token))
-    }
-    /// The pool on it, for changes.
-    pub fn open(self, path: &Path, config: StoreConfig) -> Result<Opened> {
-        self.opened(path, true, |medium| Pool::open(medium, config))
-    }
-    fn opened(
-        mut self,
-        path: &Path,
-        changes: bool,
-        how: impl FnOnce(Arc<dyn Flash>) -> Result<(Pool, RecoverReport), PoolError>,
-    ) -> Result<Opened> {
-        let (id, _, superblock) = self.superblock(path)?;
-        if let Some(members) = &mut self.members {
-            if members.pool() != id {
-                return Err(member_error(MemberError::OfAnotherPool { path: path.into() }));
-            }
-            if changes {
-                members.begin_changes().map_err(member_error)?;
-            }
+/// Why a pool cannot be administered, for people.
+pub fn admin_error(error: AdminError) -> Error {
+    match error {
+        AdminError::Open(error) => open_error(error),
+        AdminError::Member(error) => member_error(error),
+        AdminError::Pool { path, source } => pool_error(&path, source),
+        AdminError::Stopped => Interrupted.into(),
+        AdminError::NotAPool { .. } => {
+            BadInput(format!("{error}; name a pool, or make one with `fulgurite pool create`")).into()
         }
-        let Medium { flash: medium, members } = self;
-        let (pool, report) = how(medium.clone()).map_err(|e| pool_error(path, e))?;
-        if let Some(loss) = report.lost {
-            eprintln!("fulgurite: {}: {loss}", path.display());
-        }
-        Ok(Opened { path: path.into(), medium, members, flash: pool.into_flash(), report, superblock })
+        AdminError::Truncated { .. } | AdminError::NoRoom => BadInput(error.to_string()).into(),
+        error => error.into(),
     }
-}
-
-/// Refuses to go on with what was judged when the pool was another one, or of another size: nothing was locked since then.
-pub fn unchanged(path: &Path, was: (PoolId, Geometry), is: (PoolId, Geometry)) -> Result<()> {
-    if was != is {
-        bail!("{} was changed by another command meanwhile; inspect it, and try again", path.display());
-    }
-    Ok(())
-}
-
-/// Opens one file or device, all of it.
-fn whole(path: &Path, bytes: u64) -> Result<Arc<dyn Flash>, OpenError> {
-    // One that was cut anywhere is judged by its geometry.
-    let bytes = bytes - bytes % SUBPAGE_BYTES as u64;
-    let config = FileConfig { mode: FileMode::Existing { bytes: Some(bytes) }, ..FileConfig::existing(path) };
-    Ok(Arc::new(FileFlash::open(&config)?))
 }
 
 /// What a pool lies on: claimed, and found to begin like a pool; with all that it spans.
-pub fn medium(pool: &PoolArgs) -> Result<Medium> {
-    let path = &pool.path;
-    let head = Head::of(&claim(path).map_err(open_error)?)?;
-    let bytes = head.bytes;
-    if head.pool().is_none() {
-        let shown = path.display();
-        bad_input!(
-            "{shown} is no pool: it holds {}; name a pool, or create one with `fulgurite pool create`",
-            head.looks_like()
-        );
+pub fn files(pool: &PoolArgs) -> Result<PoolFiles> {
+    PoolFiles::find(&pool.path, &pool.members).map_err(admin_error)
+}
+
+/// Says what recovery found to be lost.
+fn told(opened: Result<OpenedPool, AdminError>) -> Result<OpenedPool> {
+    let opened = opened.map_err(admin_error)?;
+    if let Some(loss) = opened.report.lost {
+        eprintln!("fulgurite: {}: {loss}", opened.path.display());
     }
-    if bytes < SUBPAGE_BYTES as u64 {
-        bad_input!("{} is truncated: of a pool {bytes} bytes are there; restore it from a copy", path.display());
-    }
-    let flash = whole(path, bytes).map_err(open_error)?;
-    let mut open = |path: &Path| {
-        let bytes =
-            claim(path)?.bytes().map_err(|source| OpenError::System { what: "find the size of a member", source })?;
-        whole(path, bytes)
-    };
-    let members = Members::find((path, &flash), &pool.members, &mut open).map_err(member_error)?;
-    Ok(Medium { flash: members.as_ref().map_or(flash, Members::flash), members })
+    Ok(opened)
 }
 
 /// Opens a pool to look at it, in its newest state or that of a token. Writes nothing.
-pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<Opened> {
-    medium(pool)?.inspect(&pool.path, token)
+pub fn to_look_at(pool: &PoolArgs, token: Option<u64>) -> Result<OpenedPool> {
+    told(files(pool)?.inspect(config(None), token))
 }
 
 /// Opens a pool for changes.
-pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<Opened> {
-    medium(pool)?.open(&pool.path, config)
+pub fn to_change(pool: &PoolArgs, config: StoreConfig) -> Result<OpenedPool> {
+    told(files(pool)?.open(config))
+}
+
+/// Shows how far a step is, and stops when the program is interrupted.
+pub struct Watched<'i> {
+    interrupt: &'i Interrupt,
+    bar: Option<(Step, ProgressBar)>,
+}
+
+impl Watched<'_> {
+    /// Until this is interrupted.
+    pub fn by(interrupt: &Interrupt) -> Watched<'_> {
+        Watched { interrupt, bar: None }
+    }
+    /// A step is this far.
+    pub fn at(&mut self, step: Step, share: f64) -> ControlFlow<()> {
+        if self.bar.as_ref().is_none_or(|(shown, _)| *shown != step) {
+            self.end();
+            let bar = match step {
+                Step::Metadata => progress::share("reading metadata"),
+                Step::Data => progress::share("reading data"),
+                Step::OlderData => progress::share("reading what tokens keep"),
+                Step::Extending => progress::share("extending the pool's files"),
+                _ => progress::waiting("moving live data"),
+            };
+            self.bar = Some((step, bar));
+        }
+        if let Some((_, bar)) = self.bar.as_ref().filter(|_| step != Step::Moving) {
+            progress::set_share(bar, share);
+        }
+        if self.interrupt.asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+    fn end(&mut self) {
+        if let Some((_, bar)) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        self.end();
+    }
 }

@@ -1,4 +1,5 @@
-//! A token of a device's store that is held: by a queue pair of its own, with which the device lets go of it.
+//! A token of a device's store that is held: by a queue pair of its own, with which the device lets
+//! go of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

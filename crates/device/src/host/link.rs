@@ -1,4 +1,5 @@
-//! A way to a device, and what a host wants of it: a queue pair, which it keeps open for as long as it needs it.
+//! A way to a device, and what a host wants of it: a queue pair, which it keeps open for as long as
+//! it needs it.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -19,32 +20,43 @@ const AWAY_LOOK: Duration = Duration::from_millis(2);
 /// How the driver behaves.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
-    /// Copies through the data buffer also where frames could be shared: as the paper's driver must.
+    /// Copies through the data buffer also where frames could be shared: as the paper's driver
+    /// must.
     pub copies: bool,
-    /// How long a request may take before it ends with [`fulgurite_flash::FlashError::TimedOut`]; only where data are copied, for else
-    /// the device may yet touch the frame. None waits for ever. A write that has timed out may yet be done: until the device has answered it,
-    /// its sector holds the one or the other, and further writes of it wait in the same queue, but in no other one. Memory operations take as
-    /// long as the device's heartbeat grows; they time out when it has stood still for so long. After one that changes data, which it could
-    /// yet do at any time, all further requests of this host end with [`fulgurite_flash::FlashError::Poisoned`].
+    /// How long a request may take before it ends with [`fulgurite_flash::FlashError::TimedOut`];
+    /// only where data are copied, for else the device may yet touch the frame. None waits for
+    /// ever. A write that has timed out may yet be done: until the device has answered it, its
+    /// sector holds the one or the other, and further writes of it wait in the same queue, but in
+    /// no other one. Memory operations take as long as the device's heartbeat grows; they time out
+    /// when it has stood still for so long. After one that changes data, which it could yet do at
+    /// any time, all further requests of this host end with
+    /// [`fulgurite_flash::FlashError::Poisoned`].
     pub timeout: Option<Duration>,
-    /// How long to try to attach again to a device that has died, before requests end with [`fulgurite_flash::FlashError::Closed`]; and how
-    /// long who opens a queue waits for a device that is away.
+    /// How long to try to attach again to a device that has died, before requests end with
+    /// [`fulgurite_flash::FlashError::Closed`]; and how long who opens a queue waits for a device
+    /// that is away.
     pub reattach: Duration,
-    /// Bytes of copies that are kept of writes which have completed and that no flush covers, so that they can be written once more to a
-    /// device that dies and returns; 0 keeps none, and such a death is told by [`fulgurite_flash::FlashError::Poisoned`]. Where as much is
-    /// kept, the driver flushes by itself before it sends further writes; or has no copies of them, where only its program names states
-    /// ([`crate::SocketLink::names_states`]). Never more than the frames of the queues, but in that case, and at least
-    /// as much as their writes in flight take, or some have no copy. Copies are kept only of a device of another process that says neither
-    /// that writes survive it nor that nothing does. They cost a copy of 4 KiB for each write, also where frames are the data buffer.
+    /// Bytes of copies that are kept of writes which have completed and that no flush covers, so
+    /// that they can be written once more to a device that dies and returns; 0 keeps none, and such
+    /// a death is told by [`fulgurite_flash::FlashError::Poisoned`]. Where as much is kept, the
+    /// driver flushes by itself before it sends further writes; or has no copies of them, where
+    /// only its program names states ([`crate::SocketLink::names_states`]). Never more than the
+    /// frames of the queues, but in that case, and at least as much as their writes in flight take,
+    /// or some have no copy. Copies are kept only of a device of another process that says neither
+    /// that writes survive it nor that nothing does. They cost a copy of 4 KiB for each write, also
+    /// where frames are the data buffer.
     ///
-    /// 8 MiB: 2048 writes between two flushes of the driver's own, which is a percent of their time over NAND (a flush ends with the
-    /// last program, 0.2 to 1 ms, and 2048 programs on 256 planes take some ms).
+    /// 8 MiB: 2048 writes between two flushes of the driver's own, which is a percent of their time
+    /// over NAND (a flush ends with the last program, 0.2 to 1 ms, and 2048 programs on 256 planes
+    /// take some ms).
     pub unflushed_bytes: usize,
-    /// Data travel with their checksums. What is written goes with its own in the entry, which the device compares with what lies in the data
-    /// buffer as it takes the entry: a write that was damaged there ends with [`FlashError::Corrupt`], and nothing is written. What is read is
-    /// compared, once it is in its frame, with what the device says of what it put into the buffer: a read that was damaged on its way is done
-    /// once more, and then ends with [`FlashError::Corrupt`]. Only where data are copied, and by queues, not by [`Commands`](crate::Commands) nor of states of
-    /// old. 0.2 µs for each request, on both sides.
+    /// Data travel with their checksums. What is written goes with its own in the entry, which the
+    /// device compares with what lies in the data buffer as it takes the entry: a write that was
+    /// damaged there ends with [`FlashError::Corrupt`], and nothing is written. What is read is
+    /// compared, once it is in its frame, with what the device says of what it put into the buffer:
+    /// a read that was damaged on its way is done once more, and then ends with
+    /// [`FlashError::Corrupt`]. Only where data are copied, and by queues, not by
+    /// [`Commands`](crate::Commands) nor of states of old. 0.2 µs for each request, on both sides.
     pub checks_data: bool,
     /// What all these times are measured by.
     pub clock: Clock,
@@ -68,8 +80,9 @@ impl Default for HostConfig {
 }
 
 impl HostConfig {
-    /// For a device of another process, which may be stopped, may die and return, and whose memory is not this program's alone: requests, and
-    /// attaching again, are given up after `patience`; data go with their checksums.
+    /// For a device of another process, which may be stopped, may die and return, and whose memory
+    /// is not this program's alone: requests, and attaching again, are given up after `patience`;
+    /// data go with their checksums.
     #[must_use]
     pub fn of_another_process(patience: Duration) -> HostConfig {
         HostConfig { timeout: Some(patience), reattach: patience, checks_data: true, ..HostConfig::default() }
@@ -105,7 +118,8 @@ pub struct Linked {
     pub shares_frames: bool,
     /// The newest state there that has a name, in a session of the program that names them; else 0.
     pub newest_token: u64,
-    /// In such a session: the temporary pages of the program, if it has been there before and made some, are still there.
+    /// In such a session: the temporary pages of the program, if it has been there before and made
+    /// some, are still there.
     pub has_temporary: bool,
     /// DRAM that the device's side of it takes in this process.
     pub device_bytes: usize,
@@ -125,7 +139,8 @@ pub trait Hold: Send {
     fn close(&mut self);
     /// After that: whether the device touches none of the frames any more.
     fn has_let_go(&self) -> bool;
-    /// Asks whether the device is still there, where that is not told by itself; the [`Life`] knows then.
+    /// Asks whether the device is still there, where that is not told by itself; the [`Life`] knows
+    /// then.
     fn check(&self) {}
     /// Sleeps until the device has notified this host, `wake` was notified, or the time is over.
     fn sleep(&self, wake: &Notifier, timeout: Duration) {
@@ -138,7 +153,8 @@ pub trait Link: Send + Sync {
     /// Opens a queue pair.
     ///
     /// # Errors
-    /// When the device is not there, which is an [`OpenError::System`] of the kind [`ErrorKind::NotConnected`], or has no room; of the kind
+    /// When the device is not there, which is an [`OpenError::System`] of the kind
+    /// [`ErrorKind::NotConnected`], or has no room; of the kind
     /// [`ErrorKind::ResourceBusy`] when it is to restore something and other hosts have been there since the device started.
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError>;
     /// One line about the device.
@@ -157,7 +173,8 @@ pub trait Link: Send + Sync {
     fn takes_frames(&self) -> bool {
         false
     }
-    /// Whether it may come back without what it had acknowledged: a process of its own may. One in this process ends with it.
+    /// Whether it may come back without what it had acknowledged: a process of its own may. One in
+    /// this process ends with it.
     fn may_forget(&self) -> bool {
         true
     }
@@ -165,7 +182,8 @@ pub trait Link: Send + Sync {
     fn is_alone(&self) -> bool {
         false
     }
-    /// Whether this program names the states of the device's store, and nobody else does: its driver never flushes by itself.
+    /// Whether this program names the states of the device's store, and nobody else does: its
+    /// driver never flushes by itself.
     fn names_states(&self) -> bool {
         false
     }
@@ -175,7 +193,8 @@ pub trait Link: Send + Sync {
     }
 }
 
-/// Opens something of a device; while that is away, again and again for as long as a host waits for one that has died.
+/// Opens something of a device; while that is away, again and again for as long as a host waits for
+/// one that has died.
 pub(super) fn patiently<T>(
     config: &HostConfig,
     mut open: impl FnMut() -> Result<T, OpenError>,

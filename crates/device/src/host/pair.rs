@@ -13,7 +13,8 @@ use crate::entry::{COMPLETION_WORDS, SUBMISSION_WORDS};
 use crate::region::Features;
 use crate::ring::{Consumer, Producer};
 
-/// Completions in a row that are not believed, until the queue pair is left: so many do not come of an accident.
+/// Completions in a row that are not believed, until the queue pair is left: so many do not come of
+/// an accident.
 pub(super) const LIES_MAX: u32 = 64;
 /// What a queue is opened with.
 #[derive(Clone)]
@@ -54,7 +55,8 @@ impl Pair {
             shared,
         }
     }
-    /// Takes nothing more from it. Others may come once the device has heard of it, so it is said before.
+    /// Takes nothing more from it. Others may come once the device has heard of it, so it is said
+    /// before.
     pub(super) fn close(&mut self) {
         if std::mem::replace(&mut self.closed, true) {
             return;

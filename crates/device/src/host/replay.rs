@@ -19,8 +19,8 @@ const REPLAY_DEPTH: usize = 16;
 const REPLAY_MIN: Duration = Duration::from_secs(1);
 
 impl Shared {
-    /// Writes all copies to a device, by a queue pair of its own. Fails with `Closed` when that is to stop, with `TimedOut` when it takes longer
-    /// than the host's patience.
+    /// Writes all copies to a device, by a queue pair of its own. Fails with `Closed` when that is
+    /// to stop, with `TimedOut` when it takes longer than the host's patience.
     pub(super) fn replay(
         self: &Arc<Self>,
         link: &Arc<dyn Link>,

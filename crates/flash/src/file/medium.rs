@@ -1,4 +1,5 @@
-//! What all queues of a file share: the open file, what the kernel's results mean, and whether a flush has failed.
+//! What all queues of a file share: the open file, what the kernel's results mean, and whether a
+//! flush has failed.
 
 use std::sync::Arc;
 #[cfg(test)]
@@ -100,14 +101,16 @@ impl Medium {
         {
             tries.no_room &= !lock(&self.nth).has_plan();
         }
-        // A flush promises that the data is found again, which that of a file without its name is not.
+        // A flush promises that the data is found again, which that of a file without its name is
+        // not.
         if op == Op::Flush && judged == Some(Ok(())) && self.name.is_lost(&self.file) {
             return Some(Err(FlashError::Unlinked));
         }
         judged
     }
-    /// Whether a request of so many subpages moved all of them. If not, each is to be tried by itself: which of them the kernel would
-    /// not do, and which it was only kept from by its neighbours, only that can tell.
+    /// Whether a request of so many subpages moved all of them. If not, each is to be tried by
+    /// itself: which of them the kernel would not do, and which it was only kept from by its
+    /// neighbours, only that can tell.
     pub fn all_moved(&self, count: usize, result: i32) -> bool {
         self.scripted(result, None) == (count * SUBPAGE_BYTES) as i32
     }
@@ -164,10 +167,11 @@ pub(super) const EAGAIN: i32 = 11;
 /// It has no memory at the moment.
 pub(super) const ENOMEM: i32 = 12;
 
-/// How often a request may be put off (`EAGAIN`, `ENOMEM`, `EINTR`) before that is an error. With the pauses between, that is after
-/// half a second of a kernel that has no room.
+/// How often a request may be put off (`EAGAIN`, `ENOMEM`, `EINTR`) before that is an error. With
+/// the pauses between, that is after half a second of a kernel that has no room.
 pub(super) const PUT_OFF_MAX: u8 = 64;
-/// The first pause before what the kernel had no room for is tried again. Each further one is twice as long, up to the longest.
+/// The first pause before what the kernel had no room for is tried again. Each further one is twice
+/// as long, up to the longest.
 pub(super) const PAUSE_FIRST: Duration = Duration::from_micros(4);
 const PAUSE_LONGEST: Duration = Duration::from_millis(10);
 
@@ -192,11 +196,12 @@ impl Tries {
     }
 }
 
-/// What the kernel's result (bytes, or a negative errno) means for a request; none: try the whole request again.
+/// What the kernel's result (bytes, or a negative errno) means for a request; none: try the whole
+/// request again.
 ///
-/// Short transfers, `EAGAIN`, `ENOMEM` and `EINTR` are normal. A short one is tried again whole (a remainder would not be aligned for
-/// `O_DIRECT`), once. What there was no room for is tried again after a pause ([`Tries::pause`]), which is the caller's to keep. A
-/// flush is never tried again.
+/// Short transfers, `EAGAIN`, `ENOMEM` and `EINTR` are normal. A short one is tried again whole (a
+/// remainder would not be aligned for `O_DIRECT`), once. What there was no room for is tried again
+/// after a pause ([`Tries::pause`]), which is the caller's to keep. A flush is never tried again.
 fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
     tries.no_room = result == -EAGAIN || result == -ENOMEM;
     match (op, result) {

@@ -1,4 +1,5 @@
-//! How long is kept what can be: the pool's time, tokens that are gone, and the division of the bound for DRAM.
+//! How long is kept what can be: the pool's time, tokens that are gone, and the division of the
+//! bound for DRAM.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -11,9 +12,11 @@ use crate::objects::{OLDER_SLOT_BYTES, SLOT_PIECE_BYTES};
 use crate::state::OLD_BUCKET_BYTES;
 use crate::tokens::TokenTime;
 
-/// The least [`StoreConfig::history_bytes`]: the journal pages of two small commits and some versions.
+/// The least [`StoreConfig::history_bytes`]: the journal pages of two small commits and some
+/// versions.
 const HISTORY_MIN: usize = 512 << 10;
-/// Of that, for pages of a checkpoint and of summaries that wait to be sent, and for the batch that brings a limit about.
+/// Of that, for pages of a checkpoint and of summaries that wait to be sent, and for the batch that
+/// brings a limit about.
 const SLACK: usize = 32 * SUBPAGE_BYTES;
 
 /// The pool's own time.
@@ -41,10 +44,12 @@ impl Clock {
     }
 }
 
-/// Roll backs that are remembered, the latest: who waits for a token is there long before as many others have rolled back behind it.
+/// Roll backs that are remembered, the latest: who waits for a token is there long before as many
+/// others have rolled back behind it.
 const ROLL_BACKS: usize = 64;
 
-/// Which tokens were named in this life of the pool and are gone, as somebody rolled back behind them.
+/// Which tokens were named in this life of the pool and are gone, as somebody rolled back behind
+/// them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gone(VecDeque<Range<u64>>);
 
@@ -62,22 +67,25 @@ impl Gone {
     }
 }
 
-/// Divides the bound for DRAM: the journal's share by `commit_after`, the table's by its limit, and the checksums' as a number of them.
+/// Divides the bound for DRAM: the journal's share by `commit_after`, the table's by its limit, and
+/// the checksums' as a number of them.
 pub(super) fn bounded(config: StoreConfig, geometry: Geometry) -> (StoreConfig, usize) {
     if config.history_bytes == usize::MAX {
         return (config, usize::MAX);
     }
     let bytes = config.history_bytes.max(HISTORY_MIN);
-    // A quarter: pages that wait, twice as many while a commit is under way, the same in that, and once more on their way.
+    // A quarter: pages that wait, twice as many while a commit is under way, the same in that, and
+    // once more on their way.
     let divided = bytes - SLACK;
     let commit_after = config.commit_after.min(divided / 4 / (6 * SUBPAGE_BYTES)).max(2);
     // Of the rest, half for entries; their memory grows by an eighth.
     let half = (divided - divided / 4) / 2;
     let entries = half / 9 * 8 / 16;
     let table_limit = config.table_limit.min(geometry.pages().saturating_add(entries.try_into().unwrap_or(u32::MAX)));
-    // And half for checksums: a power of two of buckets, and while they grow the ones before, too. The table takes seven in eight, and
-    // only when it is less than half full of these does it clear its gaps instead of growing (hashbrown, `reserve_rehash`).
-    // An object has a slot besides, of which there may be a piece more than are used.
+    // And half for checksums: a power of two of buckets, and while they grow the ones before, too.
+    // The table takes seven in eight, and only when it is less than half full of these does it
+    // clear its gaps instead of growing (hashbrown, `reserve_rehash`). An object has a slot
+    // besides, of which there may be a piece more than are used.
     let (piece, slots) = if geometry.objects { (SLOT_PIECE_BYTES, OLDER_SLOT_BYTES) } else { (0, 0) };
     let buckets = ((half - piece) * 2 / (3 * OLD_BUCKET_BYTES + slots) + 1).next_power_of_two() / 2;
     (StoreConfig { history_bytes: bytes, commit_after, table_limit, ..config }, buckets / 16 * 7)

@@ -79,7 +79,8 @@ pub enum WriteError {
     /// The page table has no entry left.
     #[error(transparent)]
     Table(#[from] TableFull),
-    /// A token that is pinned, or being read, is so old that times could not be told apart any more.
+    /// A token that is pinned, or being read, is so old that times could not be told apart any
+    /// more.
     #[error(
         "token {0} is pinned or being read, and too old to be kept any longer; unpin it, close its reader, or roll back to it"
     )]
@@ -118,8 +119,9 @@ pub(super) enum ObjectPurpose {
     Move(u32),
 }
 
-/// Whether an error tells of the flash page: EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO are what the kernel's block layer makes of
-/// errors of the medium (`blk_errors` in block/blk-core.c), besides a checksum that is wrong.
+/// Whether an error tells of the flash page: EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO are what
+/// the kernel's block layer makes of errors of the medium (`blk_errors` in block/blk-core.c),
+/// besides a checksum that is wrong.
 pub(super) fn is_of_the_page(error: FlashError) -> bool {
     matches!(error, FlashError::Corrupt | FlashError::Short | FlashError::Io(5 | 61 | 74 | 84 | 121))
 }

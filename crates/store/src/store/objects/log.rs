@@ -42,7 +42,8 @@ pub(super) struct PackedPage {
     pub(super) batch: u64,
 }
 
-/// A batch that is under way: flash pages to come, by how much its objects weigh more than what they replace, and what failed first.
+/// A batch that is under way: flash pages to come, by how much its objects weigh more than what
+/// they replace, and what failed first.
 #[derive(Debug)]
 pub(super) struct Batch {
     pub(super) pages: usize,
@@ -63,7 +64,8 @@ pub(super) struct OpenExtent {
     pub(super) owners: Vec<Owner>,
 }
 
-/// Pages of a summary of so many objects: the last one has room, so that it says that it is the last.
+/// Pages of a summary of so many objects: the last one has room, so that it says that it is the
+/// last.
 pub(super) fn summary_pages(objects: usize) -> u32 {
     (objects / Owner::PER_PAGE) as u32 + 1
 }
@@ -83,7 +85,8 @@ pub struct ObjectLog {
     pub(super) next_batch: u64,
     /// By how much all batches under way weigh more than what they replace.
     pub(super) grows: u64,
-    /// The reclaim of an extent, and flash pages of moved objects that wait for places or are being written.
+    /// The reclaim of an extent, and flash pages of moved objects that wait for places or are being
+    /// written.
     pub(super) reclaim: Option<ObjectReclaim>,
     pub(super) ready: VecDeque<MovePage>,
     pub(super) moving: Vec<(u32, MovePage)>,
@@ -115,7 +118,8 @@ impl ObjectLog {
     pub fn reclaim_moves(&self) -> Option<bool> {
         self.reclaim.as_ref().map(|reclaim| reclaim.is_moving() || !self.moving.is_empty())
     }
-    /// The extent whose objects are being copied, from when it is known where they go until they lie there.
+    /// The extent whose objects are being copied, from when it is known where they go until they
+    /// lie there.
     pub fn copied_from(&self) -> Option<u32> {
         self.reclaim.as_ref().and_then(ObjectReclaim::copied_from)
     }
@@ -133,7 +137,8 @@ impl ObjectLog {
     }
     /// DRAM that it may come to: all waits that may, and extents are full of the smallest objects.
     pub fn bytes_max(&self) -> usize {
-        // What is taken at once is not halved by packing; and it is freed objects at the most, which have no flash page.
+        // What is taken at once is not halved by packing; and it is freed objects at the most,
+        // which have no flash page.
         let packed = (2 * WAITING_MAX + 2) * OBJECTS_AT_ONCE * size_of::<ObjectWritten>();
         // Of an extent, beside their summary.
         let units = UNITS_PER_PAGE as usize;

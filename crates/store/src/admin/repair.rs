@@ -1,20 +1,31 @@
-//! `pool check --repair --force`: mends what is there twice or can be made again, leaves behind what is not needed, and gives up what
-//! cannot be read. Nothing that can still be read is written over.
+//! Mends what is there twice or can be made again, leaves behind what is not needed, and gives up
+//! what cannot be read. Nothing that can still be read is written over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
-use anyhow::Result;
 use fulgurite_format::{Header, Kind, Owner, PageBuffer, zero_page};
-use fulgurite_store::{Driver, ReadPages, summary_page};
 
-use super::check::{Damage, Finding, read_raw};
+use super::check::{damage, superblock_damage};
+use super::error::AdminError;
+use super::files::{OpenedPool, PoolFiles};
+use super::finding::{Damage, Finding, read_raw};
 use super::metadata::broken;
-use super::open::{self, Medium, Opened, config};
-use fulgurite_bench::interrupt::Interrupt;
+use super::{Step, Watch, tell};
+use crate::driver::Driver;
+use crate::recover::ReadPages;
+use crate::store::{StoreConfig, summary_page};
+
+/// What a repair tells, as it goes on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mended {
+    /// This is damaged, or there is nothing to be done.
+    Found(String),
+    /// This was written.
+    Done(String),
+}
 
 /// The pages of the summaries of these extents, made of the page table.
-fn summaries(opened: &Opened, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)> {
+fn summaries(opened: &OpenedPool, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)> {
     let (pool, g) = (opened.pool(), opened.pool().geometry());
     let mut owners: BTreeMap<u32, Vec<Owner>> =
         extents.iter().map(|extent| (*extent, vec![Owner::NONE; g.data_pages() as usize])).collect();
@@ -47,8 +58,9 @@ fn summaries(opened: &Opened, extents: &BTreeSet<u32>) -> Vec<(u32, PageBuffer)>
     pages
 }
 
-/// A copy of an anchor from the one beside it; zeros where that cannot be used either: an anchor that does not count.
-fn anchor(driver: &mut Driver, opened: &Opened, place: u32) -> (PageBuffer, bool) {
+/// A copy of an anchor from the one beside it; zeros where that cannot be used either: an anchor
+/// that does not count.
+fn anchor(driver: &mut Driver, opened: &OpenedPool, place: u32) -> (PageBuffer, bool) {
     let first = opened.pool().geometry().first_of(opened.pool().geometry().extent_of(place));
     // The two copies of one lie at an even number and behind it.
     let other = first + ((place - first) ^ 1);
@@ -61,10 +73,11 @@ fn anchor(driver: &mut Driver, opened: &Opened, place: u32) -> (PageBuffer, bool
 }
 
 /// Repairs what was found on a medium, which was locked since. Returns what was done, in sentences.
-pub fn repair(path: &Path, medium: Medium, found: &[Finding], interrupt: &Interrupt) -> Result<Vec<String>> {
+fn mend(files: PoolFiles, config: StoreConfig, found: &[Finding], watch: Watch<'_>) -> Result<Vec<String>, AdminError> {
+    let path = files.path.clone();
     // The lists of members are written by this.
-    let opened = medium.open(path, config(None))?;
-    let error = |e| open::pool_error(path, e);
+    let opened = files.open(config)?;
+    let error = |source| AdminError::Pool { path: path.clone(), source };
     let mut done = Vec::new();
     let places = |kind: Damage| found.iter().filter(move |f| f.kind == kind).filter_map(|f| f.flash_page);
     done.extend(places(Damage::Member).map(|place| format!("repaired: the list of members on flash page {place}")));
@@ -78,7 +91,7 @@ pub fn repair(path: &Path, medium: Medium, found: &[Finding], interrupt: &Interr
     }
     // What cannot be read, before anything is copied.
     for finding in found.iter().filter(|f| matches!(f.kind, Damage::Data | Damage::OlderData)) {
-        interrupt.check()?;
+        tell(watch, Step::Data, 0, 1)?;
         let (Some(subpage), Some(place)) = (finding.subpage, finding.flash_page) else { continue };
         if opened.pool().mark_lost(subpage, place).map_err(error)? {
             let what = if finding.kind == Damage::Data { "subpage" } else { "an older version of subpage" };
@@ -102,7 +115,7 @@ pub fn repair(path: &Path, medium: Medium, found: &[Finding], interrupt: &Interr
     // What is still broken in the extents of the journal lies before its beginning.
     let journal: Vec<u32> = places(Damage::Journal).collect();
     let mut left = Vec::new();
-    read_raw(&opened.medium, "reading metadata", &journal, interrupt, |place, content| {
+    read_raw(&opened.medium, Step::Metadata, &journal, watch, |place, content| {
         if content.is_ok_and(|content| broken(content).is_some()) {
             left.push(place);
         }
@@ -112,4 +125,44 @@ pub fn repair(path: &Path, medium: Medium, found: &[Finding], interrupt: &Interr
         journal.iter().map(|place| format!("repaired: flash page {place} is behind a new checkpoint, and not needed")),
     );
     Ok(done)
+}
+
+/// Mends the superblock, then all else; `said` is told what is found and done. One lock is over all
+/// of it: what is written is for what was found. `accept_loss`: also opens a pool of which
+/// something that was promised is lost, for good.
+///
+/// # Errors
+/// When something could not be repaired; what `said` was told of is done.
+pub fn repair(
+    mut files: PoolFiles,
+    config: StoreConfig,
+    accept_loss: bool,
+    watch: Watch<'_>,
+    said: &mut dyn FnMut(Mended),
+) -> Result<(), AdminError> {
+    let copies = superblock_damage(&files.flash)?;
+    if copies.is_empty() {
+        said(Mended::Found("both copies of the superblock are whole: there is nothing to repair".to_owned()));
+    }
+    for (place, right, sentence) in copies {
+        said(Mended::Found(sentence));
+        Driver::new(&*files.flash, 4)?.write_all(vec![(place, right)])?;
+        said(Mended::Done(format!("repaired: copy {place} of the superblock")));
+    }
+    if accept_loss {
+        let opened = files.open(StoreConfig { accept_loss: true, ..config })?;
+        said(match opened.report.lost {
+            Some(loss) => Mended::Done(format!("accepted: {loss}")),
+            None => Mended::Found("nothing that was promised is lost: there is nothing to accept".to_owned()),
+        });
+        files = opened.into_files();
+    }
+    let looked = files.inspect(config, None)?;
+    let found = damage(&looked, watch)?.damaged;
+    let found: Vec<Finding> = found.into_iter().filter(|finding| !finding.given_up).collect();
+    found.iter().for_each(|finding| said(Mended::Found(finding.sentence.clone())));
+    if !found.is_empty() {
+        mend(looked.into_files(), config, &found, watch)?.into_iter().for_each(|done| said(Mended::Done(done)));
+    }
+    Ok(())
 }

@@ -1,22 +1,23 @@
 //! Pages of metadata, past recovery: which of them are damaged.
 //!
-//! A page counts as damaged when its checksum does not match, or would if it began as such a page does. What lost its beginning and more is
-//! no page of metadata to anybody; so it is looked for where there must be one: a copy of an anchor has a twin beside it, and an extent
-//! that is full ends with its summary.
+//! A page counts as damaged when its checksum does not match, or would if it began as such a page
+//! does. What lost its beginning and more is no page of metadata to anybody; so it is looked for
+//! where there must be one: a copy of an anchor has a twin beside it, and an extent that is full
+//! ends with its summary.
 //!
-//! What this file does not do: a summary or a copy of an anchor of which nothing was ever written is no damage. A crash may have come
-//! before it; of the newest anchor that is told.
+//! What this file does not do: a summary or a copy of an anchor of which nothing was ever written
+//! is no damage. A crash may have come before it; of the newest anchor that is told.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
 use fulgurite_flash::FlashError;
 use fulgurite_format::{Header, Kind, MEMBER_PAGES, NotMetadata, PageBuffer, PoolId, crc32c, zero_page};
-use fulgurite_store::Geometry;
 
-use super::check::{Damage, Finding, SUPERBLOCKS, read_raw};
-use super::open::Opened;
-use fulgurite_bench::interrupt::Interrupt;
+use super::error::AdminError;
+use super::files::OpenedPool;
+use super::finding::{Damage, Finding, SUPERBLOCKS, read_raw};
+use super::{Step, Watch};
+use crate::geometry::Geometry;
 
 fn page_of(content: &[u8]) -> PageBuffer {
     let mut page = zero_page();
@@ -35,7 +36,7 @@ pub fn broken(content: &[u8]) -> Option<&'static str> {
 }
 
 /// The pages in which metadata may lie, each with what it would be.
-fn places(opened: &Opened) -> Vec<(u32, Damage, String)> {
+fn places(opened: &OpenedPool) -> Vec<(u32, Damage, String)> {
     let (uses, g) = (opened.pool().uses(), opened.pool().geometry());
     let mut pages = Vec::new();
     let whole = |extent: u32| g.first_of(extent)..g.first_of(extent) + g.extent_pages;
@@ -62,7 +63,8 @@ fn places(opened: &Opened) -> Vec<(u32, Damage, String)> {
 enum AnchorCopy {
     /// An anchor: its header but for its place, and a checksum of what it says.
     Anchor(Header, u32),
-    /// Nothing was written to it, or something else of this pool: the anchor is not there, and may never have been.
+    /// Nothing was written to it, or something else of this pool: the anchor is not there, and may
+    /// never have been.
     Absent,
     /// Something that no pool writes there.
     Foreign,
@@ -88,8 +90,8 @@ impl AnchorCopy {
     }
 }
 
-/// What is wrong with the two copies of anchors, of those that are not broken: places, each with why. And the place of the newest anchor's only
-/// copy, if it has but one.
+/// What is wrong with the two copies of anchors, of those that are not broken: places, each with
+/// why. And the place of the newest anchor's only copy, if it has but one.
 fn pairs(copies: &BTreeMap<u32, AnchorCopy>, g: Geometry) -> (Vec<(u32, &'static str)>, Option<u32>) {
     const FOREIGN: &str = "it is no page of metadata, and its other copy is";
     let mut damaged = Vec::new();
@@ -119,9 +121,13 @@ fn pairs(copies: &BTreeMap<u32, AnchorCopy>, g: Geometry) -> (Vec<(u32, &'static
     (damaged, newest.and_then(|(_, alone)| alone))
 }
 
-/// All that is damaged, with a note of what is not and could be meant to be known. `full` are the extents of which the last flash page for
-/// data is needed.
-pub fn damaged(opened: &Opened, full: &BTreeSet<u32>, interrupt: &Interrupt) -> Result<(Vec<Finding>, Vec<String>)> {
+/// All that is damaged, with a note of what is not and could be meant to be known. `full` are the
+/// extents of which the last flash page for data is needed.
+pub fn damaged(
+    opened: &OpenedPool,
+    full: &BTreeSet<u32>,
+    watch: Watch<'_>,
+) -> Result<(Vec<Finding>, Vec<String>), AdminError> {
     let (pool, g) = (opened.pool().id(), opened.pool().geometry());
     let metadata = places(opened);
     let what = |place: u32| {
@@ -154,7 +160,7 @@ pub fn damaged(opened: &Opened, full: &BTreeSet<u32>, interrupt: &Interrupt) -> 
             _ => {}
         }
     };
-    read_raw(&opened.medium, "reading metadata", &all, interrupt, &mut each)?;
+    read_raw(&opened.medium, Step::Metadata, &all, watch, &mut each)?;
     let (unlike, alone) = pairs(&copies, g);
     found.extend(unlike.into_iter().map(|(place, why)| (place, why.to_owned())));
     found.sort_unstable();
@@ -209,7 +215,8 @@ mod tests {
         let all = |b: &PageBuffer, d: &PageBuffer| looked(&[a.clone(), b.clone(), c.clone(), d.clone()]);
         let garbage: PageBuffer = Box::new([0xA5; 4096]);
         assert_eq!(all(&b, &d), (vec![], None));
-        // Of the newest it is told when nothing was written, or what is there is an older one; of others it does not matter.
+        // Of the newest it is told when nothing was written, or what is there is an older one; of
+        // others it does not matter.
         assert_eq!(all(&b, &zero_page()), (vec![], Some(10)));
         assert_eq!(all(&b, &anchor(11, 3, b"x")), (vec![], Some(10)));
         assert_eq!(all(&zero_page(), &d), (vec![], None));
