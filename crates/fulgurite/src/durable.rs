@@ -34,7 +34,8 @@ pub enum Durability {
     Cache,
     /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a thread syncs so often by itself.
     /// Whoever stops in good order loses nothing. When so much is written between two syncs that space runs out, it syncs earlier, and who
-    /// writes waits for that.
+    /// writes waits for that. A write section that is too large for the room of a whole pool keeps that sync waiting; after two seconds its next
+    /// change is refused ([`crate::AccessError::PoolFull`]). Room for the sync is left, as with [`Durability::Sync`].
     Lazy {
         /// The time between two syncs, a millisecond at the least; without the time that a sync itself takes. A sync that fails, as the
         /// medium does for some time or has no space, is made again after a second, until the medium has lost what it had promised.
@@ -74,8 +75,7 @@ impl Fulgurite {
         runtime.keep(named.clone());
         let (opened, registry) = (pool.clone(), named.clone());
         runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
-        let only_program = durability == Durability::Sync;
-        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max(), only_program) {
+        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max()) {
             runtime.count_changes();
         }
         let syncer = match durability {
