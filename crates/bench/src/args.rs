@@ -1,7 +1,7 @@
-//! What each benchmark is told: its settings, as the options that they are on the command line.
+//! The settings of each benchmark, as command-line options.
 //!
-//! Every value is parsed to its type here, so that nonsense is refused (exit code 2) before anything exists. What depends
-//! on the machine or on other options is checked in [`crate::checks`].
+//! Every value is parsed to its type here, so that bad input is refused (exit code 2) before
+//! anything exists. [`crate::checks`] checks values that depend on the machine or on other options.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::values::{
 /// Where results go.
 #[derive(Clone, Debug, Args)]
 pub struct OutputArgs {
-    /// Write the results as one JSON object; without FILE or with `-` to standard output.
+    /// Write the results as one JSON object (to standard output without FILE or with `-`).
     #[arg(
         long,
         value_name = "FILE",
@@ -27,10 +27,10 @@ pub struct OutputArgs {
         value_hint = ValueHint::FilePath
     )]
     pub json: Option<Output>,
-    /// Draw the results.
+    /// Draw the results to this file.
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub plot: Option<PathBuf>,
-    /// The same code on less data, in under a minute.
+    /// Run the same code on less data, in under a minute.
     #[arg(long)]
     pub quick: bool,
     /// Seed of data and requests.
@@ -41,9 +41,11 @@ pub struct OutputArgs {
 /// The flash and the memory in front of it.
 #[derive(Clone, Debug, Args)]
 pub struct FlashArgs {
-    /// `emulated` (a thread on another core plays a device of fixed latencies), `nand:PROFILE` (a device with a store over the model of
-    /// NAND: slc, mlc, tlc, pcm, nvmm or a TOML file), `device:SOCKET` (that of `fulgurite device serve`; configurations
-    /// that run beside each other have a part of it each), `memory`, or the path of a file or block device. What it holds is lost.
+    /// The flash: `emulated`, `nand:PROFILE`, `device:SOCKET`, `memory`, or the path of a file or
+    /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
+    /// thread on another core. `nand:PROFILE` is a device with a store over a NAND model: slc, mlc,
+    /// tlc, pcm, nvmm or a TOML file. `device:SOCKET` is the device of `fulgurite device serve`,
+    /// divided among concurrent configurations.
     #[arg(
         long,
         value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE",
@@ -55,36 +57,36 @@ pub struct FlashArgs {
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long)]
     pub create: bool,
-    /// Use what --flash names even where it holds a pool (other than a benchmark's), a file system or a file of a known kind, which is
-    /// gone then.
+    /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
+    /// file of a known kind.
     #[arg(long)]
     pub force: bool,
-    /// Hand the DRAM frames to the device of `device:SOCKET`, which then moves data straight from and to them; it must have no --data of
-    /// its own. Requests that it does not answer wait without end.
+    /// Share the DRAM frames with the device of `device:SOCKET`, which then moves data directly. It
+    /// must have no --data of its own. Requests that it does not answer wait without a time-out.
     #[arg(long)]
     pub share_frames: bool,
-    /// Latency of a read of the emulated device.
+    /// Read latency of the emulated device.
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = values::duration)]
     pub read_latency: Duration,
-    /// Latency of a write of the emulated device.
+    /// Write latency of the emulated device.
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = values::duration)]
     pub write_latency: Duration,
-    /// Planes of the emulated device, and of NAND that is built in: how many requests it serves at once.
+    /// Planes of the emulated device and of built-in NAND: the number of requests served at once.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub planes: u32,
-    /// Pages of a block of built-in NAND at the most: reclaim's erases come so often as these are short.
+    /// Maximum pages of a block of built-in NAND. Shorter blocks make reclaim erase more often.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub block_pages: Option<u32>,
-    /// DRAM for everything that the runtime needs: a size, or a share of the data.
+    /// DRAM budget of the whole runtime: a size, or a share of the data.
     #[arg(long, value_name = "64M|3%", default_value = "3%", value_parser = values::size)]
     pub dram: Size,
     /// Worker threads, each on a core of its own.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub workers: u32,
-    /// Fibers of one worker: the most requests that may wait for flash at once.
+    /// Fibers of one worker: the maximum of requests that wait for flash at once.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub fibers: u32,
-    /// Which subpage leaves DRAM: clock, s3-fifo or lru.
+    /// Replacement policy: clock, s3-fifo or lru.
     #[arg(
         long,
         value_name = "POLICY",
@@ -102,13 +104,14 @@ pub struct FlashArgs {
         hide_possible_values = true
     )]
     pub prefetch: Prefetch,
-    /// Directory for swap files and mapped files (default: that of the --flash file, else the temporary directory).
+    /// Directory for swap files and mapped files [default: that of the --flash file, else the
+    /// temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
 }
 
 impl FlashArgs {
-    /// What is asked for, to be judged.
+    /// The requested flash, for the checks.
     pub fn wanted(&self) -> Wanted<'_> {
         Wanted { flash: &self.flash, create: self.create, force: self.force, share_frames: self.share_frames }
     }
@@ -117,9 +120,11 @@ impl FlashArgs {
 /// The flash of a benchmark that measures in its own process.
 #[derive(Clone, Debug, Args)]
 pub struct OnFlashArgs {
-    /// `emulated` (a thread on another core plays a device of fixed latencies), `nand:PROFILE` (the model of NAND: slc, mlc, tlc, pcm, nvmm
-    /// or a TOML file), `device:SOCKET` (that of `fulgurite device serve`), `memory`, or the path of a file or block device. What it holds
-    /// is lost [default: emulated; of `bench checkpoint` a file in --dir that is removed at the end].
+    /// The flash: `emulated`, `nand:PROFILE`, `device:SOCKET`, `memory`, or the path of a file or
+    /// block device. Its contents are lost. `emulated` is a device of fixed latencies, played by a
+    /// thread on another core. `nand:PROFILE` is a NAND model: slc, mlc, tlc, pcm, nvmm or a TOML
+    /// file. `device:SOCKET` is the device of `fulgurite device serve` [default: emulated, and for
+    /// `bench checkpoint` a file in --dir that is removed at the end].
     #[arg(
         long,
         value_name = "emulated|nand:PROFILE|device:SOCKET|memory|FILE",
@@ -130,18 +135,18 @@ pub struct OnFlashArgs {
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long, requires = "flash")]
     pub create: bool,
-    /// Use what --flash names even where it holds a pool (other than a benchmark's), a file system or a file of a known kind, which is
-    /// gone then.
+    /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
+    /// file of a known kind.
     #[arg(long, requires = "flash")]
     pub force: bool,
-    /// Hand the DRAM frames to the device of `device:SOCKET`, which then moves data straight from and to them; it must have no --data of
-    /// its own. Requests that it does not answer wait without end.
+    /// Share the DRAM frames with the device of `device:SOCKET`, which then moves data directly. It
+    /// must have no --data of its own. Requests that it does not answer wait without a time-out.
     #[arg(long, requires = "flash")]
     pub share_frames: bool,
 }
 
 impl OnFlashArgs {
-    /// What is asked for, to be judged; else this file, which is to be made, or an emulated device.
+    /// The requested flash, for the checks. Otherwise a new file, or an emulated device.
     pub fn wanted<'w>(&'w self, otherwise: &'w FlashChoice) -> Wanted<'w> {
         let made = self.flash.is_none() && matches!(otherwise, FlashChoice::File(_));
         Wanted {
@@ -159,13 +164,13 @@ pub struct MicroArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// What misses are read from.
+    /// The flash that misses read from.
     #[command(flatten)]
     pub on: OnFlashArgs,
     /// Bytes of data in flash, a power of two [default: 2G; --quick: 256M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
-    /// What is measured, comma-separated: switch, hit, miss (with what it is made of).
+    /// Measurements, comma-separated: switch, hit, miss (with its parts).
     #[arg(
         long,
         value_name = "LIST",
@@ -175,21 +180,22 @@ pub struct MicroArgs {
         default_value = "switch,hit,miss"
     )]
     pub config: Vec<Measure>,
-    /// Rounds; the median is reported.
+    /// Rounds, of which the median is reported.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
 }
 
-/// What a request costs beside its misses.
+/// The work of a request beside its misses.
 #[derive(Clone, Debug, Args)]
 pub struct WorkArgs {
     /// Computing between two misses: the request's own, then fewer misses (Zipf exponent), then added computing.
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration, conflicts_with = "work")]
     pub miss_every: Option<Duration>,
-    /// Add this much computing to every request instead (0: none).
+    /// Add this much computing to every request (0: none).
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub work: Option<Duration>,
-    /// Zipf exponent of the keys, 0 (uniform) to 4; fixed, so that only added work reaches --miss-every.
+    /// Fixed Zipf exponent of the keys, 0 (uniform) to 4. Only added work then reaches
+    /// --miss-every.
     #[arg(long, value_name = "EXPONENT", value_parser = values::zipf)]
     pub zipf: Option<f64>,
 }
@@ -206,7 +212,7 @@ pub struct LiveArgs {
     /// The work.
     #[command(flatten)]
     pub work: WorkArgs,
-    /// Workloads, comma-separated; `all` are the seven of AstriFlash's figure 9.
+    /// Workloads, comma-separated. `all` means the seven of AstriFlash's figure 9.
     #[arg(
         long,
         value_name = "all|LIST",
@@ -216,7 +222,7 @@ pub struct LiveArgs {
         hide_possible_values = true
     )]
     pub workload: Vec<WorkloadName>,
-    /// Configurations, comma-separated (below). dram-only always runs: it is the denominator.
+    /// Configurations, comma-separated (below). dram-only always runs, as the denominator.
     #[arg(
         long,
         value_name = "LIST",
@@ -229,16 +235,17 @@ pub struct LiveArgs {
     /// Bytes of data [default: 2G; --quick: 160M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub data: Option<u64>,
-    /// Rounds, in each of which every configuration runs once [default: 5; --quick: 2].
+    /// Rounds. Every configuration runs once in each [default: 5; --quick: 2].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// How long dram-only takes in a round [default: 1s; --quick: 20ms].
+    /// Time of dram-only in a round [default: 1s; --quick: 20ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
     /// Directory of text for the search workload.
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub input: Option<PathBuf>,
-    /// More NAND to measure after --flash, with the same requests and in one table, comma-separated: nand:mlc,nand:slc/64 (64 planes).
+    /// More NAND to measure with the same requests and in the same table, comma-separated:
+    /// nand:mlc,nand:slc/64 (64 planes).
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::another_nand)]
     pub also: Vec<AnotherNand>,
 }
@@ -255,7 +262,7 @@ pub struct TailArgs {
     /// The work.
     #[command(flatten)]
     pub work: WorkArgs,
-    /// Computing of a request: as many transactions as take about this long (0: one).
+    /// Computing of a request: the number of transactions that takes about this long (0: one).
     #[arg(long, value_name = "TIME", default_value = "10us", value_parser = values::duration)]
     pub request_time: Duration,
     /// Workload.
@@ -286,7 +293,7 @@ pub struct TailArgs {
     /// Rounds [default: 21; --quick: 1].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// How long one load is applied in a round [default: 100ms; --quick: 150ms].
+    /// Time of one load in a round [default: 100ms; --quick: 150ms].
     #[arg(long, value_name = "TIME", value_parser = non_zero_duration)]
     pub round_time: Option<Duration>,
 }
@@ -300,7 +307,7 @@ pub struct PoliciesArgs {
     /// Directory with block traces, *.lis or *.lis.zst (lines of `first-page count 0 sequence`).
     #[arg(long, value_name = "DIR", default_value = "traces", value_parser = values::traces, value_hint = ValueHint::DirPath)]
     pub traces: CacheTraces,
-    /// Workloads whose accesses are recorded and replayed, comma-separated; `all`, or `none`.
+    /// Workloads whose accesses are recorded and replayed, comma-separated, or `all`, or `none`.
     #[arg(
         long,
         value_name = "all|none|LIST",
@@ -347,17 +354,19 @@ pub struct StoreArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// How long it takes to open a pool after a crash.
+    /// Measure the time to open a pool after a crash.
     #[arg(long, conflicts_with = "sync")]
     pub recovery: bool,
-    /// How long it takes until so many dirty bytes are written and synced, beside plain large writes to the same medium; also of a
-    /// running program, and how long its writers wait at the gate and its readers at all.
+    /// Measure the time to write and sync so many dirty bytes, beside plain large writes to the
+    /// same medium. Measure the same for a running program, with the time that its writers wait at
+    /// the gate and its readers wait.
     #[arg(long)]
     pub sync: bool,
-    /// Size of the pool; with --recovery several, comma-separated [default: 1G, with --recovery 1G,4G,16G; --quick: 256M].
+    /// Size of the pool. With --recovery several, comma-separated [default: 1G, with --recovery
+    /// 1G,4G,16G; --quick: 256M].
     #[arg(long, alias = "data", value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
     pub size: Vec<u64>,
-    /// Which subpages are overwritten, comma-separated: uniform, zipf (exponent 0.99), sequential.
+    /// Order of the overwrites, comma-separated: uniform, zipf (exponent 0.99), sequential.
     #[arg(
         long,
         value_name = "LIST",
@@ -367,10 +376,10 @@ pub struct StoreArgs {
         default_value = "uniform,zipf,sequential"
     )]
     pub pattern: Vec<Pattern>,
-    /// How full the pool is, in percent, comma-separated [--quick: 80].
+    /// Fill of the pool, in percent, comma-separated [--quick: 80].
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = values::percent, default_value = "50,60,70,80,90")]
     pub full: Vec<f64>,
-    /// Which extent is reclaimed next, comma-separated: longest-chains (as NVMM proposes), greedy, cost-benefit.
+    /// Order of reclaim, comma-separated: longest-chains (as NVMM proposes), greedy, cost-benefit.
     #[arg(
         long,
         value_name = "LIST",
@@ -380,28 +389,30 @@ pub struct StoreArgs {
         default_value = "cost-benefit"
     )]
     pub victims: Vec<VictimChoice>,
-    /// A sync after so much was written, in percent of the data.
+    /// Sync after this volume of writes, in percent of the data.
     #[arg(long, value_name = "PERCENT", value_parser = values::percent, default_value = "0.5")]
     pub sync_every: f64,
-    /// Dirty data: with --recovery written since the last checkpoint [default: a quarter of the pool, 4G at most]; with --sync
-    /// before each sync, comma-separated [default: 4K,64K,1M,16M,64M,256M; --quick: 4K,64K,1M,4M].
+    /// Dirty data. With --recovery: written since the last checkpoint [default: a quarter of the
+    /// pool, 4G at most]. With --sync: before each sync, comma-separated [default:
+    /// 4K,64K,1M,16M,64M,256M; --quick: 4K,64K,1M,4M].
     #[arg(long, value_name = "SIZE", value_delimiter = ',', value_parser = values::bytes)]
     pub dirty: Vec<u64>,
-    /// Rounds of what is timed [default: 9, with --recovery 5; --quick: 3].
+    /// Rounds of the timed parts [default: 9, with --recovery 5; --quick: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
-    /// What is timed is on `emulated`, `memory`, or the path of a file or block device, whose contents are lost [default:
-    /// emulated; with --recovery and --sync a file in --scratch that is removed at the end].
+    /// The flash of the timed parts: `emulated`, `memory`, or the path of a file or block device.
+    /// Its contents are lost [default: emulated, with --recovery and --sync a file in --scratch
+    /// that is removed at the end].
     #[arg(long, value_name = "emulated|memory|FILE|nand:NAME|nand:FILE.toml", value_parser = values::flash, value_hint = ValueHint::FilePath)]
     pub flash: Option<FlashChoice>,
     /// Create the file that --flash names, and remove it at the end.
     #[arg(long, requires = "flash")]
     pub create: bool,
-    /// Use what --flash names even where it holds a pool (other than a benchmark's), a file system or a file of a known kind, which is
-    /// gone then.
+    /// Overwrite --flash even if it holds a pool (other than a benchmark's), a file system or a
+    /// file of a known kind.
     #[arg(long, requires = "flash")]
     pub force: bool,
-    /// Directory for the file of --recovery and --sync (default: the temporary directory).
+    /// Directory for the file of --recovery and --sync [default: the temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub scratch: Option<PathBuf>,
 }
@@ -412,10 +423,11 @@ pub struct CheckpointArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// What the pool of `fulgurite` and `sync` lies on.
+    /// The flash under the pool of `fulgurite` and `sync`.
     #[command(flatten)]
     pub on: OnFlashArgs,
-    /// Directory for the files; twice the data is needed, and without --flash as much again and some more [default: the temporary directory].
+    /// Directory for the files. They need twice the data, and without --flash a little more than
+    /// four times [default: the temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
     /// Bytes of data [default: 512M; --quick: 64M].
@@ -424,10 +436,11 @@ pub struct CheckpointArgs {
     /// Bytes that change between two checkpoints [default: a sixteenth of the data].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub dirty: Option<u64>,
-    /// DRAM before the pool: a size, or a share of the data.
+    /// DRAM in front of the pool: a size, or a share of the data.
     #[arg(long, value_name = "64M|25%", default_value = "25%", value_parser = values::size)]
     pub dram: Size,
-    /// Computing between two checkpoints, and after the last one [default: 500ms; --quick: 50ms].
+    /// Computing time between two checkpoints, and after the last one [default: 500ms; --quick:
+    /// 50ms].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     pub interval: Option<Duration>,
     /// Checkpoints of a run [default: 6; --quick: 3].
@@ -447,7 +460,7 @@ pub struct DemoArgs {
     /// The flash and the DRAM.
     #[command(flatten)]
     pub flash: FlashArgs,
-    /// Configurations, comma-separated, of those of `bench live`. dram-only always runs: it is the denominator.
+    /// Configurations of `bench live`, comma-separated. dram-only always runs, as the denominator.
     #[arg(
         long,
         value_name = "LIST",
@@ -457,7 +470,8 @@ pub struct DemoArgs {
         default_value = "dram-only,fulgurite,flash-sync,os-swap"
     )]
     pub config: Vec<Config>,
-    /// What is shown, comma-separated: search (an index larger than DRAM), survive (memory that a kill -9 does not harm).
+    /// Acts, comma-separated: search (an index larger than DRAM), survive (memory that survives
+    /// kill -9).
     #[arg(
         long,
         value_name = "LIST",

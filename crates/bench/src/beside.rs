@@ -83,7 +83,7 @@ pub fn twin_for(session: &mut Session, image: &Image, outcome: &Outcome) -> Resu
         Ok(path) => Ok(path.map(Twin)),
         Err(e) if e.is::<Interrupted>() => Err(e),
         Err(e) => {
-            session.note(format!("fio has no file of its own to write to: {e:#}."));
+            session.note(format!("fio has no file to write to: {e:#}."));
             Ok(None)
         }
     }

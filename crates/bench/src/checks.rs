@@ -24,7 +24,7 @@ pub fn outputs(args: &OutputArgs) -> Result<()> {
     }
     if let Some(path) = &args.plot {
         if path.extension().is_none_or(|e| !e.eq_ignore_ascii_case("svg")) {
-            bad_input!("--plot {} does not end in .svg; SVG is what is drawn", path.display());
+            bad_input!("--plot {} does not end in .svg; drawings are SVG", path.display());
         }
         writable("--plot", path)?;
     }
@@ -34,7 +34,7 @@ pub fn outputs(args: &OutputArgs) -> Result<()> {
 /// A file can be written at `path`: tried in its directory with a file of another name, so that nothing is overwritten yet.
 pub fn writable(option: &str, path: &Path) -> Result<()> {
     if path.file_name().is_none() {
-        bad_input!("{option} {} is no file name", path.display());
+        bad_input!("{option} {} is not a file name", path.display());
     }
     let parent = parent_of(path);
     if path.is_dir() {
@@ -318,10 +318,10 @@ pub fn flash_path(path: &Path, create: bool, force: bool, bytes: u64, copies: u6
     let has = head.bytes;
     // What a run of before has left is used again without a word; a pool that is kept, or that cannot be told, is not.
     if !force && head.pool().is_some_and(|pool| !pool.is_ok_and(of_a_benchmark)) {
-        bad_input!("--flash {shown} is a pool; name another path, or add --force, and everything in that pool is gone");
+        bad_input!("--flash {shown} is a pool; name another path, or add --force to overwrite that pool");
     }
     if !force && let Some(what) = head.known_as() {
-        bad_input!("--flash {shown} holds {what}; name another path, or add --force, and what it holds is gone");
+        bad_input!("--flash {shown} holds {what}; name another path, or add --force to overwrite it");
     }
     if has < bytes {
         let (has, needed) = (format_bytes(has), format_bytes(bytes));

@@ -429,9 +429,12 @@ fn page(machine: &Machine, text: &str, searched: Option<&Searched>, survived: Op
 
 /// The title of a search: it promises what was measured, and no more.
 fn title(rows: &[LiveRow]) -> String {
-    let share = |row: &LiveRow| row.share_of_dram_only.filter(|_| row.config == Config::Fulgurite.name());
-    match rows.iter().find_map(share) {
-        Some(share) => format!("Fulgurite: search from flash at {} of the speed of DRAM", table::percent(share.median)),
+    let ours = rows.iter().find(|row| row.config == Config::Fulgurite.name());
+    match ours.and_then(|row| Some((row, row.share_of_dram_only?))) {
+        Some((row, share)) => {
+            let disturbed = if row.disturbed_rounds > 0 { ", on a machine that other work disturbed" } else { "" };
+            format!("Fulgurite: search from flash at {} of the speed of DRAM{disturbed}", table::percent(share.median))
+        }
         None => "Fulgurite: search from flash".to_owned(),
     }
 }
@@ -544,6 +547,8 @@ mod tests {
             let title = title(&[row(Config::DramOnly, Some(1.0)), row(Config::Fulgurite, Some(share))]);
             assert!(title.contains(said), "{title}");
         }
+        let disturbed = LiveRow { disturbed_rounds: 1, ..row(Config::Fulgurite, Some(0.32)) };
+        assert!(title(&[disturbed]).ends_with("32.0% of the speed of DRAM, on a machine that other work disturbed"));
         // Where dram-only ended no round there is nothing to promise.
         assert_eq!(title(&[row(Config::Fulgurite, None)]), "Fulgurite: search from flash");
     }

@@ -18,6 +18,7 @@ pub mod checks;
 pub mod child;
 pub mod demo;
 pub mod device;
+mod disturbance;
 mod fio;
 mod floor;
 mod image;

@@ -7,6 +7,7 @@ use fulgurite_workloads::Params;
 
 use super::beside::Limit;
 use super::calibrate::{self, Plan};
+use super::disturbance::{self, Patience};
 use super::image::Image;
 use super::rounds::{self, Contestant, Ran};
 use super::session::{self, Session, Way, swap_bytes};
@@ -274,7 +275,9 @@ fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan
         session.helper.swap_on(&session.scratch.clone(), swap_bytes(image.region_bytes, swapped))?;
     }
     let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
-    let ran = rounds::run(session, image, plan, &ways, how.rounds, &bar);
+    // As many rounds again as there are, for those that other work disturbs.
+    let mut patience = Patience::new(session, how.rounds, how.output.quick);
+    let ran = rounds::run(session, image, plan, &ways, how.rounds, &mut patience, &bar);
     bar.finish_and_clear();
     let unswapped = if swapped > 0 { session.helper.swap_off() } else { Ok(()) };
     let mut ran = ran?;
@@ -282,7 +285,9 @@ fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan
         // What was measured before that is what it is.
         ran.failed.push(format!("the swap file cannot be taken out of use: {e:#}"));
     }
-    let rows = rows(session, &name, plan, &ran.contestants);
+    let mut rows = rows(session, &name, plan, &ran.contestants);
+    rows.iter_mut().for_each(|row| row.repeated_rounds = ran.repeated);
+    rows.iter().flat_map(disturbed).for_each(|sentence| session.note(sentence));
     Ok((rows, ran))
 }
 
@@ -466,6 +471,13 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
             &one.outcomes.iter().map(|o| o.device_lateness_ns as f64 / 1e3).collect::<Vec<_>>(),
         )
         .median,
+        device_late_share: per(sum(|o| o.device_late), reads + writes),
+        device_lateness_us_max: one.outcomes.iter().map(|o| o.device_lateness_ns_max).max().unwrap_or(0) as f64 / 1e3,
+        device_latency_us: (guarded && session.flash.flash == FlashChoice::Emulated)
+            .then(|| session.flash.read_latency.as_secs_f64() * 1e6),
+        taken_share: Spread::of(&one.taken),
+        disturbed_rounds: one.taken.iter().filter(|share| **share > disturbance::OF_ROUND).count(),
+        repeated_rounds: 0,
         wait_share: per(sum(|o| o.wait_ns), sum(|o| o.elapsed_ns) * f64::from(session.flash.workers)),
         work_hash: one.work_hash().map(|hash| format!("{hash:016x}")),
         cgroup_limit_bytes: one.limit_bytes,
@@ -481,6 +493,44 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         curve: latency.curve(),
     }
 }
+
+/// What is to be said of other work beside a row: what it took from the rounds that count, and that the device was late.
+fn disturbed(row: &LiveRow) -> Vec<String> {
+    let (name, config) = (&row.workload, &row.config);
+    let mut sentences = Vec::new();
+    if row.disturbed_rounds > 0 {
+        let taken = row.taken_share;
+        let again = match row.repeated_rounds {
+            0 => String::new(),
+            1 => ", after one was run again".to_owned(),
+            n => format!(", after {n} were run again"),
+        };
+        sentences.push(format!(
+            "{name}, {config}: other work disturbed {} of {} rounds{again}; it took {} of their time ({} to {} by round). Repeat the run \
+             on a quiet machine.",
+            row.disturbed_rounds,
+            row.rounds,
+            table::percent(taken.median),
+            table::percent(taken.min),
+            table::percent(taken.max)
+        ));
+    }
+    let asked_us = row.device_latency_us.unwrap_or(f64::INFINITY);
+    if row.device_lateness_us > asked_us * LATE {
+        sentences.push(format!(
+            "{name}, {config}: the emulated device was late: {} of its completions by more than 5 µs, all by {} µs on average, one by {} µs; \
+             {} µs were asked for.",
+            table::percent(row.device_late_share),
+            table::number(row.device_lateness_us),
+            table::number(row.device_lateness_us_max),
+            table::number(asked_us)
+        ));
+    }
+    sentences
+}
+
+/// A device whose completions are late by more than this share of the latency that was asked for is said to be late.
+const LATE: f64 = 0.1;
 
 /// By more than this, no configuration with less DRAM outdoes plain memory.
 const NOISE: f64 = 1.03;
@@ -614,6 +664,7 @@ mod tests {
         Contestant {
             way: Way { config, threads: 1, page_cluster: None },
             running: None,
+            taken: Vec::new(),
             outcomes: rounds.iter().map(outcome).collect(),
             request_hash: 0,
             invariant: None,

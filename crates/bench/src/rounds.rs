@@ -6,12 +6,12 @@ use indicatif::ProgressBar;
 
 use super::beside::{self, Limit};
 use super::calibrate::Plan;
+use super::disturbance::{self, Patience};
 use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::nand::NandShape;
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
-use crate::kernel_threads;
 use crate::report::rows::Spread;
 
 /// One configuration, in one of its ways, and what it did.
@@ -21,8 +21,10 @@ pub struct Contestant {
     pub way: Way,
     /// Its process, until it has ended.
     pub running: Option<Running>,
-    /// One for each round that it ran in.
+    /// One for each round that it ran in and that counts.
     pub outcomes: Vec<Outcome>,
+    /// The share of its time that other work took from it, in each of these.
+    pub taken: Vec<f64>,
     /// Hash of all requests executed, of those that are not measured too.
     pub request_hash: u64,
     /// The workload's invariant in the end.
@@ -50,6 +52,8 @@ pub struct Ran {
     pub contestants: Vec<Contestant>,
     /// Sentences about configurations that failed or disagree.
     pub failed: Vec<String>,
+    /// Rounds that other work disturbed and that were run again.
+    pub repeated: u32,
     /// Whether somebody pressed Ctrl-C.
     pub interrupted: bool,
 }
@@ -67,10 +71,11 @@ pub fn run(
     plan: &Plan,
     ways: &[Way],
     rounds: u32,
+    patience: &mut Patience,
     bar: &ProgressBar,
 ) -> Result<Ran> {
     let mut ran = Ran::default();
-    let result = run_all(session, image, plan, ways, rounds, bar, &mut ran);
+    let result = run_all(session, image, plan, ways, rounds, patience, bar, &mut ran);
     // Whatever happened: end what runs, keep what was measured.
     for one in &mut ran.contestants {
         if let Some(running) = one.running.take() {
@@ -87,12 +92,14 @@ pub fn run(
     }
 }
 
+#[expect(clippy::too_many_arguments, reason = "the run's settings, each used once")]
 fn run_all(
     session: &mut Session,
     image: &Image,
     plan: &Plan,
     ways: &[Way],
     rounds: u32,
+    patience: &mut Patience,
     bar: &ProgressBar,
     ran: &mut Ran,
 ) -> Result<()> {
@@ -102,6 +109,7 @@ fn run_all(
             Ok(running) => ran.contestants.push(Contestant {
                 way: *way,
                 outcomes: Vec::new(),
+                taken: Vec::new(),
                 request_hash: 0,
                 invariant: None,
                 peak_bytes: None,
@@ -119,7 +127,8 @@ fn run_all(
     }
     let mut first = 0;
     let mut twin = None;
-    for round in 0..=rounds {
+    let mut round = 0;
+    while round <= rounds {
         let (warm_up, count) = (round == 0, if round == 0 { plan.warm_up } else { plan.count });
         let mut next = |count| {
             let batch = plan.batch(image.params.seed, first, count, Load::Closed);
@@ -144,11 +153,7 @@ fn run_all(
                     running.child.run(lead_in).map(|outcome| request_hash = outcome.request_hash)
                 })
             });
-            let mut run = || -> Result<Outcome> {
-                let (outcome, kernel_threads_ns) = kernel_threads::during(|| running.child.run(&batch))?;
-                Ok(Outcome { kernel_threads_ns, ..outcome })
-            };
-            match led_in.and_then(|()| run()) {
+            match led_in.and_then(|()| disturbance::run(session, running, &batch)) {
                 Ok(outcome) => {
                     request_hash = outcome.request_hash.wrapping_add(request_hash);
                     one.request_hash = one.request_hash.wrapping_add(request_hash);
@@ -169,6 +174,7 @@ fn run_all(
                         } else {
                             Ok(Limit::default())
                         };
+                        one.taken.push(disturbance::share(&outcome, one.way.config, session.flash.read_latency));
                         one.outcomes.push(outcome);
                         one.limits.push(match limit {
                             Err(e) if e.is::<Interrupted>() => return Err(e),
@@ -188,10 +194,28 @@ fn run_all(
             }
             bar.inc(1);
         }
+        let count = ran.contestants.iter().map(|one| one.outcomes.len()).max().unwrap_or(0);
+        let disturbed = |one: &Contestant| one.taken.get(count - 1).is_some_and(|share| *share > disturbance::OF_ROUND);
+        if !warm_up
+            && count > 0
+            && ran.contestants.iter().any(disturbed)
+            && patience.repeats(|| bar.set_message("waiting for a quiet moment"))?
+        {
+            // All run again: their requests are the same in each round.
+            for one in &mut ran.contestants {
+                one.outcomes.truncate(count - 1);
+                one.taken.truncate(count - 1);
+                one.limits.truncate(count - 1);
+            }
+            ran.repeated += 1;
+            bar.inc_length(ran.contestants.iter().filter(|one| one.running.is_some()).count() as u64);
+            continue;
+        }
         if round == 1 {
             let dropped = drop_slow(session, &mut ran.contestants, &mut ran.failed);
             bar.inc(dropped * u64::from(rounds - 1));
         }
+        round += 1;
     }
     drop(twin);
     check(session, ran, bar)

@@ -470,7 +470,7 @@ impl Session {
                 };
                 limit += bytes;
                 self.note(format!(
-                    "The device has {} of DRAM of its own for {of}, in the same cgroup, which may be larger by that.",
+                    "The device has {} of its own DRAM for {of}, in the same cgroup, whose limit is larger by that.",
                     format_bytes(bytes)
                 ));
             }

@@ -4,6 +4,9 @@
 //! throughput; latency counts from arrival. For each level of p99 that the guarded path reaches, the gap is the load at
 //! which dram-only has that p99 less the load at which the guarded path has it.
 //!
+//! Other work on the cores makes a tail of its own. What it took of a slice is known (`disturbance`): a disturbed turn is run again, and
+//! what stays disturbed is left out and counted. A result of less than half of its rounds is no result.
+//!
 //! A machine's speed drifts: dram-only runs a slice of a closed loop before each load, and the load is a share of the
 //! median of the last slices. In turn, so does each other configuration, which gives its own highest throughput.
 
@@ -15,6 +18,7 @@ use fulgurite_workloads::Params;
 use serde::Serialize;
 
 use super::calibrate::{self, Plan};
+use super::disturbance::{self, Patience};
 use super::floor;
 use super::image::Image;
 use super::session::{Running, Session, Way};
@@ -23,7 +27,6 @@ use crate::bad_input::bad_input;
 use crate::checks;
 use crate::child::protocol::{Batch, Load, Outcome};
 use crate::interrupt::{Interrupt, Interrupted};
-use crate::kernel_threads;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
 use crate::report::rows::{Calibration, Percentiles, Spread};
@@ -39,7 +42,14 @@ struct Row {
     workers: u32,
     dram_bytes: u64,
     data_bytes: u64,
+    /// Rounds that the figures are made of.
     rounds: usize,
+    /// Rounds that were left out, as other work took more than 1% of their time.
+    disturbed_rounds: usize,
+    /// The share of its time that other work took from a round, those left out included.
+    taken_share: Spread,
+    /// Less than half of the rounds are left: the latencies below are none, and the throughput is of all rounds.
+    too_disturbed: bool,
     /// Load in percent of dram-only's highest throughput.
     load_percent: f64,
     /// The load is about this configuration's highest throughput or more: its queue grows as long as requests arrive, so
@@ -51,16 +61,16 @@ struct Row {
     /// `max_share` is the share that `bench live` speaks of.
     share_of_dram_only: Option<Spread>,
     /// Highest throughput of this configuration, closed loop, as a share of dram-only's beside it.
-    max_share: f64,
+    max_share: Option<f64>,
     /// From arrival; medians of the rounds.
-    p50_us: f64,
-    p99_us: f64,
-    p999_us: f64,
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+    p999_us: Option<f64>,
     /// Lowest and highest round.
-    p99_us_spread: Spread,
+    p99_us_spread: Option<Spread>,
     /// From start to end.
-    service_p50_us: f64,
-    service_p99_us: f64,
+    service_p50_us: Option<f64>,
+    service_p99_us: Option<f64>,
     /// As a multiple of flash-sync's.
     service_p99_of_flash_sync: Option<f64>,
     /// What this multiple comes to where requests are not preempted and all else is ideal: simulated, an estimate.
@@ -95,13 +105,18 @@ struct Gap {
     points: Option<Spread>,
     /// The same by the quietest round of each load: what is left when nothing else runs on the machine.
     points_quietest: Option<Spread>,
-    /// Highest throughput, closed loop, as a share of dram-only's beside it.
-    max_share: Spread,
+    /// Highest throughput, closed loop, as a share of dram-only's beside it; none where other work disturbed all slices.
+    max_share: Option<Spread>,
 }
 
 impl Gap {
     fn sentence(&self) -> String {
-        let max = self.max_share;
+        let Some(max) = self.max_share else {
+            return format!(
+                "{}: other work disturbed each look at its highest throughput; repeat the run",
+                self.config
+            );
+        };
         let most = format!(
             "{}: highest throughput {} of dram-only's ({} to {})",
             self.config,
@@ -115,7 +130,7 @@ impl Gap {
                  round of each load {:.1} ({:.1} to {:.1})",
                 p.median, p.min, p.max, quiet.median, quiet.min, quiet.max
             ),
-            _ => format!("{most}; larger loads were not offered"),
+            _ => format!("{most}; too few loads have a p99 to compare"),
         }
     }
 }
@@ -139,29 +154,38 @@ struct Slice {
     round: usize,
     per_second: f64,
     outcome: Outcome,
+    /// The share of its time that other work took.
+    taken: f64,
 }
 
 impl Slice {
+    fn is_disturbed(&self) -> bool {
+        self.taken > disturbance::OF_TAIL
+    }
     fn rate(&self) -> f64 {
         self.outcome.requests as f64 * 1e9 / self.outcome.elapsed_ns.max(1) as f64
     }
 }
 
 impl Server {
-    fn closed(&mut self, batch: &Batch) -> Result<f64> {
+    /// A slice of a closed loop: its throughput, and whether other work left it alone.
+    fn closed(&mut self, session: &Session, batch: &Batch) -> Result<(f64, bool)> {
         let config = self.running.way.config;
-        let outcome = self.running.child.run(batch).with_context(|| config.name())?;
-        self.closed.add(&outcome.service);
-        self.closed_ns.extend_from_slice(&outcome.service);
-        Ok(outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64)
+        let outcome = disturbance::run(session, &mut self.running, batch).with_context(|| config.name())?;
+        let quiet = disturbance::share(&outcome, config, session.flash.read_latency) <= disturbance::OF_ROUND;
+        if quiet || self.closed_ns.is_empty() {
+            self.closed.add(&outcome.service);
+            self.closed_ns.extend_from_slice(&outcome.service);
+        }
+        Ok((outcome.requests as f64 * 1e9 / outcome.elapsed_ns.max(1) as f64, quiet))
     }
     /// Highest throughput as a share of dram-only's.
-    fn max_share(&self) -> f64 {
-        Spread::of(&self.shares).median
+    fn max_share(&self) -> Option<f64> {
+        Some(Spread::of_any(&self.shares)?.median)
     }
     /// Whether a load, in percent of dram-only's highest throughput, is more than this many times its own.
     fn is_beyond(&self, times: f64, load: f64) -> bool {
-        self.running.way.config != Config::DramOnly && load / 100.0 > self.max_share() * times
+        self.running.way.config != Config::DramOnly && self.max_share().is_some_and(|most| load / 100.0 > most * times)
     }
 }
 
@@ -223,12 +247,12 @@ pub fn run(args: &TailArgs) -> Result<()> {
         let found = plan.insert(found.with_request_time(args.request_time));
         image.params.zipf = found.calibration.zipf;
         report::print(&args.output, &found.sentence(name))?;
-        serve(&mut session, &image, found, &configs, &loads, rounds, round_time, &mut servers)
+        serve(&mut session, &image, found, &configs, &loads, rounds, round_time, quick, &mut servers)
     })();
     let interrupted = matches!(&result, Err(e) if e.is::<Interrupted>());
     let calibrated = plan.is_some();
     let rows = plan.map_or(Vec::new(), |plan| rows(&session, name, &plan, &servers, &loads));
-    let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, Spread::of(&s.shares))).collect();
+    let most: Vec<_> = servers.iter().map(|s| (s.running.way.config, Spread::of_any(&s.shares))).collect();
     let mut failed = disagreements(&servers);
     for server in servers {
         if let Err(e) = session.end(server.running) {
@@ -242,6 +266,7 @@ pub fn run(args: &TailArgs) -> Result<()> {
         _ => {}
     }
     session.notes.extend(saturation(&rows, &configs, &loads));
+    session.notes.extend(disturbed(&rows));
     let gaps = gaps(&rows, &most);
     report::print(&args.output, &show(&rows))?;
     for gap in &gaps {
@@ -277,6 +302,7 @@ fn serve(
     loads: &[f64],
     rounds: u32,
     round_time: Duration,
+    quick: bool,
     servers: &mut Vec<Server>,
 ) -> Result<()> {
     let bar = progress::steps("tail", configs.len() as u64 * (1 + u64::from(rounds) * loads.len() as u64));
@@ -295,6 +321,9 @@ fn serve(
     first += plan.warm_up;
     let slice = (plan.count / SLICES_IN_ROUND).max(32);
     let mut recent = VecDeque::with_capacity(SLICES + 1);
+    // Half of all turns again, or each where there are few.
+    let turns = rounds * loads.len() as u32;
+    let mut patience = Patience::new(session, turns.div_ceil(2).max(turns.min(8)), quick);
     for round in 0..rounds as usize {
         for (at, load) in loads.iter().enumerate() {
             let mut closed_loop = || {
@@ -307,33 +336,48 @@ fn serve(
             let others = if first_turn { 1..count } else { 1 + (round * loads.len() + at) % (count - 1).max(1)..count };
             for other in others.take(if first_turn { count } else { 1 }) {
                 let batch = closed_loop();
-                let dram_only = servers[0].closed(&batch)?;
-                let share = servers[other].closed(&batch)? / dram_only;
-                servers[other].shares.push(share);
-                recent.push_back(dram_only);
+                let (dram_only, quiet) = servers[0].closed(session, &batch)?;
+                let (rate, also_quiet) = servers[other].closed(session, &batch)?;
+                if quiet && also_quiet {
+                    servers[other].shares.push(rate / dram_only);
+                }
+                if quiet || recent.len() < SLICES {
+                    recent.push_back(dram_only);
+                }
             }
             while recent.len() < SLICES {
-                recent.push_back(servers[0].closed(&closed_loop())?);
+                recent.push_back(servers[0].closed(session, &closed_loop())?.0);
             }
             recent.drain(..recent.len() - SLICES);
             let highest = Spread::of(recent.make_contiguous()).median;
             let per_second = highest * load / 100.0;
             let requests = (per_second * round_time.as_secs_f64()).max(32.0) as u64;
-            let batch = plan.batch(seed, first, requests, Load::Poisson { per_second });
-            first += requests;
-            for turn in 0..count {
-                let server = &mut servers[(turn + round + at) % count];
-                bar.inc(1);
-                if server.is_beyond(BEYOND, *load) {
+            loop {
+                let batch = plan.batch(seed, first, requests, Load::Poisson { per_second });
+                first += requests;
+                let mut offered = Vec::new();
+                for turn in 0..count {
+                    let which = (turn + round + at) % count;
+                    let server = &mut servers[which];
+                    if server.is_beyond(BEYOND, *load) {
+                        continue;
+                    }
+                    let config = server.running.way.config;
+                    bar.set_message(format!("{config} at {load}%"));
+                    let outcome = disturbance::run(session, &mut server.running, &batch)
+                        .with_context(|| format!("{config} at {load}%"))?;
+                    let taken = disturbance::share(&outcome, config, session.flash.read_latency);
+                    offered.push((which, Slice { round, per_second, outcome, taken }));
+                }
+                if offered.iter().any(|(_, slice)| slice.is_disturbed())
+                    && patience.repeats(|| bar.set_message("waiting for a quiet moment"))?
+                {
                     continue;
                 }
-                let config = server.running.way.config;
-                bar.set_message(format!("{config} at {load}%"));
-                let ran = kernel_threads::during(|| server.running.child.run(&batch));
-                let (outcome, kernel_threads_ns) = ran.with_context(|| format!("{config} at {load}%"))?;
-                let outcome = Outcome { kernel_threads_ns, ..outcome };
-                server.slices[at].push(Slice { round, per_second, outcome });
+                offered.into_iter().for_each(|(which, slice)| servers[which].slices[at].push(slice));
+                break;
             }
+            bar.inc(count as u64);
         }
     }
     bar.set_message("checking");
@@ -366,7 +410,12 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
     let mut rows = Vec::new();
     for server in servers {
         for (at, load) in loads.iter().enumerate().filter(|(at, _)| !server.slices[*at].is_empty()) {
-            let slices = &server.slices[at];
+            let (all, dram_only) = (&server.slices[at], servers.first().map_or(&[][..], |s| &s.slices[at]));
+            let quiet = |slices: &[Slice]| slices.iter().filter(|s| !s.is_disturbed()).cloned().collect::<Vec<_>>();
+            let undisturbed = quiet(all);
+            let disturbed_rounds = all.len() - undisturbed.len();
+            let too_disturbed = undisturbed.len() * 2 < all.len();
+            let slices = if too_disturbed { all } else { &undisturbed };
             let each = |percentile: f64, of: fn(&Outcome) -> &Vec<(u64, u64)>| -> Vec<f64> {
                 let one = |outcome: &Outcome| {
                     let mut all = Percentiles::default();
@@ -375,18 +424,20 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 };
                 slices.iter().map(|s| one(&s.outcome)).collect()
             };
-            let latency = |percentile| Spread::of(&each(percentile, |o| &o.latency));
-            let service = |percentile| Spread::of(&each(percentile, |o| &o.service)).median;
+            let of_enough = |values: Vec<f64>| Spread::of_any(&values).filter(|_| !too_disturbed);
+            let latency = |percentile| of_enough(each(percentile, |o| &o.latency));
+            let service = |percentile| of_enough(each(percentile, |o| &o.service)).map(|spread| spread.median);
             let sum = |of: fn(&Outcome) -> u64| slices.iter().map(|s| of(&s.outcome)).sum::<u64>() as f64;
             let (requests, misses) = (sum(|o| o.requests), sum(|o| o.misses));
             let (accesses, elapsed_s) = (sum(|o| o.accesses), sum(|o| o.elapsed_ns) / 1e9);
             let offered_per_s = slices.iter().map(|s| s.per_second).sum::<f64>() / slices.len() as f64;
             // The load is a share of dram-only's highest throughput.
             let dram_us_per_op = 1e6 * f64::from(session.flash.workers) * load / 100.0 / offered_per_s;
-            let hash = slices.iter().fold(0u64, |hash, s| hash.wrapping_add(s.outcome.request_hash));
+            let hash = all.iter().fold(0u64, |hash, s| hash.wrapping_add(s.outcome.request_hash));
             let per = |a: f64, b: f64| if b > 0.0 { a / b } else { 0.0 };
             let guarded = server.running.way.config.guarded();
             let of_sync = |us: f64| flash_sync.filter(|s| guarded && *s > 0.0).map(|s| us / s);
+            let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
             let switching = guarded && server.running.way.config != Config::FlashSync;
             rows.push(Row {
                 workload: workload.to_owned(),
@@ -395,20 +446,23 @@ fn rows(session: &Session, workload: &str, plan: &Plan, servers: &[Server], load
                 workers: session.flash.workers,
                 dram_bytes: server.running.dram_bytes,
                 data_bytes: session.data_bytes,
-                rounds: slices.len(),
+                rounds: if too_disturbed { 0 } else { slices.len() },
+                disturbed_rounds,
+                taken_share: Spread::of(&all.iter().map(|s| s.taken).collect::<Vec<_>>()),
+                too_disturbed,
                 load_percent: *load,
                 saturated: server.is_beyond(SATURATED, *load),
                 offered_per_s,
                 ops_per_s: per(requests, elapsed_s),
-                share_of_dram_only: Spread::of_any(&shares(slices, servers.first().map_or(&[], |s| &s.slices[at]))),
-                max_share: if server.shares.is_empty() { 1.0 } else { server.max_share() },
-                p50_us: latency(50.0).median,
-                p99_us: latency(99.0).median,
-                p999_us: latency(99.9).median,
+                share_of_dram_only: of_enough(shares(slices, &quiet(dram_only))),
+                max_share: if server.running.way.config == Config::DramOnly { Some(1.0) } else { server.max_share() },
+                p50_us: median(latency(50.0)),
+                p99_us: median(latency(99.0)),
+                p999_us: median(latency(99.9)),
                 p99_us_spread: latency(99.0),
                 service_p50_us: service(50.0),
                 service_p99_us: service(99.0),
-                service_p99_of_flash_sync: of_sync(service(99.0)),
+                service_p99_of_flash_sync: service(99.0).and_then(of_sync),
                 floor_service_p99_of_flash_sync: switching.then(|| floors[at]),
                 misses_per_s: per(misses, elapsed_s),
                 misses_per_op: per(misses, requests),
@@ -476,9 +530,38 @@ fn saturation(rows: &[Row], configs: &[Config], loads: &[f64]) -> Vec<String> {
     configs.iter().filter_map(of).collect()
 }
 
-/// Points (load, p99) of a configuration, by load, as far as it keeps up.
-fn curve_of(rows: &[Row], config: &str, p99_us: fn(&Row) -> f64) -> Vec<(f64, f64)> {
-    rows.iter().filter(|r| r.config == config && !r.saturated).map(|r| (r.load_percent, p99_us(r))).collect()
+/// Sentences about configurations from which other work took time: in how many rounds, and which loads have no result for that.
+fn disturbed(rows: &[Row]) -> Vec<String> {
+    let of = |config: &Config| {
+        let these: Vec<&Row> = rows.iter().filter(|r| r.config == config.name()).collect();
+        let left_out: usize = these.iter().map(|r| r.disturbed_rounds).sum();
+        let all: usize = left_out + these.iter().filter(|r| !r.too_disturbed).map(|r| r.rounds).sum::<usize>();
+        let without: Vec<String> =
+            these.iter().filter(|r| r.too_disturbed).map(|r| format!("{}%", r.load_percent)).collect();
+        if left_out == 0 {
+            return None;
+        }
+        let most = these.iter().map(|r| r.taken_share.max).fold(0.0, f64::max);
+        let mut sentence = format!(
+            "{config}: other work took more than {} of {left_out} of {all} slices (at most {}); their latencies are left out.",
+            table::percent(disturbance::OF_TAIL),
+            table::percent(most)
+        );
+        if !without.is_empty() {
+            let loads = without.join(", ");
+            sentence.push_str(&format!(
+                " Too little is left for a result at {loads}; run it again on a quieter machine, or with more --rounds."
+            ));
+        }
+        Some(sentence)
+    };
+    Config::ALL.iter().filter_map(of).collect()
+}
+
+/// Points (load, p99) of a configuration, by load, as far as it keeps up and was left alone.
+fn curve_of(rows: &[Row], config: &str, p99_us: fn(&Row) -> Option<f64>) -> Vec<(f64, f64)> {
+    let these = rows.iter().filter(|r| r.config == config && !r.saturated);
+    these.filter_map(|r| Some((r.load_percent, p99_us(r)?))).collect()
 }
 
 /// The highest load at which a curve's p99 is at most `p99`, between points on a straight line of log p99. None below
@@ -495,8 +578,8 @@ fn load_at(curve: &[(f64, f64)], p99: f64) -> Option<f64> {
 /// Levels of p99 at which curves are compared.
 const LEVELS: u32 = 20;
 
-fn gaps(rows: &[Row], most: &[(Config, Spread)]) -> Vec<Gap> {
-    let points = |config: Config, p99_us: fn(&Row) -> f64| {
+fn gaps(rows: &[Row], most: &[(Config, Option<Spread>)]) -> Vec<Gap> {
+    let points = |config: Config, p99_us: fn(&Row) -> Option<f64>| {
         let (dram_only, curve) =
             (curve_of(rows, Config::DramOnly.name(), p99_us), curve_of(rows, config.name(), p99_us));
         let lowest = curve.iter().map(|p| p.1).fold(f64::INFINITY, f64::min);
@@ -507,10 +590,10 @@ fn gaps(rows: &[Row], most: &[(Config, Spread)]) -> Vec<Gap> {
         let enough = curve.len() > 1 && dram_only.len() > 1 && !points.is_empty();
         enough.then(|| Spread::of(&points))
     };
-    let gap = |(config, max_share): &(Config, Spread)| Gap {
+    let gap = |(config, max_share): &(Config, Option<Spread>)| Gap {
         config: config.to_string(),
         points: points(*config, |row| row.p99_us),
-        points_quietest: points(*config, |row| row.p99_us_spread.min),
+        points_quietest: points(*config, |row| Some(row.p99_us_spread?.min)),
         max_share: *max_share,
     };
     most.iter().filter(|(c, _)| *c != Config::DramOnly).map(gap).collect()
@@ -535,15 +618,16 @@ fn show(rows: &[Row]) -> String {
         let config = if row.config == last { String::new() } else { row.config.clone() };
         last.clone_from(&row.config);
         let multiple = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.2}x"));
+        let latency = |us: Option<f64>| us.map_or("disturbed".to_owned(), table::number);
         vec![
             config,
             format!("{}%{}", row.load_percent, if row.saturated { " (saturated)" } else { "" }),
             table::number(row.ops_per_s),
-            table::number(row.p50_us),
-            table::number(row.p99_us),
-            table::number(row.p999_us),
-            table::number(row.service_p50_us),
-            table::number(row.service_p99_us),
+            latency(row.p50_us),
+            latency(row.p99_us),
+            latency(row.p999_us),
+            latency(row.service_p50_us),
+            latency(row.service_p99_us),
             multiple(row.service_p99_of_flash_sync),
             multiple(row.floor_service_p99_of_flash_sync),
             table::number(row.cpu_us_per_op),
@@ -553,10 +637,11 @@ fn show(rows: &[Row]) -> String {
 }
 
 fn plot(rows: &[Row]) -> String {
-    let chart = |title: &str, subtitle: &str, shown: fn(&Row) -> bool, of: fn(&Row) -> f64| {
+    let chart = |title: &str, subtitle: &str, shown: fn(&Row) -> bool, of: fn(&Row) -> Option<f64>| {
         let these = |config: &Config| {
             let name = config.name();
-            rows.iter().filter(move |r| r.config == name && shown(r)).map(|r| (r.load_percent, of(r))).collect()
+            let shown = rows.iter().filter(move |r| r.config == name && shown(r));
+            shown.filter_map(|r| Some((r.load_percent, of(r)?))).collect()
         };
         let curve = |config: &Config| Curve { name: config.to_string(), points: these(config) };
         Curves {
@@ -603,24 +688,24 @@ mod tests {
         let row = |config: &str, load: f64, p99: f64| Row {
             config: config.into(),
             load_percent: load,
-            p99_us: p99,
+            p99_us: Some(p99),
             ..Row::default()
         };
         let p99 = |load: f64| 10.0 / (1.0 - load / 100.0);
         let mut rows: Vec<Row> = (1..19).map(|i| f64::from(i) * 5.0).map(|l| row("dram-only", l, p99(l))).collect();
         rows.extend((1..18).map(|i| f64::from(i) * 5.0).map(|l| row("fulgurite", l, p99(l + 5.0))));
-        let share = |s: f64| Spread::of(&[s]);
+        let share = |s: f64| Spread::of_any(&[s]);
         let most = [(Config::DramOnly, share(1.0)), (Config::Fulgurite, share(0.95)), (Config::FlashSync, share(0.16))];
         let gaps = gaps(&rows, &most);
         assert_eq!(gaps.len(), 2);
         assert!((gaps[0].points.unwrap().median - 5.0).abs() < 0.2, "{gaps:?}");
-        assert!(gaps[1].points.is_none() && gaps[1].max_share.median == 0.16);
+        assert!(gaps[1].points.is_none() && gaps[1].max_share.unwrap().median == 0.16);
     }
     #[test]
     fn saturated_loads_are_told_of_and_left_out_of_the_gaps() {
         let row = |config: &str, load_percent: f64, saturated| Row {
             config: config.into(),
-            p99_us: if saturated { 10_000.0 } else { 100.0 + load_percent },
+            p99_us: Some(if saturated { 10_000.0 } else { 100.0 + load_percent }),
             load_percent,
             saturated,
             ..Row::default()

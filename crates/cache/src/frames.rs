@@ -10,7 +10,7 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use fulgurite_sys::{Arena, ArenaError, Backed};
 
 use crate::marks::Marks;
-use crate::primitive::{AtomicU16, Ordering};
+use crate::primitive::AtomicU16;
 
 /// The frames of all workers.
 #[derive(Debug)]
@@ -52,57 +52,44 @@ impl Frames {
     /// # Safety
     /// There must be such a frame.
     #[inline(always)]
-    pub unsafe fn address(&self, frame: u32) -> NonNull<u8> {
-        debug_assert!((frame as usize) < self.marks.len());
+    pub unsafe fn address(&self, frame: FrameIndex) -> NonNull<u8> {
+        debug_assert!(frame.index() < self.marks.len());
         // SAFETY: the arena is as long as there are frames (the caller vouches for this one), and lives as long as `self`.
-        unsafe { NonNull::new_unchecked(self.arena.base().as_ptr().add((frame as usize) << SUBPAGE_SHIFT)) }
+        unsafe { NonNull::new_unchecked(self.arena.base().as_ptr().add(frame.index() << SUBPAGE_SHIFT)) }
     }
     /// The marks of a frame.
     ///
     /// # Panics
     /// When there is no such frame.
     #[inline]
-    pub fn marks(&self, frame: u32) -> &Marks {
-        &self.marks[frame as usize]
+    pub fn marks(&self, frame: FrameIndex) -> &Marks {
+        &self.marks[frame.index()]
     }
     /// The pins of a frame.
     #[inline]
-    pub fn pins(&self, frame: u32) -> &AtomicU16 {
+    pub fn pins(&self, frame: FrameIndex) -> &AtomicU16 {
         &self.marks(frame).pins
     }
-    /// Reads and clears the referenced mark. Not one atomic step: a hit in between is counted once or twice, which is all
-    /// the same to a replacement policy, and costs the hit path nothing.
-    #[inline]
-    pub fn take_referenced(&self, frame: u32) -> bool {
-        let mark = &self.marks(frame).referenced;
-        let was = mark.load(Ordering::Relaxed) != 0;
-        if was {
-            mark.store(0, Ordering::Relaxed);
-        }
-        was
-    }
     /// Fills a frame with zeros.
-    pub fn zero(&self, frame: u32) {
-        self.arena.zero((frame as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES);
+    pub fn zero(&self, frame: FrameIndex) {
+        self.arena.zero(frame.index() << SUBPAGE_SHIFT, SUBPAGE_BYTES);
     }
     /// Copies one frame's bytes to another.
-    pub fn copy(&self, from: u32, to: u32) {
-        self.arena.copy_within((from as usize) << SUBPAGE_SHIFT, (to as usize) << SUBPAGE_SHIFT, SUBPAGE_BYTES);
+    pub fn copy(&self, from: FrameIndex, to: FrameIndex) {
+        self.arena.copy_within(from.index() << SUBPAGE_SHIFT, to.index() << SUBPAGE_SHIFT, SUBPAGE_BYTES);
     }
     /// Gives the memory of frames `first..end` back to the kernel, which does not fill it again until [`Frames::claim`].
-    pub fn discard(&self, first: u32, end: u32) {
-        let (offset, len) = ((first as usize) << SUBPAGE_SHIFT, ((end - first) as usize) << SUBPAGE_SHIFT);
+    pub fn discard(&self, first: FrameIndex, end: FrameIndex) {
+        let (offset, len) = (first.index() << SUBPAGE_SHIFT, (end.index() - first.index()) << SUBPAGE_SHIFT);
         self.arena.allow_huge_pages(offset, len, false);
         self.arena.discard(offset, len);
     }
     /// Takes frames `first..end` into use (again).
-    pub fn claim(&self, first: u32, end: u32) {
-        self.arena.allow_huge_pages((first as usize) << SUBPAGE_SHIFT, ((end - first) as usize) << SUBPAGE_SHIFT, true);
+    pub fn claim(&self, first: FrameIndex, end: FrameIndex) {
+        self.arena.allow_huge_pages(
+            first.index() << SUBPAGE_SHIFT,
+            (end.index() - first.index()) << SUBPAGE_SHIFT,
+            true,
+        );
     }
-}
-
-/// Short for `FrameIndex(n)`.
-#[inline(always)]
-pub fn index(frame: u32) -> FrameIndex {
-    FrameIndex(frame)
 }

@@ -13,6 +13,8 @@
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use fulgurite_format::FrameIndex;
+
 /// No subpage has the number in its upper half.
 const EMPTY: u64 = u64::MAX;
 
@@ -78,11 +80,11 @@ impl NearView {
     /// # Safety
     /// The table must be alive.
     #[inline(always)]
-    pub unsafe fn find(&self, subpage: u64) -> Option<u32> {
+    pub unsafe fn find(&self, subpage: u64) -> Option<FrameIndex> {
         let first = (subpage & self.mask) as usize;
         // SAFETY: the caller's contract; the mask is the number of entries less one, or 0. There is an even number of entries.
         let entry = |place: usize| unsafe { self.entries.add(place).as_ref() }.load(Ordering::Relaxed);
-        let holds = |entry: u64| (entry >> 32 == subpage).then_some(entry as u32);
+        let holds = |entry: u64| (entry >> 32 == subpage).then_some(FrameIndex(entry as u32));
         holds(entry(first)).or_else(|| holds(entry(first ^ 1)))
     }
     /// Notes that a subpage, which the table does not know, is resident in `frame`, if the table is of any use. What was noted in its
@@ -91,7 +93,7 @@ impl NearView {
     /// # Safety
     /// The table must be alive.
     #[inline(always)]
-    pub unsafe fn note(&self, subpage: u32, frame: u32) {
+    pub unsafe fn note(&self, subpage: u32, frame: FrameIndex) {
         if self.mask != 0 {
             // SAFETY: as above.
             let entry = |place: usize| unsafe { self.entries.add(place).as_ref() };
@@ -100,7 +102,7 @@ impl NearView {
             if before != EMPTY {
                 entry(first ^ 1).store(before, Ordering::Relaxed);
             }
-            entry(first).store(u64::from(subpage) << 32 | u64::from(frame), Ordering::Relaxed);
+            entry(first).store(u64::from(subpage) << 32 | u64::from(frame.0), Ordering::Relaxed);
         }
     }
 }
@@ -116,32 +118,44 @@ mod tests {
         // SAFETY: the table is alive.
         unsafe {
             assert_eq!(view.find(3), None);
-            view.note(3, 7);
-            assert_eq!((view.find(3), view.find(19), view.find(1 << 32 | 3)), (Some(7), None, None));
+            view.note(3, FrameIndex(7));
+            assert_eq!((view.find(3), view.find(19), view.find(1 << 32 | 3)), (Some(FrameIndex(7)), None, None));
             near.forget(19);
-            assert_eq!(view.find(3), Some(7), "another subpage of the same entry");
-            view.note(2, 5);
-            assert_eq!((view.find(2), view.find(3)), (Some(5), Some(7)), "neighbours do not disturb each other");
+            assert_eq!(view.find(3), Some(FrameIndex(7)), "another subpage of the same entry");
+            view.note(2, FrameIndex(5));
+            assert_eq!(
+                (view.find(2), view.find(3)),
+                (Some(FrameIndex(5)), Some(FrameIndex(7))),
+                "neighbours do not disturb each other"
+            );
             near.forget(2);
-            view.note(19, 8);
-            assert_eq!((view.find(3), view.find(19)), (Some(7), Some(8)), "there are two places for both");
-            view.note(2, 9);
-            assert_eq!((view.find(2), view.find(3), view.find(19)), (Some(9), Some(7), None), "3 moves back");
-            view.note(18, 6);
-            assert_eq!((view.find(18), view.find(2), view.find(3)), (Some(6), Some(9), None));
+            view.note(19, FrameIndex(8));
+            assert_eq!(
+                (view.find(3), view.find(19)),
+                (Some(FrameIndex(7)), Some(FrameIndex(8))),
+                "there are two places for both"
+            );
+            view.note(2, FrameIndex(9));
+            assert_eq!(
+                (view.find(2), view.find(3), view.find(19)),
+                (Some(FrameIndex(9)), Some(FrameIndex(7)), None),
+                "3 moves back"
+            );
+            view.note(18, FrameIndex(6));
+            assert_eq!((view.find(18), view.find(2), view.find(3)), (Some(FrameIndex(6)), Some(FrameIndex(9)), None));
             near.forget(2);
             near.forget(18);
             assert_eq!((view.find(2), view.find(18)), (None, None));
             for frames in [0, 1, 2] {
                 let one = Near::new(frames, true);
-                one.view().note(0, 5);
+                one.view().note(0, FrameIndex(5));
                 assert_eq!(one.view().find(0), None, "a table of two entries is not used");
             }
             let large = Near::new(ENTRIES_MAX as u32 + 1, true);
-            large.view().note(0, 5);
+            large.view().note(0, FrameIndex(5));
             assert_eq!(large.view().find(0), None, "too many frames for it");
             let several = Near::new(64, false);
-            several.view().note(0, 5);
+            several.view().note(0, FrameIndex(5));
             assert_eq!(several.view().find(0), None);
         }
     }

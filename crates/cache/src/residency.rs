@@ -23,6 +23,8 @@
 //! every other worker execute a barrier, then reads the slots: either it sees the slot, or the hit sees the unlinked word
 //! and starts again. `tests/loom_residency.rs` checks just this, on this code.
 
+use fulgurite_format::FrameIndex;
+
 use crate::primitive::{AtomicU32, Ordering, light_barrier};
 
 const RESIDENT: u32 = 1 << 31;
@@ -38,9 +40,9 @@ pub const NOTHING: u32 = 0;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     /// In this frame.
-    Resident(u32),
+    Resident(FrameIndex),
     /// In this frame, and nobody has touched it there yet.
-    Prefetched(u32),
+    Prefetched(FrameIndex),
     /// Being read or written back by this worker.
     Busy(u32),
     /// Never had contents.
@@ -56,8 +58,8 @@ pub fn decode(word: u32) -> State {
     match word {
         FRESH => State::Fresh,
         ABSENT => State::Absent,
-        w if w & RESIDENT != 0 => State::Resident(w & !RESIDENT),
-        w if w & PREFETCHED != 0 => State::Prefetched(w & !PREFETCHED),
+        w if w & RESIDENT != 0 => State::Resident(FrameIndex(w & !RESIDENT)),
+        w if w & PREFETCHED != 0 => State::Prefetched(FrameIndex(w & !PREFETCHED)),
         w => State::Busy(w & !BUSY),
     }
 }
@@ -67,8 +69,8 @@ pub fn decode(word: u32) -> State {
 #[must_use]
 pub fn encode(state: State) -> u32 {
     match state {
-        State::Resident(frame) => RESIDENT | frame,
-        State::Prefetched(frame) => PREFETCHED | frame,
+        State::Resident(frame) => RESIDENT | frame.0,
+        State::Prefetched(frame) => PREFETCHED | frame.0,
         State::Busy(worker) => BUSY | worker,
         State::Fresh => FRESH,
         State::Absent => ABSENT,
@@ -95,15 +97,15 @@ pub fn hit(word: &AtomicU32, slot: &AtomicU32) -> Option<u32> {
 /// The frame of a word that [`hit`] returned.
 #[inline(always)]
 #[must_use]
-pub fn frame_of(resident: u32) -> u32 {
-    resident & !RESIDENT
+pub fn frame_of(resident: u32) -> FrameIndex {
+    FrameIndex(resident & !RESIDENT)
 }
 
 /// Whether a slot's value protects `frame`.
 #[inline]
 #[must_use]
-pub fn protects(slot: u32, frame: u32) -> bool {
-    slot == RESIDENT | frame
+pub fn protects(slot: u32, frame: FrameIndex) -> bool {
+    slot == RESIDENT | frame.0
 }
 
 /// Takes a fresh or absent subpage for `worker` to read. Returns what it was, or what it is now.
@@ -135,7 +137,7 @@ pub fn finish(word: &AtomicU32, worker: u32, state: State) {
 /// Whether the subpage whose word this is, and which lies in `frame`, has been touched there; `None` if it does not lie there.
 #[inline]
 #[must_use]
-pub fn touched_in(word: u32, frame: u32) -> Option<bool> {
+pub fn touched_in(word: u32, frame: FrameIndex) -> Option<bool> {
     match decode(word) {
         State::Resident(f) if f == frame => Some(true),
         State::Prefetched(f) if f == frame => Some(false),
@@ -146,7 +148,7 @@ pub fn touched_in(word: u32, frame: u32) -> Option<bool> {
 /// Unlinks the subpage in `frame`, which belongs to `worker`, before eviction. Returns whether it had been touched since
 /// it was brought in (prefetched or not), or `None` if the frame does not hold it any more.
 #[inline]
-pub fn unlink(word: &AtomicU32, frame: u32, worker: u32) -> Option<bool> {
+pub fn unlink(word: &AtomicU32, frame: FrameIndex, worker: u32) -> Option<bool> {
     let seen = word.load(Ordering::Relaxed);
     let touched = touched_in(seen, frame)?;
     // A first touch may come in between (prefetched -> resident): then it is in use, and not for us.
@@ -156,8 +158,8 @@ pub fn unlink(word: &AtomicU32, frame: u32, worker: u32) -> Option<bool> {
 
 /// Turns a prefetched subpage into a resident one. Returns whether this call did it.
 #[inline]
-pub fn first_touch(word: &AtomicU32, frame: u32) -> bool {
-    word.compare_exchange(PREFETCHED | frame, RESIDENT | frame, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+pub fn first_touch(word: &AtomicU32, frame: FrameIndex) -> bool {
+    word.compare_exchange(PREFETCHED | frame.0, RESIDENT | frame.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
 }
 
 #[cfg(all(test, not(loom)))]
@@ -166,11 +168,11 @@ mod tests {
 
     #[test]
     fn every_state_has_its_own_word() {
-        let last = fulgurite_format::FrameIndex::LIMIT - 1;
+        let last = FrameIndex(FrameIndex::LIMIT - 1);
         let states = [
-            State::Resident(0),
+            State::Resident(FrameIndex(0)),
             State::Resident(last),
-            State::Prefetched(0),
+            State::Prefetched(FrameIndex(0)),
             State::Prefetched(last),
             State::Busy(0),
             State::Busy(4095),
@@ -182,7 +184,7 @@ mod tests {
             assert!(states[..i].iter().all(|b| encode(*b) != encode(*a)));
         }
         assert_eq!(encode(State::Fresh), 0, "untouched memory is fresh");
-        assert!(!protects(NOTHING, 0));
+        assert!(!protects(NOTHING, FrameIndex(0)));
     }
     #[test]
     fn a_life() {
@@ -190,13 +192,13 @@ mod tests {
         assert_eq!(hit(&word, &slot), None);
         assert_eq!(begin(&word, 3), Ok(State::Fresh));
         assert_eq!(begin(&word, 4), Err(State::Busy(3)));
-        finish(&word, 3, State::Prefetched(7));
+        finish(&word, 3, State::Prefetched(FrameIndex(7)));
         assert_eq!(hit(&word, &slot), None);
-        assert!(first_touch(&word, 7) && !first_touch(&word, 7));
-        assert_eq!(hit(&word, &slot).map(frame_of), Some(7));
-        assert!(protects(slot.load(Ordering::Relaxed), 7));
-        assert_eq!(unlink(&word, 8, 3), None);
-        assert_eq!(unlink(&word, 7, 3), Some(true));
+        assert!(first_touch(&word, FrameIndex(7)) && !first_touch(&word, FrameIndex(7)));
+        assert_eq!(hit(&word, &slot).map(frame_of), Some(FrameIndex(7)));
+        assert!(protects(slot.load(Ordering::Relaxed), FrameIndex(7)));
+        assert_eq!(unlink(&word, FrameIndex(8), 3), None);
+        assert_eq!(unlink(&word, FrameIndex(7), 3), Some(true));
         finish(&word, 3, State::Absent);
         assert_eq!(begin(&word, 4), Ok(State::Absent));
     }

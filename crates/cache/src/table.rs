@@ -8,6 +8,7 @@
 //! without ever having read it. With several, the bit is a hint and the word decides, by compare-and-swap; the bit is set
 //! before the word says "absent" and cleared by whoever takes the subpage from there, so that it is wrong for moments only.
 
+use fulgurite_format::FrameIndex;
 use fulgurite_sys::{Arena, ArenaError, Backed};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
@@ -47,6 +48,11 @@ impl Table {
         Ok(table)
     }
 
+    /// Subpages that the table has words for.
+    #[inline]
+    pub fn subpages(&self) -> u32 {
+        self.subpages
+    }
     /// The first word.
     pub fn words(&self) -> NonNull<AtomicU32> {
         self.words.base().cast()
@@ -150,7 +156,7 @@ impl Table {
 
     /// As [`residency::unlink`].
     #[inline]
-    pub fn unlink(&self, subpage: u32, frame: u32, worker: u32) -> Option<bool> {
+    pub fn unlink(&self, subpage: u32, frame: FrameIndex, worker: u32) -> Option<bool> {
         let word = self.word(subpage);
         if !self.alone {
             return residency::unlink(word, frame, worker);
@@ -175,10 +181,10 @@ mod tests {
             assert_eq!(table.begin(3, 0), Ok(State::Absent));
             assert!(!table.is_absent(3) && table.is_absent(2) && table.is_absent(4));
             assert_eq!(table.begin(3, 0), Err(State::Busy(0)));
-            table.finish(3, 0, State::Resident(5));
-            assert_eq!(table.begin(3, 0), Err(State::Resident(5)));
-            assert_eq!(table.unlink(3, 4, 0), None);
-            assert_eq!(table.unlink(3, 5, 0), Some(true));
+            table.finish(3, 0, State::Resident(FrameIndex(5)));
+            assert_eq!(table.begin(3, 0), Err(State::Resident(FrameIndex(5))));
+            assert_eq!(table.unlink(3, FrameIndex(4), 0), None);
+            assert_eq!(table.unlink(3, FrameIndex(5), 0), Some(true));
             assert!(!table.is_absent(3));
             table.finish(3, 0, State::Absent);
             assert!(table.is_absent(3));
@@ -186,8 +192,8 @@ mod tests {
             table.finish(19, 0, State::Fresh);
             assert!(!table.is_absent(19), "fresh is not absent: nothing is to be read");
             table.begin(19, 0).unwrap();
-            table.finish(19, 0, State::Prefetched(1));
-            assert_eq!(table.unlink(19, 1, 0), Some(false));
+            table.finish(19, 0, State::Prefetched(FrameIndex(1)));
+            assert_eq!(table.unlink(19, FrameIndex(1), 0), Some(false));
         }
     }
     #[test]

@@ -9,11 +9,12 @@
 
 use fulgurite_cache::marks::{CLEAN, DIRTY, Marks, has_changes};
 use fulgurite_cache::residency::{self, NOTHING, State};
+use fulgurite_format::FrameIndex;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 
-const FRAME: u32 = 7;
+const FRAME: FrameIndex = FrameIndex(7);
 const OWNER: u32 = 0;
 
 /// Which part of the protocol is left out.

@@ -10,11 +10,12 @@
 
 use fulgurite_cache::marks::{CLEAN, DIRTY, Marks, has_changes};
 use fulgurite_cache::residency::{self, NOTHING, State};
+use fulgurite_format::FrameIndex;
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU32, Ordering, fence};
 use loom::thread;
 
-const FRAME: u32 = 7;
+const FRAME: FrameIndex = FrameIndex(7);
 const EVICTOR: u32 = 0;
 
 /// Which part of the protocol is left out.
@@ -157,10 +158,10 @@ fn a_miss_has_one_owner() {
                 let word = word.clone();
                 thread::spawn(move || match residency::begin(&word, worker) {
                     Ok(State::Absent) => {
-                        residency::finish(&word, worker, State::Prefetched(worker));
+                        residency::finish(&word, worker, State::Prefetched(FrameIndex(worker)));
                         true
                     }
-                    Err(State::Busy(other) | State::Prefetched(other)) => {
+                    Err(State::Busy(other) | State::Prefetched(FrameIndex(other))) => {
                         assert_ne!(other, worker);
                         // Only one of the two makes it resident, whoever touches it.
                         false

@@ -1,4 +1,5 @@
-//! The command line: commands, their help and examples. The options of what measures are `fulgurite_bench::args`.
+//! The command line: commands, their help and examples. `fulgurite_bench::args` has the options of
+//! the benchmarks.
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   # index and search this machine's text, 3% of the index in DRAM
   fulgurite demo
-  # what a switch, a hit and a miss cost
+  # the cost of a switch, a hit and a miss
   fulgurite bench micro
   # seven workloads beside DRAM, swap and mmap, in under a minute
   fulgurite bench live --quick
@@ -31,31 +32,32 @@ Examples:
   fulgurite bench tail --workload tatp
   # miss ratios of the replacement policies
   fulgurite bench policies
-  # memory that survives: a journaled pool in a file
+  # memory that survives a crash: a journaled pool in a file
   fulgurite pool create data.pool --size 16G
   # a flash device reached by loads and stores, beside io_uring and NBD
   fulgurite device bench --quick
 
-Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) want
-root; without it they are skipped.";
+Benchmarks that need a memory cgroup and a swap file (os-swap, mmap) need
+root. Without root they are skipped.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Index the text of this machine into flash memory and serve it with 3-5% of the index in DRAM; then kill a program again and
-    /// again, and find all that it saved.
+    /// Index this machine's text into flash memory and serve it with 3-5% of the index in DRAM.
+    /// Then kill a program repeatedly, and find all that it saved.
     #[command(after_help = DEMO_EXAMPLES)]
     Demo(DemoArgs),
     /// Measure.
     #[command(subcommand, after_help = BENCH_EXAMPLES)]
     Bench(BenchCommand),
-    /// Make pools, look at them, check them, roll them back, copy them out and in.
+    /// Create, inspect, check, roll back, export and import pools.
     #[command(subcommand, after_help = crate::pool::args::EXAMPLES)]
     Pool(PoolCommand),
-    /// Serve a storage device behind the DRAM interface; measure it.
+    /// Serve a storage device behind the DRAM interface, or measure it.
     #[command(subcommand, after_help = crate::device::args::EXAMPLES)]
     Device(DeviceCommand),
-    /// Remove swap files, cgroups and temporary files that an earlier run left (only after kill -9 of its helper).
+    /// Remove swap files, cgroups and temporary files of an earlier run (left only after kill -9 of
+    /// its helper).
     #[command(after_help = CLEANUP_EXAMPLES)]
     Cleanup,
     /// Print a completion script for a shell.
@@ -85,22 +87,24 @@ pub enum Command {
 /// The benchmarks.
 #[derive(Debug, Subcommand)]
 pub enum BenchCommand {
-    /// Prices of the primitives: switch, hit, miss.
+    /// Measure the cost of the primitives: switch, hit, miss.
     #[command(after_help = MICRO_EXAMPLES)]
     Micro(MicroArgs),
-    /// Throughput and latency of workloads, each configuration against plain DRAM, interleaved.
+    /// Measure throughput and latency of workloads, each configuration against plain DRAM,
+    /// interleaved.
     #[command(after_help = LIVE_EXAMPLES)]
     Live(LiveArgs),
-    /// Tail latency against load (Poisson arrivals, latency from arrival).
+    /// Measure tail latency against load (Poisson arrivals, latency from arrival).
     #[command(after_help = TAIL_EXAMPLES)]
     Tail(TailArgs),
-    /// The journaled store: what it writes beside the data and keeps in DRAM, its speed, recovery and sync.
+    /// Measure the journaled store: extra flash writes, DRAM, speed, recovery and sync.
     #[command(after_help = STORE_EXAMPLES)]
     Store(StoreArgs),
-    /// A long computation kept by `sync`, by writing what it changed to a file, by dumping its memory.
+    /// Save a long computation by `sync`, by writing its changes to a file, or by dumping its
+    /// memory.
     #[command(after_help = CHECKPOINT_EXAMPLES)]
     Checkpoint(CheckpointArgs),
-    /// Miss ratios of all replacement policies on traces and workloads.
+    /// Measure miss ratios of all replacement policies on traces and workloads.
     #[command(after_help = POLICIES_EXAMPLES)]
     Policies(PoliciesArgs),
 }
@@ -115,10 +119,10 @@ Examples:
     --json demo.json --plot demo.svg
   fulgurite demo --act survive --seed 7   # only the kills, at other moments
 
-The table: DRAM it may use is the budget of the guarded path, all of the data
-for dram-only, and the whole cgroup, budget and 64 MiB, for what the kernel
-pages. Peak is the highest use of a configuration's cgroup while it served;
-that takes root.";
+In the table, \"DRAM it may use\" is the budget of the guarded path, all of the
+data for dram-only, and the whole cgroup (budget and 64 MiB) for the kernel's
+paging. Peak is the highest use of a configuration's cgroup while it served.
+Peak needs root.";
 
 const BENCH_EXAMPLES: &str = "\
 Examples:
@@ -131,7 +135,7 @@ Examples:
 const CLEANUP_EXAMPLES: &str = "\
 Examples:
   fulgurite cleanup        # as the user whose run was killed
-  sudo fulgurite cleanup   # what root's runs have left: swap files, cgroups";
+  sudo fulgurite cleanup   # after root's runs: swap files, cgroups";
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -162,26 +166,26 @@ Examples:
     --flash nand:tlc --planes 64 --also nand:tlc/256 --block-pages 16 \\
     --config fulgurite,fixed-latency
 
-NVMM's GUPS (gups; gups-read only reads) and MMAP (mmap-bench) are uniform
-unless --zipf is given, and no part of `all`.
+NVMM's GUPS (gups, and gups-read which only reads) and MMAP (mmap-bench) are
+uniform unless --zipf is given. They are not part of `all`.
 
 Configurations:
   dram-only        plain references in huge pages: the denominator
-  resident         guarded, all data in frames: what hits cost
+  resident         guarded, all data in frames: the cost of hits
   fulgurite        guarded, fibers switch on a miss, arrived ones first by age
-  on-device        fulgurite; a device of our own, on a core of its own, makes
-                   the requests: system calls are not the worker's
+  on-device        fulgurite with requests made by a device on a core of its
+                   own, so that the worker makes no system calls
   pool             fulgurite over a journaled pool that the data fills to 80%:
                    versions, checksums, reclaim
-  pool-unchecked   the same without checksums: beside pool, what they cost
+  pool-unchecked   the same without checksums: shows their cost
   pool-on-device   the pool's store in a device of our own, whose core drives
                    the log and reclaim
   priority-aging   fulgurite with AstriFlash's scheduling: new jobs first, and
                    aging
   fifo             fulgurite, first come first served
-  flash-sync       guarded, waits for every miss
+  flash-sync       guarded, blocks on every miss
   fixed-latency    fulgurite over flash of the NAND's latencies without its
-                   queues, buses and wear (with --flash nand: only)
+                   queues, buses and wear (only with --flash nand:)
   os-swap          plain memory, a swap file: best of 1, 8, 32 threads
   mmap             plain memory, a mapped file: best of 1, 8, 32 threads
 
@@ -195,10 +199,10 @@ Examples:
   fulgurite bench micro --config miss --flash nand:slc
   fulgurite bench micro --config miss --flash device:flash.sock --data 1G
 
-On nand:PROFILE misses go to a device in this process, whose firmware has a
-store over the model, as in `bench live`. On flash that answers later than 64
-fibers compute, all of them wait at most misses, which are left out; where too
-few are left, what a miss costs is not reported.";
+On nand:PROFILE, misses go to a device in this process, whose firmware has a
+store over the model, as in `bench live`. On flash that is slower than the
+computing of 64 fibers, all of them wait at most misses. Those are left out.
+If too few remain, the cost of a miss is not reported.";
 
 const STORE_EXAMPLES: &str = "\
 Examples:
@@ -210,14 +214,13 @@ Examples:
     --plot recovery.svg
   fulgurite bench store --sync --dirty 4K,1M,256M --scratch /mnt/nvme
 
-What the store writes and keeps is counted, not timed: it decides as it does
+The store's flash writes and DRAM are counted, not timed. The store decides as
 in a pool, over flash that answers at once and keeps only metadata. `full` is
-live data as a share of the pool less what the store keeps for reclaim,
-journal and checkpoints. What it leaves of the speed of a medium is timed
-beside that medium (--flash), in turns.
+live data as a share of the pool without the reserves for reclaim, journal and
+checkpoints. The store's speed is timed beside its medium (--flash), in turns.
 
---recovery: from a crash to the first subpage read. --sync: from the first
-write of dirty data until a token names it for good, beside plain writes of 1
+--recovery times a crash until the first subpage read. --sync times the first
+write of dirty data until a durable token names it, beside plain writes of 1
 MiB and a flush. With these, --flash defaults to a file in --scratch.";
 
 const CHECKPOINT_EXAMPLES: &str = "\
@@ -230,29 +233,27 @@ Examples:
   fulgurite bench checkpoint --flash nand:mlc
   fulgurite bench checkpoint --flash device:flash.sock --data 256M
 
-Ways, of one computation on one core; whoever else works for it may use the
-others:
-  plain      memory in huge pages, nothing is kept: the denominator
-  file       the simplest: the thread that computes writes changed pages in
-             place, then fsync; a crash in the middle spoils it
-  dump       the simplest that a crash cannot spoil: it writes all memory to a
-             new file, then fsync and rename
-  fork       a forked child dumps the memory as it was, as Redis' BGSAVE does;
-             pages are copied as they are written to meanwhile
+Variants of one computation on one core. Helper threads may use other cores:
+  plain      memory in huge pages, nothing is saved: the denominator
+  file       the simplest: the computing thread writes changed pages in
+             place, then fsync. A crash in the middle corrupts it
+  dump       the simplest crash-safe one: it writes all memory to a new file,
+             then fsync and rename
+  fork       a forked child dumps the memory, as Redis' BGSAVE does. Pages
+             written to meanwhile are copied
   behind     it copies changed pages, and another thread appends them to a
-             log, then fsync; nobody folds the log into the image
-  fulgurite  a pool behind --dram, nothing is kept
-  sync       the same, and a token for each checkpoint
+             log, then fsync. The log is never folded into the image
+  fulgurite  a pool behind --dram, nothing is saved
+  sync       the same, with a token for each checkpoint
 
-The pool lies on --flash. The store of a served device (device serve --store,
---nand) is the pool: this process runs none, and a sync is the device's. On a
-served device without one there is a pool of this process. emulated, memory
-and nand are this process's own memory: a sync there survives what it would on
-a device, but nothing is left of it after this program.
+The pool is on --flash. On a served device with a store (device serve --store,
+--nand) that store is the pool, and the device makes each sync. On a served
+device without one, this process has a pool. emulated, memory and nand are
+this process's own memory, so nothing of them remains after this program.
 
-A checkpoint that falls due while one is being made is put off. After the last
-there is one more interval. Each way's last checkpoint is read back and must
-be the memory as it was when that was cut.";
+A checkpoint that is due while another is being made is postponed. After the
+last there is one more interval. The last checkpoint of each variant is read
+back and must equal the memory at its cut.";
 
 const POLICIES_EXAMPLES: &str = "\
 Examples:
@@ -267,9 +268,10 @@ Examples:
   fulgurite bench tail --quick --loads 30,60,90
 
 Rows of the JSON have the keys of `bench live`. share_of_dram_only compares
-throughputs at the same load, so it is below 1 only where arrivals were not
-kept up with; max_share compares the highest throughputs. work_hash is of the
-requests at that load. work_us_per_miss is null without misses.";
+throughputs at the same load, so it is below 1 only where the configuration
+fell behind the arrivals. max_share compares the highest throughputs.
+work_hash covers the requests at that load. work_us_per_miss is null without
+misses.";
 
 #[cfg(test)]
 mod tests {
@@ -278,7 +280,7 @@ mod tests {
 
     use super::*;
 
-    /// What stands below the options of each command.
+    /// The text below the options of each command.
     fn all_after_help(command: &clap::Command, all: &mut Vec<(String, String)>) {
         let shown = command.get_after_help().map_or_else(String::new, ToString::to_string);
         all.push((command.get_name().to_owned(), shown));

@@ -47,12 +47,20 @@ pub struct DeviceConfig {
     /// The most DRAM in bytes for the medium's tables and buffers and for queue pairs: one that does not fit any more is refused. What the
     /// medium sets aside must fit. `usize::MAX`: no bound.
     pub dram_bytes: usize,
+    /// What the device's thread has the time from.
+    pub clock: Clock,
 }
 
 impl Default for DeviceConfig {
     fn default() -> Self {
         let firmware = FirmwareConfig::default();
-        DeviceConfig { core: None, spin: Duration::from_millis(1), firmware, dram_bytes: usize::MAX }
+        DeviceConfig {
+            core: None,
+            spin: Duration::from_millis(1),
+            firmware,
+            dram_bytes: usize::MAX,
+            clock: Clock::get(),
+        }
     }
 }
 
@@ -227,7 +235,7 @@ impl Device {
             medium.flash = Arc::new(CachedFlash::new(medium.flash, cached)?);
         }
         // A number that no two starts share: time, and an address that the kernel chose at random.
-        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let time = config.clock.wall().as_nanos();
         let instance = (time as u64).rotate_left(20) ^ (Arc::as_ptr(&medium.flash).cast::<()>().addr() as u64);
         let instance = Arc::new(AtomicU64::new(instance));
         let of_pool = |pool: &Arc<Pool>| Session::new(pool.clone(), instance.clone(), config.firmware.flushes_itself);
@@ -266,7 +274,7 @@ impl Device {
         let (core, single_core) = (config.core, Device::shares_core(config));
         let spin_ns = u64::try_from(config.spin.as_nanos()).unwrap_or(u64::MAX);
         let (report, pinned) = std::sync::mpsc::channel();
-        let of_thread = run.clone();
+        let (of_thread, clock) = (run.clone(), config.clock.clone());
         planted::start_thread().map_err(system("start the device's thread"))?;
         let thread = std::thread::Builder::new()
             .name("device".into())
@@ -275,7 +283,7 @@ impl Device {
                 let refused = result.is_err();
                 let _ = report.send(result);
                 if !refused {
-                    serve(&of_thread, firmware, single_core, spin_ns);
+                    serve(&of_thread, firmware, &clock, single_core, spin_ns);
                 }
             })
             .map_err(system("start the device's thread"))?;
@@ -289,6 +297,10 @@ impl Device {
     /// thread is pinned, which has one core afterwards in any case.
     fn shares_core(config: &DeviceConfig) -> bool {
         matches!(affinity::cores()[..], [only] if config.core.is_none_or(|core| core == only))
+    }
+    /// What it has the time from.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.config.clock
     }
     /// Whether it was started on a core of its own, so that who waits for it may spin.
     #[must_use]
@@ -450,8 +462,7 @@ impl Drop for Ending<'_> {
     }
 }
 
-fn serve(run: &Run, firmware: Firmware, single_core: bool, spin_ns: u64) {
-    let clock = Clock::get();
+fn serve(run: &Run, firmware: Firmware, clock: &Clock, single_core: bool, spin_ns: u64) {
     let mut ending = Ending { run, firmware: Some(firmware), hosts: Vec::new() };
     let (mut active_ns, mut beat_ns, mut beats) = (clock.now_ns(), 0, 0);
     let mut sleep = SLEEP_MIN;

@@ -35,24 +35,22 @@ pub struct Who {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// It, or one that is there, wants the device for itself.
-    #[error("another program is in the way, and one of the two needs the device for itself; end that one first")]
+    #[error("another program uses the device, and one of the two needs exclusive use; end that program first")]
     Occupied,
     /// Another host writes once more what it had lost.
-    #[error("another program is writing to it once more what it lost when it died; ask again")]
+    #[error("another program is repeating writes that were lost when the device died; retry")]
     Restoring,
     /// It would write once more, and others have been there since the start.
-    #[error("other programs have used it since it started; what was written before is older than theirs may be")]
+    #[error("other programs have used it since it started; earlier writes may be older than theirs")]
     Shared,
     /// There are as many queue pairs as there may be.
     #[error("it has no room for more")]
     Full,
     /// A session begins, or what one has left is being taken back.
-    #[error("it goes back to the last state that was named; ask again")]
+    #[error("it is rolling back to the last named state; retry")]
     TakingBack,
     /// That could not be done.
-    #[error(
-        "what a program left that had named no state of it could not be taken back ({0}); end the device, and start it again"
-    )]
+    #[error("unnamed changes of a program could not be rolled back ({0}); end the device, and start it again")]
     NotTakenBack(String),
     /// Its store has panicked.
     #[error("a memory operation has panicked, and nothing more is written; end the device, and start it again")]
@@ -61,10 +59,10 @@ pub(crate) enum Refusal {
     #[error("it keeps no states; serve a store (`device serve --nand`, or `--store`)")]
     NoStates,
     /// It would name states, and does not want the device for itself.
-    #[error("who names the states of a device must have it for itself")]
+    #[error("a program that names the states of a device needs exclusive use of it")]
     NotAlone,
     /// What is there has no name, and gets none.
-    #[error("what it holds cannot be named: {0}")]
+    #[error("its contents cannot be named: {0}")]
     Unnamed(String),
 }
 

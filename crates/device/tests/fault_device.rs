@@ -75,6 +75,33 @@ fn a_request_that_hangs_is_a_time_out() {
     assert_eq!(results, [Ok(()), Err(FlashError::TimedOut), Ok(())]);
 }
 
+/// By a simulated clock: not before its time, at most an eighth after it, and without waiting.
+#[test]
+fn a_request_that_hangs_is_a_time_out_exactly_when_its_time_is_over() {
+    const TIMEOUT: Duration = Duration::from_secs(80);
+    let nanosecond = Duration::from_nanos(1);
+    for passes in [&[TIMEOUT][..], &[TIMEOUT - nanosecond, TIMEOUT / 8]] {
+        let hangs = Rule { op: Some(Op::Read), when: When::Nth(1), fault: Fault::Hangs };
+        let plan = FaultPlan { rules: vec![hangs], ..FaultPlan::default() };
+        let faulty = FaultyFlash::new(MemoryFlash::new(SECTORS).unwrap(), plan);
+        let (clock, time) = fulgurite_sys::Clock::simulated();
+        let host = HostConfig { timeout: Some(TIMEOUT), clock, ..patient(true) };
+        let flash = DeviceFlash::start(Arc::new(faulty), DeviceConfig::default(), host).unwrap();
+        let frames = arena(4);
+        let mut queue = Driver::new(&flash, &frames, 4);
+        let tag = queue.submit(Op::Read, 3, 0);
+        queue.queue.flush().unwrap();
+        let mut ended = Vec::new();
+        for time_passes in passes {
+            (0..10_000).for_each(|_| _ = queue.queue.poll(&mut ended));
+            assert!(ended.is_empty(), "before its time: {ended:?}");
+            time.advance(*time_passes);
+        }
+        (0..10_000).for_each(|_| _ = queue.queue.poll(&mut ended));
+        assert_eq!(ended.iter().map(|c| (c.tag, c.result)).collect::<Vec<_>>(), [(tag, Err(FlashError::TimedOut))]);
+    }
+}
+
 #[test]
 fn a_device_that_dies_and_comes_back_loses_nothing() {
     let seed = seed();

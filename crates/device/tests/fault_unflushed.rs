@@ -497,6 +497,39 @@ fn a_state_is_only_waited_for_on_the_device_that_named_it() {
     assert_eq!(versions.tokens(), [kept]);
 }
 
+/// Whether a device that has died had gone back nobody knows: the next one is asked once more. What was written before comes back neither
+/// then nor after another death.
+#[test]
+fn a_roll_back_goes_on_over_a_device_that_has_returned() {
+    let link = buffered();
+    let flash = DeviceFlash::over(link.clone(), patient(true, 1 << 20));
+    let frames = arena(2);
+    let mut queue = Driver::new(&flash, &frames, 2);
+    let versions = flash.versions().unwrap();
+    write(&mut queue, &frames, 5, 50);
+    let kept = versions.name_state().unwrap();
+    versions.wait_durable(kept).unwrap();
+    for death in 0..3 {
+        write(&mut queue, &frames, 5, 51 + death);
+        link.dies();
+        link.returns();
+        versions.roll_back(kept).unwrap();
+        assert_eq!(read(&mut queue, &frames, 5), Some(50));
+        assert_eq!(versions.tokens(), [kept]);
+        link.dies();
+        link.returns();
+        assert_eq!(read(&mut queue, &frames, 5), Some(50));
+    }
+    // A refusal is one, and what was written stays.
+    write(&mut queue, &frames, 5, 60);
+    for refused in [versions.can_roll_back(kept + 1), versions.roll_back(kept + 1)] {
+        assert!(matches!(refused, Err(VersionError::NoToken { .. })), "{refused:?}");
+    }
+    link.dies();
+    link.returns();
+    assert_eq!(read(&mut queue, &frames, 5), Some(60));
+}
+
 /// Whose queue pairs were all closed when the device died cannot know whether others have written since, and is told.
 #[test]
 fn copies_of_a_host_that_had_no_queue_pair_are_not_written() {

@@ -13,7 +13,7 @@ pub enum FlashError {
     #[error("the flash reported \"{}\"; {}", io::Error::from_raw_os_error(*.0), remedy(*.0))]
     Io(i32),
     /// Fewer bytes than a subpage came, and no more after asking again: the file was cut under us.
-    #[error("the flash gave less than a whole subpage; was the file truncated by somebody else?")]
+    #[error("the flash gave less than a whole subpage; was the file truncated?")]
     Short,
     /// The subpage is past the end of the medium, or the frame past the end of the arena.
     #[error("the request is outside the flash or the frames; grow the flash, or ask for less")]
@@ -25,17 +25,15 @@ pub enum FlashError {
     /// process died, and with it writes that no flush had covered. Or a thread panicked in the midst of a change of the pool, of which
     /// nothing more is written then.
     #[error(
-        "an earlier flush failed, the device died with writes that no flush had covered, or a thread panicked in the midst of a change; \
-         nothing more is written: reopen, and recover from what is durable"
+        "an earlier flush failed, the device died with writes that no flush had covered, or a thread panicked in the \
+         midst of a change; nothing more is written: reopen to recover the durable state"
     )]
     Poisoned,
     /// There is no space for new versions, and none will come without a sync.
     #[error("the pool has no space left; sync, drop tokens, or make it larger")]
     NoSpace,
     /// What was read is not what was written: its checksum is wrong, also when read again.
-    #[error(
-        "the flash gave other data than was written; what lay there is lost, restore it from an older token or a copy"
-    )]
+    #[error("the flash gave other data than was written; that data is lost, restore it from an older token or a copy")]
     Corrupt,
     /// The medium was closed, or the device that it lies on is away.
     #[error(

@@ -18,7 +18,7 @@ pub enum VersionError {
         kept: Vec<u64>,
     },
     /// Somebody reads a newer one.
-    #[error("token {read} is being read, and going back to token {token} would take it away; close its reader first")]
+    #[error("token {read} is being read, and a roll back to token {token} would drop it; close its reader first")]
     InUse {
         /// The token to go back to.
         token: u64,
@@ -26,7 +26,7 @@ pub enum VersionError {
         read: u64,
     },
     /// Somebody wants a newer one kept.
-    #[error("token {pinned} is pinned, and going back to token {token} would take it away; unpin it first")]
+    #[error("token {pinned} is pinned, and a roll back to token {token} would drop it; unpin it first")]
     Pinned {
         /// The token to go back to.
         token: u64,

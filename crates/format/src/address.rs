@@ -113,7 +113,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A controller, as who allocates names it: 20 bits.
+/// A controller, as an allocation names it: 20 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Controller(pub u32);
@@ -162,15 +162,29 @@ impl SubpageIndex {
     }
 }
 
-/// A slot of DRAM that holds one subpage. At most 2^30 of them (4 TiB), so that a residency word
-/// has room for a state.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+/// A slot of the arena of all frames, which holds one subpage. At most 2^30 of them (4 TiB), so
+/// that a residency word has room for a state.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct FrameIndex(pub u32);
 
 impl FrameIndex {
     /// One past the largest index.
     pub const LIMIT: u32 = 1 << 30;
+    /// As an index into tables.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// A frame among those of one cache, from 0: what its replacement policy knows it by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[repr(transparent)]
+pub struct LocalFrame(pub u32);
+
+impl LocalFrame {
     /// As an index into tables.
     #[inline(always)]
     #[must_use]

@@ -58,7 +58,7 @@ pub enum NotDirectory {
     #[error("its checksum is wrong")]
     Checksum,
     /// Its checksum is right and what it says cannot be.
-    #[error("it says what cannot be")]
+    #[error("its content is invalid")]
     Malformed,
 }
 

@@ -18,7 +18,7 @@ mod objects;
 mod size;
 mod superblock;
 
-pub use address::{Address, Controller, FrameIndex, OFFSET_BITS, PAGE_BITS, SubpageIndex};
+pub use address::{Address, Controller, FrameIndex, LocalFrame, OFFSET_BITS, PAGE_BITS, SubpageIndex};
 pub use checksum::crc32c;
 pub use directory::{
     DIRECTORY_VERSION, FREE_RANGES_MAX, NotDirectory, PageRange, ROOT_ENTRY_BYTES, ROOT_NAME_MAX, ROOT_TYPE_MAX,
@@ -38,7 +38,7 @@ pub use objects::{
     OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten,
     WORDS_OF_AN_OBJECT,
 };
-pub use size::{ParseUnitError, format_bytes, format_duration, parse_bytes, parse_duration};
+pub use size::{ParseUnitError, Size, format_bytes, format_duration, parse_bytes, parse_duration};
 pub use superblock::{
     Anchor, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages,
 };

@@ -93,7 +93,7 @@ pub struct Header {
 #[non_exhaustive]
 pub enum NotMetadata {
     /// It does not begin with the magic.
-    #[error("it is no page of metadata")]
+    #[error("it is not a page of metadata")]
     Magic,
     /// A later version of the format.
     #[error(
@@ -101,7 +101,7 @@ pub enum NotMetadata {
     )]
     Newer(u16),
     /// Version 0, an unknown kind, a payload that is too long.
-    #[error("its header makes no sense")]
+    #[error("its header is invalid")]
     Header,
     /// The checksum does not match.
     #[error("its checksum does not match its content")]
@@ -221,9 +221,9 @@ impl Header {
     }
 }
 
-/// A payload that makes no sense, though its checksum is right: a defect of whoever wrote it.
+/// An invalid payload with the right checksum: a defect of its writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("a page of metadata holds records that make no sense; it was written by a defective program")]
+#[error("a page of metadata holds invalid records; it was written by a defective program")]
 pub struct Malformed;
 
 /// Reads numbers off a payload.

@@ -53,6 +53,16 @@ pub enum Durability {
     Sync,
 }
 
+impl Durability {
+    /// What it asks of a store.
+    pub(crate) fn of_store(self) -> fulgurite_store::Durability {
+        match self {
+            Durability::Cache => fulgurite_store::Durability::Cache,
+            Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
+        }
+    }
+}
+
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
     pub pool: Store,

@@ -1,7 +1,6 @@
 //! The state of a token, read beside the live pool.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_BYTES;
@@ -24,8 +23,7 @@ impl Reader {
     /// Of the state of a token, as a medium that keeps the token for as long as it lives.
     pub(crate) fn open(flash: Arc<dyn Flash>, token: u64, dram_bytes: u64) -> Result<Reader, Error> {
         let bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
-        let builder = Runtime::builder(flash).dram(dram_bytes).existing(bytes);
-        let runtime = builder.submit_batch(4).spin(Duration::from_micros(20)).build()?;
+        let runtime = Runtime::builder(flash).dram(dram_bytes).existing(bytes).build()?;
         let directory = runtime.run(move |m| Ok(Directory::look(m, bytes)))??;
         Ok(Reader { runtime, directory: Arc::new(directory), token })
     }

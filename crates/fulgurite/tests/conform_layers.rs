@@ -203,6 +203,61 @@ fn policy_and_nand_have_no_io_clock_or_threads() {
     }
 }
 
+/// Crates that take the time from a `fulgurite_sys::Clock` that they are given, real or simulated.
+const BY_CLOCK: [&str; 5] = ["cache", "flash", "store", "device", "runtime"];
+/// Every other way to read the time, or to wait for one.
+const OTHER_TIME: [&str; 9] = [
+    "Instant",
+    "SystemTime",
+    "UNIX_EPOCH",
+    "thread::sleep",
+    "recv_timeout",
+    "wait_timeout",
+    "clock_gettime",
+    "nanosleep",
+    "arch::ticks",
+];
+/// Where the real clock is taken rather than one that was given, and why.
+const REAL: [(&str, &str); 10] = [
+    ("flash/src/emulated/mod.rs", "the default of a configuration"),
+    ("flash/src/file/mod.rs", "the default of a configuration"),
+    ("flash/src/file/open.rs", "another process holds a lock"),
+    ("flash/src/nand.rs", "the default of a constructor"),
+    ("store/src/pool.rs", "the default of a constructor"),
+    ("device/src/device.rs", "the default of a configuration"),
+    ("device/src/host/mod.rs", "the default of a configuration"),
+    ("device/src/socket/link.rs", "another process answers"),
+    ("device/src/socket/server.rs", "another process asks"),
+    ("runtime/src/config.rs", "the default of a configuration"),
+];
+
+/// The lines of a source file that are neither comments nor its tests.
+fn code(path: &Path) -> Vec<String> {
+    let text = read(path);
+    let lines = text.lines().map(str::trim).take_while(|line| *line != "mod tests {");
+    lines.filter(|line| !line.starts_with("//")).map(str::to_owned).collect()
+}
+
+#[test]
+fn time_comes_from_a_clock_that_was_given() {
+    let (mut wrong, mut real) = (Vec::new(), Vec::new());
+    for path in BY_CLOCK.into_iter().flat_map(sources_of).filter(|path| !path.ends_with("tests.rs")) {
+        let name = path.strip_prefix(root().join("crates")).expect("a crate's").display().to_string();
+        let code = code(&path);
+        for word in OTHER_TIME {
+            wrong.extend(code.iter().filter(|line| line.contains(word)).map(|line| format!("{name}: {line}")));
+        }
+        if code.iter().any(|line| line.contains("Clock::get()") || line.contains("Clock::default()")) {
+            real.push(name);
+        }
+    }
+    assert!(wrong.is_empty(), "time is read or waited for past the clock:\n{}", wrong.join("\n"));
+    real.sort();
+    let mut listed = REAL.map(|(name, _)| name);
+    listed.sort_unstable();
+    assert_eq!(real, listed, "where the real clock is taken is listed here, with the reason");
+}
+
 #[test]
 fn every_dependency_is_explained() {
     let document = read(&root().join("docs/dependencies.md"));

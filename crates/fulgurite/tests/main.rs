@@ -14,6 +14,7 @@ mod conform_striped_pool;
 mod conform_tidy;
 mod conform_upkeep;
 mod crash_device_pool;
+mod crash_roll_back;
 mod fault_containers;
 mod fault_roll_back;
 mod fault_setup;

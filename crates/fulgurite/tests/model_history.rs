@@ -123,6 +123,17 @@ fn histories_with_faults() {
 
 const PLANTED: &str = "FULGURITE_PLANTED";
 
+/// Bugs that show to jobs that run beside each other. Those of misses, evictions and cuts that show to one after the other are hunted by
+/// the simulation of `fulgurite-cache`.
+const HUNTED: [Planted; 6] = [
+    Planted::NoSlots,
+    Planted::StaleNear,
+    Planted::NotZeroed,
+    Planted::StaysFresh,
+    Planted::FailedIsDone,
+    Planted::InPlaceIsClean,
+];
+
 /// Where a bug shows soonest.
 fn hunted_in(bug: Planted) -> Plan {
     match bug {
@@ -138,7 +149,7 @@ fn hunted_in(bug: Planted) -> Plan {
 #[ignore = "planted_bugs_are_found runs it, in a process of its own: it must fail"]
 fn with_a_planted_bug() {
     let name = std::env::var(PLANTED).unwrap_or_default();
-    let bug = Planted::ALL.into_iter().find(|bug| format!("{bug:?}") == name);
+    let bug = HUNTED.into_iter().find(|bug| format!("{bug:?}") == name);
     let bug = bug.unwrap_or_else(|| panic!("{PLANTED}={name} is no bug that can be planted"));
     // Most show in the first run; what shows in one of four, in one of a hundred.
     for seed in 0..100 {
@@ -149,7 +160,7 @@ fn with_a_planted_bug() {
 #[test]
 fn planted_bugs_are_found() {
     let mut missed = Vec::new();
-    for bug in Planted::ALL {
+    for bug in HUNTED {
         let mut child = fulgurite_testkit::again(module_path!(), "with_a_planted_bug");
         child.env(PLANTED, format!("{bug:?}"));
         let output = child.output().unwrap();
@@ -161,8 +172,8 @@ fn planted_bugs_are_found() {
             _ => missed.push(format!("{bug:?}: {}; {said}", output.status)),
         }
     }
-    let found = Planted::ALL.len() - missed.len();
-    println!("canaries: {found} of {} found", Planted::ALL.len());
+    let found = HUNTED.len() - missed.len();
+    println!("canaries: {found} of {} found", HUNTED.len());
     assert!(missed.is_empty(), "{missed:#?}");
     trials::figure(21, "planted bugs found", found as u64);
 }

@@ -103,7 +103,8 @@ pub enum RootError {
     },
     /// The directory cannot be read.
     #[error(
-        "the directory of the pool is damaged at {at}: {source}; roll back to an older token, or bring the pool back from a copy"
+        "the directory of the pool is damaged at {at}: {source}; roll back to an older token, or restore the pool \
+         from a copy"
     )]
     Damaged {
         /// Where.

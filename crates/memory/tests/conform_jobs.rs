@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::task::{Context as TaskContext, Poll, Wake, Waker};
 use std::time::Duration;
 
-use fulgurite_flash::MemoryFlash;
+use fulgurite_flash::{EmulatedConfig, MemoryFlash, TimedFlash};
 use fulgurite_memory::{AccessError, Exclusive, Latch, Memory, OwnedRegion, Ptr, VersionLatch};
 use fulgurite_policy::AdmissionPolicy;
 use fulgurite_runtime::{
@@ -627,6 +627,37 @@ impl Service for Requests {
     fn pins(&self) -> u32 {
         0
     }
+}
+
+/// By a simulated clock misses, sleeps and time-outs take their time, and none of it is waited for.
+#[test]
+fn by_a_simulated_clock_minutes_pass_at_once() {
+    const MINUTE: Duration = Duration::from_secs(60);
+    within(60, "minutes", || {
+        for device_timeout in [2 * MINUTE, MINUTE / 2] {
+            let (clock, time) = fulgurite_sys::Clock::simulated();
+            let quick = EmulatedConfig::new(256);
+            let flash =
+                TimedFlash::new(EmulatedConfig { read_latency: MINUTE, clock: clock.clone(), ..quick }).unwrap();
+            let builder =
+                Runtime::builder(Arc::new(flash)).fibers(8).existing(1 << 20).prefetch("off".parse().unwrap());
+            let runtime = with_frames(builder.clock(clock.clone()).device_timeout(device_timeout), 1, 3);
+            let begun = time.now_ns();
+            let read = runtime.submit(|c: &mut Context| c.load(word(3, 0))).unwrap().wait().unwrap();
+            let took = clock.since(begun);
+            // The worker looks for late requests once in a while.
+            let least = if device_timeout > MINUTE { MINUTE } else { device_timeout };
+            assert!(took >= least && took < least + MINUTE / 100, "a read took {took:?}");
+            match read {
+                Ok(found) => assert_eq!((found, device_timeout), (0, 2 * MINUTE)),
+                Err(error) => assert!(took < MINUTE && matches!(error, AccessError::Flash { .. }), "{error}"),
+            }
+            let begun = time.now_ns();
+            runtime.submit(|c: &mut Context| c.sleep(MINUTE)).unwrap().wait().unwrap().unwrap();
+            let took = clock.since(begun);
+            assert!(took >= MINUTE && took < MINUTE + MINUTE / 100, "a minute's sleep took {took:?}");
+        }
+    });
 }
 
 #[test]

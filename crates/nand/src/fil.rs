@@ -29,8 +29,8 @@
 //! programs of what was written before it; nothing is allocated for a request once the tables have
 //! grown to what is held at a time.
 //!
-//! Not here: the data. Whoever drives it moves the data, when a write is submitted at the latest,
-//! and has it where reads find it.
+//! Not here: the data. The driver moves the data, when a write is submitted at the latest, and has
+//! it where reads find it.
 
 mod home;
 mod layout;
@@ -167,9 +167,7 @@ impl Default for FilConfig {
 #[non_exhaustive]
 pub enum FilError {
     /// Planes do not divide.
-    #[error(
-        "an extent across {width} planes does not divide {planes} planes; choose a part of them without rest, or 0 for all"
-    )]
+    #[error("an extent across {width} planes does not divide {planes} planes; choose a divisor, or 0 for all")]
     Width {
         /// Asked for.
         width: u32,
@@ -188,7 +186,8 @@ pub enum FilError {
     },
     /// Blocks are too few.
     #[error(
-        "a plane has {good} good blocks and {needed} are needed; choose more blocks_per_plane, or fewer for the log and to spare"
+        "a plane has {good} good blocks and {needed} are needed; choose more blocks_per_plane, or fewer log and \
+         spare blocks"
     )]
     Blocks {
         /// Good ones of the plane with the fewest.
@@ -206,13 +205,13 @@ pub enum FilError {
         pages: u64,
     },
     /// Nothing at a time.
-    #[error("{0} requests at a time cannot be; choose 1 to 1,000,000")]
+    #[error("{0} requests at a time is out of range; choose 1 to 1,000,000")]
     Depth(usize),
     /// The device cannot be.
     #[error(transparent)]
     Geometry(#[from] GeometryError),
     /// As many requests are under way as may be.
-    #[error("as many requests are under way as may be; wait until one has ended")]
+    #[error("the request table is full; wait until a request has ended")]
     Full,
     /// No such flash page.
     #[error("flash page {0} does not exist; there are {1}")]
@@ -269,7 +268,7 @@ impl Default for Program {
 struct Epoch {
     outstanding: u32,
     flush: Option<u32>,
-    /// Something whose write had ended well is lost: nobody but the flush is left to be told.
+    /// Something whose write had ended well is lost: only the flush is left to report it.
     lost: bool,
 }
 

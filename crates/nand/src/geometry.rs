@@ -3,9 +3,9 @@
 //!
 //! Planes are numbered so that neighbours lie on different channels, then on different packages,
 //! then on different dies:
-//! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Whoever
-//! writes to planes in the order of their numbers keeps all channels busy first. Blocks are
-//! numbered plane by plane, pages block by block.
+//! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Writing
+//! to planes in the order of their numbers keeps all channels busy first. Blocks are numbered plane
+//! by plane, pages block by block.
 //!
 //! Invariants: a [`Geometry`] that exists has no part of size 0, no number of it overflows 32 bits,
 //! and it has no more planes, blocks and pages of a block than [`PLANES_MAX`], [`BLOCKS_MAX`] and
@@ -60,7 +60,7 @@ pub enum GeometryError {
     #[error("{0} is 0; write 1 or more")]
     Zero(&'static str),
     /// No such page.
-    #[error("a page of {} is none that this model has; write \"4K\", \"8K\" or \"16K\"", format_bytes(*.0))]
+    #[error("a page of {} is not supported; write \"4K\", \"8K\" or \"16K\"", format_bytes(*.0))]
     Page(u64),
     /// Too many planes.
     #[error(
@@ -84,7 +84,7 @@ pub enum GeometryError {
     )]
     TooLarge,
     /// That capacity cannot be had with that many planes.
-    #[error("{} on {planes} planes cannot be had: {what}", format_bytes(*.bytes))]
+    #[error("{} on {planes} planes is impossible: {what}", format_bytes(*.bytes))]
     Scale {
         /// Bytes asked for.
         bytes: u64,

@@ -76,7 +76,7 @@ pub struct Done {
     pub blocked_by_program: bool,
 }
 
-/// A rule of NAND that a request would break. Whoever sends it has an error.
+/// A rule of NAND that a request would break: an error of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -101,7 +101,7 @@ pub enum Violation {
         next: u32,
     },
     /// There is no such page, block or part of a page.
-    #[error("{0:?} names what this device does not have")]
+    #[error("{0:?} is outside this device")]
     OutOfRange(NandOp),
 }
 
@@ -110,7 +110,7 @@ pub enum Violation {
 #[non_exhaustive]
 pub enum SubmitError {
     /// As many are under way as the device was made for.
-    #[error("the device has as many requests as it was made for; wait until one has ended")]
+    #[error("the device's request table is full; wait until a request has ended")]
     Full,
     /// It breaks a rule.
     #[error(transparent)]
@@ -126,7 +126,7 @@ pub enum Resource {
     Array(Plane),
 }
 
-/// That something was busy, for whoever draws or checks a timeline.
+/// A busy interval, for drawing or checking a timeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// What.

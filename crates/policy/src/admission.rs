@@ -30,7 +30,7 @@ pub enum AdmissionPolicy {
 /// The job was turned away.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 #[non_exhaustive]
-#[error("overloaded: the oldest queued job has waited {wait_ns} ns; send again later, or to another instance")]
+#[error("overloaded: the oldest queued job has waited {wait_ns} ns; retry later, or on another instance")]
 pub struct Overloaded {
     /// How long the oldest queued job has waited, in nanoseconds.
     pub wait_ns: u64,

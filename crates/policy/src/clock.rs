@@ -10,7 +10,7 @@
 
 use core::ops::ControlFlow;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 
 use crate::replacement::{ColdCursor, FrameView, Replacement};
 
@@ -39,7 +39,7 @@ impl Clock {
     }
 
     #[inline(always)]
-    fn place(frame: FrameIndex) -> (usize, u64) {
+    fn place(frame: LocalFrame) -> (usize, u64) {
         (frame.index() / 64, 1 << (frame.index() % 64))
     }
 
@@ -67,7 +67,7 @@ impl Clock {
 
 impl Replacement for Clock {
     #[inline]
-    fn inserted(&mut self, frame: FrameIndex, _subpage: SubpageIndex) {
+    fn inserted(&mut self, frame: LocalFrame, _subpage: SubpageIndex) {
         assert!(frame.index() < self.capacity, "frame {} of {}", frame.0, self.capacity);
         let (word, bit) = Self::place(frame);
         assert!(self.present[word] & bit == 0, "frame {} is in the policy already", frame.0);
@@ -76,19 +76,19 @@ impl Replacement for Clock {
     }
 
     #[inline]
-    fn touched(&mut self, frame: FrameIndex) {
+    fn touched(&mut self, frame: LocalFrame) {
         let (word, bit) = Self::place(frame);
         debug_assert!(self.present[word] & bit != 0, "frame {} is not in the policy", frame.0);
         self.touched[word] |= bit;
     }
 
     #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         // The first round takes every mark; what the second spares is in use or not evictable.
         for _ in 0..2 * self.len {
             let at = self.next_present()?;
             self.hand = if at + 1 == self.capacity { 0 } else { at + 1 };
-            let frame = FrameIndex(at as u32);
+            let frame = LocalFrame(at as u32);
             let (word, bit) = Self::place(frame);
             let touched = self.touched[word] & bit != 0;
             if view.take_referenced(frame) | touched {
@@ -105,13 +105,13 @@ impl Replacement for Clock {
     }
 
     #[inline]
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         self.inserted(frame, subpage);
         self.touched(frame);
     }
 
     #[inline]
-    fn removed(&mut self, frame: FrameIndex) {
+    fn removed(&mut self, frame: LocalFrame) {
         let (word, bit) = Self::place(frame);
         assert!(self.present[word] & bit != 0, "frame {} is not in the policy", frame.0);
         self.present[word] &= !bit;
@@ -123,7 +123,7 @@ impl Replacement for Clock {
         &self,
         from: ColdCursor,
         most: usize,
-        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
         // A cursor is the next frame. Round from the hand: up to the last frame, and then up to the
         // hand.
@@ -148,7 +148,7 @@ impl Replacement for Clock {
                 continue;
             }
             at += 1;
-            if each(FrameIndex(at as u32 - 1)).is_break() {
+            if each(LocalFrame(at as u32 - 1)).is_break() {
                 break;
             }
         }

@@ -8,7 +8,7 @@
 
 use core::ops::ControlFlow;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 
 use crate::list::{Link, List};
 use crate::replacement::{ColdCursor, FrameView, Replacement};
@@ -29,13 +29,13 @@ impl Lru {
 
 impl Replacement for Lru {
     #[inline]
-    fn inserted(&mut self, frame: FrameIndex, _subpage: SubpageIndex) {
+    fn inserted(&mut self, frame: LocalFrame, _subpage: SubpageIndex) {
         assert!(self.links[frame.index()].is_out(), "frame {} is in the policy already", frame.0);
         self.list.push_front(&mut *self.links, frame.0);
     }
 
     #[inline]
-    fn touched(&mut self, frame: FrameIndex) {
+    fn touched(&mut self, frame: LocalFrame) {
         if self.list.front() != Some(frame.0) {
             self.list.remove(&mut *self.links, frame.0);
             self.list.push_front(&mut *self.links, frame.0);
@@ -43,11 +43,11 @@ impl Replacement for Lru {
     }
 
     #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         // The first round takes every mark; what the second spares is in use or not evictable.
         for _ in 0..2 * self.list.len() {
             let last = self.list.pop_back(&mut *self.links)?;
-            let frame = FrameIndex(last);
+            let frame = LocalFrame(last);
             let referenced = view.take_referenced(frame);
             if !referenced && view.evictable(frame) {
                 return Some(frame);
@@ -61,12 +61,12 @@ impl Replacement for Lru {
     }
 
     #[inline]
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         self.inserted(frame, subpage);
     }
 
     #[inline]
-    fn removed(&mut self, frame: FrameIndex) {
+    fn removed(&mut self, frame: LocalFrame) {
         assert!(!self.links[frame.index()].is_out(), "frame {} is not in the policy", frame.0);
         self.list.remove(&mut *self.links, frame.0);
     }
@@ -75,14 +75,14 @@ impl Replacement for Lru {
         &self,
         from: ColdCursor,
         most: usize,
-        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
         // A cursor is the next frame, which may have gone since; then from the start.
         let here = Some(from.0).filter(|&at| self.links.get(at as usize).is_some_and(|link| !link.is_out()));
         let mut rest = self.list.back_to_front(here, |at| self.links[at as usize]).peekable();
         for _ in 0..most {
             let Some(at) = rest.next() else { break };
-            if each(FrameIndex(at)).is_break() {
+            if each(LocalFrame(at)).is_break() {
                 break;
             }
         }

@@ -17,7 +17,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 use core::str::FromStr;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{FrameIndex, LocalFrame, SubpageIndex};
 
 use crate::clock::Clock;
 use crate::lru::Lru;
@@ -27,11 +27,11 @@ use crate::s3fifo::S3Fifo;
 /// What a policy may ask the driver about a frame.
 pub trait FrameView {
     /// Whether the frame was used since this was last asked; the mark is cleared.
-    fn take_referenced(&mut self, frame: FrameIndex) -> bool;
+    fn take_referenced(&mut self, frame: LocalFrame) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
-    fn evictable(&mut self, frame: FrameIndex) -> bool;
+    fn evictable(&mut self, frame: LocalFrame) -> bool;
     /// The frame will be asked about soon: what is known of it may be fetched.
-    fn expect(&mut self, frame: FrameIndex) {
+    fn expect(&mut self, frame: LocalFrame) {
         let _ = frame;
     }
     /// Asked after a frame that may not be: whether the search is to be given up, as the next ones
@@ -56,23 +56,23 @@ pub trait Replacement {
     ///
     /// # Panics
     /// If the frame is in the policy already, or out of range.
-    fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex);
+    fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex);
     /// A hit that is known. The runtime reports hits only through [`FrameView::take_referenced`].
-    fn touched(&mut self, frame: FrameIndex);
+    fn touched(&mut self, frame: LocalFrame);
     /// The next victim, taken out of the policy. `None` when a bounded scan (a few looks at each
     /// frame) found none: nothing is evictable, or all that is was used again during the scan, or
     /// the driver gave up. A driver tries again later, not in a loop.
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex>;
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame>;
     /// The victim could not be evicted, because it is in use: it goes back as recently used.
     ///
     /// # Panics
     /// As [`Replacement::inserted`].
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex);
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex);
     /// The frame was freed by other means.
     ///
     /// # Panics
     /// If it is not in the policy.
-    fn removed(&mut self, frame: FrameIndex);
+    fn removed(&mut self, frame: LocalFrame);
     /// Calls `each` for frames in the order in which they will be looked at for a victim, from
     /// `from` on, until it says stop; takes `most` steps at the most, of which each tells of one
     /// frame or finds a place empty. Returns where to go on; [`ColdCursor::START`] after the last
@@ -80,7 +80,7 @@ pub trait Replacement {
     ///
     /// A cursor holds while the policy changes: then some frames are told of twice or not at all,
     /// or all from the start.
-    fn coldest(&self, from: ColdCursor, most: usize, each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>)
+    fn coldest(&self, from: ColdCursor, most: usize, each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>)
     -> ColdCursor;
     /// Where in DRAM the policy will look when this subpage comes in, or soon after it went, if
     /// that is likely to be out of the caches: for a hint to them, ahead of time. Never followed.
@@ -220,30 +220,30 @@ macro_rules! each {
 
 impl Replacement for AnyReplacement {
     #[inline]
-    fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         each!(self, p => p.inserted(frame, subpage));
     }
     #[inline]
-    fn touched(&mut self, frame: FrameIndex) {
+    fn touched(&mut self, frame: LocalFrame) {
         each!(self, p => p.touched(frame));
     }
     #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         each!(self, p => p.victim(view))
     }
     #[inline]
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         each!(self, p => p.reinstated(frame, subpage));
     }
     #[inline]
-    fn removed(&mut self, frame: FrameIndex) {
+    fn removed(&mut self, frame: LocalFrame) {
         each!(self, p => p.removed(frame));
     }
     fn coldest(
         &self,
         from: ColdCursor,
         most: usize,
-        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
         each!(self, p => p.coldest(from, most, each))
     }

@@ -30,7 +30,7 @@
 
 use core::ops::ControlFlow;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 
 use crate::fifo::{Entry, Fifo};
 use crate::ghost::Ghost;
@@ -138,7 +138,7 @@ impl S3Fifo {
         if slot + LOOK_AHEAD < queue.slots()
             && let Some(entry) = queue.nth(slot + LOOK_AHEAD)
         {
-            view.expect(FrameIndex(entry.frame()));
+            view.expect(LocalFrame(entry.frame()));
         }
     }
 
@@ -151,7 +151,7 @@ impl S3Fifo {
             if let Some(entry) = entry {
                 self.small += 1;
                 Self::expect(&self.young, self.small_slots, view);
-                view.take_referenced(FrameIndex(entry.frame()));
+                view.take_referenced(LocalFrame(entry.frame()));
                 return true;
             }
         }
@@ -173,14 +173,14 @@ impl S3Fifo {
 
     /// A victim from the small queue; looks at each of its frames once at most.
     #[inline]
-    fn victim_of_small<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim_of_small<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         for _ in 0..self.young.len() {
             if self.small == 0 && !self.settle(view) {
                 break;
             }
             let entry = self.pop_small()?;
             Self::expect(&self.young, 0, view);
-            let frame = FrameIndex(entry.frame());
+            let frame = LocalFrame(entry.frame());
             if view.take_referenced(frame) || entry.count() >= PROMOTE_AT {
                 self.push_main(entry.with_count(0));
             } else if view.evictable(frame) {
@@ -202,11 +202,11 @@ impl S3Fifo {
     /// A victim from the main queue; each frame is looked at until its count is gone, and once
     /// more.
     #[inline]
-    fn victim_of_main<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim_of_main<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         for _ in 0..(usize::from(COUNT_MAX) + 1) * self.main.len() {
             let entry = self.main.pop()?;
             Self::expect(&self.main, 0, view);
-            let frame = FrameIndex(entry.frame());
+            let frame = LocalFrame(entry.frame());
             let referenced = view.take_referenced(frame);
             let count = (entry.count() + u8::from(referenced)).min(COUNT_MAX);
             if count == 0 && view.evictable(frame) {
@@ -223,14 +223,14 @@ impl S3Fifo {
     }
 
     #[inline]
-    fn assert_out(&self, frame: FrameIndex) {
+    fn assert_out(&self, frame: LocalFrame) {
         assert!(self.places[frame.index()] == Place::OUT, "frame {} is in the policy already", frame.0);
     }
 }
 
 impl Replacement for S3Fifo {
     #[inline]
-    fn inserted(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         self.assert_out(frame);
         let entry = Entry::new(frame.0, subpage.0);
         if self.ghost.take(subpage) {
@@ -241,7 +241,7 @@ impl Replacement for S3Fifo {
     }
 
     #[inline]
-    fn touched(&mut self, frame: FrameIndex) {
+    fn touched(&mut self, frame: LocalFrame) {
         let place = self.places[frame.index()];
         debug_assert!(place != Place::OUT, "frame {} is not in the policy", frame.0);
         let ring = if place.is_main() { &mut self.main } else { &mut self.young };
@@ -249,7 +249,7 @@ impl Replacement for S3Fifo {
     }
 
     #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<FrameIndex> {
+    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         while self.fresh_len() > self.small as usize + 1 {
             self.settle(view);
         }
@@ -260,14 +260,14 @@ impl Replacement for S3Fifo {
     }
 
     #[inline]
-    fn reinstated(&mut self, frame: FrameIndex, subpage: SubpageIndex) {
+    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
         self.assert_out(frame);
         self.ghost.take(subpage);
         self.push_main(Entry::new(frame.0, subpage.0).with_count(1));
     }
 
     #[inline]
-    fn removed(&mut self, frame: FrameIndex) {
+    fn removed(&mut self, frame: LocalFrame) {
         let place = std::mem::replace(&mut self.places[frame.index()], Place::OUT);
         assert!(place != Place::OUT, "frame {} is not in the policy", frame.0);
         if place.is_main() {
@@ -292,7 +292,7 @@ impl Replacement for S3Fifo {
         &self,
         from: ColdCursor,
         most: usize,
-        each: &mut dyn FnMut(FrameIndex) -> ControlFlow<()>,
+        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
         // A cursor is the place of the next frame. One that is in use no more: from the start.
         let (young_first, place) = (self.small_first(), Place(from.0));
@@ -312,7 +312,7 @@ impl Replacement for S3Fifo {
             }
             age += 1;
             if let Some(entry) = ring(in_main).nth(age - 1)
-                && each(FrameIndex(entry.frame())).is_break()
+                && each(LocalFrame(entry.frame())).is_break()
             {
                 break;
             }
@@ -362,10 +362,10 @@ mod tests {
     /// Nothing is marked or pinned.
     struct Idle;
     impl FrameView for Idle {
-        fn take_referenced(&mut self, _: FrameIndex) -> bool {
+        fn take_referenced(&mut self, _: LocalFrame) -> bool {
             false
         }
-        fn evictable(&mut self, _: FrameIndex) -> bool {
+        fn evictable(&mut self, _: LocalFrame) -> bool {
             true
         }
     }
@@ -373,20 +373,20 @@ mod tests {
     #[test]
     fn main_gives_where_few_are_young() {
         let mut policy = S3Fifo::new(40);
-        (0..40).for_each(|n| policy.inserted(FrameIndex(n), SubpageIndex(100 + n)));
+        (0..40).for_each(|n| policy.inserted(LocalFrame(n), SubpageIndex(100 + n)));
         for frame in (0..38).chain(0..38) {
-            policy.touched(FrameIndex(frame));
+            policy.touched(LocalFrame(frame));
         }
         // All are young: those that were used twice go to main, the first that was not goes.
         assert_eq!(
             (policy.victim(&mut Idle), policy.last_victim_holds()),
-            (Some(FrameIndex(38)), Some(SubpageIndex(138)))
+            (Some(LocalFrame(38)), Some(SubpageIndex(138)))
         );
         assert_eq!(policy.main_len(), 38);
         // One of 39 is young, which is fewer than a tenth: main's oldest goes.
         assert_eq!(
             (policy.victim(&mut Idle), policy.last_victim_holds()),
-            (Some(FrameIndex(0)), Some(SubpageIndex(100)))
+            (Some(LocalFrame(0)), Some(SubpageIndex(100)))
         );
         assert_eq!((policy.len(), policy.main_len(), policy.capacity()), (38, 37, 40));
         policy.check();

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use foldhash::fast::FixedState;
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 
 use crate::replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy};
 
@@ -41,11 +41,11 @@ struct Marks(Vec<bool>);
 
 impl FrameView for Marks {
     #[inline]
-    fn take_referenced(&mut self, frame: FrameIndex) -> bool {
+    fn take_referenced(&mut self, frame: LocalFrame) -> bool {
         core::mem::take(&mut self.0[frame.index()])
     }
     #[inline]
-    fn evictable(&mut self, _frame: FrameIndex) -> bool {
+    fn evictable(&mut self, _frame: LocalFrame) -> bool {
         true
     }
 }
@@ -54,7 +54,7 @@ impl FrameView for Marks {
 /// (block numbers, hashes): different ones are different subpages, up to 2^32 of them.
 ///
 /// # Panics
-/// If `capacity` is 0 or above [`FrameIndex::LIMIT`], or there are more than 2^32 different keys.
+/// If `capacity` is 0 or above `FrameIndex::LIMIT`, or there are more than 2^32 different keys.
 #[must_use]
 pub fn miss_ratio(policy: ReplacementPolicy, capacity: usize, keys: impl Iterator<Item = u64>) -> MissCount {
     miss_ratio_with(policy, capacity, Hits::Known, keys)
@@ -76,7 +76,7 @@ pub fn miss_ratio_with(
     let mut marks = Marks(vec![false; capacity]);
     // Where each key is: its subpage (numbered in order of appearance), and its frame while it is
     // in one.
-    let mut places: HashMap<u64, (SubpageIndex, Option<FrameIndex>), FixedState> = HashMap::default();
+    let mut places: HashMap<u64, (SubpageIndex, Option<LocalFrame>), FixedState> = HashMap::default();
     let mut keys_in: Vec<u64> = Vec::new();
     let mut count = MissCount::default();
     for key in keys {
@@ -95,7 +95,7 @@ pub fn miss_ratio_with(
         count.misses += 1;
         let frame = if keys_in.len() < capacity {
             keys_in.push(key);
-            FrameIndex(keys_in.len() as u32 - 1)
+            LocalFrame(keys_in.len() as u32 - 1)
         } else {
             let frame = replacement.victim(&mut marks).expect("every frame is evictable");
             let old = core::mem::replace(&mut keys_in[frame.index()], key);

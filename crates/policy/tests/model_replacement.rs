@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 use fulgurite_policy::{
     AnyReplacement, ColdCursor, FrameView, Hits, MissCount, Replacement, ReplacementPolicy, miss_ratio, miss_ratio_with,
 };
@@ -22,10 +22,10 @@ struct Frames {
 }
 
 impl FrameView for Frames {
-    fn take_referenced(&mut self, frame: FrameIndex) -> bool {
+    fn take_referenced(&mut self, frame: LocalFrame) -> bool {
         std::mem::take(&mut self.referenced[frame.index()])
     }
-    fn evictable(&mut self, frame: FrameIndex) -> bool {
+    fn evictable(&mut self, frame: LocalFrame) -> bool {
         !self.pinned[frame.index()]
     }
 }
@@ -56,7 +56,7 @@ impl S3Model {
 
     fn settle(&mut self, view: &mut Frames) {
         if let Some(oldest) = self.fresh.pop_back() {
-            view.take_referenced(FrameIndex(oldest.0));
+            view.take_referenced(LocalFrame(oldest.0));
             self.small.push_front(oldest);
         }
     }
@@ -67,9 +67,9 @@ impl S3Model {
                 self.settle(view);
             }
             let (frame, subpage, count) = self.small.pop_back()?;
-            if view.take_referenced(FrameIndex(frame)) || count >= 2 {
+            if view.take_referenced(LocalFrame(frame)) || count >= 2 {
                 self.main.push_front((frame, subpage, 0));
-            } else if view.evictable(FrameIndex(frame)) {
+            } else if view.evictable(LocalFrame(frame)) {
                 self.forget(subpage);
                 self.ghost.push_back(Some(subpage));
                 if self.ghost.len() > self.ghost_window {
@@ -86,10 +86,10 @@ impl S3Model {
     fn main_victim(&mut self, view: &mut Frames) -> Option<u32> {
         for _ in 0..4 * self.main.len() {
             let (frame, subpage, mut count) = self.main.pop_back()?;
-            if view.take_referenced(FrameIndex(frame)) {
+            if view.take_referenced(LocalFrame(frame)) {
                 count = (count + 1).min(3);
             }
-            if count == 0 && view.evictable(FrameIndex(frame)) {
+            if count == 0 && view.evictable(LocalFrame(frame)) {
                 return Some(frame);
             }
             self.main.push_front((frame, subpage, count.saturating_sub(1)));
@@ -166,8 +166,8 @@ impl Model {
                     }
                     let at = *hand;
                     *hand = (*hand + 1) % present.len();
-                    let used = view.take_referenced(FrameIndex(at as u32)) | std::mem::take(&mut touched[at]);
-                    if !used && view.evictable(FrameIndex(at as u32)) {
+                    let used = view.take_referenced(LocalFrame(at as u32)) | std::mem::take(&mut touched[at]);
+                    if !used && view.evictable(LocalFrame(at as u32)) {
                         present[at] = false;
                         return Some(at as u32);
                     }
@@ -177,7 +177,7 @@ impl Model {
             Model::Lru { newest_first } => {
                 for _ in 0..2 * newest_first.len() {
                     let frame = newest_first.pop()?;
-                    if !view.take_referenced(FrameIndex(frame)) && view.evictable(FrameIndex(frame)) {
+                    if !view.take_referenced(LocalFrame(frame)) && view.evictable(LocalFrame(frame)) {
                         return Some(frame);
                     }
                     newest_first.insert(0, frame);
@@ -238,16 +238,16 @@ fn run(policy: ReplacementPolicy, capacity: usize, exact: bool, steps: &[Step]) 
                 if let (Some(frame), false) = (free, contents.contains(&Some(subpage))) {
                     contents[frame] = Some(subpage);
                     view.pinned[frame] = false;
-                    replacement.inserted(FrameIndex(frame as u32), SubpageIndex(subpage));
+                    replacement.inserted(LocalFrame(frame as u32), SubpageIndex(subpage));
                     model.inserted(frame as u32, subpage, false);
                 }
             }
             Step::Touch(n) if contents[n % capacity].is_some() => {
-                replacement.touched(FrameIndex((n % capacity) as u32));
+                replacement.touched(LocalFrame((n % capacity) as u32));
                 model.touched((n % capacity) as u32);
             }
             Step::Remove(n) if contents[n % capacity].take().is_some() => {
-                replacement.removed(FrameIndex((n % capacity) as u32));
+                replacement.removed(LocalFrame((n % capacity) as u32));
                 model.removed((n % capacity) as u32);
             }
             Step::Mark(n) => view.referenced[n % capacity] = true,
@@ -354,8 +354,8 @@ fn miss_ratios_on_a_zipf_stream_are_sane() {
 
 #[test]
 fn s3_fifo_keeps_its_working_set_through_a_scan() {
-    // 80 subpages in use, each several times, then a scan of 1000 that nobody uses again, over and
-    // over.
+    // 80 subpages in use, each several times, then a scan of 1000 that are never used again, over
+    // and over.
     let keys = || {
         (0..20_u64).flat_map(|round| {
             let hot = (0..400_u64).map(|i| i % 80);
@@ -376,10 +376,10 @@ fn frames_in_use_hide_nobody() {
             for free in 0..capacity {
                 let mut replacement = AnyReplacement::new(policy, capacity);
                 let mut view = Frames { referenced: vec![true; capacity], pinned: vec![true; capacity] };
-                (0..capacity as u32).for_each(|f| replacement.inserted(FrameIndex(f), SubpageIndex(f)));
+                (0..capacity as u32).for_each(|f| replacement.inserted(LocalFrame(f), SubpageIndex(f)));
                 assert_eq!(replacement.victim(&mut view), None, "{policy}, {capacity} frames");
                 view.pinned[free] = false;
-                assert_eq!(replacement.victim(&mut view), Some(FrameIndex(free as u32)), "{policy}, {capacity} frames");
+                assert_eq!(replacement.victim(&mut view), Some(LocalFrame(free as u32)), "{policy}, {capacity} frames");
                 assert_eq!(replacement.victim(&mut view), None, "{policy}, {capacity} frames");
                 replacement.check();
             }
@@ -393,7 +393,7 @@ fn coldest(
     from: ColdCursor,
     steps: usize,
     frames: usize,
-) -> (Vec<FrameIndex>, ColdCursor) {
+) -> (Vec<LocalFrame>, ColdCursor) {
     let mut told = Vec::new();
     let next = replacement.coldest(from, steps, &mut |frame| {
         told.push(frame);
@@ -419,7 +419,7 @@ fn a_cursor_holds_while_the_policy_changes() {
             let mut view = Frames { referenced: vec![false; capacity], pinned: vec![false; capacity] };
             let mut at = ColdCursor::START;
             for _ in 0..300 {
-                let frame = FrameIndex(next(capacity as u64) as u32);
+                let frame = LocalFrame(next(capacity as u64) as u32);
                 match next(3) {
                     0 if inside[frame.index()] => {
                         replacement.removed(frame);
@@ -468,7 +468,7 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
             let mut inside = vec![false; capacity];
             let mut view = Frames { referenced: vec![false; capacity], pinned: vec![false; capacity] };
             for _ in 0..next(400) {
-                let frame = FrameIndex(next(capacity as u64) as u32);
+                let frame = LocalFrame(next(capacity as u64) as u32);
                 match next(4) {
                     0 if inside[frame.index()] => replacement.removed(frame),
                     1 => {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_cache::{frames, marks, near, table};
-use fulgurite_flash::Flash;
+use fulgurite_cache::{Planted, frames, marks, near, table};
+use fulgurite_flash::{Flash, Traits};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
+use fulgurite_sys::Clock;
 
-use crate::planted::Planted;
 use crate::runtime::Runtime;
 
 /// Why a runtime could not be built. Nothing was started.
@@ -16,7 +16,7 @@ use crate::runtime::Runtime;
 #[non_exhaustive]
 pub enum BuildError {
     /// A number makes no sense.
-    #[error("{what}: {got} is not usable; {advice}")]
+    #[error("{what}: {got} is invalid; {advice}")]
     Unusable {
         /// Which setting.
         what: &'static str,
@@ -100,6 +100,7 @@ pub struct Builder {
     pub(crate) device_timeout: Duration,
     pub(crate) run_limit: Duration,
     pub(crate) gate_timeout: Duration,
+    pub(crate) clock: Clock,
     pub(crate) planted: Option<Planted>,
 }
 
@@ -107,7 +108,7 @@ impl Builder {
     /// A runtime over `flash`: 64 MiB of DRAM, one worker, 64 fibers, the whole medium as its pool.
     pub fn new(flash: Arc<dyn Flash>) -> Builder {
         let pool_bytes = u64::from(flash.subpages()) * SUBPAGE_BYTES as u64;
-        let patience = flash.patience();
+        let Traits { patience, tuning, .. } = flash.traits();
         Builder {
             flash,
             dram_bytes: 64 << 20,
@@ -122,8 +123,8 @@ impl Builder {
             stack_bytes: STACK_BYTES,
             pending: 0,
             queue_depth: 0,
-            submit_batch: 1,
-            spin: Duration::from_micros(100),
+            submit_batch: tuning.submit_batch,
+            spin: tuning.spin,
             scheduling: SchedulingPolicy::default(),
             replacement: ReplacementPolicy::default(),
             prefetch: PrefetchPolicy::default(),
@@ -131,6 +132,7 @@ impl Builder {
             device_timeout: DEVICE_TIMEOUT + patience,
             run_limit: Duration::from_secs(1),
             gate_timeout: Duration::from_secs(10),
+            clock: Clock::get(),
             planted: None,
         }
     }
@@ -190,13 +192,14 @@ impl Builder {
         self.queue_depth = depth;
         self
     }
-    /// How many requests are gathered before they are handed to the medium while there is other work. One suits media
-    /// that need no system call.
+    /// How many requests are gathered before they are handed to the medium while there is other work (default: as the
+    /// medium says, [`fulgurite_flash::Tuning`]).
     pub fn submit_batch(mut self, count: usize) -> Self {
         self.submit_batch = count;
         self
     }
-    /// How long a worker that waits for flash polls before it sleeps. A worker that waits for nothing never polls.
+    /// How long a worker that waits for flash polls before it sleeps (default: as the medium says,
+    /// [`fulgurite_flash::Tuning`]). A worker that waits for nothing never polls.
     pub fn spin(mut self, time: Duration) -> Self {
         self.spin = time;
         self
@@ -235,6 +238,12 @@ impl Builder {
     /// How long a sync or a roll back waits for write sections that are open.
     pub fn gate_timeout(mut self, time: Duration) -> Self {
         self.gate_timeout = time;
+        self
+    }
+    /// The clock that it takes the time from (default: the real one). Threads wait for each other in
+    /// real time in any case.
+    pub fn clock(mut self, clock: Clock) -> Self {
+        self.clock = clock;
         self
     }
     /// A bug on purpose.
@@ -359,7 +368,7 @@ impl Needs {
         let tables = table::bytes(pool_bytes / SUBPAGE_BYTES as u64) + PROCESS_BYTES;
         // A worker that is not alone has no use for a near table.
         let near = if workers == 1 { near::BYTES_PER_FRAME } else { 0 };
-        let per_frame = SUBPAGE_BYTES + frames::META_BYTES + near + HELD_BYTES;
+        let per_frame = SUBPAGE_BYTES + frames::META_BYTES + near + fulgurite_cache::BYTES_PER_FRAME;
         Needs {
             fixed_bytes: tables.saturating_add((workers as u64).saturating_mul(per_worker)),
             per_frame_bytes: (per_frame + bytes_per_frame(replacement)) as u64,
@@ -379,9 +388,6 @@ fn default_depth(fibers: usize) -> usize {
 
 /// A fiber's stack, if nothing else is said.
 const STACK_BYTES: usize = 32 << 10;
-/// What a worker notes of a frame, the frame's place among the free ones, and that in the order of a sync's writes.
-const HELD_BYTES: usize = size_of::<crate::worker::Held>() + size_of::<u32>() + size_of::<u64>();
-
 /// How the budget is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layout {

@@ -16,20 +16,18 @@ use std::task::{Poll, Wake as WakeTrait, Waker};
 use std::time::Duration;
 
 use fulgurite_fiber::Suspender;
-use fulgurite_format::{Address, SUBPAGE_BYTES, SUBPAGE_SHIFT};
+use fulgurite_format::{Address, FrameIndex, SUBPAGE_BYTES, SUBPAGE_SHIFT};
 use parking_lot::Mutex;
 
 use crate::AccessError;
-use crate::cut::Unsealed;
 use crate::job::Control;
 use crate::mailbox::Wake;
-use crate::miss::Step;
 use crate::shared::{Shared, WorkerId};
 use crate::worker::{Worker, wake};
-use fulgurite_cache::NearView;
 use fulgurite_cache::Table;
 use fulgurite_cache::marks::{DIRTY, Marks, PINS_MAX, READ_ONLY};
 use fulgurite_cache::residency;
+use fulgurite_cache::{NearView, Unsealed};
 
 /// What a fiber waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +48,8 @@ pub(crate) struct FiberState {
     /// The worker that it belongs to.
     worker: u32,
     /// Kept by the fiber's pins, through this.
+    cache: Arc<fulgurite_cache::Shared>,
+    /// Kept by its write sections.
     shared: Arc<Shared>,
     /// The fiber waits for a wake-up.
     pub waiting: Cell<bool>,
@@ -87,6 +87,7 @@ impl FiberState {
         FiberState {
             index,
             worker,
+            cache: shared.cache.clone(),
             shared,
             waiting: Cell::new(false),
             ticket: Cell::new(0),
@@ -168,6 +169,7 @@ pub struct Context {
     worker: NonNull<Worker>,
     worker_id: WorkerId,
     suspender: NonNull<Suspender>,
+    cache: Arc<fulgurite_cache::Shared>,
     shared: Arc<Shared>,
     state: Rc<FiberState>,
     /// Below this address of its stack, the fiber must not enter the worker.
@@ -197,7 +199,7 @@ impl Drop for Whole {
 
 /// Ends the process: a worker has panicked.
 pub(crate) fn give_up() -> ! {
-    eprintln!("fulgurite: a worker failed in the middle of a change and cannot go on (see the message above)");
+    eprintln!("fulgurite: a worker failed in the middle of a change and cannot continue (see the message above)");
     std::process::abort()
 }
 
@@ -213,19 +215,20 @@ impl Context {
         stack_floor: usize,
     ) -> Context {
         // SAFETY: made on the worker's thread, by its loop; the id never changes.
-        let id = unsafe { (*worker).id } as usize;
+        let id = unsafe { (*worker).id };
         Context {
-            words: shared.table.words(),
-            absent: shared.table.absent_bits(),
+            words: shared.cache.table.words(),
+            absent: shared.cache.table.absent_bits(),
             shared_subpages: shared.layout.shared_subpages.into(),
-            frames: shared.frames.base(),
-            marks: shared.frames.marks_base(),
-            slot: NonNull::from(&*shared.slots[id]),
-            near: shared.near.view(),
+            frames: shared.cache.frames.base(),
+            marks: shared.cache.frames.marks_base(),
+            slot: NonNull::from(shared.slots.of(id)),
+            near: shared.cache.near.view(),
             accesses: 0,
             worker: NonNull::new(worker).expect("a worker is not at null"),
-            worker_id: WorkerId::new(shared.id, id as u32),
+            worker_id: WorkerId::new(shared.id, id),
             suspender: NonNull::from(suspender),
+            cache: shared.cache.clone(),
             shared: shared.clone(),
             state,
             stack_reserve: stack_floor + STACK_RESERVE,
@@ -325,7 +328,7 @@ impl Context {
     /// # Safety
     /// The subpage must be below the table's length.
     #[inline(always)]
-    unsafe fn find(&self, subpage: u32) -> Option<u32> {
+    unsafe fn find(&self, subpage: u32) -> Option<FrameIndex> {
         // SAFETY: the caller's contract; the near table lives as long as `shared`, which we hold.
         unsafe {
             self.near.find(subpage.into()).or_else(|| {
@@ -360,13 +363,13 @@ impl Context {
     unsafe fn mark_dirty(&mut self, byte: NonNull<u8>) -> bool {
         let frame = self.frame_of(byte);
         // SAFETY: the byte lies in a frame (the caller's contract), and marks are as many as frames.
-        unsafe { self.marks.add(frame as usize).as_ref() }.mark_dirty()
+        unsafe { self.marks.add(frame.index()).as_ref() }.mark_dirty()
     }
 
     /// The frame that a byte lies in.
     #[inline(always)]
-    fn frame_of(&self, byte: NonNull<u8>) -> u32 {
-        ((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32
+    fn frame_of(&self, byte: NonNull<u8>) -> FrameIndex {
+        FrameIndex(((byte.as_ptr() as usize - self.frames.as_ptr() as usize) >> SUBPAGE_SHIFT) as u32)
     }
 
     /// Accesses a byte in a frame that was sealed, and makes it one that may be written to: when this returns it is marked dirty.
@@ -383,7 +386,8 @@ impl Context {
             let byte = access(self, at)?;
             let frame = self.frame_of(byte);
             let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE) as u32;
-            match self.with_worker(|worker| worker.unseal(subpage, frame, for_sync)) {
+            match self.with_worker(|worker| worker.cache.unseal(subpage, frame, for_sync, worker.shared.clock.now_ns()))
+            {
                 Unsealed::Yes => {
                     // SAFETY: the access has just returned it, and nothing has switched since.
                     if unsafe { self.mark_dirty(byte) } {
@@ -398,11 +402,11 @@ impl Context {
     }
 
     #[inline(always)]
-    fn touch(&mut self, frame: u32, at: Address) -> NonNull<u8> {
+    fn touch(&mut self, frame: FrameIndex, at: Address) -> NonNull<u8> {
         // SAFETY: a residency word holds the index of an existing frame; marks and arena are that long.
         unsafe {
-            self.marks.add(frame as usize).as_ref().referenced.store(1, Ordering::Relaxed);
-            self.frames.add(((frame as usize) << SUBPAGE_SHIFT) + at.subpage_offset())
+            self.marks.add(frame.index()).as_ref().referenced.store(1, Ordering::Relaxed);
+            self.frames.add((frame.index() << SUBPAGE_SHIFT) + at.subpage_offset())
         }
     }
 
@@ -414,7 +418,7 @@ impl Context {
         }
         self.verdict()?;
         let subpage = subpage as u32;
-        if self.shared.restricts && !self.shared.flash.may(subpage, false) {
+        if self.cache.restricts && !self.shared.flash.may(subpage, false) {
             return Err(AccessError::NotPermitted { at, write: false });
         }
         self.state.wanted.set(at.subpage_offset() as u32);
@@ -429,8 +433,7 @@ impl Context {
                 return Err(AccessError::MemoryPoisoned);
             }
             let index = self.state.index;
-            let step = self.with_worker(|worker| worker.begin_miss(subpage, index));
-            if step == Step::Again {
+            if !self.with_worker(|worker| worker.begin_miss(subpage, index)) {
                 continue;
             }
             self.suspend();
@@ -438,15 +441,15 @@ impl Context {
                 Wake::Retry => self.verdict()?,
                 Wake::Pinned => {
                     // SAFETY: the slots live as long as `shared`.
-                    let resident = residency::hit(self.shared.table.word(subpage), unsafe { self.slot.as_ref() });
+                    let resident = residency::hit(self.cache.table.word(subpage), unsafe { self.slot.as_ref() });
                     let resident = resident.expect("a frame that is pinned for a waiter is resident");
                     let frame = residency::frame_of(resident);
                     // The slot protects it from here on.
-                    self.shared.unpin(frame);
+                    self.cache.unpin(frame);
                     self.verdict()?;
                     // Not marked as referenced: coming in is not coming back.
                     // SAFETY: as in `touch`.
-                    return Ok(unsafe { self.frames.add(((frame as usize) << SUBPAGE_SHIFT) + at.subpage_offset()) });
+                    return Ok(unsafe { self.frames.add((frame.index() << SUBPAGE_SHIFT) + at.subpage_offset()) });
                 }
                 Wake::Failed(source) => return Err(AccessError::of_flash(at, source, &*self.shared.flash)),
                 Wake::OutOfFrames => return Err(AccessError::OutOfFrames),
@@ -487,7 +490,7 @@ impl Context {
             return Err(AccessError::TooManyPins { limit });
         }
         let mut frame = self.frame_of(byte);
-        let mark = self.shared.frames.marks(frame).dirty.load(Ordering::Acquire);
+        let mark = self.cache.frames.marks(frame).dirty.load(Ordering::Acquire);
         if mark > DIRTY && mark != READ_ONLY {
             // Whoever has the pin may write at any moment, and cannot wait then.
             frame = {
@@ -495,11 +498,11 @@ impl Context {
                 self.frame_of(byte)
             };
         }
-        if self.shared.frames.pins(frame).load(Ordering::Relaxed) >= PINS_MAX {
+        if self.cache.frames.pins(frame).load(Ordering::Relaxed) >= PINS_MAX {
             return Err(AccessError::PinnedTooOften { at, pins: PINS_MAX.into() });
         }
         // The slot protects the frame until the next access; an evictor reads the slots before the pins.
-        self.shared.pin(frame);
+        self.cache.pin(frame);
         self.state.pins.set(pins + 1);
         Ok(PinnedFrame { state: self.state.clone(), frame, address: at.subpage().address() })
     }
@@ -559,7 +562,7 @@ impl Context {
     pub fn prefetch(&mut self, at: Address) {
         let subpage = (at.bits() >> SUBPAGE_SHIFT).wrapping_sub(BASE_SUBPAGE);
         if subpage < u64::from(self.shared.layout.subpages) && self.enough_stack().is_ok() {
-            self.with_worker(|worker| worker.prefetch(subpage as u32));
+            self.with_worker(|worker| worker.cache.prefetch(subpage as u32, worker.shared.clock.now_ns()));
         }
     }
 
@@ -776,7 +779,7 @@ impl Drop for WriteSection {
 /// A frame that stays where it is until this is dropped.
 pub struct PinnedFrame {
     state: Rc<FiberState>,
-    frame: u32,
+    frame: FrameIndex,
     address: Address,
 }
 
@@ -791,7 +794,7 @@ impl PinnedFrame {
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         // SAFETY: the frame was found in a residency word, or pinned by its number.
-        unsafe { self.state.shared.frames.address(self.frame) }
+        unsafe { self.state.cache.frames.address(self.frame) }
     }
     /// Marks the subpage dirty: its bytes may be written until the pin is dropped.
     ///
@@ -799,7 +802,7 @@ impl PinnedFrame {
     /// When its page may not be written.
     #[inline]
     pub fn mark_dirty(&self) {
-        let dirty = &self.state.shared.frames.marks(self.frame).dirty;
+        let dirty = &self.state.cache.frames.marks(self.frame).dirty;
         assert!(dirty.load(Ordering::Relaxed) != READ_ONLY, "the page of {} may not be written", self.address);
         dirty.store(DIRTY, Ordering::Relaxed);
     }
@@ -817,7 +820,7 @@ impl PinnedFrame {
 
 impl std::fmt::Debug for PinnedFrame {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "PinnedFrame({} in frame {})", self.address, self.frame)
+        write!(f, "PinnedFrame({} in frame {})", self.address, self.frame.0)
     }
 }
 
@@ -825,7 +828,7 @@ impl Drop for PinnedFrame {
     #[inline]
     fn drop(&mut self) {
         self.state.pins.set(self.state.pins.get() - 1);
-        self.state.shared.unpin(self.frame);
+        self.state.cache.unpin(self.frame);
     }
 }
 

@@ -12,39 +12,17 @@
 //! are open end. Reads, and writes outside of sections, go on, but for the halt: a moment in which every worker stands between
 //! two fibers, so that no write outside of a section that saw a later one is on the earlier side.
 //!
-//! A *sealed* frame holds a state that the token needs and flash has not. A write to it copies it first (copy on write), or waits
-//! where its very bytes are on their way to the medium. Frames that a job has pinned may be written to at any moment and are
-//! copied during the halt. What is written after the cut must not reach flash before the token is named, or it would be part of
-//! it: such frames are not evicted until then.
-//!
-//! Invariants:
-//! * Marks change to and from [`SEALED`] only while all workers are halted, by compare-and-swap after that.
-//! * A sealed frame is written exactly once: by the pump, by its eviction, or as a copy. [`Cut::left`] counts those that are not
-//!   written, and the write-backs that were under way at the cut.
-//! * A frame that a job has pinned is neither sealed nor being written from where it lies.
+//! What a cut does to frames (sealing, writing, copying) is the cache's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-use fulgurite_flash::{FlashError, Op};
-use fulgurite_policy::Replacement;
+use fulgurite_cache::Sealed;
+use fulgurite_flash::FlashError;
 use parking_lot::{Condvar, Mutex};
 
 use crate::mailbox::{Message, Wake};
-use crate::miss::Purpose;
-use crate::planted::Planted;
-use crate::worker::Worker;
-use fulgurite_cache::State;
-use fulgurite_cache::frames::index;
-use fulgurite_cache::marks::{ASKS, CLEAN, COPYING, DIRTY, READ_ONLY, SEALED, WRITING, has_changes};
-
-/// Most writes of sealed frames that a worker has under way: six requests of 256 KiB, as a medium makes one of neighbours. What has
-/// ended is recorded in batches, and the medium must not run dry meanwhile.
-const PUMP_DEPTH: usize = 384;
-/// The same while somebody waits for a read, which then is not behind many of them.
-const PUMP_DEPTH_BESIDE_READS: usize = 96;
-/// Writes that are begun together, so that they go out as large requests while others keep the medium busy.
-const PUMP_BATCH: usize = 64;
+use crate::worker::{Worker, wait_for_medium};
 
 /// One worker's gate. Only its thread touches it; atomics because its fibers share it.
 #[derive(Default)]
@@ -67,89 +45,6 @@ impl Gate {
     }
 }
 
-/// What all workers know of the cut.
-#[derive(Default)]
-pub(crate) struct Cut {
-    /// From the halt until the token is named: what is written meanwhile must not reach flash.
-    held_back: AtomicBool,
-    /// From the halt until the sync has ended, which makes room where there was none.
-    makes_room: AtomicBool,
-    /// Writes that the token needs and that have not ended.
-    left: AtomicU64,
-    /// Whoever made the cut has given up: when nothing is left, what was held back may go.
-    abandoned: AtomicBool,
-    failure: Mutex<Option<FlashError>>,
-    /// Who waits until nothing is left.
-    waits: Mutex<Option<std::thread::Thread>>,
-}
-
-impl Cut {
-    /// Whether what is written now must stay in DRAM.
-    #[inline]
-    pub(crate) fn holds_back(&self) -> bool {
-        self.held_back.load(Ordering::Acquire)
-    }
-    /// The calling thread will wait for what this cut leaves to be written.
-    pub(crate) fn begin(&self) {
-        *self.failure.lock() = None;
-        *self.waits.lock() = Some(std::thread::current());
-        self.abandoned.store(false, Ordering::Relaxed);
-    }
-    /// Whether a sync is being written, after which there may be room for what there is none for now.
-    pub(crate) fn makes_room(&self) -> bool {
-        self.makes_room.load(Ordering::Acquire)
-    }
-    /// No sync is being written any more.
-    pub(crate) fn over(&self) {
-        self.makes_room.store(false, Ordering::Release);
-    }
-    /// What is written from now on is not part of the token. While all workers are halted.
-    pub(crate) fn hold_back(&self) {
-        self.makes_room.store(true, Ordering::Release);
-        self.held_back.store(true, Ordering::Release);
-    }
-    /// The token is named, or there will be none.
-    pub(crate) fn end(&self) {
-        self.held_back.store(false, Ordering::Release);
-    }
-    /// What is left will be written, but nobody waits for it any more.
-    pub(crate) fn abandon(&self) {
-        self.abandoned.store(true, Ordering::SeqCst);
-        if self.left.load(Ordering::SeqCst) == 0 {
-            self.end();
-        }
-    }
-    /// Writes that have not ended.
-    pub(crate) fn left(&self) -> u64 {
-        self.left.load(Ordering::Acquire)
-    }
-    /// The first write that failed, if one did.
-    pub(crate) fn failure(&self) -> Option<FlashError> {
-        *self.failure.lock()
-    }
-    /// A write that the token needs went wrong, whatever becomes of it: there is no token.
-    fn failed(&self, error: FlashError) {
-        self.failure.lock().get_or_insert(error);
-    }
-    fn add(&self, writes: u64) {
-        self.left.fetch_add(writes, Ordering::AcqRel);
-    }
-    /// A write that was begun before the cut, or because of it, has ended.
-    fn one_ended(&self, result: Result<(), FlashError>) {
-        if let Err(error) = result {
-            self.failed(error);
-        }
-        if self.left.fetch_sub(1, Ordering::SeqCst) == 1 {
-            if self.abandoned.load(Ordering::SeqCst) {
-                self.end();
-            }
-            if let Some(thread) = &*self.waits.lock() {
-                thread.unpark();
-            }
-        }
-    }
-}
-
 /// A place where all workers come together.
 pub(crate) struct Meeting {
     workers: usize,
@@ -159,6 +54,8 @@ pub(crate) struct Meeting {
     all_here: Condvar,
 }
 
+/// How long a worker that waits for the others sleeps before it looks what has ended for it.
+const SERVED_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 /// How often a worker looks whether the others have come before it sleeps: some 20 microseconds.
 const LOOKS: u32 = 500;
 
@@ -174,6 +71,11 @@ impl Meeting {
     }
     /// Returns when all have come.
     fn meet(&self) {
+        self.meet_serving(|| 0);
+    }
+    /// The same, and calls `serve` now and then until they have: what another waits for may be for this worker to take. A medium makes
+    /// room for one's writes by what it asks for through another's queue.
+    fn meet_serving(&self, mut serve: impl FnMut() -> usize) {
         let round = self.round.load(Ordering::Acquire);
         if self.came.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
             self.came.store(0, Ordering::Relaxed);
@@ -188,9 +90,13 @@ impl Meeting {
             }
             fulgurite_sys::arch::relax();
         }
-        let mut held = self.lock.lock();
-        while self.round.load(Ordering::Acquire) == round {
-            self.all_here.wait(&mut held);
+        loop {
+            serve();
+            let mut held = self.lock.lock();
+            if self.round.load(Ordering::Acquire) != round {
+                return;
+            }
+            self.all_here.wait_for(&mut held, SERVED_EVERY);
         }
     }
 }
@@ -215,25 +121,12 @@ pub(crate) enum Decision {
     Forget,
 }
 
-/// Whether a frame may be written to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Unsealed {
-    /// Now.
-    Yes,
-    /// In a moment: ask again.
-    Later,
-    /// Its page has no permission.
-    Never,
-    /// The medium has no room for one more change.
-    Refused(FlashError),
-}
-
 /// What a worker did while it was halted.
 #[derive(Debug, Default)]
 pub(crate) struct HaltReport {
     /// Who reports.
     pub worker: u32,
-    /// The sealed frames, as [`sealed_at`] notes them. The worker waits for them to come back in the order in which to write them.
+    /// The sealed frames. The cache waits for them to come back in the order in which to write them.
     pub order: Vec<u64>,
     /// Frames that were sealed.
     pub sealed: u64,
@@ -245,12 +138,6 @@ pub(crate) struct HaltReport {
     pub pins: u64,
     /// What was under way did not end, and the worker goes on.
     pub failure: Option<FlashError>,
-}
-
-/// A sealed frame of a worker, so that sorting puts neighbouring subpages side by side: they are then written together, and a store
-/// records them together, wherever their frames lie.
-fn sealed_at(subpage: u32, local: u32) -> u64 {
-    u64::from(subpage) << 32 | u64::from(local)
 }
 
 /// A halt of all workers.
@@ -316,13 +203,15 @@ impl Worker {
         {
             let _ = drained.send(());
         }
-        self.pump();
+        if self.cache.has_to_pump() {
+            self.cache.pump(self.shared.clock.now_ns());
+        }
     }
 
     /// Whether the next scheduling point has something to do for a cut.
     #[inline]
     pub(crate) fn cut_goes_on(&self) -> bool {
-        self.drained.is_some() || self.pump_at < self.pump_order.len()
+        self.drained.is_some() || self.cache.has_to_pump()
     }
 
     /// Stands still with all other workers. At a scheduling point: no fiber of any worker runs.
@@ -332,10 +221,14 @@ impl Worker {
         let mut report = HaltReport { worker: self.id, ..HaltReport::default() };
         match halt.what {
             Halted::Seal => {
-                self.shared.cut.hold_back();
-                (report.sealed, report.copied) = self.seal();
-                report.order = std::mem::take(&mut self.pump_order);
-                halt.meeting.meet();
+                self.shared.cache.cut.hold_back();
+                let Sealed { order, sealed, pinned } = self.cache.seal();
+                let shared = self.shared.clone();
+                let now = shared.clock.now_ns();
+                self.cache.write_pinned(&pinned, now, &mut |cache| wait_for_medium(&shared, cache));
+                self.tell();
+                (report.order, report.sealed, report.copied) = (order, sealed, pinned.len() as u64);
+                halt.meeting.meet_serving(|| self.poll());
             }
             Halted::RollBack => {
                 let mine: u64 = self.fibers.iter().map(|slot| u64::from(slot.state.pins_held())).sum();
@@ -346,14 +239,14 @@ impl Worker {
                     if let Err(error) = self.let_everything_end() {
                         halt.failure.lock().get_or_insert(error);
                     }
-                    halt.meeting.meet();
+                    halt.meeting.meet_serving(|| self.poll());
                     report.failure = *halt.failure.lock();
                 }
             }
             Halted::Poison => {
                 // What does not end is read for accesses that fail.
                 let _ = self.let_everything_end();
-                halt.meeting.meet();
+                halt.meeting.meet_serving(|| self.poll());
                 self.forget_frames();
                 halt.meeting.meet();
             }
@@ -367,204 +260,12 @@ impl Worker {
         }
     }
 
-    /// Seals what is dirty; copies what is dirty and pinned. Returns how many of each.
-    fn seal(&mut self) -> (u64, u64) {
-        let (mut sealed, mut pinned) = (0, Vec::new());
-        let mut order = std::mem::take(&mut self.pump_order);
-        order.clear();
-        for local in self.dirty() {
-            let frame = self.first_frame + local;
-            let marks = self.shared.frames.marks(frame);
-            if marks.dirty.load(Ordering::Relaxed) == WRITING {
-                // On its way already, and counted with what is.
-                continue;
-            }
-            if marks.pins.load(Ordering::Relaxed) == 0 {
-                marks.dirty.store(SEALED, Ordering::Relaxed);
-                order.push(sealed_at(self.held[local as usize].subpage, local));
-                sealed += 1;
-            } else {
-                pinned.push(local);
-            }
-        }
-        (self.pump_order, self.pump_at) = (order, 0);
-        // What is being written already is part of the state, too.
-        self.shared.cut.add(sealed + self.writing as u64);
-        for &local in &pinned {
-            self.shared.cut.add(1);
-            let (frame, subpage) = (self.first_frame + local, self.held[local as usize].subpage);
-            if self.free.is_empty() || !self.has_room_to_write() {
-                self.write_now(subpage, frame);
-            } else {
-                self.write_copy(subpage, frame);
-            }
-        }
-        self.statistics.counts.sealed += sealed;
-        self.statistics.counts.copied += pinned.len() as u64;
-        (sealed, pinned.len() as u64)
-    }
-
-    /// Writes a pinned frame from where it lies, and waits for that: there is no frame to copy it to. Nobody runs meanwhile.
-    fn write_now(&mut self, subpage: u32, frame: u32) {
-        while !self.has_room_to_write() {
-            if let Err(error) = self.wait_for_medium() {
-                self.shared.cut.one_ended(Err(error));
-                return;
-            }
-        }
-        self.shared.pin(frame);
-        self.writing += 1;
-        self.submit(Op::Write, subpage, frame, Purpose::WriteInPlace, self.shared.clock.now_ns());
-        // Completions come in any order: all that this worker has under way has to end.
-        while self.writing > 0 {
-            if let Err(error) = self.wait_for_medium() {
-                // It is still on its way, and counted. Its job goes on now and may write to it: what then gets to the medium is
-                // part of no state.
-                self.shared.cut.failed(error);
-                return;
-            }
-        }
-    }
-
-    /// Copies a frame to a free one and writes that. The caller has looked that there is one, and room for a request.
-    fn write_copy(&mut self, subpage: u32, frame: u32) {
-        let copy = self.free.pop().expect("the caller has looked");
-        self.shared.frames.copy(frame, copy);
-        self.writing += 1;
-        self.submit(Op::Write, subpage, copy, Purpose::Copied, self.shared.clock.now_ns());
-    }
-
-    /// Starts writes of sealed frames, a batch at a time. Three quarters of the requests are theirs, half of those while somebody
-    /// reads: sealed frames cannot be given away before, and a few requests stay for copies ([`Worker::has_room_to_copy`]).
-    fn pump(&mut self) {
-        let end = self.pump_order.len();
-        if self.pump_at >= end {
-            return;
-        }
-        let reading = self.in_flight() > self.writing;
-        let (most, share) = if reading { (PUMP_DEPTH_BESIDE_READS, 3) } else { (PUMP_DEPTH, 6) };
-        let depth = most.min(self.requests.len() * share / 8).max(1);
-        if depth.saturating_sub(self.pumped) < PUMP_BATCH.min(depth / 2).max(1) {
-            return;
-        }
-        let now = self.shared.clock.now_ns();
-        while self.pump_at < end && self.pumped < depth && self.has_room_to_copy() {
-            let local = self.pump_order[self.pump_at] as u32;
-            self.pump_at += 1;
-            let frame = self.first_frame + local;
-            let dirty = &self.shared.frames.marks(frame).dirty;
-            if dirty.load(Ordering::Relaxed) == SEALED
-                && dirty.compare_exchange(SEALED, WRITING, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-            {
-                debug_assert!(self.held[local as usize].linked, "a sealed frame holds something");
-                self.shared.pin(frame);
-                self.writing += 1;
-                self.pumped += 1;
-                let subpage = self.held[local as usize].subpage;
-                self.submit(Op::Write, subpage, frame, Purpose::Sealed, now);
-            }
-        }
-    }
-
-    /// Takes sealed frames in the order in which to write them.
-    pub(crate) fn begin_pump(&mut self, order: Vec<u64>) {
-        (self.pump_order, self.pump_at) = (order, 0);
-    }
-
-    /// How many frames differ from the medium, or may come to without that it is asked: because a job has pinned them, or because
-    /// they are on their way there.
-    pub(crate) fn count_changes(&mut self) -> u64 {
-        // From here on it is asked for all that do not.
-        let _ = self.mark_of_clean();
-        let differs = |&local: &u32| {
-            let marks = self.shared.frames.marks(self.first_frame + local);
-            self.held[local as usize].linked
-                && (has_changes(marks.dirty.load(Ordering::Relaxed)) || marks.pins.load(Ordering::Relaxed) > 0)
-        };
-        let count = (0..self.held.len() as u32).filter(differs).count();
-        (count + self.write_backs()) as u64
-    }
-
-    /// Makes a sealed frame one that may be written to; for a sync, if it is the runtime's own job that asks.
-    pub(crate) fn unseal(&mut self, subpage: u32, frame: u32, for_sync: bool) -> Unsealed {
-        let shared = self.shared.clone();
-        let dirty = &shared.frames.marks(frame).dirty;
-        let seen = dirty.load(Ordering::Acquire);
-        if seen <= DIRTY {
-            return Unsealed::Yes;
-        }
-        if seen == READ_ONLY {
-            return Unsealed::Never;
-        }
-        if seen == ASKS {
-            return match shared.flash.begin_change(for_sync) {
-                Ok(()) => {
-                    shared.frames.marks(frame).has_asked();
-                    Unsealed::Yes
-                }
-                // The sync that is being written makes room.
-                Err(_) if shared.cut.makes_room() => Unsealed::Later,
-                Err(FlashError::NoSpace) if shared.flash.waits_for_room() => Unsealed::Later,
-                Err(error) => Unsealed::Refused(error),
-            };
-        }
-        if seen != SEALED || self.free.is_empty() || !self.has_room_to_copy() {
-            return Unsealed::Later;
-        }
-        // One more change than the one that is being written.
-        if shared.restricts && shared.flash.asks() && shared.flash.begin_change(false).is_err() {
-            return Unsealed::Later;
-        }
-        if dirty.compare_exchange(SEALED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            self.write_copy(subpage, frame);
-            self.statistics.counts.copied += 1;
-            dirty.store(DIRTY, Ordering::Release);
-            return Unsealed::Yes;
-        }
-        Unsealed::Later
-    }
-
-    /// The write of a sealed frame from where it lies has ended.
-    pub(crate) fn sealed_written(&mut self, frame: u32, result: Result<(), FlashError>) {
-        self.pumped -= 1;
-        self.written_from_place(frame, result);
-    }
-
-    /// The write of a frame that nobody could write to meanwhile has ended.
-    pub(crate) fn written_from_place(&mut self, frame: u32, result: Result<(), FlashError>) {
-        self.writing -= 1;
-        self.shared.unpin(frame);
-        self.statistics.counts.write_errors += u64::from(result.is_err());
-        // It has contents on flash now, and is not "fresh" when it goes.
-        if !self.shared.has_planted(Planted::StaysFresh) {
-            self.held[(frame - self.first_frame) as usize].fresh &= result.is_err();
-        }
-        let mark = if result.is_err() { DIRTY } else { self.mark_of_clean() };
-        self.shared.frames.marks(frame).dirty.store(mark, Ordering::Release);
-    }
-
-    /// The write of a copy has ended; the frame that it was copied from is dirty in any case.
-    pub(crate) fn copy_written(&mut self, copy: u32, result: Result<(), FlashError>) {
-        self.writing -= 1;
-        self.statistics.counts.write_errors += u64::from(result.is_err());
-        self.release_frame(copy);
-    }
-
-    /// A write has ended: one that the token waits for, if a cut is being written.
-    pub(crate) fn count_for_cut(&mut self, result: Result<(), FlashError>) {
-        if self.shared.cut.holds_back() {
-            self.shared.cut.one_ended(result);
-        }
-    }
-
-    // ---- roll back ------------------------------------------------------------------------------------------------------
-
-    /// Waits until nothing is under way.
+    /// Waits until nothing is under way, and tells what has become of it.
     fn let_everything_end(&mut self) -> Result<(), FlashError> {
-        while self.in_flight() > 0 {
-            self.wait_for_medium()?;
-        }
-        Ok(())
+        let shared = self.shared.clone();
+        let ended = self.cache.let_everything_end(&mut |cache| wait_for_medium(&shared, cache));
+        self.tell();
+        ended
     }
 
     /// Forgets what lies in the frames: it is in flash, or not wanted any more. Nothing is under way. Frames that a job has pinned, which there
@@ -577,7 +278,6 @@ impl Worker {
             }
         }
         let shared = self.shared.clone();
-        let poisoned = shared.poisoned.get().is_some();
         while let Some(message) = shared.mailboxes[self.id as usize].next() {
             match message {
                 Message::Wake { fiber, ticket: 0, wake: Wake::Pinned } => {
@@ -586,26 +286,6 @@ impl Worker {
                 other => self.mail_put_off.push_back(other),
             }
         }
-        for local in 0..self.held.len() as u32 {
-            let frame = self.first_frame + local;
-            let marks = shared.frames.marks(frame);
-            let pinned = poisoned && marks.pins.load(Ordering::Relaxed) > 0;
-            if self.held[local as usize].linked {
-                let subpage = self.held[local as usize].subpage;
-                let empty = self.held[local as usize].fresh && !has_changes(marks.dirty.load(Ordering::Relaxed));
-                self.replacement.removed(index(local));
-                shared.table.unlink(subpage, frame, self.id).expect("a linked frame holds its subpage");
-                shared.near.forget(subpage);
-                self.held[local as usize].linked = false;
-                shared.table.finish(subpage, self.id, if empty { State::Fresh } else { State::Absent });
-                if !pinned {
-                    self.release_frame(frame);
-                }
-            }
-            if !pinned {
-                marks.dirty.store(CLEAN, Ordering::Relaxed);
-                marks.pins.store(0, Ordering::Relaxed);
-            }
-        }
+        self.cache.forget(shared.poisoned.get().is_some());
     }
 }

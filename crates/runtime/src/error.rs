@@ -68,11 +68,11 @@ pub enum AccessError {
         pins: u32,
     },
     /// A fiber died while it held the latch; what the latch protects may be half changed.
-    #[error("a job died while it changed this data structure, or a roll back or removal took it away; open it again")]
+    #[error("this container is unusable: a job failed mid-update, or it was rolled back or removed; reopen it")]
     Poisoned,
     /// A roll back has failed half way ([`SyncError::Poisoned`](crate::SyncError::Poisoned) says why), and what the memory would show belongs to
     /// no one state.
-    #[error("a roll back failed half way, and nothing of this memory can be used any more; close it and open it again")]
+    #[error("a roll back failed midway, and this memory is unusable; close it and open it again")]
     MemoryPoisoned,
     /// The region or heap is full.
     #[error("no space: {requested} bytes asked for, {free} free; make the region larger or free something")]
@@ -120,7 +120,7 @@ pub enum AccessError {
     #[error("the runtime is shutting down")]
     ShuttingDown,
     /// The job was turned away at once: the runtime has more work than it can do in time.
-    #[error("overloaded: the oldest job has waited {} µs; ask for less, or later", .wait_ns / 1000)]
+    #[error("overloaded: the oldest job has waited {} µs; submit less, or retry later", .wait_ns / 1000)]
     Overloaded {
         /// How long, in nanoseconds.
         wait_ns: u64,

@@ -122,7 +122,7 @@ pub enum JobError {
 #[non_exhaustive]
 pub enum SubmitError {
     /// The oldest job has waited too long: the runtime has more work than it can do in time.
-    #[error("overloaded: the oldest job has waited {} µs; submit less, or later", .wait_ns / 1000)]
+    #[error("overloaded: the oldest job has waited {} µs; submit less, or retry later", .wait_ns / 1000)]
     Overloaded {
         /// How long, in nanoseconds.
         wait_ns: u64,

@@ -1,16 +1,15 @@
-//! The runtime: workers and fibers, the frontside (is it resident?) and the backside (miss, evict, write back).
+//! The runtime: workers and fibers, the frontside (is it resident?), and the first driver of the cache (miss, evict, write back).
 //!
 //! ```text
 //!  job on a fiber --access--> residency word --resident--> frame
 //!        |                        |
-//!        |                        +--absent--> miss table, frame, request --> flash
+//!        |                        +--absent--> cache: miss table, frame, request --> flash
 //!        +<-- resumed by the worker's scheduler, oldest first <-- completion --+
 //! ```
 //!
-//! Invariants:
-//! * A subpage is in at most one frame, and a frame holds at most one subpage; the residency word is the only truth.
-//! * A frame that a running fiber may hold an unpinned reference to, or that is pinned, is not given to another subpage.
+//! Invariants, beside those of the cache:
 //! * A fiber that missed runs past that access when it is resumed: forward progress, with a single frame too.
+//! * A frame that a running fiber may hold an unpinned reference to is named in its worker's slot.
 //! * Everything is in DRAM that was counted against the budget before it was allocated.
 //!
 //! It decides nothing itself: which frame goes, which fiber runs, what is read ahead is decided by `policy`.
@@ -19,11 +18,9 @@ mod config;
 mod context;
 mod cut;
 mod error;
-mod evict;
+mod guarded;
 mod job;
 mod mailbox;
-mod miss;
-mod planted;
 mod queue;
 mod runtime;
 mod service;
@@ -35,9 +32,9 @@ mod worker;
 pub use config::{BuildError, Builder, Needs};
 pub use context::{Context, OwnedFrame, PinnedFrame, WriteSection};
 pub use error::AccessError;
-pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
 #[doc(hidden)]
-pub use planted::Planted;
+pub use fulgurite_cache::Planted;
+pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;

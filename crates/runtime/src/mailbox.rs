@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 
 use crossbeam_queue::SegQueue;
+use fulgurite_cache::StillThere;
 use fulgurite_flash::FlashError;
 use fulgurite_policy::Waiter;
 use fulgurite_sys::Notifier;
 
 use crate::cut::Halt;
-use crate::evict::StillThere;
 use crate::job::ErasedJob;
 use crate::service::ServiceFactory;
 use crate::stats::WorkerStatistics;

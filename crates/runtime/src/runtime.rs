@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, VersionError};
-use fulgurite_format::{Address, SUBPAGE_BYTES};
+use fulgurite_format::{Address, FrameIndex, SUBPAGE_BYTES};
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder};
@@ -295,11 +295,12 @@ impl Runtime {
                 answer
             })
             .collect();
+        let clock = &self.shared.clock;
         let mut last_answers = self.last_answers.lock();
         let workers = replies
             .into_iter()
             .zip(&mut *last_answers)
-            .map(|(answer, last)| match answer.recv_timeout(Duration::from_secs(2)) {
+            .map(|(answer, last)| match clock.receive_until(&answer, clock.after(Duration::from_secs(2))) {
                 Ok(statistics) => {
                     *last = if reset { WorkerStatistics::new() } else { statistics.clone() };
                     statistics
@@ -391,7 +392,7 @@ impl Runtime {
     #[must_use]
     pub fn changed_frames(&self) -> u64 {
         let differs = |frame: &u32| {
-            let marks = self.shared.frames.marks(*frame);
+            let marks = self.shared.cache.frames.marks(FrameIndex(*frame));
             has_changes(marks.dirty.load(Ordering::Relaxed)) && marks.pins.load(Ordering::Relaxed) == 0
         };
         // No more than 2^30.
@@ -427,7 +428,8 @@ fn reserve(next: &std::sync::atomic::AtomicU64, bytes: u64, end: u64) -> Result<
 fn watch(shared: &Shared, stopped: &mpsc::Receiver<()>) {
     let limit = shared.config.run_limit;
     let mut seen: Vec<(u64, u32)> = vec![(0, 0); shared.running.len()];
-    while stopped.recv_timeout(limit).is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
+    let next = || shared.clock.receive_until(stopped, shared.clock.after(limit));
+    while next().is_err_and(|e| e == mpsc::RecvTimeoutError::Timeout) {
         for (worker, (running, seen)) in shared.running.iter().zip(&mut seen).enumerate() {
             let turns = running.turns.load(Ordering::Relaxed);
             if !running.busy.load(Ordering::Relaxed) || turns != seen.0 {

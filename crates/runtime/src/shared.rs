@@ -1,25 +1,22 @@
-//! What all workers of a runtime share: the residency table, the frames, the slots, the mailboxes, the queue of new jobs.
+//! What all workers of a runtime share: what their caches share, the slots, the mailboxes, the queue of new jobs.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use crossbeam_utils::CachePadded;
+use fulgurite_cache::Shape;
 use fulgurite_flash::Flash;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder, Layout, own_fibers};
-use crate::cut::{Cut, Gate};
+use crate::cut::Gate;
+use crate::guarded::Slots;
 use crate::job::ErasedJob;
 use crate::mailbox::Mailbox;
-use crate::planted::Planted;
 use crate::queue::JobQueue;
 use crate::{Durable, SyncError};
-use fulgurite_cache::Frames;
-use fulgurite_cache::Near;
-use fulgurite_cache::Table;
-use fulgurite_cache::residency;
 
 /// Names a worker of a runtime: no other worker of this process has the same, be it of the same runtime or of another, living
 /// or gone.
@@ -44,16 +41,15 @@ static RUNTIMES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::ne
 pub(crate) struct Shared {
     /// Tells this runtime from all others of the process.
     pub id: u32,
-    pub table: Table,
-    /// Where resident subpages are, for a worker that is alone.
-    pub near: Near,
+    /// The residency table, the frames, the cut.
+    pub cache: Arc<fulgurite_cache::Shared>,
     pub layout: Layout,
-    pub frames: Frames,
-    /// One per worker: the word of the frame that its running fiber may hold an unpinned reference to.
-    pub slots: Box<[CachePadded<AtomicU32>]>,
+    /// What the fiber of each worker that runs may hold without a pin.
+    pub slots: Arc<Slots>,
     /// One per worker, for its fibers.
     pub gates: Box<[CachePadded<Gate>]>,
-    pub cut: Cut,
+    /// Who waits until the cut is written.
+    pub cut_waits: Mutex<Option<std::thread::Thread>>,
     /// One sync or roll back at a time.
     pub sync_turn: Mutex<()>,
     /// Why nothing of the memory may be used any more, once that is so ([`SyncError::Poisoned`]). Set while all workers are halted, or before
@@ -67,8 +63,6 @@ pub(crate) struct Shared {
     /// One per worker: jobs that it must run.
     pub routed: Box<[CachePadded<JobQueue>]>,
     pub flash: Arc<dyn Flash>,
-    /// The medium may say that subpages must not be read, or not be written.
-    pub restricts: bool,
     pub clock: Clock,
     pub config: Builder,
     pub stopping: AtomicBool,
@@ -123,21 +117,23 @@ impl Shared {
         let layout = config.layout()?;
         let workers = config.workers;
         let existing = config.existing_bytes.div_ceil(SUBPAGE_BYTES as u64) as u32;
-        let table = Table::new(layout.subpages, existing, workers)?;
-        let frames = Frames::new(layout.frames_per_worker_max * workers as u32, config.flash.wants_shared_frames())?;
+        let shape = Shape {
+            subpages: layout.subpages,
+            existing,
+            caches: workers as u32,
+            frames_max: layout.frames_per_worker_max,
+        };
+        let cache = Arc::new(fulgurite_cache::Shared::new(config.flash.clone(), shape, config.planted)?);
         let mailboxes: Box<[Mailbox]> = (0..workers).map(|_| Mailbox::new()).collect::<Result<_, _>>()?;
-        let near = Near::new(layout.frames_per_worker_max, workers == 1);
         let id = RUNTIMES.fetch_add(1, Ordering::Relaxed);
         assert!(id != u32::MAX, "a process has made more runtimes than can be told apart");
         Ok(Shared {
             id,
-            table,
-            near,
+            cache,
             layout,
-            frames,
-            slots: (0..workers).map(|_| CachePadded::new(AtomicU32::new(residency::NOTHING))).collect(),
+            slots: Arc::new(Slots::new(workers)),
             gates: (0..workers).map(|_| CachePadded::default()).collect(),
-            cut: Cut::default(),
+            cut_waits: Mutex::new(None),
             sync_turn: Mutex::new(()),
             poisoned: OnceLock::new(),
             parts: Mutex::new(Vec::new()),
@@ -145,8 +141,7 @@ impl Shared {
             injector: JobQueue::new(config.admission),
             routed: (0..workers).map(|_| CachePadded::new(JobQueue::new(config.admission))).collect(),
             flash: config.flash.clone(),
-            restricts: config.flash.restricts(),
-            clock: Clock::get(),
+            clock: config.clock.clone(),
             config: config.clone(),
             stopping: AtomicBool::new(false),
             active: AtomicUsize::new(0),
@@ -157,44 +152,9 @@ impl Shared {
         })
     }
 
-    /// Whether a bug was planted on purpose.
-    #[inline]
-    pub(crate) fn has_planted(&self, bug: Planted) -> bool {
-        self.config.planted == Some(bug)
-    }
-    /// Whether there is one worker only: nobody else reads or changes what it keeps.
-    #[inline(always)]
-    pub(crate) fn alone(&self) -> bool {
-        self.slots.len() == 1
-    }
-    /// Pins a frame that a slot protects, or that is given to waiters.
-    #[inline]
-    pub(crate) fn pin(&self, frame: u32) {
-        self.change_pins(frame, 1);
-    }
-    /// Gives a pin back.
-    #[inline]
-    pub(crate) fn unpin(&self, frame: u32) {
-        self.change_pins(frame, u16::MAX);
-    }
-    /// Adds to a frame's pins, wrapping. Where one worker is alone, its thread alone counts, and needs no locked
-    /// instruction for it (a pin is not `Send`).
-    #[inline]
-    pub(crate) fn change_pins(&self, frame: u32, by: u16) {
-        let pins = self.frames.pins(frame);
-        if self.alone() {
-            pins.store(pins.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
-        } else {
-            pins.fetch_add(by, Ordering::AcqRel);
-        }
-    }
     /// Fibers resumed and jobs begun, on all workers.
     pub(crate) fn turns(&self) -> u64 {
         self.running.iter().map(|running| running.turns.load(Ordering::Relaxed)).sum()
-    }
-    /// The first frame of a worker.
-    pub(crate) fn first_frame(&self, worker: u32) -> u32 {
-        worker * self.layout.frames_per_worker_max
     }
     /// Hands a job that any worker may run to one that sleeps, if one does.
     pub(crate) fn inject(&self, job: Box<dyn ErasedJob>) {

@@ -100,6 +100,53 @@ counts! {
     in_flight, "gauge";
 }
 
+impl Counts {
+    /// Adds what a worker's cache has counted.
+    pub(crate) fn add_cache(&mut self, cache: &fulgurite_cache::Counts) {
+        let fulgurite_cache::Counts {
+            misses,
+            misses_joined,
+            fresh,
+            read_errors,
+            write_errors,
+            evicted_clean,
+            evicted_dirty,
+            written_ahead,
+            looks_ahead,
+            evict_in_use,
+            barriers,
+            frame_waits,
+            prefetched,
+            prefetch_used,
+            prefetch_wasted,
+            sealed,
+            copied,
+            timeouts,
+        } = *cache;
+        self.add(&Counts {
+            misses,
+            misses_joined,
+            fresh,
+            read_errors,
+            write_errors,
+            evicted_clean,
+            evicted_dirty,
+            written_ahead,
+            looks_ahead,
+            evict_in_use,
+            barriers,
+            frame_waits,
+            prefetched,
+            prefetch_used,
+            prefetch_wasted,
+            sealed,
+            copied,
+            timeouts,
+            ..Counts::default()
+        });
+    }
+}
+
 /// A histogram for latencies: up to 17 minutes, to one part in 128.
 pub(crate) fn latencies() -> Histogram<u64> {
     let mut histogram = Histogram::new_with_bounds(1, 1 << 40, 2).expect("constant bounds are valid");

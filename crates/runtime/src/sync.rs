@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use fulgurite_cache::StillThere;
 use fulgurite_flash::{FlashError, Shortage, VersionError, Versions};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
 use crate::cut::{Decision, Halt, HaltReport, Halted};
 use crate::error::{remedy_of, shortage_of, unsynced};
-use crate::evict::StillThere;
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
 use crate::{AccessError, Context, JobError, Runtime};
@@ -78,7 +78,7 @@ pub enum SyncError {
         waited: Duration,
     },
     /// Jobs hold pins, and with them what would be forgotten.
-    #[error("jobs hold {pins} pins on what would be taken away; end them first")]
+    #[error("jobs hold {pins} pins on memory that this would discard; end them first")]
     Busy {
         /// How many.
         pins: u64,
@@ -101,9 +101,7 @@ pub enum SyncError {
     },
     /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
     /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
-    #[error(
-        "a roll back failed half way ({cause}), and nothing of this memory can be used any more; close it and open it again"
-    )]
+    #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
     Poisoned {
         /// What failed.
         cause: Box<SyncError>,
@@ -142,7 +140,7 @@ impl StateHeld<'_> {
         let shared = &self.runtime.shared;
         let subpage = |linear: u64| u32::try_from(linear / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
         let range = subpage(at.linear())..subpage(at.linear().saturating_add(bytes));
-        let begun = Instant::now();
+        let end_ns = shared.clock.after(shared.config.gate_timeout);
         loop {
             let replies: Vec<_> = shared
                 .mailboxes
@@ -158,10 +156,10 @@ impl StateHeld<'_> {
             if still.iter().all(|s| s.count == 0) {
                 return Ok(());
             }
-            if begun.elapsed() > shared.config.gate_timeout {
+            if shared.clock.now_ns() > end_ns {
                 return Err(SyncError::Busy { pins: still.iter().map(|s| s.pinned).sum() });
             }
-            std::thread::sleep(Duration::from_micros(50));
+            shared.clock.sleep(Duration::from_micros(50));
         }
     }
 }
@@ -186,7 +184,7 @@ impl Drop for Underway<'_> {
     fn drop(&mut self) {
         // While writers who are refused still wait.
         self.runtime.count_changes();
-        self.runtime.shared.cut.over();
+        self.runtime.shared.cache.cut.over();
         self.versions.sync_ended(self.made);
     }
 }
@@ -196,7 +194,7 @@ struct OpenCut<'a>(&'a Runtime);
 
 impl Drop for OpenCut<'_> {
     fn drop(&mut self) {
-        self.0.shared.cut.end();
+        self.0.shared.cache.cut.end();
         // Who waits for a frame that was held back is told.
         self.0.shared.mailboxes.iter().for_each(|m| m.send(Message::Nudge));
     }
@@ -266,14 +264,15 @@ impl Runtime {
     fn sync_in_turn(&self, versions: &dyn Versions) -> Result<Synced, SyncError> {
         let shared = &self.shared;
         self.wait_for_cut()?;
-        let begun = Instant::now();
+        let begun_ns = shared.clock.now_ns();
         let gate = self.close_gate()?;
-        let drain = begun.elapsed();
+        let drain = shared.clock.since(begun_ns);
         self.each_part("saved", |part, context| part.save(context))?;
-        shared.cut.begin();
+        *shared.cut_waits.lock() = Some(std::thread::current());
+        shared.cache.cut.begin();
         let mut reports = self.halt_all(Halted::Seal).1;
         drop(gate);
-        let closed = begun.elapsed();
+        let closed = shared.clock.since(begun_ns);
         // Here and not on the worker, which serves its readers meanwhile.
         for report in &mut reports {
             let mut order = std::mem::take(&mut report.order);
@@ -282,7 +281,7 @@ impl Runtime {
         }
         self.wait_for_cut()?;
         let open = OpenCut(self);
-        let named = match shared.cut.failure() {
+        let named = match shared.cache.cut.failure() {
             Some(error) => Err(error.into()),
             None => versions.name_state(),
         };
@@ -296,7 +295,7 @@ impl Runtime {
             gate: closed,
             drain,
             halt: Duration::from_nanos(reports.iter().map(|r| r.stood_ns).max().unwrap_or(0)),
-            took: begun.elapsed(),
+            took: shared.clock.since(begun_ns),
         })
     }
 
@@ -410,15 +409,15 @@ impl Runtime {
 
     /// Waits until what a cut left to be written has been, as long as the medium goes on with it.
     fn wait_for_cut(&self) -> Result<(), FlashError> {
-        let cut = &self.shared.cut;
+        let (cut, clock) = (&self.shared.cache.cut, &self.shared.clock);
         let patience = self.shared.config.device_timeout;
-        let (mut left, mut since) = (cut.left(), Instant::now());
+        let (mut left, mut since) = (cut.left(), clock.now_ns());
         while left > 0 {
             std::thread::park_timeout(Duration::from_millis(5));
             let now = cut.left();
             if now != left {
-                (left, since) = (now, Instant::now());
-            } else if since.elapsed() > patience {
+                (left, since) = (now, clock.now_ns());
+            } else if clock.since(since) > patience {
                 cut.abandon();
                 return Err(FlashError::TimedOut);
             }
@@ -428,8 +427,9 @@ impl Runtime {
 
     /// Closes the gate, and waits for the sections that are open.
     fn close_gate(&self) -> Result<ClosedGate<'_>, SyncError> {
-        let begun = Instant::now();
-        let patience = self.shared.config.gate_timeout;
+        let clock = &self.shared.clock;
+        let begun_ns = clock.now_ns();
+        let end_ns = clock.after(self.shared.config.gate_timeout);
         let drained: Vec<_> = self
             .shared
             .mailboxes
@@ -442,8 +442,8 @@ impl Runtime {
             .collect();
         let gate = ClosedGate(self);
         for (worker, answer) in drained.into_iter().enumerate() {
-            if answer.recv_timeout(patience.saturating_sub(begun.elapsed())).is_err() {
-                return Err(SyncError::SectionOpen { worker, waited: begun.elapsed() });
+            if clock.receive_until(&answer, end_ns).is_err() {
+                return Err(SyncError::SectionOpen { worker, waited: clock.since(begun_ns) });
             }
         }
         Ok(gate)

@@ -11,8 +11,8 @@
 //! The worker is reached from two sides on one thread: by its own loop, and by the fiber that it runs. Neither holds a
 //! reference to it across a switch; both go through the raw pointer and finish with it before they switch.
 //!
-//! This file holds the loop and the fibers, `tasks` what they run; `miss` has what happens on a miss and its completion, `evict` what frees
-//! frames. What is decided is decided in `policy`.
+//! This file holds the loop and the fibers, `tasks` what they run. Frames, misses and eviction are its cache's; what is decided is
+//! decided in `policy`.
 
 mod tasks;
 #[cfg(test)]
@@ -26,16 +26,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use fulgurite_cache::{Ahead, Cache, Miss, Others, Outcome, Setup, Step};
 use fulgurite_fiber::{Fiber, PooledStack, Resumed, StackPool, Suspender};
-use fulgurite_flash::{Completion, Queue};
-use fulgurite_policy::{AnyReplacement, Choice, FiberIndex, MissTable, Point, Prefetcher, Scheduler, Waiter};
+use fulgurite_flash::FlashError;
+use fulgurite_policy::{Choice, FiberIndex, Point, Scheduler, Waiter};
 
 use crate::config::{BuildError, own_fibers};
 use crate::context::{Context, FiberState, WaitsFor};
-use crate::evict::{Ahead, AheadRound};
+use crate::guarded::Guarded;
 use crate::job::{Control, ErasedJob, Finish, JobError, SubmitError, drop_payload, panic_text, refuse};
 use crate::mailbox::{Message, Wake};
-use crate::miss::Request;
 use crate::service::{Next, Service, ServiceEnd, ServiceFactory};
 use crate::shared::Shared;
 use crate::stats::WorkerStatistics;
@@ -50,52 +50,10 @@ const STARVED_NS: u64 = 500_000;
 pub(crate) struct Worker {
     pub(crate) id: u32,
     pub(crate) shared: Arc<Shared>,
-    pub(crate) queue: Box<dyn Queue>,
-    pub(crate) completions: Vec<Completion>,
-    /// Submitted and not yet handed over.
-    pub(crate) unflushed: usize,
-    pub(crate) requests: Vec<Request>,
-    pub(crate) requests_free: Vec<u32>,
-    pub(crate) misses: MissTable,
+    pub(crate) cache: Cache<Guarded>,
+    /// For what the cache tells: exchanged for its own list.
+    told: Vec<(Waiter, Outcome)>,
     pub(crate) scheduler: Scheduler,
-    pub(crate) replacement: AnyReplacement,
-    pub(crate) prefetcher: Prefetcher,
-
-    /// The first frame of this worker; all others follow it.
-    pub(crate) first_frame: u32,
-    /// How many of them it may use now.
-    pub(crate) frame_limit: u32,
-    /// How many of those beyond the limit still hold something.
-    pub(crate) beyond: u32,
-    pub(crate) free: Vec<u32>,
-    /// What each frame holds.
-    pub(crate) held: Box<[Held]>,
-    /// Frames being written back.
-    pub(crate) writing: usize,
-    /// Whether the medium asked who writes, when it was looked at last.
-    pub(crate) asks: bool,
-    /// Fibers that wait for a frame, or for room in a table.
-    pub(crate) frame_waiters: VecDeque<u32>,
-    /// The first error of a write-back since [`Worker::write_back_all`] began, or ever.
-    pub(crate) first_write_failure: Option<fulgurite_flash::FlashError>,
-    /// The last write-back's error, while no write-back has succeeded since.
-    pub(crate) write_failure: Option<fulgurite_flash::FlashError>,
-    /// When write-backs ahead of demand may be tried again after a failure.
-    pub(crate) retry_ns: u64,
-    /// Requests that have been given up on and may never come back.
-    pub(crate) late: usize,
-    /// Since when those who wait for a frame wait for others than the medium; 0 when they do not.
-    pub(crate) stuck_since_ns: u64,
-    /// Where the evictor goes on looking for frames beyond the limit.
-    pub(crate) shrink_at: u32,
-    /// The other workers' slots, as they were after the last barrier.
-    pub(crate) slots_read: Vec<u32>,
-    /// The search for what to write ahead.
-    pub(crate) ahead: AheadRound,
-    /// Numbers flushes, so that a late one is not taken for the latest.
-    pub(crate) flush_number: u32,
-    pub(crate) flush_result: Option<Result<(), fulgurite_flash::FlashError>>,
-    pub(crate) low_water: usize,
 
     pub(crate) fibers: Box<[FiberSlot]>,
     stacks: StackPool,
@@ -131,32 +89,14 @@ pub(crate) struct Worker {
     pub(crate) drained: Option<std::sync::mpsc::Sender<()>>,
     /// Fibers that wait for the gate, and their tickets.
     pub(crate) gate_waiters: Vec<(u32, u32)>,
-    /// Sealed frames in the order in which they are written (see `cut`), and how many of them have been looked at. Has room for all
-    /// frames from the start; empty while the order is being made.
-    pub(crate) pump_order: Vec<u64>,
-    pub(crate) pump_at: usize,
-    /// Sealed frames being written from where they lie.
-    pub(crate) pumped: usize,
     /// Mail that came while the worker was halted.
     pub(crate) mail_put_off: VecDeque<Message>,
     /// Jobs of the runtime itself, for the last fiber.
     own_jobs: VecDeque<Box<dyn ErasedJob>>,
     /// That fiber has one.
     own_job_runs: bool,
-    pub(crate) write_back_requests: Vec<std::sync::mpsc::Sender<Result<(), fulgurite_flash::FlashError>>>,
+    pub(crate) write_back_requests: Vec<std::sync::mpsc::Sender<Result<(), FlashError>>>,
     pub(crate) statistics: WorkerStatistics,
-}
-
-/// What a frame holds.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Held {
-    pub(crate) subpage: u32,
-    /// It was given zeros, not contents of flash: clean means that it goes back to "fresh".
-    pub(crate) fresh: bool,
-    /// It is in the replacement policy.
-    pub(crate) linked: bool,
-    /// It is beyond the limit and holds nothing.
-    pub(crate) out: bool,
 }
 
 struct Serving {
@@ -207,9 +147,8 @@ impl Worker {
         let config = &shared.config;
         let layout = shared.layout;
         let depth = layout.queue_depth;
-        let frames_max = layout.frames_per_worker_max;
         let notifier = shared.mailboxes[id as usize].notifier().clone();
-        let queue = shared.flash.open_queue(shared.frames.arena().clone(), depth, notifier)?;
+        let queue = shared.flash.open_queue(shared.cache.frames.arena().clone(), depth, notifier)?;
         let with_own = own_fibers(config.fibers);
         let stacks = StackPool::new(with_own, config.stack_bytes)?;
         let fibers: Box<[FiberSlot]> = (0..with_own as u32)
@@ -222,39 +161,24 @@ impl Worker {
             })
             .collect();
         let pending = if config.pending == 0 { config.fibers } else { config.pending.min(config.fibers) };
-        let first_frame = shared.first_frame(id);
-        let mut worker = Worker {
+        let setup = Setup {
             id,
-            queue,
-            completions: Vec::with_capacity(depth),
-            unflushed: 0,
-            requests: vec![Request::default(); depth],
-            requests_free: (0..depth as u32).rev().collect(),
-            misses: MissTable::new(depth, with_own * config.workers),
+            depth,
+            waiters: with_own * config.workers,
+            replacement: config.replacement,
+            prefetch: config.prefetch,
+            device_timeout_ns: crate::nanos(config.device_timeout),
+        };
+        let users = Guarded::new(id, shared.slots.clone(), config.planted);
+        let mut cache = Cache::new(shared.cache.clone(), queue, users, setup);
+        cache.set_frames(layout.frames_per_worker);
+        Ok(Worker {
+            id,
+            cache,
+            told: Vec::with_capacity(with_own * config.workers),
             scheduler: Scheduler::new(config.scheduling, pending, with_own),
-            replacement: AnyReplacement::new(config.replacement, frames_max as usize),
-            prefetcher: Prefetcher::new(config.prefetch),
-            first_frame,
-            frame_limit: 0,
-            beyond: 0,
             at_rest: false,
             asking: false,
-            free: Vec::with_capacity(frames_max as usize),
-            held: vec![Held { out: true, ..Held::default() }; frames_max as usize].into(),
-            writing: 0,
-            asks: false,
-            frame_waiters: VecDeque::with_capacity(with_own),
-            first_write_failure: None,
-            write_failure: None,
-            retry_ns: 0,
-            late: 0,
-            stuck_since_ns: 0,
-            shrink_at: 0,
-            slots_read: Vec::with_capacity(config.workers),
-            ahead: AheadRound::NEW,
-            flush_number: 0,
-            flush_result: None,
-            low_water: 0,
             fibers,
             stacks,
             spare_stacks: Vec::new(),
@@ -273,18 +197,13 @@ impl Worker {
             left: false,
             drained: None,
             gate_waiters: Vec::new(),
-            pump_order: Vec::with_capacity(frames_max as usize),
-            pump_at: 0,
-            pumped: 0,
             mail_put_off: VecDeque::new(),
             own_jobs: VecDeque::new(),
             own_job_runs: false,
             write_back_requests: Vec::new(),
             statistics: WorkerStatistics::new(),
             shared,
-        };
-        worker.set_frames(layout.frames_per_worker);
-        Ok(worker)
+        })
     }
 
     /// Runs until the runtime stops and nothing is left to run.
@@ -422,19 +341,22 @@ impl Worker {
         if self.shared.mailboxes[self.id as usize].has_mail() {
             self.read_mail();
         }
-        if self.in_flight() > 0 {
+        if self.cache.in_flight() > 0 {
             self.poll();
         }
         if self.timer_is_due() {
             self.ring_timers();
         }
-        self.make_room();
+        if self.cache.wants_room() {
+            self.cache.make_room(self.others(), self.shared.clock.now_ns());
+            self.tell();
+        }
         self.points = self.points.wrapping_add(1);
-        if self.unflushed >= self.shared.config.submit_batch {
-            self.hand_over();
+        if self.cache.unflushed() >= self.shared.config.submit_batch {
+            self.cache.hand_over();
         } else if self.points.is_multiple_of(CHECK_POINTS) {
             // Fewer than a batch, and no more to come, perhaps.
-            self.hand_over();
+            self.cache.hand_over();
         }
         if self.points.is_multiple_of(CHECK_POINTS) {
             self.check_late(self.shared.clock.now_ns());
@@ -460,7 +382,8 @@ impl Worker {
             return;
         }
         self.next_check_ns = now_ns + CHECK_NS;
-        self.give_up_late_requests(now_ns);
+        self.cache.give_up_late_requests(self.others(), now_ns);
+        self.tell();
         let patience_ns = crate::nanos(self.shared.config.device_timeout);
         if self.stopping() && now_ns.saturating_sub(self.stopping_ns) > patience_ns {
             self.wake_all(WaitsFor::Latch, now_ns);
@@ -470,40 +393,42 @@ impl Worker {
     /// The fiber that ran has no unpinned reference any more.
     #[inline(always)]
     fn publish_nothing(&self) {
-        self.shared.slots[self.id as usize].store(fulgurite_cache::residency::NOTHING, Ordering::Release);
+        self.shared.slots.of(self.id).store(fulgurite_cache::residency::NOTHING, Ordering::Release);
     }
 
     fn read_mail(&mut self) {
         let shared = self.shared.clone();
         while let Some(message) = self.mail_put_off.pop_front().or_else(|| shared.mailboxes[self.id as usize].next()) {
             match message {
-                Message::Join { subpage, waiter } => self.join_from_outside(subpage, waiter),
+                Message::Join { subpage, waiter } => {
+                    self.cache.join_from_outside(subpage, waiter);
+                    self.tell();
+                }
                 Message::Wake { fiber, ticket: 0, wake } => self.wake_local(fiber, wake, shared.clock.now_ns()),
                 Message::Wake { fiber, ticket, wake } => self.wake_ticket(fiber, ticket, wake),
                 Message::Stop => self.begin_stop(),
                 Message::Serve(factory) => self.services.push_back(factory),
-                Message::SetFrames(count) => self.set_frames(count),
+                Message::SetFrames(count) => self.cache.set_frames(count),
                 Message::Statistics { reset, reply } => {
-                    self.statistics.counts.frames = u64::from(self.frame_limit);
-                    self.statistics.counts.frames_free = self.free.len() as u64;
-                    self.statistics.counts.pending = self.scheduler.pending() as u64;
-                    self.statistics.counts.in_flight = self.in_flight() as u64;
+                    let statistics = self.told_statistics();
                     // Who has given up waiting does not get it: then it is not lost.
-                    if reply.send(self.statistics.clone()).is_ok() && reset {
+                    if reply.send(statistics).is_ok() && reset {
                         self.statistics = WorkerStatistics::new();
+                        self.cache.reset_counts();
                     }
                 }
                 Message::CloseGate(drained) => self.close_gate(drained),
                 Message::OpenGate => self.open_gate(),
                 Message::Halt(halt) => self.halt(&halt),
-                Message::Pump(order) => self.begin_pump(order),
+                Message::Pump(order) => self.cache.begin_pump(order),
                 Message::OwnJob(job) if self.stopping() => refuse(job, |name| JobError::ShutDown { name }),
                 Message::OwnJob(job) => self.own_jobs.push_back(job),
                 Message::TakeOut { range, write_back, reply } => {
-                    let _ = reply.send(self.take_out(&range, write_back));
+                    let now = shared.clock.now_ns();
+                    let _ = reply.send(self.cache.take_out(&range, write_back, now));
                 }
                 Message::CountChanges(reply) => {
-                    let _ = reply.send(self.count_changes());
+                    let _ = reply.send(self.cache.count_changes());
                 }
                 Message::Nudge => {}
                 Message::Cancelled => self.wake_cancelled(),
@@ -511,8 +436,112 @@ impl Worker {
             }
         }
         if !self.write_back_requests.is_empty() {
-            self.write_back();
+            let result = self.write_back_all();
+            for reply in std::mem::take(&mut self.write_back_requests) {
+                let _ = reply.send(result);
+            }
         }
+    }
+
+    /// What has been counted, by the cache as well.
+    fn told_statistics(&self) -> WorkerStatistics {
+        let mut statistics = self.statistics.clone();
+        statistics.counts.add_cache(&self.cache.counts());
+        statistics.counts.frames = u64::from(self.cache.frame_limit());
+        statistics.counts.frames_free = self.cache.frames_free() as u64;
+        statistics.counts.pending = self.scheduler.pending() as u64;
+        statistics.counts.in_flight = self.cache.in_flight() as u64;
+        statistics
+    }
+
+    // ---- the cache ------------------------------------------------------------------------------------------------------
+
+    /// An access of `fiber` found `subpage` not resident. Returns whether it waits now; else it looks again.
+    pub(crate) fn begin_miss(&mut self, subpage: u32, fiber: u32) -> bool {
+        let now = self.shared.clock.now_ns();
+        let state = &self.fibers[fiber as usize].state;
+        let (waiter, wanted, turn) = (pack(self.id, fiber), state.wanted.get(), state.frame_turn.replace(false));
+        match self.cache.begin_miss(Miss { subpage, waiter, wanted, turn }, now) {
+            Step::Again => return false,
+            Step::Wait => self.will_wait(fiber, WaitsFor::Flash, now),
+            Step::WaitForFrame => self.will_wait(fiber, WaitsFor::Frame, now),
+            Step::Elsewhere(owner) => {
+                let ticket = self.will_wait(fiber, WaitsFor::Flash, now);
+                self.shared.mailboxes[owner as usize].send(Message::Join { subpage, waiter });
+                ticket
+            }
+        };
+        true
+    }
+
+    /// Takes the completions that are there; returns how many.
+    pub(crate) fn poll(&mut self) -> usize {
+        let (cache, fibers, id) = (&mut self.cache, &self.fibers, self.id);
+        let expect = |waiter: Waiter| {
+            let (worker, fiber) = unpack(waiter);
+            if worker == id {
+                fetch_stack(&fibers[fiber as usize].state);
+            }
+        };
+        let count = cache.poll(expect, || self.shared.clock.now_ns());
+        if count > 0 {
+            self.tell();
+        }
+        count
+    }
+
+    /// Tells those whose waits have ended, of this worker or another.
+    pub(crate) fn tell(&mut self) {
+        if self.cache.take_cut_written()
+            && let Some(thread) = &*self.shared.cut_waits.lock()
+        {
+            thread.unpark();
+        }
+        if !self.cache.has_told() {
+            return;
+        }
+        let now = self.shared.clock.now_ns();
+        let mut told = std::mem::take(&mut self.told);
+        self.cache.take_told(&mut told);
+        for (waiter, outcome) in told.drain(..) {
+            let (worker, fiber) = unpack(waiter);
+            let wake = match outcome {
+                Outcome::Again => Wake::Retry,
+                Outcome::Turn => {
+                    self.fibers[fiber as usize].state.frame_turn.set(true);
+                    Wake::Retry
+                }
+                Outcome::Pinned => Wake::Pinned,
+                Outcome::Failed(error) => Wake::Failed(error),
+                Outcome::OutOfFrames => Wake::OutOfFrames,
+            };
+            if worker == self.id {
+                self.wake_local(fiber, wake, now);
+            } else {
+                self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket: 0, wake });
+            }
+        }
+        self.told = told;
+    }
+
+    /// What may yet give a frame back to those who wait for one.
+    fn others(&self) -> Others {
+        if self.scheduler.has_runnable() {
+            Others::Run
+        } else if self.scheduler.pending() == self.cache.frame_waiters() {
+            Others::None
+        } else {
+            Others::Wait
+        }
+    }
+
+    /// Writes all dirty frames back, waits for them, flushes the medium. Nobody runs on this worker meanwhile.
+    fn write_back_all(&mut self) -> Result<(), FlashError> {
+        let shared = self.shared.clone();
+        let now = shared.clock.now_ns();
+        let result = self.cache.write_back_all(now, &mut |cache| wait_for_medium(&shared, cache));
+        self.tell();
+        result
     }
 
     /// Makes a waiting fiber runnable.
@@ -545,16 +574,6 @@ impl Worker {
             if state.waiting.get() && state.waits_for.get() == waits_for {
                 self.wake_local(fiber as u32, Wake::ShutDown, now_ns);
             }
-        }
-    }
-
-    /// Tells a waiter, of this worker or another, what became of its miss.
-    pub(crate) fn deliver(&mut self, waiter: Waiter, wake: Wake, now_ns: u64) {
-        let (worker, fiber) = unpack(waiter);
-        if worker == self.id {
-            self.wake_local(fiber, wake, now_ns);
-        } else {
-            self.shared.mailboxes[worker as usize].send(Message::Wake { fiber, ticket: 0, wake });
         }
     }
 
@@ -604,7 +623,7 @@ impl Worker {
             // Since the scheduling point, which tells its end.
             return Point::Idle;
         }
-        self.hand_over();
+        self.cache.hand_over();
         let next_timer = self.timers.peek().map_or(u64::MAX, |t| t.0.0);
         let wanted = self.next_arrival_ns.min(next_timer);
         self.next_arrival_ns = u64::MAX;
@@ -619,8 +638,8 @@ impl Worker {
         let job_waits = |this: &Self| open && this.next_job().is_some();
         // Waiting for flash, or for an arrival that is nearer than a sleep is long: poll.
         let poll_until = begin.saturating_add(spin_ns);
-        while self.in_flight() > 0 || wanted < poll_until {
-            if self.in_flight() > 0 && self.poll() > 0 {
+        while self.cache.in_flight() > 0 || wanted < poll_until {
+            if self.cache.in_flight() > 0 && self.poll() > 0 {
                 return Point::Idle;
             }
             now = self.shared.clock.now_ns();
@@ -630,13 +649,17 @@ impl Worker {
             if now >= poll_until {
                 break;
             }
-            fulgurite_sys::arch::relax();
+            self.shared.clock.relax();
         }
         self.check_late(now);
         if self.scheduler.has_runnable() {
             return Point::Idle;
         }
-        let ahead = if self.in_flight() == 0 { self.write_ahead() } else { Ahead::Nothing };
+        let ahead = if self.cache.in_flight() == 0 && !self.stopping() {
+            self.cache.write_ahead(self.shared.turns(), now)
+        } else {
+            Ahead::Nothing
+        };
         if ahead == Ahead::Again {
             return Point::Idle;
         }
@@ -645,10 +668,10 @@ impl Worker {
         if let Ahead::After(ns) = ahead {
             timeout = timeout.min(ns.saturating_sub(now));
         }
-        if self.in_flight() > 0 || self.stopping() || self.beyond > 0 {
+        if self.cache.in_flight() > 0 || self.stopping() || self.cache.is_shrinking() {
             timeout = timeout.min(CHECK_NS);
         }
-        if !self.frame_waiters.is_empty() {
+        if self.cache.frame_waiters() > 0 {
             // Another worker's use of a frame ends without a word.
             timeout = timeout.min(STARVED_NS);
         }
@@ -656,7 +679,7 @@ impl Worker {
         if mailbox.doze(open_for) && !job_waits(self) && !(self.left && self.shared.active.load(Ordering::Acquire) == 0)
         {
             self.statistics.counts.sleeps += 1;
-            self.queue.wait((timeout < u64::MAX / 2).then(|| Duration::from_nanos(timeout)));
+            self.cache.sleep((timeout < u64::MAX / 2).then(|| Duration::from_nanos(timeout)));
         }
         let mailbox = &self.shared.mailboxes[self.id as usize];
         mailbox.awake();
@@ -690,8 +713,8 @@ impl Worker {
                 (service, name, pins)
             }));
             match made {
-                Ok((_, _, pins)) if pins > 4 && pins >= self.frame_limit => {
-                    let frames = self.frame_limit;
+                Ok((_, _, pins)) if pins > 4 && pins >= self.cache.frame_limit() => {
+                    let frames = self.cache.frame_limit();
                     let _ = done.send(Err(ServiceEnd::Refused(SubmitError::TooManyPins { pins, frames })));
                 }
                 Ok((service, name, pins)) => {
@@ -742,16 +765,14 @@ impl Worker {
             slot.fiber = None;
         }
         // No job is left on any worker: a pin that still counts was forgotten, and must not keep its data from flash.
-        for local in 0..self.held.len() as u32 {
-            self.shared.frames.pins(self.first_frame + local).store(0, Ordering::Relaxed);
-        }
+        self.cache.forget_pins();
         if self.shared.flash.versions().is_some() {
             // What is in no token is not part of any state.
             return;
         }
         // Once more: what failed may have been one request.
         if let Err(error) = self.write_back_all().or_else(|_| self.write_back_all()) {
-            let lost = Vec::from_iter(self.dirty().map(|local| self.held[local as usize].subpage));
+            let lost = Vec::from_iter(self.cache.dirty_subpages());
             let named = Vec::from_iter(lost.iter().take(8).map(u32::to_string)).join(", ");
             eprintln!(
                 "fulgurite: worker {} could not write {} dirty subpages back, which are lost ({error}): {named}{}",
@@ -761,56 +782,34 @@ impl Worker {
             );
         }
     }
+}
 
-    // ---- frames -------------------------------------------------------------------------------------------------------
+/// Lines of a suspended fiber's stack that it reads first when it goes on: what the switch and the miss path saved.
+const STACK_LINES: usize = 4;
 
-    /// Changes how many frames the worker has. More are there at once; fewer when what lies in them has gone.
-    fn set_frames(&mut self, count: u32) {
-        let count = count.clamp(1, self.held.len() as u32);
-        self.frame_limit = count;
-        // What the medium keeps back is missing from the stock.
-        let kept_back = (2 * self.shared.flash.holds_writes()).min(count as usize / 128);
-        self.low_water = (count as usize / 8).min(64 + kept_back);
-        for local in (0..count).rev() {
-            if std::mem::take(&mut self.held[local as usize].out) {
-                self.free.push(self.first_frame + local);
-            }
-        }
-        let (limit, first) = (self.first_frame + count, self.first_frame);
-        let held = &mut self.held;
-        self.free.retain(|&frame| {
-            held[(frame - first) as usize].out = frame >= limit;
-            frame < limit
-        });
-        self.beyond = self.held[count as usize..].iter().filter(|h| !h.out).count() as u32;
-        self.shared.frames.claim(first, limit);
-        if self.beyond == 0 {
-            self.discard_beyond();
-        }
+/// Starts to fetch the top of a fiber's stack: it will run soon.
+#[inline]
+fn fetch_stack(state: &FiberState) {
+    let stack: *const u8 = state.stack_top.get();
+    for line in 0..STACK_LINES {
+        fulgurite_sys::arch::prefetch(stack.wrapping_add(64 * line));
     }
+}
 
-    /// Takes a frame that holds nothing any more: it is free, or out if it lies beyond the limit.
-    pub(crate) fn release_frame(&mut self, frame: u32) {
-        let local = frame - self.first_frame;
-        if local < self.frame_limit {
-            self.free.push(frame);
-        } else {
-            self.held[local as usize].out = true;
-            self.beyond -= 1;
-            if self.beyond == 0 {
-                self.discard_beyond();
-            }
+/// Waits for a completion, no longer than the medium may take. Returns the time then.
+pub(crate) fn wait_for_medium(shared: &Shared, cache: &mut Cache<Guarded>) -> Result<u64, FlashError> {
+    cache.hand_over();
+    let begin = shared.clock.now_ns();
+    let limit = shared.config.device_timeout;
+    loop {
+        if cache.poll(|_| (), || shared.clock.now_ns()) > 0 {
+            return Ok(shared.clock.now_ns());
         }
-    }
-
-    /// Gives the memory beyond the limit back, where nothing lies any more.
-    fn discard_beyond(&mut self) {
-        let (first, end) = (self.first_frame + self.frame_limit, self.first_frame + self.held.len() as u32);
-        // The medium first: it must not go on using pages that the arena has no more.
-        self.queue.use_frames(self.first_frame..first);
-        if first < end {
-            self.shared.frames.discard(first, end);
+        let waited = Duration::from_nanos(shared.clock.now_ns() - begin);
+        if waited > limit {
+            return Err(FlashError::TimedOut);
         }
+        cache.sleep(Some((limit - waited).min(Duration::from_millis(50))));
     }
 }
 

@@ -62,7 +62,7 @@ pub enum GeometryError {
     )]
     Objects,
     /// A superblock that no program of this version writes.
-    #[error("the superblock's geometry makes no sense; the pool was made by another program, or is damaged")]
+    #[error("the superblock's geometry is invalid; the pool was made by another program, or is damaged")]
     Superblock,
 }
 

@@ -47,7 +47,7 @@ pub enum MemberError {
     },
     /// One is not where it was, nor beside the one that was named.
     #[error(
-        "member {} of the pool is missing: {} does not exist; bring it back, or say where it is with --member",
+        "member {} of the pool is missing: {} does not exist; restore it, or give its path with --member",
         position + 1, path.display()
     )]
     Missing {
@@ -57,7 +57,7 @@ pub enum MemberError {
         path: PathBuf,
     },
     /// There is something else in its place.
-    #[error("{} is no member of the pool: {what}; bring member {} back, or say where it is with --member", path.display(), position + 1)]
+    #[error("{} is no member of the pool: {what}; restore member {}, or give its path with --member", path.display(), position + 1)]
     Foreign {
         /// The path.
         path: PathBuf,
@@ -68,8 +68,8 @@ pub enum MemberError {
     },
     /// Another member of the same pool is in its place.
     #[error(
-        "{} is member {} of the pool, and member {} was expected there: were the two swapped? Give them back their names, or name all \
-         of them with --member", path.display(), found + 1, position + 1
+        "{} is member {} of the pool, and member {} was expected there: were the two swapped? Restore their names, \
+         or name all of them with --member", path.display(), found + 1, position + 1
     )]
     Swapped {
         /// The path.
@@ -92,8 +92,8 @@ pub enum MemberError {
     },
     /// It has not seen the last changes.
     #[error(
-        "{} is an old copy of member {}: the other members were changed since it was made; bring the right one back, or old copies of \
-         all of them",
+        "{} is an old copy of member {}: the other members were changed since it was made; restore the current one, \
+         or old copies of all of them",
         path.display(), position + 1
     )]
     Old {
@@ -118,7 +118,7 @@ pub enum MemberError {
         found: u64,
     },
     /// What it says makes no sense.
-    #[error("what {} says of the pool's members makes no sense; restore it from a copy", path.display())]
+    #[error("the list of members in {} is invalid; restore it from a copy", path.display())]
     Malformed {
         /// The path.
         path: PathBuf,

@@ -85,15 +85,13 @@ pub enum PoolError {
     #[error(transparent)]
     Resize(#[from] ResizeError),
     /// It may not go without checksums.
-    #[error(
-        "only a pool that is empty and keeps nothing can go without checksums; make a new one, and open it as a cache"
-    )]
+    #[error("only an empty pool that keeps nothing can be without checksums; create a new one, and open it as a cache")]
     MustCheck,
     /// It was opened to be looked at.
-    #[error("the pool was opened to be looked at only; open it for changes")]
+    #[error("the pool was opened read-only; open it for changes")]
     ReadOnly,
     /// A newer token is being read.
-    #[error("token {read} is being read, and going back to token {token} would take it away; close its reader first")]
+    #[error("token {read} is being read, and a roll back to token {token} would drop it; close its reader first")]
     TokenInUse {
         /// The token to go back to.
         token: u64,
@@ -101,7 +99,7 @@ pub enum PoolError {
         read: u64,
     },
     /// A newer token is pinned.
-    #[error("token {pinned} is pinned, and going back to token {token} would take it away; unpin it first")]
+    #[error("token {pinned} is pinned, and a roll back to token {token} would drop it; unpin it first")]
     TokenPinned {
         /// The token to go back to.
         token: u64,
@@ -109,7 +107,7 @@ pub enum PoolError {
         pinned: u64,
     },
     /// A page may not be written.
-    #[error("page {page} may not be written, and so not be deleted; give it the permission first")]
+    #[error("page {page} may not be written or deleted; make it writable first")]
     NotPermitted {
         /// Which.
         page: u32,

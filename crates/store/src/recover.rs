@@ -31,7 +31,8 @@ pub enum RecoverError {
     Geometry(#[from] GeometryError),
     /// The flash is smaller than the pool.
     #[error(
-        "the pool has {needed} flash pages, and the flash {found}: part of it is missing; give all of it, or restore it from a copy"
+        "the pool has {needed} flash pages, and the flash {found}: part of it is missing; supply all of it, or \
+         restore it from a copy"
     )]
     Truncated {
         /// Flash pages of the pool.
@@ -46,7 +47,7 @@ pub enum RecoverError {
     #[error("flash page {0} of the checkpoint is damaged; restore the pool from a copy")]
     Checkpoint(u32),
     /// A page of the journal has a right checksum and records that make no sense.
-    #[error("flash page {0} of the journal holds records that make no sense; restore the pool from a copy")]
+    #[error("flash page {0} of the journal holds invalid records; restore the pool from a copy")]
     Journal(u32),
     /// What was promised cannot be read any more. The state before it can: [`StoreConfig::accept_loss`].
     #[error(transparent)]
@@ -63,7 +64,7 @@ pub enum RecoverError {
     },
     /// The newest anchor names what cannot be.
     #[error(
-        "the newest anchor of the pool makes no sense: it was written by a defective program; restore the pool from a copy"
+        "the newest anchor of the pool is invalid: it was written by a defective program; restore the pool from a copy"
     )]
     Anchor,
     /// The flash failed.
@@ -82,8 +83,8 @@ pub enum RecoverError {
 /// What a pool has promised and lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "flash page {place} of the journal cannot be read any more{}: {} lost; {} can be opened if that is accepted, or bring the pool \
-     back from a copy",
+    "flash page {place} of the journal cannot be read any more{}: {} lost; {} can be opened if that is accepted, or \
+     restore the pool from a copy",
     if *.seen > 0 { format!(", and it was durable, as page {seen} of the journal was written after it", seen = .seen) } else { String::new() },
     lost_tokens(*.token, *.newest),
     if *.token == 0 { "the empty pool".to_owned() } else { format!("the state of token {}", .token) }

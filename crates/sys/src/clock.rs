@@ -21,6 +21,8 @@ const SIMULATED_START_NS: u64 = 1_000_000_000;
 const SLEEP_NS: u64 = 100_000;
 /// How much of a wait is not slept, because the kernel's timers come so late.
 const SLACK_NS: u64 = 60_000;
+/// What a round of a loop that polls takes of simulated time.
+const ROUND: Duration = Duration::from_nanos(100);
 /// How long a wait for another thread under a simulated clock takes before it looks at the time
 /// again.
 const LOOK: Duration = Duration::from_millis(1);
@@ -217,15 +219,21 @@ impl Clock {
             }
         }
     }
+    /// One round of a loop that polls until a time. It takes a little simulated time, so that the
+    /// loop ends.
+    #[inline]
+    pub fn relax(&self) {
+        arch::relax();
+        if let Some(simulated) = &self.simulated {
+            simulated.advance(ROUND);
+        }
+    }
     /// Computes (spins) for `ns` nanoseconds.
     #[inline]
     pub fn spin(&self, ns: u64) {
-        if let Some(simulated) = &self.simulated {
-            return simulated.advance(Duration::from_nanos(ns));
-        }
         let end = self.now_ns() + ns;
         while self.now_ns() < end {
-            arch::relax();
+            self.relax();
         }
     }
 }
@@ -267,7 +275,9 @@ mod tests {
         assert!(begun > 0 && clock.clone().now_ns() == begun);
         time.advance(hour);
         clock.sleep(hour);
-        clock.spin(3_600_000_000_000);
+        // A round that is polled takes some of it.
+        clock.spin(1_000_000);
+        clock.sleep(hour - Duration::from_millis(1));
         assert_eq!(clock.since(begun), 3 * hour);
         assert_eq!(clock.until(clock.after(hour)), hour);
         // A time that has passed, and one that never comes.

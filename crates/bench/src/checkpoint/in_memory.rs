@@ -102,7 +102,7 @@ impl Keeper<'_> {
     }
     fn begin(&self, begun: Begun) -> Result<()> {
         self.busy.store(true, Ordering::Release);
-        self.begun.send(begun).map_err(|_| anyhow!("nobody is left to wait for the checkpoint"))
+        self.begun.send(begun).map_err(|_| anyhow!("no thread waits for the checkpoint any more"))
     }
 }
 
@@ -181,7 +181,7 @@ fn compute(
     progress: &Progress,
     mut keeper: Keeper<'_>,
 ) -> Result<(Gaps, Vec<Made>)> {
-    affinity::pin(keeper.core).context("the computation's core cannot be had")?;
+    affinity::pin(keeper.core).context("cannot pin to the computation's core")?;
     let arena = memory.arena().clone();
     let tracks = matches!(keeper.way, Way::File | Way::Behind);
     let mut is_due = false;

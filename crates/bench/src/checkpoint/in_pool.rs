@@ -117,11 +117,7 @@ pub fn run(place: &Place, job: &Job, first: State, dram_bytes: u64, with_sync: b
     let subpages = u32::try_from(job.pages)?;
     let flash = place.filled(job)?;
     let bytes = job.pages * SUBPAGE_BYTES as u64;
-    let mut builder = Runtime::builder(flash.clone()).dram(dram_bytes).pool(bytes).existing(bytes).cores(&cores[..1]);
-    if place.is_file() {
-        // A hand-over is a system call, and so is sleeping.
-        builder = builder.submit_batch(4).spin(Duration::from_micros(20));
-    }
+    let builder = Runtime::builder(flash.clone()).dram(dram_bytes).pool(bytes).existing(bytes).cores(&cores[..1]);
     let runtime = builder.build()?;
     let progress = Progress::from(first);
     let noted = Arc::new(Noted { progress: progress.clone(), saved: Progress::default(), saves: AtomicU64::new(0) });

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_device::{DeviceFlash, Features, HostConfig, SocketLink};
+use fulgurite_device::{DeviceFlash, Features, SocketLink};
 use fulgurite_flash::{Backing, Flash};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -15,7 +15,6 @@ use fulgurite_store::{Geometry, Pool, StoreConfig};
 use super::job::Job;
 use crate::bad_input::bad_input;
 use crate::checks::{self, Wanted};
-use crate::child::nand::host_of_another;
 use crate::child::pool::EXTENT_PAGES;
 use crate::child::pool::benchmark_id;
 use crate::interrupt::Interrupt;
@@ -29,9 +28,6 @@ pub fn pool_bytes(data_bytes: u64) -> u64 {
     data_bytes * 2 + (256 << 20)
 }
 
-/// The part of the DRAM budget that holds copies of what was written and not named yet, as with `fulgurite::Medium::DevicePool`.
-const COPIES_SHARE: u64 = 4;
-
 /// What was asked for, judged.
 pub enum Judged {
     /// A medium for a pool of this process.
@@ -44,14 +40,19 @@ pub enum Judged {
 pub struct Served {
     socket: PathBuf,
     share_frames: bool,
-    /// DRAM for copies of what has no name yet.
-    copies_bytes: usize,
+    /// A part of it holds copies of what has no name yet.
+    dram_bytes: u64,
 }
 
 /// A place for pools, one after the other.
 pub enum Place {
     /// On a medium of so many bytes, which is held: a device of another process would have to be attached to again.
-    Medium(Medium, Arc<dyn Flash>),
+    Medium {
+        /// What it lies on. A file that was made goes with it.
+        _made: Medium,
+        /// The same, opened.
+        flash: Arc<dyn Flash>,
+    },
     /// The store of a device.
     Store(Served),
 }
@@ -70,8 +71,7 @@ impl Judged {
             // A store has its reserve beside what it says that it holds. Twice the data: what a token keeps, and what has changed since.
             checks::flash(wanted, 1, data_bytes * 2)?;
             checks::memory(beside, data_bytes, machine)?;
-            let copies_bytes = usize::try_from(dram_bytes / COPIES_SHARE)?;
-            let served = Served { socket: socket.clone(), share_frames: wanted.share_frames, copies_bytes };
+            let served = Served { socket: socket.clone(), share_frames: wanted.share_frames, dram_bytes };
             if let Err(error) = served.link() {
                 bad_input!("--flash {}: {error}", wanted.flash);
             }
@@ -91,7 +91,7 @@ impl Judged {
             Judged::Medium(judged, bytes) => {
                 let medium = judged.make(interrupt)?;
                 let flash = medium.open(bytes)?;
-                Place::Medium(medium, flash)
+                Place::Medium { _made: medium, flash }
             }
             Judged::Store(served) => {
                 // Whoever is in the way is met before anything is measured.
@@ -109,11 +109,7 @@ impl Served {
     }
     /// Its store, in a session of its own.
     fn open(&self) -> Result<Arc<DeviceFlash>> {
-        let host = host_of_another();
-        let host = HostConfig { unflushed_bytes: host.unflushed_bytes.min(self.copies_bytes), ..host };
-        let device = DeviceFlash::over(Arc::new(self.link()?), host);
-        device.begin()?;
-        Ok(Arc::new(device))
+        Ok(fulgurite_backing::names_states(&self.socket, self.share_frames, self.dram_bytes)?)
     }
 }
 
@@ -142,7 +138,7 @@ impl Place {
             })
         };
         match self {
-            Place::Medium(_, medium) => {
+            Place::Medium { flash: medium, .. } => {
                 let flash_pages = u32::try_from(pool_bytes(job.bytes() as u64) / SUBPAGE_BYTES as u64)?;
                 let geometry = Geometry::new(medium.subpages().min(flash_pages), EXTENT_PAGES, Some(subpages))?;
                 Pool::format(medium, geometry, benchmark_id()?, 0)?;
@@ -168,7 +164,7 @@ impl Place {
     /// When it is not there any more.
     pub fn again(&self) -> Result<Arc<dyn Flash>> {
         match self {
-            Place::Medium(_, medium) => {
+            Place::Medium { flash: medium, .. } => {
                 Ok(Arc::new(Pool::open(medium.clone(), StoreConfig::default())?.0.into_flash()))
             }
             Place::Store(served) => Ok(served.open()?),
@@ -177,14 +173,10 @@ impl Place {
     /// Bytes that were written to the medium by now, whoever wrote them.
     pub fn written(&self, pool: &Arc<dyn Flash>) -> u64 {
         let medium = match self {
-            Place::Medium(_, medium) => medium,
+            Place::Medium { flash: medium, .. } => medium,
             Place::Store(_) => pool,
         };
         medium.counters().writes * SUBPAGE_BYTES as u64
-    }
-    /// Whether workers make their requests by system calls.
-    pub fn is_file(&self) -> bool {
-        matches!(self, Place::Medium(medium, _) if medium.path().is_some())
     }
     /// Whether the pool is the store of a device of another process.
     pub fn is_served(&self) -> bool {
@@ -193,14 +185,14 @@ impl Place {
     /// The medium in a line.
     pub fn describe(&self) -> String {
         match self {
-            Place::Medium(_, medium) => medium.describe(),
+            Place::Medium { flash: medium, .. } => medium.describe(),
             Place::Store(served) => format!("the store of the device at {}", served.socket.display()),
         }
     }
     /// What the pool is, for people.
     pub fn sentence(&self) -> String {
         match self {
-            Place::Medium(..) => format!("The pool of fulgurite and sync lies on: {}.", self.describe()),
+            Place::Medium { .. } => format!("The pool of fulgurite and sync is on: {}.", self.describe()),
             Place::Store(_) => {
                 format!("The pool of fulgurite and sync is {}, whose own a sync is.", self.describe())
             }

@@ -73,7 +73,7 @@ pub fn drawings(rows: &[Row]) -> Vec<Canvas> {
             |row| Some(row.longest_gap_ms),
         ),
         bars(rows, "How long until a checkpoint would survive", "ms", |row| row.durable_ms),
-        bars(rows, "CPU time of an update, whoever used it", "µs", cpu),
+        bars(rows, "CPU time of an update, of all threads and processes", "µs", cpu),
     ]
 }
 

@@ -27,6 +27,7 @@ use super::handle::open_shared;
 use super::measure::{Latencies, Usage, answer_hash, request_hash};
 use super::nand::{self, NandCounts};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, PoolSpec, Spec};
+use super::taken::Waits;
 use super::{Runner, added_work, pool};
 use crate::kernel;
 use crate::values::{Config, Prefetch, Replacement};
@@ -55,7 +56,7 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         Config::Fifo => (spec.guarded.fibers, SchedulingPolicy::Fifo),
         _ => (spec.guarded.fibers, SchedulingPolicy::ArrivedFirst),
     };
-    let mut builder = Runtime::builder(flash.clone())
+    let builder = Runtime::builder(flash.clone())
         .dram(spec.guarded.dram_bytes)
         .pool(spec.region_bytes)
         .existing(spec.region_bytes)
@@ -66,10 +67,6 @@ pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
         .replacement(spec.guarded.replacement.policy())
         .prefetch(spec.guarded.prefetch.policy())
         .run_limit(RUN_LIMIT);
-    if file.is_some() && !spec.config.on_device() {
-        // A hand-over is a system call: worth gathering a few requests for.
-        builder = builder.submit_batch(4);
-    }
     let runtime = builder.build()?;
     if spec.config == Config::Resident {
         bring_in(&runtime, spec.region_bytes)?;
@@ -151,7 +148,7 @@ fn under(spec: &Spec) -> Result<Under> {
             let (medium, file) = medium(spec)?;
             let flash: Arc<dyn Flash> = match pool {
                 Some(pool) => pool_over(&medium, pool, spec, pool::EXTENT_PAGES)?,
-                None if spec.config.on_device() => pool::flat_on_device(medium.clone(), spec.device_core)?,
+                None if spec.config.on_device() => fulgurite_backing::flat_on_device(medium.clone(), spec.device_core)?,
                 None => medium.clone(),
             };
             Ok(Under { medium, flash, file, nand: None })
@@ -162,7 +159,7 @@ fn under(spec: &Spec) -> Result<Under> {
 /// A pool over a medium, with the data in it: its store is the worker's affair, or a device's.
 fn pool_over(medium: &Arc<dyn Flash>, pool: &PoolSpec, spec: &Spec, extent_pages: u32) -> Result<Arc<dyn Flash>> {
     let store = pool::filled(medium, pool, spec.region_bytes, extent_pages)?;
-    Ok(if spec.config.on_device() { pool::on_device(store, spec.device_core)? } else { Arc::new(store) })
+    Ok(if spec.config.on_device() { fulgurite_backing::on_device(store, spec.device_core)? } else { Arc::new(store) })
 }
 
 type Medium = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
@@ -318,6 +315,7 @@ impl<W: Workload> Runner for Guarded<W> {
     fn run(&mut self, batch: &Batch) -> Result<Outcome> {
         let nand_counts = || self.nand.as_ref().map(|nand| NandCounts::of(&nand.report()));
         let before = (Usage::now(), self.runtime.statistics(), nand_counts());
+        let waited = Waits::of_spinning_threads();
         let share = Arc::new(Shares {
             next: AtomicU64::new(0),
             chunk: if self.spec.cores.len() == 1 { batch.count } else { 64 },
@@ -330,6 +328,7 @@ impl<W: Workload> Runner for Guarded<W> {
             Requests::new(workload.clone(), batch_of.clone(), for_workers.clone(), worker, workers, start_ns)
         })?;
         let after = (self.runtime.statistics(), Usage::now());
+        let taken_ns = Waits::of_spinning_threads().longest_since(&waited);
         let mut taken = std::mem::take(&mut *share.taken.lock().map_err(|_| anyhow!("a worker died"))?);
         if let Some(error) = taken.iter().find_map(|t| t.failed) {
             return Err(error).context("a request failed");
@@ -370,6 +369,10 @@ impl<W: Workload> Runner for Guarded<W> {
             nand: nand_counts().zip(before.2).map(|(now, before)| now.since(before)),
             wait_ns: counts.wait_ns - counts_before.wait_ns,
             device_lateness_ns: (device.lateness_ns_total - device_before.lateness_ns_total) / completions,
+            device_lateness_ns_max: device.lateness_ns_max,
+            taken_ns,
+            // Seen by those who start this process.
+            stolen_ns: 0,
         })
     }
     fn check(&mut self) -> Result<u64> {

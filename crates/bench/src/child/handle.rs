@@ -76,7 +76,7 @@ impl ChildHandle {
             let status = self.process.wait();
             bail!("the process under measurement ended by itself ({})", status.map_or("?".into(), |s| s.to_string()));
         }
-        match serde_json::from_str(&line).context("the process under measurement made no sense")? {
+        match serde_json::from_str(&line).context("the process under measurement gave an invalid answer")? {
             Reply::Failed(sentence) => bail!(sentence),
             reply => Ok(reply),
         }

@@ -14,6 +14,7 @@ pub mod nand;
 mod plain;
 pub mod pool;
 pub mod protocol;
+mod taken;
 
 use std::io::{BufRead, Write};
 use std::process::ExitCode;

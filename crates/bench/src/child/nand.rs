@@ -2,10 +2,9 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use fulgurite_device::{DeviceFlash, HostConfig, SocketLink};
+use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{Flash, MemoryFlash, NandFlash, NandReport, PartOfFlash};
 use fulgurite_format::{SUBPAGE_BYTES, format_bytes};
 use fulgurite_nand::{Fil, FilConfig, Geometry as NandGeometry, Profile};
@@ -268,21 +267,12 @@ pub fn model_bytes(spec: &NandSpec, pages: u32) -> Result<u64> {
     Ok(Fil::new(profile, config)?.bytes() as u64)
 }
 
-/// How long a device of another process may leave a request without an answer, or be away, before requests fail.
-const DEVICE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// The driver of a device of another process.
-pub fn host_of_another() -> HostConfig {
-    HostConfig::of_another_process(DEVICE_TIMEOUT)
-}
-
 /// The device that listens at a socket, or a part of it. Data are copied, or the runtime's frames are handed to it.
 ///
 /// # Errors
 /// When nobody listens there, or it has less room than so many subpages.
 pub fn attached(socket: &Path, frames: bool, part: Option<(u32, u32)>, subpages: u32) -> Result<Arc<dyn Flash>> {
-    let link = SocketLink::connect(socket, frames)?;
-    let mut device: Arc<dyn Flash> = Arc::new(DeviceFlash::over(Arc::new(link), host_of_another()));
+    let mut device: Arc<dyn Flash> = fulgurite_backing::beside_others(socket, frames)?;
     if let Some((first, count)) = part {
         let part = PartOfFlash::new(device, first, count);
         device = Arc::new(part.context("the device has become smaller than it was")?);
@@ -327,7 +317,7 @@ pub fn made(spec: &NandSpec, pool: &PoolSpec, region_bytes: u64, core: Option<us
     let nand = flash(spec, pool.flash_pages)?;
     let below: Arc<dyn Flash> = nand.clone();
     let store = pool::filled(&below, pool, region_bytes, nand.extent_pages())?;
-    Ok(Made { device: pool::on_device(store, core)?, nand })
+    Ok(Made { device: fulgurite_backing::on_device(store, core)?, nand })
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use fulgurite_workloads::Workload;
 use super::arrivals::Arrivals;
 use super::measure::{Latencies, Usage, answer_hash, request_hash};
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, Spec};
+use super::taken::Waits;
 use super::{Runner, added_work};
 use crate::kernel;
 
@@ -29,7 +30,7 @@ struct Plain<W> {
 
 /// Takes hold of the data and opens the workload.
 pub fn open<W: Workload>(spec: Spec) -> Result<Box<dyn Runner>> {
-    affinity::pin_to(&spec.cores).context("the worker's core cannot be had")?;
+    affinity::pin_to(&spec.cores).context("cannot pin to the worker's core")?;
     let bytes = usize::try_from(spec.region_bytes)?;
     let memory = match &spec.data {
         DataSource::Anonymous { image, huge } => {
@@ -92,6 +93,7 @@ impl<W: Workload> Runner for Plain<W> {
             latency: latency.pairs(),
             service: service.pairs(),
             cpu_ns: used.cpu_ns,
+            taken_ns: taken.iter().filter_map(|t| t.taken_ns).max(),
             misses: used.major_faults,
             device_reads: used.blocks_read,
             device_writes: used.blocks_written,
@@ -162,6 +164,8 @@ struct Taken {
     service: Latencies,
     /// Sum over the answers that do not depend on order.
     answers: u64,
+    /// How long it was ready to run and another task had its core.
+    taken_ns: Option<u64>,
 }
 
 fn one_thread<W: Workload>(
@@ -180,12 +184,20 @@ fn one_thread<W: Workload>(
             Some(Arrivals::new(batch.seed ^ batch.first, thread, per_second / threads as f64, start_ns))
         }
     };
-    let mut taken =
-        Taken { requests: 0, end_ns: start_ns, latency: Latencies::new(), service: Latencies::new(), answers: 0 };
+    let mut taken = Taken {
+        requests: 0,
+        end_ns: start_ns,
+        latency: Latencies::new(),
+        service: Latencies::new(),
+        answers: 0,
+        taken_ns: None,
+    };
+    let waited = Waits::of_this_thread();
     let mut now = clock.now_ns();
     loop {
         let chunk = share.take(batch.count);
         if chunk.is_empty() {
+            taken.taken_ns = Waits::of_this_thread().longest_since(&waited);
             return Ok(taken);
         }
         for offset in chunk {

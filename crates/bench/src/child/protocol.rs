@@ -273,6 +273,12 @@ pub struct Outcome {
     pub device_late: u64,
     /// Mean lateness of its completions.
     pub device_lateness_ns: u64,
+    /// The longest lateness of a completion of the device since it was opened.
+    pub device_lateness_ns_max: u64,
+    /// How long the measured thread that waited longest was ready to run and another task had its core; none where nobody counts.
+    pub taken_ns: Option<u64>,
+    /// How long the hypervisor gave the run's cores to other guests, in steps of 10 ms.
+    pub stolen_ns: u64,
     /// What the NAND of a device did.
     pub nand: Option<NandCounts>,
     /// Time in which a worker of the guarded path had nothing to run, polling or asleep; all workers together.

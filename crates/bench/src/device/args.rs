@@ -1,4 +1,4 @@
-//! What `device bench` is told, and the process beside it.
+//! The settings of `device bench`, and of its second process.
 
 use std::path::PathBuf;
 
@@ -53,7 +53,7 @@ pub struct BenchArgs {
     /// Where results go.
     #[command(flatten)]
     pub output: OutputArgs,
-    /// What is measured, comma-separated (below).
+    /// Measurements, comma-separated (below).
     #[arg(
         long,
         value_name = "LIST",
@@ -63,19 +63,20 @@ pub struct BenchArgs {
         default_value = "interface,depth,buffer,chunk"
     )]
     pub figure: Vec<Figure>,
-    /// What the flash of `nand` is: a NAND model by name or from a TOML file, or none [default: one like the paper's device has].
+    /// NAND model of `nand`, by name or from a TOML file, or none [default: one like the paper's].
     #[arg(long, value_name = "NAME|FILE.toml|none", value_parser = Below::parse, value_hint = ValueHint::FilePath)]
     pub nand: Option<Below>,
     /// Bytes of each device, and of the file beside them [default: 256M; --quick: 64M].
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub size: Option<u64>,
-    /// Directory for the file beside it, which is removed at the end [default: the temporary directory].
+    /// Directory for the file of the comparison, which is removed at the end [default: the
+    /// temporary directory].
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub dir: Option<PathBuf>,
-    /// The core that the firmware runs on; the host's is the first one [default: the last one].
+    /// Core of the firmware. The host runs on the first one [default: the last one].
     #[arg(long, value_name = "N")]
     pub core: Option<usize>,
-    /// Rounds, in each of which everything is measured once [default: 7; --quick: 3].
+    /// Rounds. Everything is measured once in each [default: 7; --quick: 3].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: Option<u32>,
 }

@@ -136,9 +136,7 @@ pub fn is_no_store(path: &Path) -> Result<()> {
     }
     let head = Head::of(&claimed(path)?)?;
     if head.pool().is_some_and(|pool| !pool.is_ok_and(of_a_benchmark)) {
-        bad_input!(
-            "--data {shown} is a pool; name another path, or add --force: what is written then destroys that pool"
-        );
+        bad_input!("--data {shown} is a pool; name another path, or add --force: writes then destroy that pool");
     }
     Ok(())
 }

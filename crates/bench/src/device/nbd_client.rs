@@ -25,13 +25,13 @@ impl Client {
     /// Connects, and chooses the default export.
     ///
     /// # Errors
-    /// The socket's, and when what answers is no NBD server.
+    /// The socket's, and when the peer is not an NBD server.
     pub fn connect(path: &Path) -> Result<Client> {
         let stream = UnixStream::connect(path).with_context(|| format!("cannot connect to {}", path.display()))?;
         let mut incoming = BufReader::with_capacity(256 << 10, stream.try_clone()?);
         let mut greeting = [0; 18];
         incoming.read_exact(&mut greeting)?;
-        ensure!(greeting.starts_with(b"NBDMAGICIHAVEOPT"), "what answers is no NBD server");
+        ensure!(greeting.starts_with(b"NBDMAGICIHAVEOPT"), "the peer is not an NBD server");
         // Fixed newstyle, no zeroes; then the option that names the export, without a name: size and flags come back.
         let mut hello = 3u32.to_be_bytes().to_vec();
         hello.extend(OPTION_MAGIC);

@@ -198,7 +198,7 @@ fn by_chunk(medium: &'static str, rows: &[&Row], shapes: &mut Vec<Shape>) {
             paper: "nearly",
             found: format!("64 KiB chunks reach {} of what 512 KiB chunks do", shown(ratio)),
             holds: ratio.median >= SAME,
-            why: memory.then_some("There is no program whose time covers the command's"),
+            why: memory.then_some("No program's time covers the command's"),
         });
     }
     if let (Some(write), Some(read)) = (last("write", 4), last("read", 4)) {

@@ -111,9 +111,10 @@ impl Keeper {
     /// It was written, or not. Returns what is to be said: data are not its matter, so that the device goes on, and it is tried again.
     pub fn tried(&mut self, result: Result<()>) -> Option<String> {
         let was = std::mem::replace(&mut self.failed, result.is_err());
-        result.err().filter(|_| !was).map(|error| {
-            format!("fulgurite: {error:#}; the device goes on, and it is tried again every {} s", EVERY.as_secs())
-        })
+        result
+            .err()
+            .filter(|_| !was)
+            .map(|error| format!("fulgurite: {error:#}; the device continues, and retries every {} s", EVERY.as_secs()))
     }
 }
 

@@ -253,16 +253,12 @@ impl Misses {
             }
             Ok(Some(subpage))
         })?;
-        let mut builder = Runtime::builder(flash.clone())
+        let builder = Runtime::builder(flash.clone())
             .dram(sizes.dram_bytes)
             .existing(sizes.data_bytes)
             .cores(&[sizes.worker_core])
             .fibers(FIBERS as usize)
             .prefetch(PrefetchPolicy::Off);
-        if medium.path().is_some() {
-            // A hand-over is a system call: worth gathering a few requests for.
-            builder = builder.submit_batch(4);
-        }
         let runtime = builder.build()?;
         let work = super::primitives::on_core(sizes.worker_core, || Ok(iterations(WORK)))?;
         Ok(Misses { runtime, flash, subpages, work, next: 0 })

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 use fulgurite_policy::{AnyReplacement, FrameView, PrefetchPolicy, Prefetcher, Replacement, ReplacementPolicy};
 
 use super::streams::Stream;
@@ -28,10 +28,10 @@ pub struct ReadAhead {
 struct Marks(Vec<bool>);
 
 impl FrameView for Marks {
-    fn take_referenced(&mut self, frame: FrameIndex) -> bool {
+    fn take_referenced(&mut self, frame: LocalFrame) -> bool {
         std::mem::take(&mut self.0[frame.index()])
     }
-    fn evictable(&mut self, _: FrameIndex) -> bool {
+    fn evictable(&mut self, _: LocalFrame) -> bool {
         true
     }
 }
@@ -51,7 +51,7 @@ impl Cache {
     fn bring_in(&mut self, subpage: u32, ahead: bool) {
         let frame = if self.frames.len() < self.capacity {
             self.frames.push((subpage, ahead));
-            FrameIndex(self.frames.len() as u32 - 1)
+            LocalFrame(self.frames.len() as u32 - 1)
         } else {
             let frame = self.replacement.victim(&mut self.marks).expect("every frame is evictable");
             let (old, untouched) = std::mem::replace(&mut self.frames[frame.index()], (subpage, ahead));

@@ -44,7 +44,14 @@ struct Helper {
 impl Helper {
     fn full_name(&self, name: &str) -> Result<String, String> {
         let plain = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
-        if plain { Ok(format!("fulgurite-{}-{name}", self.record.pid)) } else { Err(format!("\"{name}\" is no name")) }
+        if plain {
+            Ok(format!("fulgurite-{}-{name}", self.record.pid))
+        } else {
+            Err(format!(
+                "\"{name}\" is not a \
+             name"
+            ))
+        }
     }
     fn hierarchy(&mut self) -> Result<Hierarchy, String> {
         if self.hierarchy.is_none() {

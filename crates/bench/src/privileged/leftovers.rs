@@ -140,7 +140,7 @@ fn owned(directory: &Path) -> io::Result<()> {
     if metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw() {
         return Ok(());
     }
-    Err(io::Error::other(format!("{} belongs to somebody else; remove it", directory.display())))
+    Err(io::Error::other(format!("{} belongs to another user; remove it", directory.display())))
 }
 
 /// Records of helpers, running and ended.

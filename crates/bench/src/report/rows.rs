@@ -171,6 +171,18 @@ pub struct LiveRow {
     pub device_late: u64,
     /// Mean lateness of its completions, in µs.
     pub device_lateness_us: f64,
+    /// The share of its completions that came more than 5 µs late.
+    pub device_late_share: f64,
+    /// The longest lateness since it was opened, in µs.
+    pub device_lateness_us_max: f64,
+    /// The latency of reads that the emulated device was asked for, in µs.
+    pub device_latency_us: Option<f64>,
+    /// The share of a round's time that other work took from one of the run's threads.
+    pub taken_share: Spread,
+    /// Rounds that count although other work took more than 5% of their time.
+    pub disturbed_rounds: usize,
+    /// Rounds that were run again because other work took more than 5% of their time.
+    pub repeated_rounds: u32,
     /// Share of the workers' time in which there was nothing to run. In a closed loop that is because all fibers waited for flash:
     /// what more fibers, or a device that is never late, would give back.
     pub wait_share: f64,

@@ -103,7 +103,6 @@ impl Program {
             .pool(bytes)
             .existing(bytes)
             .workers(workers)
-            .submit_batch(4)
             .build()?;
         let resident = (dirty_bytes / SUBPAGE_BYTES as u64) as u32;
         Ok(Program { runtime, order: Arc::new(Shuffled::new(live)?), resident, live, next: Cell::new(0) })

@@ -98,7 +98,7 @@ impl Heard {
             _ if token == last => self.acknowledged.clone(),
             Some((_, counted)) if token > last => Expected { token, least: counted.clone(), most: self.begun.clone() },
             _ if token > last => {
-                return Err(format!("state {token} is there, which nobody was saving; the last one was {last}"));
+                return Err(format!("state {token} is there, which was never saved; the last one was {last}"));
             }
             _ => {
                 return Err(format!(
@@ -181,7 +181,7 @@ pub fn life(task: &Task, mut heard: Heard, moment: Moment, interrupt: &Interrupt
         }
         let wait = kill_at.map_or(LOOK, |at| LOOK.min(at - now));
         match lines.recv_timeout(wait) {
-            Ok(Line::Failed(sentence)) => bail!("the program that counts could not go on: {sentence}"),
+            Ok(Line::Failed(sentence)) => bail!("the program that counts could not continue: {sentence}"),
             Ok(line) => {
                 opened |= line == Line::Opened;
                 if matches!(line, Line::Opened | Line::Saved(_)) {
@@ -244,7 +244,7 @@ mod tests {
             assert!(heard.agrees(8, &found(wrong)).unwrap_err().contains("what was counted"), "{wrong:?}");
         }
         assert!(heard.agrees(7, &found([1, 0, 0])).unwrap_err().contains("newest one there is 7"));
-        assert!(heard.agrees(9, &found([1, 1, 0])).unwrap_err().contains("nobody was saving"));
+        assert!(heard.agrees(9, &found([1, 1, 0])).unwrap_err().contains("was never saved"));
         assert_eq!((heard.saved[0].token, heard.saved[0].pieces), (8, 2));
     }
     #[test]

@@ -171,7 +171,7 @@ impl PoolFile {
     fn plan(scratch: &Path) -> Result<PoolFile> {
         let path = scratch.canonicalize()?.join(format!("fulgurite-demo-{}.pool", std::process::id()));
         if path.exists() {
-            bail!("{} is there already, left by an earlier run; remove it", path.display());
+            bail!("{} exists, left by an earlier run; remove it", path.display());
         }
         let mut helper = Helper::start()?;
         helper.adopt(&path)?;

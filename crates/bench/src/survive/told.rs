@@ -20,7 +20,8 @@ fn time(ms: f64) -> String {
 pub fn opening(survived: &Survived) -> String {
     format!(
         "\nMemory that survives\nA program counts {}, {} pieces of text at a time, and saves its state every {} ms.\nIt is killed in \
-         the middle, at random moments (kill -9; --seed {}). What is there then is compared with the text.",
+         the middle, at random moments (kill -9; --seed {}). What is there then is compared with the text.\nPieces are first told when saving begins; the program counts on until the \
+         state is named, so that a state holds as many or more.",
         survived.setting(),
         survived.jobs,
         survived.save_every_ms,
@@ -31,7 +32,7 @@ pub fn opening(survived: &Survived) -> String {
 /// After a kill.
 pub fn death(kill: usize, life: &Life) -> String {
     let saved: Vec<String> =
-        life.heard.saved.iter().map(|s| format!("state {} with {} pieces", s.token, thousands(s.pieces))).collect();
+        life.heard.saved.iter().map(|s| format!("state {} from {} pieces on", s.token, thousands(s.pieces))).collect();
     let saved = if saved.is_empty() { "nothing new".to_owned() } else { saved.join(", ") };
     let doing = if life.heard.was_saving() { ", while it was saving" } else { "" };
     format!("{:2}. saved {saved}; killed after {}{doing}", kill + 1, time(life.lived.as_secs_f64() * 1e3))
@@ -39,9 +40,14 @@ pub fn death(kill: usize, life: &Life) -> String {
 
 /// What was there.
 pub fn found(kill: &Kill) -> String {
+    let begun = kill.saved.iter().find(|saved| saved.token == kill.found).map(|saved| saved.pieces);
+    let more = match begun.map(|begun| kill.pieces.saturating_sub(begun)) {
+        None | Some(0) => String::new(),
+        Some(more) => format!(" ({} more than when its saving began)", thousands(more)),
+    };
     let which = if kill.found == kill.acknowledged { "the last one saved" } else { "the one being saved, whole" };
     format!(
-        "    opened again in {}: state {}, {which}: {} pieces, {} words, each counted exactly as often as it is in them",
+        "    opened again in {}: state {}, {which}: {} pieces{more}, {} words, each counted exactly as often as it is in them",
         time(kill.open_ms),
         kill.found,
         thousands(kill.pieces),

@@ -9,34 +9,37 @@ use fulgurite_bench::values::{self, Output};
 /// What to do with a pool.
 #[derive(Debug, Subcommand)]
 pub enum PoolCommand {
-    /// Make a pool: a new file, written once from end to end, or what exists with --force.
+    /// Create a pool in a new file, written once from end to end, or in an existing one with
+    /// --force.
     #[command(after_help = CREATE_EXAMPLES)]
     Create(CreateArgs),
-    /// Show a pool: identity, size, space, tokens, DRAM that it needs. Writes nothing to it.
+    /// Show a pool: identity, size, space, tokens, required DRAM. Writes nothing to it.
     #[command(after_help = INFO_EXAMPLES)]
     Info(InfoArgs),
-    /// Read everything in a pool that is needed, and name what is damaged. Writes nothing to it without --repair.
+    /// Read all live data of a pool, and name the damage. Writes nothing to it without --repair.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
-    /// List the tokens of a pool: the states that can be returned to. Writes nothing to it.
+    /// List the tokens of a pool: the states for a rollback. Writes nothing to it.
     #[command(after_help = TOKENS_EXAMPLES)]
     Tokens(LookArgs),
-    /// Keep a token whatever the policy of the program that uses the pool says.
+    /// Pin a token, so that no retention policy drops it.
     #[command(after_help = PIN_EXAMPLES)]
     Pin(TokenArgs),
-    /// Pin a token no more. It stays until a sync or `compact --keep` lets it go.
+    /// Unpin a token. It stays until a sync or `compact --keep` drops it.
     #[command(after_help = PIN_EXAMPLES)]
     Unpin(TokenArgs),
-    /// Return to the state of a token. Everything newer is gone.
+    /// Return to the state of a token. Everything newer is lost.
     #[command(after_help = ROLLBACK_EXAMPLES)]
     Rollback(RollbackArgs),
-    /// Gather what is live in as few extents as it takes, and write a checkpoint; with --keep, drop old tokens first.
+    /// Move live data into as few extents as possible, and write a checkpoint. With --keep, drop
+    /// old tokens first.
     #[command(after_help = COMPACT_EXAMPLES)]
     Compact(CompactArgs),
     /// Make a pool larger or smaller. A crash leaves the old size or the new one.
     #[command(after_help = RESIZE_EXAMPLES)]
     Resize(ResizeArgs),
-    /// Add a file or device to those that a pool spans; the pool grows into it. A crash leaves it as it was, or with the new member.
+    /// Add a file or device to a pool, and grow into it. A crash leaves the pool as it was, or with
+    /// the new member.
     #[command(after_help = ADD_MEMBER_EXAMPLES)]
     AddMember(AddMemberArgs),
     /// Write the data of a pool to a new flat file. Writes nothing to the pool.
@@ -47,48 +50,48 @@ pub enum PoolCommand {
     Import(ImportArgs),
 }
 
-/// Of all of them.
+/// Examples of all commands.
 pub const EXAMPLES: &str = "\
 Examples:
   fulgurite pool create data.pool --size 16G
   fulgurite pool import data.pool data.img   # the data of a flat file
-  # space, tokens, DRAM that it needs
+  # space, tokens, required DRAM
   fulgurite pool info data.pool
-  # read everything, name what is damaged
+  # read everything, name the damage
   fulgurite pool check data.pool
-  # the states that can be returned to
+  # the states for a rollback
   fulgurite pool tokens data.pool
   fulgurite pool rollback data.pool 17 --yes
   fulgurite pool export data.pool now.img
 
-Exit codes: 0 done, 1 something failed or is damaged, 2 bad input or no pool
-(nothing was touched), 130 interrupted.";
+Exit codes: 0 done, 1 failure or damage, 2 bad input or no pool (nothing was
+changed), 130 interrupted.";
 
 const CREATE_EXAMPLES: &str = "\
 Examples:
   fulgurite pool create data.pool --size 16G
   fulgurite pool create data.pool --size 16G --data 12G --extent 4M
-  # the whole device; what was on it is gone
+  # the whole device, whose contents are lost
   fulgurite pool create /dev/nvme1n1 --force
-  # 16 GiB on each, extent by extent in turns
+  # 16 GiB on each, alternating by extent
   fulgurite pool create a.pool b.pool --size 32G
   fulgurite pool create /dev/nvme1n1 /dev/nvme2n1 --force
 
-A pool that spans several files or devices is opened by any of them, and needs
-all of them: it keeps no copies. The others are found beside the one that is
-named, or where they were last.
+A pool that spans several files or devices is opened by any of them. It needs
+all of them, because it keeps no copies. The others are found beside the named
+one, or at their last paths.
 
---force never takes what is mounted or in use, somebody else's file, a file
-with several names or a symbolic link.";
+--force never overwrites anything mounted or in use, another user's file, a
+file with several names, or a symbolic link.";
 
 const ADD_MEMBER_EXAMPLES: &str = "\
 Examples:
   fulgurite pool add-member data.pool more.pool --size 16G
-  # All of a device; what was on it is gone:
+  # a whole device, whose contents are lost
   fulgurite pool add-member /dev/nvme1n1 /dev/nvme2n1 --force
 
-From then on the pool needs all of its members: it keeps no copies. What it
-holds stays where it is.";
+From then on the pool needs all of its members, because it keeps no copies.
+Existing data does not move.";
 
 const INFO_EXAMPLES: &str = "\
 Examples:
@@ -97,9 +100,9 @@ Examples:
   fulgurite pool info data.pool --json info.json
   # the store of a served device, also while a program uses it
   fulgurite pool info device:flash.sock
-  # how long flash of 3000 cycles will last
+  # the lifetime of flash with 3000 cycles
   fulgurite pool info data.pool --endurance 3000
-  # what its extents hold, as a picture
+  # the contents of its extents, as a picture
   fulgurite pool info data.pool --maps pool.svg";
 
 const CHECK_EXAMPLES: &str = "\
@@ -108,22 +111,20 @@ Examples:
   fulgurite pool check data.pool --json
   fulgurite pool check data.pool --repair --force
 
-Exit codes: 0 all is whole, 1 something is damaged (each thing is named), 2
-this is no pool.
+Exit codes: 0 no damage, 1 damage (each item is named), 2 this is no pool.
 
---repair writes damaged copies of the superblock, of the members' lists and of
-anchors again from the other copy, and damaged summaries from the page table;
-it leaves damaged pages of the journal or of a checkpoint that the pool can be
-opened without behind a new checkpoint. Data that cannot be read is lost: it
-is given up, so that its flash page is used no more, and reads of it fail
-until it is written again. To have it back, roll back to a token that it is
-not part of, or restore a copy.
+--repair rewrites damaged copies of the superblock, the members' lists and the
+anchors from the other copy, and damaged summaries from the page table. A new
+checkpoint supersedes damaged pages of the journal or of a checkpoint that are
+not needed to open the pool. Unreadable data is lost. Its flash page is
+retired, and reads fail until it is written again. To recover it, roll back to
+a token without it, or restore a copy.
 
-A pool that has lost a token which it had promised is not opened for changes.
---accept-loss makes the last state that can be read the pool's state; the
-tokens that are named are gone for good then. Export that state first:
+A pool that has lost a promised token is not opened for changes. --accept-loss
+makes the last readable state the pool's state. The named tokens are lost for
+good then. Export that state first:
 
-  fulgurite pool check data.pool   # names what is lost
+  fulgurite pool check data.pool   # names the loss
   fulgurite pool export data.pool rescued.img
   fulgurite pool check data.pool --repair --force --accept-loss";
 
@@ -133,8 +134,8 @@ Examples:
   fulgurite pool tokens data.pool --json
   fulgurite pool tokens device:flash.sock
 
-A token was made when its row says, by the clock of the machine it was made
-on; `-` where that is not known, as of a device.";
+Each row has the time when the token was made, by the clock of that machine.
+It is `-` where the time is unknown, as for a device.";
 
 const PIN_EXAMPLES: &str = "\
 Examples:
@@ -149,31 +150,30 @@ Examples:
   fulgurite pool export data.pool before.img --token 17  # look at it first
   fulgurite pool rollback data.pool 17 --yes
 
-A rollback happens whole or not at all, also when the machine stops in the
-middle of it.";
+A rollback is atomic, even if the machine stops in the middle of it.";
 
 const COMPACT_EXAMPLES: &str = "\
 Examples:
   fulgurite pool compact data.pool
-  # the states of older tokens are gone then
+  # the states of older tokens are lost
   fulgurite pool compact data.pool --keep 3
 
-Extents in which at least one flash page in 64 is dead are emptied by copying
-what is live, fewest live first. What tokens keep is live: all stay, unless
---keep says how many; pinned ones stay in any case. The data does not change,
-and the file does not become smaller: what is freed is free inside the pool.";
+Extents with at least one dead flash page in 64 are emptied by copying their
+live data, those with the least first. Data that tokens keep is live. All
+tokens stay unless --keep limits them, and pinned ones always stay. The data
+does not change. The file does not shrink: space is freed inside the pool.";
 
 const RESIZE_EXAMPLES: &str = "\
 Examples:
   fulgurite pool resize data.pool --size 32G
-  # what is live moves to the first 8 GiB; the file is cut
+  # live data moves to the first 8 GiB, and the file is truncated
   fulgurite pool resize data.pool --size 8G
   # the same flash, less of it for programs
   fulgurite pool resize data.pool --data 6G
 
 To shrink, everything behind the new end is moved first. That is refused when
-data lies behind the new end of the data, or when what is live does not fit,
-older versions that tokens keep included: drop old tokens with `fulgurite pool
+data is behind the new end of the data, or when live data does not fit. Older
+versions that tokens keep are live, too: drop old tokens with `fulgurite pool
 compact --keep 1`. A pool that spans several files grows on all of them.";
 
 const EXPORT_EXAMPLES: &str = "\
@@ -182,7 +182,7 @@ Examples:
   fulgurite pool export data.pool old.img --token 17
   fulgurite pool export data.pool rescued.img --skip-damaged
 
-The file is as long as the pool's data, and has holes where nothing was ever
+The file is as long as the pool's data, with holes for data that was never
 written.";
 
 const IMPORT_EXAMPLES: &str = "\
@@ -190,27 +190,28 @@ Examples:
   fulgurite pool import data.pool data.img
   fulgurite pool import data.pool data.img --sync-every 256M --keep 1
 
-Byte 0 of the file becomes byte 0 of the data; the last subpage is filled up
-with zeros, and data behind it stays as it is. There is one sync, at the end:
-until then a stop leaves the pool as it was, and the pool needs room for both.
-With --sync-every it needs less, and a stop leaves the part that was synced
-last.";
+Byte 0 of the file becomes byte 0 of the data. The last subpage is padded with
+zeros, and data behind it stays. There is one sync, at the end. Until then an
+interruption leaves the pool as it was, and the pool needs room for both. With
+--sync-every it needs less, and an interruption leaves the last synced part.";
 
-/// What is said of a path where the store of a device will do, too. (An argument that is changed comes last, unless its place is said.)
-const OR_DEVICE: &str = "The pool: a file or block device, or any of those that it spans; or device:SOCKET, the store of a device that is served";
+/// Help of a path that may also be the store of a device. (A changed argument comes last, unless
+/// its index is given.)
+const OR_DEVICE: &str = "The pool: a file or block device, any one of several that it spans, or device:SOCKET, the store of a served device";
 
-/// Which pool.
+/// The pool of a command.
 #[derive(Debug, Args)]
 pub struct PoolArgs {
     /// The pool: a file or block device, or any of those that it spans.
     #[arg(value_hint = ValueHint::FilePath)]
     pub path: PathBuf,
-    /// Where another file or device of the pool is, if it is neither beside PATH nor where it was last. May be given several times.
+    /// Path of another file or device of the pool, if it is neither beside PATH nor at its last
+    /// path. May be repeated.
     #[arg(long = "member", value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub members: Vec<PathBuf>,
 }
 
-/// A pool to look at.
+/// A pool to inspect.
 #[derive(Debug, Args)]
 #[command(mut_arg("path", |path| path.index(1).help(OR_DEVICE)))]
 pub struct LookArgs {
@@ -231,13 +232,14 @@ pub struct LookArgs {
 /// `pool info`.
 #[derive(Debug, Args)]
 pub struct InfoArgs {
-    /// What is looked at, and how it is shown.
+    /// The pool, and the form of the output.
     #[command(flatten)]
     pub look: LookArgs,
-    /// How often each flash page can be written before it fails: say how long the flash will last at the rate so far.
+    /// Write cycles of a flash page. Estimates the lifetime of the flash at the rate so far.
     #[arg(long, value_name = "CYCLES", value_parser = clap::value_parser!(u32).range(1..))]
     pub endurance: Option<u32>,
-    /// Draw maps of the pool to a file that ends in .svg: use, live share, age and older versions of its extents.
+    /// Draw maps of the pool to an .svg file: use, live share, age and older versions of its
+    /// extents.
     #[arg(long, value_name = "FILE.svg", value_hint = ValueHint::FilePath)]
     pub maps: Option<PathBuf>,
 }
@@ -245,23 +247,26 @@ pub struct InfoArgs {
 /// `pool create`.
 #[derive(Debug, Args)]
 pub struct CreateArgs {
-    /// The file to make, or with --force a file or block device that exists. With several, the pool is striped over them.
+    /// The file to create, or with --force an existing file or block device. A pool is striped over
+    /// several.
     #[arg(required = true, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub paths: Vec<PathBuf>,
-    /// Bytes of the pool, over all its files, rounded down to whole extents [default: all of what exists; a new file needs it].
+    /// Bytes of the pool, over all its files, rounded down to whole extents [default: the existing
+    /// size; required for a new file].
     #[arg(long, value_name = "16G", value_parser = values::bytes)]
     pub size: Option<u64>,
     /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit].
     #[arg(long, value_name = "12G", value_parser = values::bytes)]
     pub data: Option<u64>,
-    /// Make a pool of objects: contents of subpages that are shorter than 4096 bytes are packed several to a flash page, so that
-    /// --data may be larger than --size (up to 16T; the address space costs DRAM, some 12 bytes for 4096).
+    /// Create a pool of objects. Contents of subpages shorter than 4096 bytes are packed several to
+    /// a flash page, so --data may exceed --size (up to 16T). The address space costs some 12 bytes
+    /// of DRAM for 4096.
     #[arg(long, requires = "data")]
     pub objects: bool,
     /// Bytes of an extent, the unit of reclaim: 32K to 256M [default: 2M, less for a pool under 256M].
     #[arg(long, value_name = "2M", value_parser = values::bytes)]
     pub extent: Option<u64>,
-    /// Use what exists: everything on it is gone.
+    /// Overwrite existing files or devices. All their contents are lost.
     #[arg(long)]
     pub force: bool,
 }
@@ -271,13 +276,13 @@ pub struct CreateArgs {
 pub struct CheckArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Mend what can be mended, and give up what cannot be read; each thing is named.
+    /// Repair what can be repaired, and give up unreadable data. Each step is reported.
     #[arg(long)]
     pub repair: bool,
-    /// Really write to the pool (with --repair).
+    /// Confirm that --repair writes to the pool.
     #[arg(long, requires = "repair")]
     pub force: bool,
-    /// Give up what was promised and cannot be read any more: the last state that can be read becomes the pool's.
+    /// Give up promised data that is unreadable. The last readable state becomes the pool's.
     #[arg(long, requires = "repair")]
     pub accept_loss: bool,
     /// Write one JSON object instead; without FILE or with `-` to standard output.
@@ -312,7 +317,7 @@ pub struct RollbackArgs {
     /// The token, as `pool tokens` lists it.
     #[arg(index = 2)]
     pub token: u64,
-    /// Really do it: newer tokens are gone then.
+    /// Confirm the rollback. Newer tokens are lost.
     #[arg(long)]
     pub yes: bool,
 }
@@ -322,7 +327,8 @@ pub struct RollbackArgs {
 pub struct CompactArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// Tokens to keep beside those that are pinned, the newest first; the others are dropped [default: all].
+    /// Tokens to keep beside the pinned ones, the newest first. The others are dropped [default:
+    /// all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: Option<u32>,
 }
@@ -335,7 +341,8 @@ pub struct ResizeArgs {
     /// Bytes of the pool, over all its files, rounded down to whole extents [default: as now].
     #[arg(long, value_name = "32G", value_parser = values::bytes)]
     pub size: Option<u64>,
-    /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit; in a pool of objects as now].
+    /// Bytes that programs may fill, rounded up to whole pages of 64 KiB [default: as many as fit,
+    /// in a pool of objects as now].
     #[arg(long, value_name = "24G", value_parser = values::bytes)]
     pub data: Option<u64>,
 }
@@ -345,12 +352,13 @@ pub struct ResizeArgs {
 pub struct AddMemberArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// The file to make, or with --force the file or device to take.
+    /// The file to create, or with --force an existing file or device.
     pub new: PathBuf,
-    /// Bytes of the new member, rounded down to whole extents, one of which it keeps for itself [default: all of what exists].
+    /// Bytes of the new member, rounded down to whole extents, one of which is for its own metadata
+    /// [default: the existing size].
     #[arg(long, value_name = "16G", value_parser = values::bytes)]
     pub size: Option<u64>,
-    /// Take what exists, a block device for example; everything on it is gone.
+    /// Overwrite an existing file or block device. All its contents are lost.
     #[arg(long)]
     pub force: bool,
 }
@@ -360,13 +368,13 @@ pub struct AddMemberArgs {
 pub struct ExportArgs {
     #[command(flatten)]
     pub pool: PoolArgs,
-    /// The file to make; it must not exist.
+    /// The file to create. It must not exist.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// The state of this token instead of the newest.
+    /// Export the state of this token instead of the newest.
     #[arg(long, value_name = "TOKEN")]
     pub token: Option<u64>,
-    /// Leave holes where data is damaged, and write the rest; the exit code is 1 then.
+    /// Leave holes for damaged data, write the rest, and exit with code 1.
     #[arg(long)]
     pub skip_damaged: bool,
 }
@@ -379,13 +387,14 @@ pub struct ImportArgs {
     /// The file to read.
     #[arg(value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
-    /// Sync also whenever so much was written.
+    /// Also sync after each this many bytes.
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub sync_every: Option<u64>,
-    /// Tokens to keep beside those that are pinned, the newest first [default: all].
+    /// Tokens to keep beside the pinned ones, the newest first [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub keep: Option<u32>,
-    /// Drop the oldest tokens that are not pinned, but for the newest, while less space than this holds nothing that is needed.
+    /// Free space to keep. While there is less, the oldest unpinned tokens are dropped, except the
+    /// newest.
     #[arg(long, value_name = "SIZE", value_parser = values::bytes)]
     pub keep_space: Option<u64>,
 }

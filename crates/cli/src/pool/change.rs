@@ -85,7 +85,7 @@ fn may_roll_back(args: &RollbackArgs, tokens: impl Iterator<Item = (u64, bool)>)
     let all: Vec<u64> = newer.iter().map(|(t, _)| *t).collect();
     let pinned: Vec<u64> = newer.iter().filter(|(_, pinned)| *pinned).map(|(t, _)| *t).collect();
     if !pinned.is_empty() {
-        bad_input!("newer than token {token} are the pinned {}, which would be gone; unpin them first", list(&pinned));
+        bad_input!("newer than token {token} are the pinned {}, which would be lost; unpin them first", list(&pinned));
     }
     if !args.yes {
         bad_input!("a rollback to token {token} takes away the newer {}; add --yes if that is meant", list(&all));
@@ -101,7 +101,7 @@ pub fn compact(args: &CompactArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     let before = pool.info().free_extents;
     let dropped = args.keep.map_or(Ok(0), |keep| pool.drop_tokens(keep as usize)).map_err(error)?;
-    let bar = progress::waiting("gathering what is live");
+    let bar = progress::waiting("compacting live data");
     // Each extent at most once: one that cannot be emptied would come again.
     let mut extents = pool.uses().data.len();
     while extents > 0 && pool.reclaim_one().map_err(error)? {

@@ -129,7 +129,7 @@ fn superblock_damage(medium: &Arc<dyn Flash>) -> Result<Vec<(u32, PageBuffer, St
             Ok((header, ..)) if header.kind != Kind::Superblock || header.place != place => {
                 "another page of metadata is there".to_owned()
             }
-            Ok((.., payload)) if Superblock::decode(payload).is_err() => "what it says makes no sense".to_owned(),
+            Ok((.., payload)) if Superblock::decode(payload).is_err() => "its content is invalid".to_owned(),
             Ok(_) => "it says something else than the other one".to_owned(),
         },
     };

@@ -78,14 +78,15 @@ pub(super) fn existing(path: &Path, force: bool) -> Result<Option<(DirectFile, u
     }
     match head.pool() {
         Some(Ok(id)) => bad_input!(
-            "{shown} is a pool already ({}); name another path, or add --force, and everything in that pool is gone",
+            "{shown} is a pool already ({}); name another path, or add --force to overwrite that pool",
             name_of(id)
         ),
         Some(Err(_)) => bad_input!(
-            "{shown} is a pool already, a damaged one or of a later program; name another path, or add --force, and it is gone"
+            "{shown} is a pool already, a damaged one or of a later program; name another path, or add --force to \
+             overwrite it"
         ),
         None => bad_input!(
-            "{shown} exists and holds {}; name another path, or add --force, and what it holds is gone",
+            "{shown} exists and holds {}; name another path, or add --force to overwrite it",
             head.looks_like()
         ),
     }

@@ -220,9 +220,9 @@ fn tokens_of_served(pool: &PoolArgs, look: &mut Look) -> Result<Vec<Token>> {
 fn durability(tokens: &[Token]) -> String {
     match tokens.last() {
         Some(newest) => {
-            format!("whoever opens it finds the state of token {}, also after a crash", newest.token)
+            format!("opening it finds the state of token {}, also after a crash", newest.token)
         }
-        None => "nothing was synced yet: whoever opens it finds it empty".to_owned(),
+        None => "nothing was synced yet: opening it finds it empty".to_owned(),
     }
 }
 
@@ -359,7 +359,7 @@ pub fn info(args: &InfoArgs) -> Result<()> {
     }
     if let Some(path) = &args.maps {
         if path.extension().is_none_or(|end| end != "svg") {
-            bad_input!("--maps {} does not end in .svg; SVG is what is drawn", path.display());
+            bad_input!("--maps {} does not end in .svg; drawings are SVG", path.display());
         }
         checks::writable("--maps", path)?;
         if path.exists() && path.canonicalize().ok() == args.look.pool.path.canonicalize().ok() {

@@ -80,7 +80,7 @@ pub fn pool_error(path: &Path, error: PoolError) -> Error {
         PoolError::NoToken { .. } => format!("{shown}: {error}"),
         PoolError::Recover(RecoverError::Lost(loss)) => {
             return anyhow!(
-                "{shown} has lost something that was promised: {loss}; look at what is left with `fulgurite pool export`, or \
+                "{shown} has lost promised data: {loss}; inspect the remaining data with `fulgurite pool export`, or \
                  accept the loss with `fulgurite pool check {shown} --repair --force --accept-loss`"
             );
         }
@@ -155,10 +155,7 @@ impl Medium {
 /// Refuses to go on with what was judged when the pool was another one, or of another size: nothing was locked since then.
 pub fn unchanged(path: &Path, was: (PoolId, Geometry), is: (PoolId, Geometry)) -> Result<()> {
     if was != is {
-        bail!(
-            "{} was changed by another command meanwhile, and is as that has left it; look at it, and try again",
-            path.display()
-        );
+        bail!("{} was changed by another command meanwhile; inspect it, and try again", path.display());
     }
     Ok(())
 }
@@ -179,7 +176,7 @@ pub fn medium(pool: &PoolArgs) -> Result<Medium> {
     if head.pool().is_none() {
         let shown = path.display();
         bad_input!(
-            "{shown} is no pool: it holds {}; name a pool, or make one with `fulgurite pool create`",
+            "{shown} is no pool: it holds {}; name a pool, or create one with `fulgurite pool create`",
             head.looks_like()
         );
     }

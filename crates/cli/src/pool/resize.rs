@@ -254,7 +254,7 @@ pub fn run(args: &ResizeArgs) -> Result<()> {
     }
     let mut opened = to_change(&args.pool, config(None))?;
     open::unchanged(path, (id, now), (opened.pool().id(), opened.pool().geometry()))?;
-    let bar = progress::waiting("moving what is live");
+    let bar = progress::waiting("moving live data");
     let done = resize(opened.pool(), to, &mut extended, &interrupt);
     bar.finish_and_clear();
     if !done.map_err(|e| resize_error(path, e))? {

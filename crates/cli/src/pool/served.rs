@@ -47,18 +47,17 @@ pub fn refuse(command: &PoolCommand) -> Result<()> {
         PoolCommand::Compact(args) => (
             "compact",
             vec![&args.pool.path],
-            "a device gathers what is live by itself, and drops tokens as `fulgurite device serve --keep-tokens` and --keep-age say",
+            "a device compacts its data by itself, and drops tokens as `fulgurite device serve --keep-tokens` and \
+             --keep-age say",
         ),
         PoolCommand::Resize(args) => (
             "resize",
             vec![&args.pool.path],
             "a device has its size for as long as it is served; of one that is served with --store, end it and name its --data file",
         ),
-        PoolCommand::AddMember(args) => (
-            "add-member",
-            vec![&args.pool.path, &args.new],
-            "a device lies on what it was served with, and is no member; name files or block devices",
-        ),
+        PoolCommand::AddMember(args) => {
+            ("add-member", vec![&args.pool.path, &args.new], "a device is no member; name files or block devices")
+        }
         PoolCommand::Export(args) => (
             "export",
             vec![&args.pool.path],
@@ -93,7 +92,7 @@ fn connect(pool: &PoolArgs, socket: &Path) -> Result<SocketLink> {
         bad_input!("device: names no socket; write device:PATH, the socket of `fulgurite device serve`");
     }
     if !pool.members.is_empty() {
-        bad_input!("--member is for pools in files; a device knows what it lies on");
+        bad_input!("--member is for pools in files; a device knows its medium");
     }
     let link = SocketLink::connect(socket, false).map_err(|error| socket_error("device", error))?;
     // A device that has no store says so.

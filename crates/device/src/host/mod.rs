@@ -26,7 +26,7 @@ mod transfer;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_flash::{
     Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, QueueUser, Traits, Versions,
@@ -34,7 +34,7 @@ use fulgurite_flash::{
 };
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Permissions, Pool};
-use fulgurite_sys::{Arena, Notifier};
+use fulgurite_sys::{Arena, Clock, Notifier};
 
 use crate::device::{Attachment, Device, DeviceConfig, Life};
 use crate::firmware::Wake;
@@ -80,6 +80,8 @@ pub struct HostConfig {
     /// once more, and then ends with [`FlashError::Corrupt`]. Only where data are copied, and by queues, not by [`Commands`] nor of states of
     /// old. 0.2 µs for each request, on both sides.
     pub checks_data: bool,
+    /// What all these times are measured by.
+    pub clock: Clock,
     /// For tests of the tests.
     #[doc(hidden)]
     pub planted: Option<PlantedReplay>,
@@ -93,6 +95,7 @@ impl Default for HostConfig {
             reattach: Duration::ZERO,
             unflushed_bytes: 8 << 20,
             checks_data: false,
+            clock: Clock::get(),
             planted: None,
         }
     }
@@ -167,6 +170,7 @@ pub trait Hold: Send {
 /// A queue pair of a device in this process.
 struct Here {
     attachment: Attachment,
+    clock: Clock,
     /// Until the device has let go of the pair.
     _place: Place,
 }
@@ -185,7 +189,7 @@ impl Drop for Here {
         self.attachment.close();
         // Until then something of it may be written, and whoever comes next must find that.
         while !self.attachment.has_let_go() {
-            std::thread::sleep(Duration::from_micros(50));
+            self.clock.sleep(Duration::from_micros(50));
         }
     }
 }
@@ -253,7 +257,7 @@ impl Link for Device {
         let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
         let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
         let device_bytes = attachment.bytes();
-        let hold = Box::new(Here { attachment, _place: place });
+        let hold = Box::new(Here { attachment, clock: self.clock().clone(), _place: place });
         Ok(Linked {
             region,
             pair: 0,
@@ -293,13 +297,13 @@ impl Link for Device {
 
 /// Opens something of a device; while that is away, again and again for as long as a host waits for one that has died.
 fn patiently<T>(config: &HostConfig, mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    let begun = Instant::now();
+    let end_ns = config.clock.after(config.reattach);
     loop {
         match open() {
             Err(OpenError::System { source, .. })
-                if source.kind() == ErrorKind::NotConnected && begun.elapsed() < config.reattach =>
+                if source.kind() == ErrorKind::NotConnected && config.clock.now_ns() < end_ns =>
             {
-                std::thread::sleep(AWAY_LOOK);
+                config.clock.sleep(AWAY_LOOK);
             }
             opened => return opened,
         }
@@ -382,7 +386,7 @@ impl DeviceFlash {
     /// Over a way to a device.
     #[must_use]
     pub fn over(link: Arc<dyn Link>, config: HostConfig) -> DeviceFlash {
-        let shared = Arc::<Shared>::default();
+        let shared = Arc::new(Shared::new(&config.clock));
         let versions = link.features().has(Features::TOKENS);
         let remote = versions.then(|| memory::Remote::new(link.clone(), shared.clone(), config.clone()));
         DeviceFlash { link, config, shared, device: None, remote }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, Switches};
 use fulgurite_format::SUBPAGE_BYTES;
-use fulgurite_sys::{Arena, Clock, Notifier, arch};
+use fulgurite_sys::{Arena, Clock, Notifier};
 
 use super::attach::{Attached, Attempt};
 use super::old::Held;
@@ -253,7 +253,7 @@ impl DeviceQueue {
             ended: Vec::new(),
             frame_count: u32::try_from(frames.len() / SUBPAGE_BYTES).unwrap_or(u32::MAX),
             sectors: capability.sectors,
-            clock: Clock::get(),
+            clock: opening.config.clock.clone(),
             flags: 0,
             polls: 0,
             late: 0,
@@ -687,7 +687,7 @@ impl DeviceQueue {
                 return true;
             }
             for _ in 0..16 {
-                arch::relax();
+                self.clock.relax();
             }
         }
         // In vain: half as long next time, and once in a while as long as before, to learn whether the device has become faster.
@@ -868,7 +868,7 @@ impl Drop for DeviceQueue {
         }
         self.pair.close();
         while self.pair.buffer.is_none() && !self.pair.linked.hold.has_let_go() {
-            std::thread::sleep(Duration::from_micros(50));
+            self.clock.sleep(Duration::from_micros(50));
         }
     }
 }

@@ -19,6 +19,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fulgurite_flash::FlashError;
 use fulgurite_store::{Changes, Helpers, SUBPAGES_PER_PAGE};
+use fulgurite_sys::Clock;
 
 use super::shared::Shared;
 
@@ -67,6 +68,9 @@ impl Drop for Reserved<'_> {
 }
 
 impl Room {
+    pub(super) fn new(clock: &Clock) -> Room {
+        Room { helpers: Helpers::new(clock.clone()), ..Room::default() }
+    }
     fn naming(&self) -> MutexGuard<'_, Naming> {
         self.naming.lock().unwrap_or_else(PoisonError::into_inner)
     }

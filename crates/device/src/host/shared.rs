@@ -12,9 +12,10 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_flash::{FlashError, OpenError};
+use fulgurite_sys::Clock;
 
 use super::kept::Kept;
 use super::restrict::Restrictions;
@@ -146,6 +147,9 @@ pub(super) fn keeps(link: &dyn Link, config: &HostConfig, features: Features) ->
 }
 
 impl Shared {
+    pub(crate) fn new(clock: &Clock) -> Shared {
+        Shared { room: Room::new(clock), ..Shared::default() }
+    }
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -428,7 +432,7 @@ impl Shared {
         stop: &AtomicBool,
     ) -> Result<(), FlashError> {
         let patience = config.reattach.max(REPLAY_MIN);
-        let begun = Instant::now();
+        let end_ns = config.clock.after(patience);
         let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
         let config = HostConfig { timeout, ..config.clone() };
         let opened = Commands::for_replay(link.clone(), self.clone(), config, REPLAY_DEPTH);
@@ -450,7 +454,7 @@ impl Shared {
             if stop.load(Ordering::Acquire) {
                 return Err(FlashError::Closed);
             }
-            if begun.elapsed() > patience {
+            if commands.clock().now_ns() > end_ns {
                 return Err(FlashError::TimedOut);
             }
             for (_, sector, bytes) in &some {
@@ -470,7 +474,7 @@ impl Shared {
     /// For tests of the tests: copies are written after what was in flight.
     pub(super) fn replay_late(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig) {
         if config.planted == Some(PlantedReplay::After) {
-            std::thread::sleep(Duration::from_millis(5));
+            config.clock.sleep(Duration::from_millis(5));
             let instance = self.known().instance;
             let _ = self.replay(link, config, instance, &AtomicBool::new(false));
         }

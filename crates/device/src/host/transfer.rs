@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fulgurite_flash::{FlashError, OpenError};
-use fulgurite_sys::{Clock, Notifier, arch};
+use fulgurite_sys::{Clock, Notifier};
 
 use super::buddy::Buddy;
 use super::chunks::Chunks;
@@ -122,12 +122,13 @@ impl Commands {
                 Met::Again => Err(died_again()),
                 Met::Lost => Err(OpenError::System {
                     what: "attach to the device",
-                    source: std::io::Error::other(
-                        "what was written and not flushed is gone with the device that died; open it anew",
-                    ),
+                    source: std::io::Error::other("unflushed writes were lost when the device died; reopen it"),
                 }),
             }
         })
+    }
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
     }
     /// For what was acknowledged by a device that has died, and is written to the next one.
     pub(super) fn for_replay(
@@ -178,7 +179,7 @@ impl Commands {
             buddy,
             sectors: capability.sectors,
             command_sectors: capability.command_sectors,
-            clock: Clock::get(),
+            clock: config.clock.clone(),
             keeps: false,
             replays: false,
             names_states,
@@ -402,7 +403,7 @@ impl Commands {
                 return Ok(None);
             }
             polls = polls.wrapping_add(1);
-            arch::relax();
+            self.clock.relax();
             if !polls.is_multiple_of(64) {
                 continue;
             }

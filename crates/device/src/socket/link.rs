@@ -7,10 +7,10 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fulgurite_flash::{DeviceCounters, OpenError};
-use fulgurite_sys::{Arena, Notifier, socket_place};
+use fulgurite_sys::{Arena, Clock, Notifier, socket_place};
 use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 
 use super::{
@@ -56,6 +56,8 @@ pub struct SocketLink {
     newest: Mutex<DeviceCounters>,
     /// By instance: all queue pairs of one device live and die together.
     lives: Mutex<Lives>,
+    /// The other process answers in real time.
+    clock: Clock,
 }
 
 /// The lives of the devices that answered at the path.
@@ -80,10 +82,10 @@ impl SocketLink {
     /// When nothing listens there, it runs as another user, or does not speak as a device.
     pub fn connect(path: &Path, share_frames: bool) -> Result<SocketLink, SocketError> {
         let mut link = SocketLink { share_frames, ..SocketLink::of(path) };
-        let begun = Instant::now();
+        let end_ns = link.clock.after(ANSWER);
         let info = loop {
             match link.info(ANSWER) {
-                Err(SocketError::Starting { .. }) if begun.elapsed() < ANSWER => std::thread::sleep(LOOK),
+                Err(SocketError::Starting { .. }) if link.clock.now_ns() < end_ns => link.clock.sleep(LOOK),
                 info => break info?,
             }
         };
@@ -150,6 +152,7 @@ impl SocketLink {
             only_looks: false,
             newest: Mutex::default(),
             lives: Mutex::default(),
+            clock: Clock::get(),
         }
     }
     /// The region that came with an answer.
@@ -225,7 +228,7 @@ impl SocketLink {
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => {}
             sent => sent.map_err(error("speak to the device at"))?,
         }
-        let begun = Instant::now();
+        let end_ns = self.clock.after(ANSWER_AT_IT);
         let (answer, descriptor) = loop {
             let answer = match receive(socket) {
                 // It hung up with the question unread: that is told before what it had said.
@@ -239,7 +242,7 @@ impl SocketLink {
             if answer.words[..2] != [OPEN, AT_IT] || message.words[0] != OPEN {
                 break (answer, descriptor);
             }
-            if begun.elapsed() >= ANSWER_AT_IT {
+            if self.clock.now_ns() >= end_ns {
                 return Err(SocketError::TimedOut { path: self.path.clone(), after: ANSWER_AT_IT });
             }
         };
@@ -335,11 +338,11 @@ impl SocketLink {
 
 impl Link for SocketLink {
     fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
-        let begun = Instant::now();
+        let end_ns = self.clock.after(LEAVING);
         let opened = loop {
             match self.open_pair(want) {
-                Err(SocketError::Occupied { .. }) if begun.elapsed() < LEAVING => {
-                    std::thread::sleep(LOOK);
+                Err(SocketError::Occupied { .. }) if self.clock.now_ns() < end_ns => {
+                    self.clock.sleep(LOOK);
                 }
                 opened => break opened,
             }

@@ -99,7 +99,7 @@ pub enum SocketError {
         source: io::Error,
     },
     /// What listens says nothing.
-    #[error("the device at {} has not answered for {} s; is it stopped, or very busy? Let it go on, or start it anew", path.display(), after.as_secs())]
+    #[error("the device at {} has not answered for {} s; is it stopped or overloaded? Resume it, or restart it", path.display(), after.as_secs())]
     TimedOut {
         /// The path.
         path: PathBuf,
@@ -131,7 +131,7 @@ pub enum SocketError {
         expected: u32,
     },
     /// What came is not what a device says.
-    #[error("what listens at {} does not speak as a device of this version does ({what})", path.display())]
+    #[error("the listener at {} does not speak the device protocol of this version ({what})", path.display())]
     Protocol {
         /// The path.
         path: PathBuf,
@@ -145,13 +145,14 @@ pub enum SocketError {
         path: PathBuf,
     },
     /// It is, or has to be, another program's alone.
-    #[error("the device at {} is in use by another program, and one of the two needs it for itself; end that one first", path.display())]
+    #[error("the device at {} is in use by another program, and one of the two needs exclusive use; end that program \
+         first", path.display())]
     Occupied {
         /// The path.
         path: PathBuf,
     },
     /// Others have been there first.
-    #[error("other programs have used the device at {} since it started; what was written before is older than theirs may be", path.display())]
+    #[error("other programs have used the device at {} since it started; earlier writes may be older than theirs", path.display())]
     Shared {
         /// The path.
         path: PathBuf,

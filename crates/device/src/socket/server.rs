@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fulgurite_sys::{Arena, PlaceError, SocketPlace};
+use fulgurite_sys::{Arena, Clock, PlaceError, SocketPlace};
 use rustix::net::{Shutdown, SocketFlags, SocketType, sockopt};
 
 use super::{
@@ -180,7 +180,7 @@ fn accept(shared: &Arc<Shared>, listener: BorrowedFd<'_>) {
         }
         // No descriptors left, or the program is gone again: others may come.
         let Ok(socket) = socket else {
-            std::thread::sleep(Duration::from_millis(1));
+            Clock::get().sleep(Duration::from_millis(1));
             continue;
         };
         let socket = Arc::new(socket);
@@ -279,7 +279,7 @@ fn serve_pair(
             }
             attachment.close();
             while !attachment.has_let_go() {
-                std::thread::sleep(Duration::from_micros(100));
+                device.clock().sleep(Duration::from_micros(100));
             }
         }
         Err(text) => {
@@ -297,7 +297,9 @@ fn telling<T>(socket: BorrowedFd<'_>, answer: &Message, work: impl FnOnce() -> T
     std::thread::scope(|scope| {
         // Where the kernel has no thread for it, the program hears nothing, and waits no longer than for any answer.
         let _ = std::thread::Builder::new().name("device-telling".into()).spawn_scoped(scope, move || {
-            while ended.recv_timeout(TELLS) == Err(mpsc::RecvTimeoutError::Timeout) {
+            // Another process waits, in real time.
+            let clock = Clock::get();
+            while clock.receive_until(&ended, clock.after(TELLS)) == Err(mpsc::RecvTimeoutError::Timeout) {
                 let _ = send(socket, &message, None);
             }
         });

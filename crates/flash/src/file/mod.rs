@@ -26,7 +26,8 @@ use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes};
 use fulgurite_sys::{Arena, Clock, DirectFile, Notifier, RingUser, Uring};
 
 use crate::{
-    Backing, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueUser, Traits, check_depth, check_range, lock,
+    Backing, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueUser, Traits, Tuning, check_depth,
+    check_range, lock,
 };
 
 /// Which file, and what to do about it.
@@ -218,7 +219,7 @@ impl Flash for FileFlash {
         format!("{}, {}, {backend}{cached}", self.path.display(), format_bytes(bytes))
     }
     fn traits(&self) -> Traits {
-        Traits { gathers: runs::RUN_MAX, ..Traits::PLAIN }
+        Traits { gathers: runs::RUN_MAX, tuning: Tuning::FILE, ..Traits::PLAIN }
     }
     fn staging_bytes(&self, frames: u32) -> usize {
         let threads = matches!(self.backend, FileBackend::Threads(_));

@@ -26,7 +26,7 @@ const TRIES: u32 = 4;
 pub(super) struct Pending {
     pub due: u64,
     pub flash_page: u32,
-    /// Who waits, of what has no home. What is held knows that itself.
+    /// The waiters for pages without a home. Held pages know their own.
     pub request: u32,
     pub generation: u32,
     /// It has no home that could be programmed.
@@ -302,7 +302,7 @@ impl Fil {
             self.log_program(program);
         }
     }
-    /// Whether something must still go to the log, and who waits for it.
+    /// Whether something must still go to the log, and its waiters.
     fn still_pending(&mut self, pending: &Pending) -> Option<u32> {
         let page = pending.flash_page;
         if self.generations[self.extent_of(page)] != pending.generation {
@@ -417,7 +417,7 @@ impl Fil {
                 _ => self.wait_for_home(page, program.epoch),
             }
         }
-        // Once all who wait for them are known: several may have the same home.
+        // Once all their waiters are known: several may have the same home.
         for home in homes.into_iter().filter(|home| *home != NONE) {
             if self.held.contains_key(&home) {
                 self.force(NandPage(home), program.epoch);

@@ -1,5 +1,5 @@
 //! What of a device outlives the model of it: wear, blocks that have failed, blocks that were put
-//! in the place of others, and how far the log has come. As bytes, for whoever keeps the data to
+//! in the place of others, and how far the log has come. As bytes, for the keeper of the data to
 //! keep beside it.
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //! ```
 //! All numbers are little-endian.
 //!
-//! Not here: which flash pages are in the log. Whoever opens a device again takes all of it for
-//! written at home ([`Fil::assume_written`]), so that nothing in the log counts.
+//! Not here: which flash pages are in the log. Reopening a device takes all of it for written at
+//! home ([`Fil::assume_written`]), so that nothing in the log counts.
 
 use fulgurite_format::crc32c;
 
@@ -50,9 +50,7 @@ pub enum StateError {
         got: u32,
     },
     /// Of a device that is divided otherwise.
-    #[error(
-        "it is of a device of another geometry, or divided otherwise; use the NAND file and the size that it was made with"
-    )]
+    #[error("it is of a device of another geometry or division; use the NAND file and the size that it was made with")]
     Geometry,
     /// Its checksum holds, and it says what cannot be.
     #[error("it says what cannot be of {0}")]

@@ -108,7 +108,7 @@ impl Worker {
     pub(super) fn pins_that_fit(&self) -> u32 {
         match self.pins_promised {
             0 => u32::MAX - 1,
-            promised => self.frame_limit.saturating_sub(promised + 1),
+            promised => self.cache.frame_limit().saturating_sub(promised + 1),
         }
     }
 
@@ -208,11 +208,9 @@ impl Worker {
     #[inline]
     pub(super) fn nothing_between(&mut self) -> bool {
         !self.shared.mailboxes[self.id as usize].has_mail()
-            && self.shortage() == 0
+            && !self.cache.wants_room()
             && !self.timer_is_due()
-            && self.frame_waiters.is_empty()
-            && self.unflushed < self.shared.config.submit_batch
-            && self.beyond == 0
+            && self.cache.unflushed() < self.shared.config.submit_batch
             && !self.cut_goes_on()
             // The rest of the scheduling point must not wait for ever either.
             && !(self.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
@@ -224,7 +222,7 @@ impl Worker {
     pub(super) fn next_request(&mut self, index: u32, accesses: u64) -> bool {
         self.statistics.counts.accesses += accesses;
         self.publish_nothing();
-        if self.in_flight() > 0 {
+        if self.cache.in_flight() > 0 {
             self.poll();
         }
         let alone = !self.scheduler.has_runnable()
@@ -246,7 +244,7 @@ impl Worker {
         self.end_task(index, accesses, died, false);
         // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
         self.publish_nothing();
-        if self.in_flight() > 0 {
+        if self.cache.in_flight() > 0 {
             self.poll();
         }
         if index != self.own_fiber() && self.nothing_between() {

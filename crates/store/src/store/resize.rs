@@ -35,8 +35,8 @@ pub enum ResizeError {
     },
     /// Something was written, or is kept by a token, behind the new end of the data.
     #[error(
-        "the data reaches to byte {0}, older states that tokens keep included; delete what is behind, drop old tokens, or choose at \
-         least that for the data"
+        "the data reaches to byte {0}, older states that tokens keep included; delete the data behind the new end, \
+         drop old tokens, or choose at least that for the data"
     )]
     Data(u64),
     /// There is more than fits.
@@ -51,18 +51,18 @@ pub enum ResizeError {
         most: u64,
     },
     /// It does not go on.
-    #[error("what is live cannot be moved together any further; drop old tokens, or choose more")]
+    #[error("live data cannot be compacted any further; drop old tokens, or choose more")]
     NoRoom,
     /// One of the two sizes is that of a pool of objects.
-    #[error("a pool of objects stays one, and one without stays without; make another one, and copy what is in it")]
+    #[error("a pool cannot gain or lose objects; create another one, and copy the data")]
     Objects,
     /// Something in an extent cannot be moved.
-    #[error("extent {0} cannot be emptied, because something in it cannot be read; see what is damaged")]
+    #[error("extent {0} cannot be emptied, because part of it cannot be read; check the pool for damage")]
     Damaged(u32),
     /// The superblock could not be written to its end: what is on flash says the old size or the new one.
     #[error(
-        "it is not known whether the new size was written, because {0}; leave the flash as large as it is, open the pool, and see what \
-         it has"
+        "it is unknown whether the new size was written, because {0}; leave the flash as large as it is, open the \
+         pool, and read its size"
     )]
     Unsure(FlashError),
 }

@@ -57,7 +57,7 @@ const PSEUDO: [&str; 20] = [
 pub enum CorpusError {
     /// The directory cannot be opened.
     #[error(
-        "cannot read the directory {dir}: {source}; name one that exists and that you may read",
+        "cannot read the directory {dir}: {source}; name an existing, readable one",
         dir = .dir.display()
     )]
     Unreadable {
@@ -186,8 +186,8 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// What is indexed when nobody names a directory: `/usr`, or all of `/` where that has less
-    /// than [`ENOUGH_TEXT_BYTES`] of text.
+    /// The default directory of the index: `/usr`, or all of `/` where that has less than
+    /// [`ENOUGH_TEXT_BYTES`] of text.
     ///
     /// # Errors
     /// As [`Corpus::scan`].

@@ -1,0 +1,129 @@
+//! Writing ahead of eviction: what will be evicted next and has changed is written while there is nothing else to do.
+
+use std::ops::ControlFlow;
+
+use fulgurite_flash::Op;
+use fulgurite_format::{FrameIndex, LocalFrame};
+use fulgurite_policy::{ColdCursor, Replacement};
+
+use crate::cache::Cache;
+use crate::marks::DIRTY;
+use crate::primitive::Ordering;
+use crate::request::Purpose;
+use crate::users::Users;
+
+/// Frames that are written ahead of eviction at a time.
+const AHEAD: usize = 16;
+/// One in how many frames is cold: what is written more often than it is evicted is written in vain.
+const COLD_SHARE: usize = 4;
+
+/// Steps of one look for such frames, a few microseconds at most.
+const AHEAD_LOOKS: usize = 128;
+/// After a round over all that is cold has found nothing, how long none is begun. A round over the frames of 16 GiB takes 3 ms.
+const AHEAD_REST_NS: u64 = 50_000_000;
+
+/// What a look for frames to write ahead came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ahead {
+    /// There may be more to do, once mail and arrivals have been looked at.
+    Again,
+    /// Not before this time, in nanoseconds of the clock.
+    After(u64),
+    /// There is nothing to do before something has run.
+    Nothing,
+}
+
+/// Where the round over the cold frames stands that looks for what to write ahead.
+pub(crate) struct AheadRound {
+    at: ColdCursor,
+    /// Frames that it has looked at.
+    looked: usize,
+    found: bool,
+    /// Turns of all workers when it began.
+    begun_at: u64,
+    /// The same of the last round that found nothing: while nothing has run since, nothing was written.
+    quiet_at: Option<u64>,
+    rest_until_ns: u64,
+}
+
+impl AheadRound {
+    pub(crate) const NEW: AheadRound =
+        AheadRound { at: ColdCursor::START, looked: 0, found: false, begun_at: 0, quiet_at: None, rest_until_ns: 0 };
+}
+
+impl<U: Users> Cache<U> {
+    /// Writes back what will be evicted next and has changed, from where it lies: the worker has nothing to do, and the medium nothing
+    /// of it. Then an eviction finds it clean, and a sync has less to write. Looks at a few frames a call, as mail and arrivals must not
+    /// wait for all of them. `turns` is a number that changes whenever something has run that may have written, on any worker.
+    pub fn write_ahead(&mut self, turns: u64, now_ns: u64) -> Ahead {
+        if self.shared.cut.holds_back() || !self.has_room_to_write() || now_ns < self.retry_ns {
+            return Ahead::Nothing;
+        }
+        if self.ahead.quiet_at == Some(turns) {
+            return Ahead::Nothing;
+        }
+        if now_ns < self.ahead.rest_until_ns {
+            return Ahead::After(self.ahead.rest_until_ns);
+        }
+        let (first, shared) = (self.first_frame, self.shared.clone());
+        let (mut chosen, mut count) = ([LocalFrame(0); AHEAD], 0);
+        let mut looks = 0;
+        let mut look = |local: LocalFrame| {
+            looks += 1;
+            let marks = shared.frames.marks(FrameIndex(first.0 + local.0));
+            let idle = marks.dirty.load(Ordering::Relaxed) == DIRTY
+                && marks.pins.load(Ordering::Relaxed) == 0
+                && marks.referenced.load(Ordering::Relaxed) == 0;
+            if idle && self.held[local.index()].linked && marks.begin_write() {
+                chosen[count] = local;
+                count += 1;
+            }
+            if count < AHEAD { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let round = &mut self.ahead;
+        if round.at == ColdCursor::START {
+            (round.begun_at, round.looked, round.found) = (turns, 0, false);
+        }
+        round.at = self.replacement.coldest(round.at, AHEAD_LOOKS, &mut look);
+        round.looked += looks;
+        self.counts.looks_ahead += looks as u64;
+        if round.looked >= self.frame_limit as usize / COLD_SHARE {
+            round.at = ColdCursor::START;
+        }
+        let begun = count > 0 && self.write_chosen(&chosen[..count], now_ns);
+        let round = &mut self.ahead;
+        round.found |= begun;
+        // What could not be begun because somebody uses it counts as nothing: he will have run when he does not any more.
+        if round.at == ColdCursor::START && !round.found {
+            round.quiet_at = Some(round.begun_at);
+            round.rest_until_ns = now_ns + AHEAD_REST_NS;
+        }
+        Ahead::Again
+    }
+
+    /// Writes these frames, which are marked as being written, from where they lie, those aside that somebody uses. Returns whether
+    /// any was begun.
+    fn write_chosen(&mut self, chosen: &[LocalFrame], now_ns: u64) -> bool {
+        let (first, shared) = (self.first_frame, self.shared.clone());
+        let mut begun = false;
+        // Somebody may have looked at the mark just before: then he still holds the frame.
+        let frames = chosen.iter().map(|local| FrameIndex(first.0 + local.0));
+        self.counts.barriers += u64::from(self.users.take_away(&shared.frames, frames));
+        for &local in chosen {
+            let frame = self.frame(local);
+            let marks = shared.frames.marks(frame);
+            // Undone: the frame is as dirty as before, and writes to it do not wait for this one.
+            let Some(used) = marks.second_look(|| self.users.holds(frame)) else { continue };
+            if used || !self.has_room_to_write() {
+                marks.dirty.store(DIRTY, Ordering::Release);
+                continue;
+            }
+            shared.pin(frame);
+            self.writing += 1;
+            self.counts.written_ahead += 1;
+            self.submit(Op::Write, self.held[local.index()].subpage, frame, Purpose::Ahead, now_ns);
+            begun = true;
+        }
+        begun
+    }
+}

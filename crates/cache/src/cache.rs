@@ -1,0 +1,458 @@
+//! A cache: the frames of one worker, what they hold, and what is under way for them.
+//!
+//! Its driver brings the time, a number, with each call that needs it, and waits where something has to be waited for. What has
+//! become of a wait it collects here ([`Cache::take_told`]).
+//!
+//! This file holds the state and the stock of frames; `miss` what happens on a miss, `requests` what is asked of the medium,
+//! `evict` what frees frames, `ahead` and `write_back` what else writes, `seal` what a cut does.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fulgurite_flash::{Completion, FlashError, Queue};
+use fulgurite_format::{FrameIndex, LocalFrame};
+use fulgurite_policy::{AnyReplacement, MissTable, PrefetchPolicy, Prefetcher, Replacement, ReplacementPolicy, Waiter};
+
+use crate::ahead::AheadRound;
+use crate::marks::has_changes;
+use crate::primitive::Ordering;
+use crate::request::Request;
+use crate::shared::Shared;
+use crate::users::Users;
+
+/// What a cache is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Its number among the caches of the memory.
+    pub id: u32,
+    /// Requests that it may have in flight.
+    pub depth: usize,
+    /// Waiters that may wait for its misses at one time, those of other caches included.
+    pub waiters: usize,
+    /// Which frame goes next.
+    pub replacement: ReplacementPolicy,
+    /// What is read ahead.
+    pub prefetch: PrefetchPolicy,
+    /// After how long a request that the medium does not answer is an error.
+    pub device_timeout_ns: u64,
+}
+
+/// What became of a wait.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// Look again.
+    Again,
+    /// A frame may be free: look again, and say that it was your turn.
+    Turn,
+    /// The subpage is resident, and its frame pinned once for this waiter.
+    Pinned,
+    /// The medium failed.
+    Failed(FlashError),
+    /// There is no frame for it, and there will be none.
+    OutOfFrames,
+}
+
+/// What may yet give a frame back to those who wait for one, beside the medium.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Others {
+    /// Something else can run now.
+    Run,
+    /// Nothing can run now, but something may later: a pin or another worker's use of a frame may end.
+    Wait,
+    /// There is nothing but those who wait for frames.
+    None,
+}
+
+/// Waits until the medium has ended something, and lets the cache see to it. Returns the time then.
+///
+/// # Errors
+/// When the medium takes longer than it may.
+pub type Wait<'a, U> = &'a mut dyn FnMut(&mut Cache<U>) -> Result<u64, FlashError>;
+
+/// What a frame holds.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Held {
+    pub(crate) subpage: u32,
+    /// It was given zeros, not contents of flash: clean means that it goes back to "fresh".
+    pub(crate) fresh: bool,
+    /// It is in the replacement policy.
+    pub(crate) linked: bool,
+    /// It is beyond the limit and holds nothing.
+    pub(crate) out: bool,
+}
+
+/// DRAM that a cache takes for each frame beside its subpage, its marks, the near table and the replacement policy: what it holds,
+/// its place among the free ones, and that in the order of a cut's writes.
+pub const BYTES_PER_FRAME: usize = size_of::<Held>() + size_of::<FrameIndex>() + size_of::<u64>();
+
+/// What a cache has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Accesses that started a read of flash.
+    pub misses: u64,
+    /// Accesses that joined a read or write-back under way.
+    pub misses_joined: u64,
+    /// Subpages that had no contents and were given a zeroed frame.
+    pub fresh: u64,
+    /// Reads that failed.
+    pub read_errors: u64,
+    /// Write-backs that failed; the data stayed in its frame.
+    pub write_errors: u64,
+    /// Frames freed without a write.
+    pub evicted_clean: u64,
+    /// Frames written back.
+    pub evicted_dirty: u64,
+    /// Frames written back ahead of eviction, while there was nothing else to do.
+    pub written_ahead: u64,
+    /// Frames looked at for that.
+    pub looks_ahead: u64,
+    /// Victims that turned out to be in use.
+    pub evict_in_use: u64,
+    /// Times that other processors were interrupted to take frames away.
+    pub barriers: u64,
+    /// Times that an access waited because no frame was free.
+    pub frame_waits: u64,
+    /// Subpages read ahead.
+    pub prefetched: u64,
+    /// Of these, touched before they were evicted.
+    pub prefetch_used: u64,
+    /// Of these, evicted untouched.
+    pub prefetch_wasted: u64,
+    /// Frames that a sync had to write.
+    pub sealed: u64,
+    /// Frames that were copied for a sync, as they were pinned or written to.
+    pub copied: u64,
+    /// Requests to the medium that were given up.
+    pub timeouts: u64,
+}
+
+/// One worker's cache. See the module.
+pub struct Cache<U: Users> {
+    pub(crate) id: u32,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) users: U,
+    pub(crate) queue: Box<dyn Queue>,
+    pub(crate) completions: Vec<Completion>,
+    /// Submitted and not yet handed over.
+    pub(crate) unflushed: usize,
+    pub(crate) requests: Vec<Request>,
+    pub(crate) requests_free: Vec<u32>,
+    pub(crate) misses: MissTable,
+    pub(crate) replacement: AnyReplacement,
+    pub(crate) prefetcher: Prefetcher,
+    pub(crate) device_timeout_ns: u64,
+
+    /// The first frame of this cache; all others follow it.
+    pub(crate) first_frame: FrameIndex,
+    /// How many of them it may use now.
+    pub(crate) frame_limit: u32,
+    /// How many of those beyond the limit still hold something.
+    pub(crate) beyond: u32,
+    pub(crate) free: Vec<FrameIndex>,
+    /// What each frame holds.
+    pub(crate) held: Box<[Held]>,
+    /// Frames being written back.
+    pub(crate) writing: usize,
+    /// Whether the medium asked who writes, when it was looked at last.
+    pub(crate) asks: bool,
+    /// Waiters for a frame, or for room in a table.
+    pub(crate) frame_waiters: VecDeque<Waiter>,
+    /// The first error of a write-back since [`Cache::write_back_all`] began, or ever.
+    pub(crate) first_write_failure: Option<FlashError>,
+    /// The last write-back's error, while no write-back has succeeded since.
+    pub(crate) write_failure: Option<FlashError>,
+    /// When write-backs ahead of demand may be tried again after a failure.
+    pub(crate) retry_ns: u64,
+    /// Requests that have been given up on and may never come back.
+    pub(crate) late: usize,
+    /// Since when those who wait for a frame wait for others than the medium; 0 when they do not.
+    pub(crate) stuck_since_ns: u64,
+    /// Where the evictor goes on looking for frames beyond the limit.
+    pub(crate) shrink_at: u32,
+    /// The search for what to write ahead.
+    pub(crate) ahead: AheadRound,
+    /// Numbers flushes, so that a late one is not taken for the latest.
+    pub(crate) flush_number: u32,
+    pub(crate) flush_result: Option<Result<(), FlashError>>,
+    pub(crate) low_water: usize,
+    /// Sealed frames in the order in which they are written (see `seal`), and how many of them have been looked at. Has room for all
+    /// frames from the start; empty while the order is being made.
+    pub(crate) pump_order: Vec<u64>,
+    pub(crate) pump_at: usize,
+    /// Sealed frames being written from where they lie.
+    pub(crate) pumped: usize,
+    /// Waits that have ended, and nobody has been told yet.
+    pub(crate) told: Vec<(Waiter, Outcome)>,
+    /// The last write that a cut needs has ended here.
+    pub(crate) cut_written: bool,
+    pub(crate) counts: Counts,
+}
+
+impl<U: Users> std::fmt::Debug for Cache<U> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cache")
+            .field("id", &self.id)
+            .field("frame_limit", &self.frame_limit)
+            .field("beyond", &self.beyond)
+            .field("free", &self.free.len())
+            .field("writing", &self.writing)
+            .field("frame_waiters", &self.frame_waiters)
+            .field("write_failure", &self.write_failure)
+            .field("requests", &self.requests.iter().filter(|r| r.since_ns != 0).collect::<Vec<_>>())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<U: Users> Cache<U> {
+    /// A cache without frames, over a queue whose arena is that of the shared frames and which is as deep as the setup says.
+    #[must_use]
+    pub fn new(shared: Arc<Shared>, queue: Box<dyn Queue>, users: U, setup: Setup) -> Cache<U> {
+        let Setup { id, depth, waiters, replacement, prefetch, device_timeout_ns } = setup;
+        let frames_max = shared.frames_max() as usize;
+        Cache {
+            id,
+            users,
+            queue,
+            completions: Vec::with_capacity(depth),
+            unflushed: 0,
+            requests: vec![Request::default(); depth],
+            requests_free: (0..depth as u32).rev().collect(),
+            misses: MissTable::new(depth, waiters),
+            replacement: AnyReplacement::new(replacement, frames_max),
+            prefetcher: Prefetcher::new(prefetch),
+            device_timeout_ns: device_timeout_ns.max(1),
+            first_frame: shared.first_frame(id),
+            frame_limit: 0,
+            beyond: 0,
+            free: Vec::with_capacity(frames_max),
+            held: vec![Held { out: true, ..Held::default() }; frames_max].into(),
+            writing: 0,
+            asks: false,
+            frame_waiters: VecDeque::with_capacity(waiters),
+            first_write_failure: None,
+            write_failure: None,
+            retry_ns: 0,
+            late: 0,
+            stuck_since_ns: 0,
+            shrink_at: 0,
+            ahead: AheadRound::NEW,
+            flush_number: 0,
+            flush_result: None,
+            low_water: 0,
+            pump_order: Vec::with_capacity(frames_max),
+            pump_at: 0,
+            pumped: 0,
+            told: Vec::with_capacity(waiters),
+            cut_written: false,
+            counts: Counts::default(),
+            shared,
+        }
+    }
+
+    // ---- what the driver asks and takes ---------------------------------------------------------------------------------
+
+    /// What it shares with the other caches of the memory.
+    #[must_use]
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+    /// Requests that the medium has not completed.
+    #[inline]
+    #[must_use]
+    pub fn in_flight(&self) -> usize {
+        self.requests.len() - self.requests_free.len()
+    }
+    /// Requests that have not been handed over.
+    #[inline]
+    #[must_use]
+    pub fn unflushed(&self) -> usize {
+        self.unflushed
+    }
+    /// How many frames it may use.
+    #[must_use]
+    pub fn frame_limit(&self) -> u32 {
+        self.frame_limit
+    }
+    /// How many frames hold nothing.
+    #[must_use]
+    pub fn frames_free(&self) -> usize {
+        self.free.len()
+    }
+    /// Whether frames hold something that are to go, as the limit was lowered.
+    #[must_use]
+    pub fn is_shrinking(&self) -> bool {
+        self.beyond > 0
+    }
+    /// How many wait for a frame.
+    #[inline]
+    #[must_use]
+    pub fn frame_waiters(&self) -> usize {
+        self.frame_waiters.len()
+    }
+    /// The last write-back's error, while no write-back has succeeded since.
+    #[must_use]
+    pub fn write_failure(&self) -> Option<FlashError> {
+        self.write_failure
+    }
+    /// What it has counted.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+    /// Counts anew.
+    pub fn reset_counts(&mut self) {
+        self.counts = Counts::default();
+    }
+    /// Whether somebody is to be told what became of a wait.
+    #[inline]
+    #[must_use]
+    pub fn has_told(&self) -> bool {
+        !self.told.is_empty()
+    }
+    /// Exchanges the waits that have ended, in this order, for an empty list.
+    #[inline]
+    pub fn take_told(&mut self, empty: &mut Vec<(Waiter, Outcome)>) {
+        debug_assert!(empty.is_empty());
+        std::mem::swap(&mut self.told, empty);
+    }
+    /// Whether the last write that a cut needs has ended here since this was asked last: who waits for it is to be woken.
+    #[inline]
+    pub fn take_cut_written(&mut self) -> bool {
+        std::mem::take(&mut self.cut_written)
+    }
+    /// Sleeps until the medium has something, or so long.
+    pub fn sleep(&mut self, time: Option<Duration>) {
+        self.queue.wait(time);
+    }
+
+    // ---- frames ---------------------------------------------------------------------------------------------------------
+
+    /// Changes how many frames the cache has. More are there at once; fewer when what lies in them has gone.
+    pub fn set_frames(&mut self, count: u32) {
+        let count = count.clamp(1, self.held.len() as u32);
+        self.frame_limit = count;
+        // What the medium keeps back is missing from the stock.
+        let kept_back = (2 * self.shared.flash.holds_writes()).min(count as usize / 128);
+        self.low_water = (count as usize / 8).min(64 + kept_back);
+        for local in (0..count).rev().map(LocalFrame) {
+            if std::mem::take(&mut self.held[local.index()].out) {
+                self.free.push(self.frame(local));
+            }
+        }
+        let (limit, first) = (self.frame(LocalFrame(count)), self.first_frame);
+        let held = &mut self.held;
+        self.free.retain(|&frame| {
+            held[frame.index() - first.index()].out = frame >= limit;
+            frame < limit
+        });
+        self.beyond = self.held[count as usize..].iter().filter(|h| !h.out).count() as u32;
+        self.shared.frames.claim(first, limit);
+        if self.beyond == 0 {
+            self.discard_beyond();
+        }
+    }
+
+    /// Takes a frame that holds nothing any more: it is free, or out if it lies beyond the limit.
+    pub(crate) fn release_frame(&mut self, frame: FrameIndex) {
+        let local = self.local(frame);
+        if local.0 < self.frame_limit {
+            self.free.push(frame);
+        } else {
+            self.held[local.index()].out = true;
+            self.beyond -= 1;
+            if self.beyond == 0 {
+                self.discard_beyond();
+            }
+        }
+    }
+
+    /// Gives the memory beyond the limit back, where nothing lies any more.
+    fn discard_beyond(&mut self) {
+        let (end_of_use, end) = (self.frame(LocalFrame(self.frame_limit)), self.end());
+        // The medium first: it must not go on using pages that the arena has no more.
+        self.queue.use_frames(self.first_frame.0..end_of_use.0);
+        if end_of_use < end {
+            self.shared.frames.discard(end_of_use, end);
+        }
+    }
+
+    /// The place of a frame in the arena.
+    #[inline]
+    pub(crate) fn frame(&self, local: LocalFrame) -> FrameIndex {
+        FrameIndex(self.first_frame.0 + local.0)
+    }
+    /// Its number among those of this cache.
+    #[inline]
+    pub(crate) fn local(&self, frame: FrameIndex) -> LocalFrame {
+        LocalFrame(frame.0 - self.first_frame.0)
+    }
+    /// Behind the last frame.
+    pub(crate) fn end(&self) -> FrameIndex {
+        self.frame(LocalFrame(self.held.len() as u32))
+    }
+    /// All frames of this cache.
+    pub(crate) fn locals(&self) -> impl Iterator<Item = LocalFrame> + use<U> {
+        (0..self.held.len() as u32).map(LocalFrame)
+    }
+
+    /// Frames that hold what flash does not, those aside that are being written.
+    pub(crate) fn dirty(&self) -> impl Iterator<Item = LocalFrame> {
+        self.locals().filter(|&local| {
+            self.held[local.index()].linked
+                && has_changes(self.shared.frames.marks(self.frame(local)).dirty.load(Ordering::Relaxed))
+        })
+    }
+    /// Subpages that are in DRAM and differ from flash.
+    pub fn dirty_subpages(&self) -> impl Iterator<Item = u32> {
+        self.dirty().map(|local| self.held[local.index()].subpage)
+    }
+    /// Forgets all pins: nobody is left who could give one back.
+    pub fn forget_pins(&mut self) {
+        for local in self.locals() {
+            self.shared.frames.pins(self.frame(local)).store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes of a range that the medium has not completed.
+    pub(crate) fn writes_under_way(&self, range: &Range<u32>) -> u64 {
+        let writes = |r: &&Request| r.since_ns != 0 && r.purpose.writes();
+        self.requests.iter().filter(writes).filter(|r| range.contains(&r.subpage)).count() as u64
+    }
+
+    /// Asserts what holds between any two calls.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn check(&self) {
+        use crate::residency::{State, decode};
+        self.replacement.check();
+        self.misses.check();
+        let mut linked = 0;
+        for local in self.locals().filter(|local| self.held[local.index()].linked) {
+            let (frame, subpage) = (self.frame(local), self.held[local.index()].subpage);
+            let state = decode(self.shared.table.word(subpage).load(Ordering::Acquire));
+            assert!(
+                state == State::Resident(frame) || state == State::Prefetched(frame),
+                "{frame:?} holds subpage {subpage}, which is {state:?}"
+            );
+            linked += 1;
+        }
+        assert_eq!(linked, self.replacement.len(), "frames that hold something are in the policy");
+        for frame in &self.free {
+            let held = self.held[self.local(*frame).index()];
+            assert!(!held.linked && !held.out, "{frame:?} is free, and {held:?}");
+        }
+        let moving = |r: &&Request| {
+            r.since_ns != 0 && matches!(r.purpose, crate::request::Purpose::Read | crate::request::Purpose::WriteBack)
+        };
+        assert_eq!(
+            self.requests.iter().filter(moving).count(),
+            self.misses.len(),
+            "what is on its way is in the miss table"
+        );
+        let writing = self.requests.iter().filter(|r| r.since_ns != 0 && r.purpose.writes()).count();
+        assert_eq!(writing, self.writing, "writes under way are counted");
+    }
+}

@@ -1,0 +1,228 @@
+//! A miss: an access that found no frame, from the look at who has the subpage to the read that is begun.
+//!
+//! A cache reads for its own waiters into its own frames. When two workers miss on the same subpage, the one whose
+//! compare-and-swap wins owns the miss; the driver of the other hands its waiter over to that cache, which tells it (or, if it has
+//! finished meanwhile, tells it to look again).
+
+use fulgurite_flash::Op;
+use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_policy::{MissKind, Replacement, Waiter};
+
+use crate::cache::{Cache, Held, Outcome};
+use crate::marks::{ASKS, CLEAN, READ_ONLY, has_changes};
+use crate::planted::Planted;
+use crate::primitive::Ordering;
+use crate::request::{Hints, Purpose};
+use crate::residency::{self, State};
+use crate::users::Users;
+
+/// An access that found its subpage not resident.
+#[derive(Clone, Copy, Debug)]
+pub struct Miss {
+    /// The subpage.
+    pub subpage: u32,
+    /// Its name, to be told what became of it. All ones in all bits is nobody's name.
+    pub waiter: Waiter,
+    /// The byte of the subpage that it wants first: a hint.
+    pub wanted: u32,
+    /// It was told [`Outcome::Turn`], and not given a frame since: it goes before those that come now.
+    pub turn: bool,
+}
+
+/// What the access that missed does now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// Looks again: the state has changed.
+    Again,
+    /// Waits; its waiter will be told.
+    Wait,
+    /// The same, for a frame and not for its subpage yet.
+    WaitForFrame,
+    /// Waits; the cache of this number is to be given the waiter ([`Cache::join_from_outside`]).
+    Elsewhere(u32),
+}
+
+impl<U: Users> Cache<U> {
+    /// An access found its subpage not resident.
+    pub fn begin_miss(&mut self, miss: Miss, now_ns: u64) -> Step {
+        let Miss { subpage, waiter, .. } = miss;
+        self.queue.will_poll();
+        if self.shared.table.surely_absent(subpage) {
+            return self.begin_read(miss, now_ns);
+        }
+        match residency::decode(self.shared.table.word(subpage).load(Ordering::Acquire)) {
+            State::Resident(_) => Step::Again,
+            State::Prefetched(frame) => {
+                if residency::first_touch(self.shared.table.word(subpage), frame) {
+                    self.counts.prefetch_used += 1;
+                    let ahead = self.prefetcher.used(SubpageIndex(subpage));
+                    self.read_ahead(ahead, now_ns);
+                }
+                Step::Again
+            }
+            State::Busy(owner) if owner == self.id => {
+                self.counts.misses_joined += 1;
+                let joined = self.misses.join(SubpageIndex(subpage), waiter);
+                assert!(joined.is_ok(), "a subpage that this cache is busy with is not in its miss table: {joined:?}");
+                if self.misses.get(SubpageIndex(subpage)).is_some_and(|m| m.kind == MissKind::Prefetch) {
+                    // Read ahead, but not far enough: it counts as used.
+                    self.misses.set_kind(SubpageIndex(subpage), MissKind::Read);
+                    self.counts.prefetch_used += 1;
+                    let ahead = self.prefetcher.used(SubpageIndex(subpage));
+                    self.read_ahead(ahead, now_ns);
+                }
+                Step::Wait
+            }
+            State::Busy(owner) => {
+                self.counts.misses_joined += 1;
+                Step::Elsewhere(owner)
+            }
+            State::Fresh | State::Absent => self.begin_read(miss, now_ns),
+        }
+    }
+
+    fn begin_read(&mut self, miss: Miss, now_ns: u64) -> Step {
+        let Miss { subpage, waiter, wanted, turn } = miss;
+        // New waiters queue at the back. Otherwise one job could hold the only frame forever.
+        let taken = if turn || self.frame_waiters.is_empty() { self.take_frame(now_ns) } else { None };
+        let Some(frame) = taken else {
+            self.counts.frame_waits += 1;
+            if turn {
+                self.frame_waiters.push_front(waiter);
+            } else {
+                self.frame_waiters.push_back(waiter);
+            }
+            return Step::WaitForFrame;
+        };
+        match self.shared.table.begin(subpage, self.id) {
+            Err(_) => {
+                self.release_frame(frame);
+                Step::Again
+            }
+            Ok(State::Fresh) => {
+                if !self.shared.has_planted(Planted::NotZeroed) {
+                    self.shared.frames.zero(frame);
+                }
+                self.counts.fresh += 1;
+                self.install(subpage, frame, true, State::Resident(frame));
+                Step::Again
+            }
+            Ok(_) => {
+                self.counts.misses += 1;
+                self.misses.begin(SubpageIndex(subpage), frame, MissKind::Read).expect(
+                    "a subpage that was absent is not in the miss table, which is as large as the queue is deep",
+                );
+                self.misses.join(SubpageIndex(subpage), waiter).expect("the miss table has room for every waiter");
+                let slot = self.submit(Op::Read, subpage, frame, Purpose::Read, now_ns);
+                self.requests[slot as usize].hints = Hints { waiter, wanted };
+                self.expect(SubpageIndex(subpage));
+                let ahead = self.prefetcher.missed(SubpageIndex(subpage));
+                self.read_ahead(ahead, now_ns);
+                Step::Wait
+            }
+        }
+    }
+
+    /// A frame for a miss, if there is one and a request may be begun.
+    fn take_frame(&mut self, now_ns: u64) -> Option<FrameIndex> {
+        if !self.has_room() {
+            return None;
+        }
+        if self.free.is_empty() {
+            // Demand ran ahead of the evictor. The access that asks holds no unpinned reference now.
+            self.evict(8, now_ns);
+            // Write-backs may have taken the last request.
+            if !self.has_room() {
+                return None;
+            }
+        }
+        self.free.pop()
+    }
+
+    /// Starts reading subpages that will probably be wanted, where that costs nobody a frame.
+    fn read_ahead(&mut self, range: Option<std::ops::Range<u32>>, now_ns: u64) {
+        let Some(range) = range else { return };
+        for subpage in range.start..range.end.min(self.shared.table.subpages()) {
+            if !self.prefetch(subpage, now_ns) {
+                return;
+            }
+        }
+    }
+
+    /// Starts reading one subpage that nobody waits for. Returns whether there was room for it.
+    pub fn prefetch(&mut self, subpage: u32, now_ns: u64) -> bool {
+        if !self.shared.table.is_absent(subpage) {
+            return true;
+        }
+        if self.requests_free.len() < 16 || self.free.len() <= self.low_water / 2 {
+            return false;
+        }
+        let Some(frame) = self.free.pop() else { return false };
+        match self.shared.table.begin(subpage, self.id) {
+            Ok(State::Absent) => {
+                self.counts.prefetched += 1;
+                self.misses.begin(SubpageIndex(subpage), frame, MissKind::Prefetch).expect(
+                    "a subpage that was absent is not in the miss table, which is as large as the queue is deep",
+                );
+                self.submit(Op::Read, subpage, frame, Purpose::Read, now_ns);
+            }
+            Ok(was) => {
+                self.shared.table.finish(subpage, self.id, was);
+                self.release_frame(frame);
+            }
+            Err(_) => self.release_frame(frame),
+        }
+        true
+    }
+
+    /// Gives a frame with contents to its subpage.
+    pub(crate) fn install(&mut self, subpage: u32, frame: FrameIndex, fresh: bool, state: State) {
+        let local = self.local(frame);
+        self.held[local.index()] = Held { subpage, fresh, linked: true, out: false };
+        self.users.touched(frame, self.shared.frames.marks(frame));
+        if self.shared.restricts {
+            // What could not be written back was written while it might be, and is not to be lost.
+            if !has_changes(self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed)) {
+                let may = self.shared.flash.may(subpage, true);
+                let mark = if may { self.mark_of_clean() } else { READ_ONLY };
+                self.shared.frames.marks(frame).dirty.store(mark, Ordering::Relaxed);
+            }
+        }
+        self.replacement.inserted(local, SubpageIndex(subpage));
+        self.shared.table.finish(subpage, self.id, state);
+    }
+
+    /// The mark of a frame whose content flash holds. Where the medium has begun to ask who writes, it is asked for all others as well.
+    pub(crate) fn mark_of_clean(&mut self) -> u8 {
+        let asks = self.shared.restricts && self.shared.flash.asks();
+        if asks != self.asks {
+            self.asks = asks;
+            if asks {
+                for local in self.locals() {
+                    self.shared.frames.marks(self.frame(local)).ask_before_writes();
+                }
+            }
+        }
+        if asks { ASKS } else { CLEAN }
+    }
+
+    /// A waiter of another cache wants a subpage that this one was busy with.
+    pub fn join_from_outside(&mut self, subpage: u32, waiter: Waiter) {
+        if self.misses.join(SubpageIndex(subpage), waiter).is_err() {
+            self.told.push((waiter, Outcome::Again));
+        }
+    }
+
+    /// Tells all who wait for a subpage, and is done with it.
+    pub(crate) fn end_miss(&mut self, subpage: u32, outcome: Outcome) {
+        let told = &mut self.told;
+        self.misses.complete(SubpageIndex(subpage), |waiter| told.push((waiter, outcome)));
+    }
+
+    /// Hints to the caches of the processor what the policy will look at for this subpage.
+    pub(crate) fn expect(&self, subpage: SubpageIndex) {
+        if let Some(line) = self.replacement.will_look_at(subpage) {
+            fulgurite_sys::arch::prefetch(line);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What the caches of one memory share: the residency table, the near table, the frames, the cut, and what lies below.
+
+use std::sync::Arc;
+
+use fulgurite_flash::Flash;
+use fulgurite_format::FrameIndex;
+use fulgurite_sys::ArenaError;
+
+use crate::cut::Cut;
+use crate::frames::Frames;
+use crate::near::Near;
+use crate::planted::Planted;
+use crate::primitive::Ordering;
+use crate::table::Table;
+
+/// How large a memory and its caches are.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Subpages of the memory.
+    pub subpages: u32,
+    /// Of these, from the first on, how many have contents on flash.
+    pub existing: u32,
+    /// Caches: one for each worker.
+    pub caches: u32,
+    /// Frames that each cache may ever have.
+    pub frames_max: u32,
+}
+
+/// What all caches of a memory share.
+pub struct Shared {
+    /// Where each subpage is.
+    pub table: Table,
+    /// Where resident subpages are, for a cache that is alone.
+    pub near: Near,
+    /// All frames.
+    pub frames: Frames,
+    /// The cut that is being made.
+    pub cut: Cut,
+    /// What lies below.
+    pub flash: Arc<dyn Flash>,
+    /// The medium may say that subpages must not be read, or not be written.
+    pub restricts: bool,
+    alone: bool,
+    frames_max: u32,
+    planted: Option<Planted>,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("frames_max", &self.frames_max)
+            .field("alone", &self.alone)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// Reserves the memory of all frames and tables; `planted`: with a bug on purpose.
+    ///
+    /// # Errors
+    /// When the system has no memory for it.
+    pub fn new(flash: Arc<dyn Flash>, shape: Shape, planted: Option<Planted>) -> Result<Shared, ArenaError> {
+        let Shape { subpages, existing, caches, frames_max } = shape;
+        let alone = caches == 1;
+        Ok(Shared {
+            table: Table::new(subpages, existing, caches as usize)?,
+            near: Near::new(frames_max, alone),
+            frames: Frames::new(frames_max * caches, flash.wants_shared_frames())?,
+            cut: Cut::default(),
+            restricts: flash.restricts(),
+            flash,
+            alone,
+            frames_max,
+            planted,
+        })
+    }
+
+    /// Whether a bug was planted on purpose.
+    #[inline]
+    pub(crate) fn has_planted(&self, bug: Planted) -> bool {
+        self.planted == Some(bug)
+    }
+    /// The bug that was planted on purpose.
+    #[must_use]
+    pub fn planted(&self) -> Option<Planted> {
+        self.planted
+    }
+    /// Whether there is one cache only: nobody else reads or changes what it keeps.
+    #[inline(always)]
+    #[must_use]
+    pub fn alone(&self) -> bool {
+        self.alone
+    }
+    /// The most frames that a cache may have.
+    #[must_use]
+    pub fn frames_max(&self) -> u32 {
+        self.frames_max
+    }
+    /// The first frame of a cache.
+    pub(crate) fn first_frame(&self, cache: u32) -> FrameIndex {
+        FrameIndex(cache * self.frames_max)
+    }
+    /// Pins a frame that its user holds, or that is given to waiters.
+    #[inline]
+    pub fn pin(&self, frame: FrameIndex) {
+        self.change_pins(frame, 1);
+    }
+    /// Gives a pin back.
+    #[inline]
+    pub fn unpin(&self, frame: FrameIndex) {
+        self.change_pins(frame, u16::MAX);
+    }
+    /// Adds to a frame's pins, wrapping. Where one cache is alone, one thread alone counts, and needs no locked instruction for it
+    /// (a pin is not `Send`).
+    #[inline]
+    pub(crate) fn change_pins(&self, frame: FrameIndex, by: u16) {
+        let pins = self.frames.pins(frame);
+        if self.alone() {
+            pins.store(pins.load(Ordering::Relaxed).wrapping_add(by), Ordering::Release);
+        } else {
+            pins.fetch_add(by, Ordering::AcqRel);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Tests of a cache by itself: nothing drives it, so that its state can be looked at between any two steps.
+
+use std::sync::Arc;
+
+use fulgurite_flash::{Flash, MemoryFlash};
+use fulgurite_format::{FrameIndex, SubpageIndex};
+use fulgurite_policy::{AnyReplacement, PrefetchPolicy, Replacement, ReplacementPolicy};
+use fulgurite_sys::Notifier;
+
+use crate::cache::{Cache, Held, Setup};
+use crate::frames::Frames;
+use crate::marks::{CLEAN, DIRTY};
+use crate::primitive::Ordering;
+use crate::residency::State;
+use crate::shared::{Shape, Shared};
+use crate::users::Users;
+
+/// Nothing uses frames without a pin.
+struct Nobody;
+
+impl Users for Nobody {
+    fn take_away(&mut self, _: &Frames, _: impl Iterator<Item = FrameIndex>) -> bool {
+        false
+    }
+    fn holds(&self, _: FrameIndex) -> bool {
+        false
+    }
+}
+
+const FRAMES: u32 = 4096;
+const DEPTH: usize = 512;
+
+fn cache() -> Cache<Nobody> {
+    let flash: Arc<dyn Flash> = Arc::new(MemoryFlash::new(2 * FRAMES).unwrap());
+    let shape = Shape { subpages: 2 * FRAMES, existing: 0, caches: 1, frames_max: FRAMES };
+    let shared = Arc::new(Shared::new(flash.clone(), shape, None).unwrap());
+    let queue = flash.open_queue(shared.frames.arena().clone(), DEPTH, Arc::new(Notifier::new().unwrap())).unwrap();
+    let setup = Setup {
+        id: 0,
+        depth: DEPTH,
+        waiters: 4,
+        replacement: ReplacementPolicy::S3Fifo,
+        prefetch: PrefetchPolicy::Off,
+        device_timeout_ns: 1_000_000_000,
+    };
+    let mut cache = Cache::new(shared, queue, Nobody, setup);
+    cache.set_frames(FRAMES);
+    cache
+}
+
+/// Gives frames to subpages, all of them dirty, until so many are free.
+fn fill(cache: &mut Cache<Nobody>, free: usize) -> Vec<FrameIndex> {
+    let mut frames = Vec::new();
+    while cache.free.len() > free {
+        let (frame, subpage) = (cache.free.pop().unwrap(), frames.len() as u32);
+        cache.shared.table.begin(subpage, cache.id).unwrap();
+        let local = cache.local(frame);
+        cache.held[local.index()] = Held { subpage, linked: true, ..Held::default() };
+        cache.replacement.inserted(local, SubpageIndex(subpage));
+        cache.shared.table.finish(subpage, cache.id, State::Resident(frame));
+        cache.shared.frames.marks(frame).dirty.store(DIRTY, Ordering::Relaxed);
+        frames.push(frame);
+    }
+    frames
+}
+
+fn main_len(cache: &Cache<Nobody>) -> usize {
+    match &cache.replacement {
+        AnyReplacement::S3Fifo(policy) => policy.main_len(),
+        _ => panic!("the default is another policy"),
+    }
+}
+
+#[test]
+fn what_a_sync_holds_back_is_not_taken_for_used_again() {
+    let mut cache = cache();
+    let frames = fill(&mut cache, 8);
+    assert_eq!(main_len(&cache), 0);
+    cache.shared.cut.hold_back();
+    for _ in 0..200 {
+        cache.evict(64, 1);
+    }
+    assert_eq!((main_len(&cache), cache.free.len()), (0, 8), "held back, not used again");
+    // Deep behind those that are held back, there is one that may go.
+    cache.shared.frames.marks(frames[frames.len() - 1]).dirty.store(CLEAN, Ordering::Relaxed);
+    for _ in 0..frames.len() / 64 + 2 {
+        cache.evict(64, 1);
+    }
+    assert_eq!((main_len(&cache), cache.free.len()), (0, 9));
+    cache.shared.cut.end();
+    cache.evict(64, 1);
+    assert_eq!(cache.writing, 64);
+    cache.replacement.check();
+    // The medium's, not this test's.
+    while cache.writing > 0 {
+        cache.hand_over();
+        cache.poll(|_| (), || 1);
+    }
+    assert_eq!((main_len(&cache), cache.free.len()), (0, 9 + 64));
+}
+
+#[test]
+fn what_there_is_no_room_to_write_is_not_taken_for_used_again() {
+    let mut cache = cache();
+    fill(&mut cache, 8);
+    let most = cache.requests.len() / 2;
+    for _ in 0..most / 64 + 200 {
+        cache.evict(64, 1);
+    }
+    assert_eq!((main_len(&cache), cache.writing, cache.free.len()), (0, most, 8));
+    while cache.writing > 0 {
+        cache.hand_over();
+        cache.poll(|_| (), || 1);
+    }
+    assert_eq!(cache.free.len(), 8 + most);
+}

@@ -1,0 +1,59 @@
+//! Guarded pointers as users of frames: a slot for each worker, which says what its running fiber may hold without a pin.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_utils::CachePadded;
+use fulgurite_cache::{Frames, Planted, Users, residency};
+use fulgurite_format::FrameIndex;
+
+/// One slot for each worker: the word of the frame that its running fiber may hold an unpinned reference to.
+pub(crate) struct Slots(Box<[CachePadded<AtomicU32>]>);
+
+impl Slots {
+    pub(crate) fn new(workers: usize) -> Slots {
+        Slots((0..workers).map(|_| CachePadded::new(AtomicU32::new(residency::NOTHING))).collect())
+    }
+    /// That of a worker.
+    #[inline(always)]
+    pub(crate) fn of(&self, worker: u32) -> &AtomicU32 {
+        &self.0[worker as usize]
+    }
+}
+
+/// The users of one worker's frames: the fibers of all workers.
+///
+/// The worker's own slot is not asked: eviction runs at scheduling points, or inside an access of the fiber that runs, and
+/// neither leaves an unpinned reference alive.
+pub(crate) struct Guarded {
+    worker: u32,
+    slots: Arc<Slots>,
+    /// The other workers' slots, as they were after the last barrier.
+    read: Vec<u32>,
+    planted: Option<Planted>,
+}
+
+impl Guarded {
+    pub(crate) fn new(worker: u32, slots: Arc<Slots>, planted: Option<Planted>) -> Guarded {
+        let read = Vec::with_capacity(slots.0.len());
+        Guarded { worker, slots, read, planted }
+    }
+}
+
+impl Users for Guarded {
+    /// Makes every other worker execute a barrier and reads the slots, once for a batch: each read fetches a line that its worker
+    /// writes to at every hit. After the barrier nobody can begin to use what was unlinked before it.
+    fn take_away(&mut self, _: &Frames, _: impl Iterator<Item = FrameIndex>) -> bool {
+        if self.slots.0.len() == 1 {
+            return false;
+        }
+        fulgurite_sys::barrier::expedited();
+        let others = self.slots.0.iter().enumerate().filter(|(worker, _)| *worker != self.worker as usize);
+        self.read.clear();
+        self.read.extend(others.map(|(_, slot)| slot.load(Ordering::Acquire)));
+        true
+    }
+    fn holds(&self, frame: FrameIndex) -> bool {
+        self.planted != Some(Planted::NoSlots) && self.read.iter().any(|&slot| residency::protects(slot, frame))
+    }
+}
