@@ -1,7 +1,9 @@
-//! Goal: a sync can always be made, or says why none can be made any more: after a section as large as a pool keeps history for; with one damaged heap among those that have names; and over a file that was deleted or replaced while it was open. After a sync that
-//! failed for good, the tokens that are told of are those that a new start finds.
-//! Method: pools in small files, changed past the program: bytes flipped, names removed and given to other files. And jobs that declare
-//! how many pins they hold.
+//! Goal: a sync can always be made, or says why none can be made any more: after a section as large
+//! as a pool keeps history for, with one damaged heap among those that have names, and over a file
+//! that was deleted or replaced while it was open. After a sync that failed for good, the tokens that
+//! are told of are those that a new start finds.
+//! Method: pools in small files, changed past the program: bytes flipped, names removed and given to
+//! other files. And jobs that declare how many pins they hold.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -30,8 +32,8 @@ fn open(path: &Path) -> Fulgurite {
 fn one_large_section(durability: Durability) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    let medium = Medium::NewPool { path: path.clone(), bytes: 160 << 20 };
-    let memory = Fulgurite::builder(medium).dram("10M").unwrap().durability(durability).start().unwrap();
+    let medium = Medium::new_pool(&path, 160 << 20);
+    let memory = Fulgurite::builder(medium).dram("10M").durability(durability).start().unwrap();
     const LEN: u64 = (24 << 20) / 8;
     const STEP: usize = PAGE / 8;
     let array = memory.named("words").array(LEN, |_| 1u64).unwrap();
