@@ -1,6 +1,9 @@
 //! Writes on their way to their homes, and extents that begin anew.
 
-use super::{Fil, FlashStatus, PER_PAGE_MAX, Program, purpose};
+use super::Fil;
+use super::config::PER_PAGE_MAX;
+use super::program::{Program, purpose};
+use super::request::FlashStatus;
 use crate::fil::log::Pending;
 use crate::geometry::{Block, NandPage};
 use crate::nand::NandOp;

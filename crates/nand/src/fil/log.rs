@@ -13,7 +13,10 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, StateError, purpose};
+use super::Fil;
+use super::config::{FLASH_PAGE_BYTES, PER_PAGE_MAX, StateError};
+use super::program::{Program, purpose};
+use super::request::FlashStatus;
 use crate::geometry::{Block, Geometry, NandPage};
 use crate::nand::{Nand, NandOp};
 use crate::slots::NONE;
