@@ -9,7 +9,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_device::{DeviceFlash, SocketLink};
 use fulgurite_flash::{
     EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, FileMode, Flash, MemoryFlash, NandFlash, PartOfFlash,
 };
@@ -21,7 +20,7 @@ use crate::bad_input::bad_input;
 use crate::bad_input::open_error;
 use crate::checks::{self, FlashPath, Wanted};
 use crate::child::protocol::{NandSpec, Scaling};
-use crate::child::{self, nand, pool};
+use crate::child::{self, pool};
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
 use crate::privileged::Helper;
@@ -124,7 +123,7 @@ impl Judged {
                         let extent_pages = nand.extent_pages();
                         let below: Arc<dyn Flash> = Arc::new(nand);
                         let room = (pool::flash_pages(self.bytes), self.bytes);
-                        On::Held(pool::on_device(pool::made(&below, room, false, extent_pages)?, core)?)
+                        On::Held(fulgurite_backing::on_device(pool::made(&below, room, false, extent_pages)?, core)?)
                     }
                 }
             }
@@ -182,8 +181,7 @@ impl Medium {
                 Ok(Arc::new(FileFlash::open(&FileConfig { mode, ..FileConfig::existing(path) }).map_err(open_error)?))
             }
             On::Device { socket, share_frames } => {
-                let link = SocketLink::connect(socket, *share_frames)?.alone();
-                let device = Arc::new(DeviceFlash::over(Arc::new(link), nand::host_of_another()));
+                let device = fulgurite_backing::alone(socket, *share_frames)?;
                 let subpages = (bytes / SUBPAGE_BYTES as u64) as u32;
                 let part = PartOfFlash::new(device, 0, subpages);
                 Ok(Arc::new(part.context("the device has become smaller than it was")?))

@@ -1,6 +1,6 @@
 //! Goal: `fulgurite pool info`, `tokens`, `pin`, `unpin` and `rollback` do to the store of a served device what they do to a pool in a file, also after
 //! the device has been killed; the first two beside a program that uses it. The others are refused by name, with what to do instead.
-//! Method: a small store is served by a process of its own; a program over it (`Medium::DevicePool`) names states with a value in each; then the
+//! Method: a small store is served by a process of its own; a program over it (`Medium::device_pool`) names states with a value in each; then the
 //! command line changes them, and the program reads what it finds.
 
 use std::io::{BufRead, BufReader};
@@ -61,8 +61,8 @@ fn tokens(directory: &Path) -> Vec<(u64, bool)> {
 fn program(directory: &Path) -> Fulgurite {
     let begun = Instant::now();
     loop {
-        let medium = Medium::DevicePool { socket: directory.join("dev.sock"), share_frames: false };
-        match Fulgurite::builder(medium).dram("8M").unwrap().with(|runtime| runtime.fibers(8)).start() {
+        let medium = Medium::device_pool(directory.join("dev.sock"));
+        match Fulgurite::builder(medium).dram("8M").with(|runtime| runtime.fibers(8)).start() {
             Ok(memory) => return memory,
             Err(error @ (Error::Device(_) | Error::Open(_))) => {
                 assert!(begun.elapsed() < Duration::from_secs(60), "{error}");

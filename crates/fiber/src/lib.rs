@@ -5,7 +5,7 @@
 //! * A fiber is resumed only by the OS thread that made it (it is not `Send`): thread-local storage
 //!   makes anything else undefined.
 //! * Below every stack lies a guard that no fiber can write to; running into it ends that fiber
-//!   with [`Resumed::Overflowed`] and touches nobody else's memory.
+//!   with [`Resumed::Overflowed`] and touches no other fiber's memory.
 //! * A panic stays inside its fiber: the body that the caller gives catches it.
 //!
 //! It decides nothing: which fiber runs next is `policy`'s affair.
@@ -21,7 +21,7 @@ use corosensei::{Coroutine, CoroutineResult, Yielder};
 pub use overflow::install as install_overflow_handler;
 pub use stack::{PooledStack, StackPool, StackPoolError};
 
-/// Why a fiber came back to whoever resumed it.
+/// Why a fiber returned to its resumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Resumed {
     /// It suspended itself and can be resumed.
@@ -29,7 +29,7 @@ pub enum Resumed {
     /// Its body returned.
     Finished,
     /// It ran out of stack and will never go on: nothing on its stack was dropped. Others may still
-    /// refer to what lies there: whoever does not know better must leak the fiber
+    /// refer to what lies there: a caller without further knowledge must leak the fiber
     /// ([`std::mem::forget`]), which keeps its stack.
     Overflowed,
 }
@@ -46,14 +46,14 @@ pub struct Fiber {
 pub struct Suspender(Yielder<(), ()>);
 
 impl Suspender {
-    /// Switches back to whoever resumed this fiber; returns when it is resumed again.
+    /// Switches back to the resumer of this fiber. Returns when it is resumed again.
     #[inline(always)]
     pub fn suspend(&self) {
         self.0.suspend(());
     }
 
-    /// Runs `call` on the stack of whoever resumed this fiber, below what is in use there: it needs
-    /// no room on this one, and that stack is warm. A panic of `call` goes on in the fiber.
+    /// Runs `call` on the stack of this fiber's resumer, below the part in use there: it needs no
+    /// room on this one, and that stack is warm. A panic of `call` goes on in the fiber.
     ///
     /// # Safety
     /// `call` does not suspend this fiber.

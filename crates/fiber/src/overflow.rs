@@ -1,6 +1,6 @@
 //! Stack overflow: a SIGSEGV in the guard of the running fiber ends that fiber, and no other.
-//! Inside the C library, or while the fiber panics, it ends the process: locks that nobody can open
-//! would stop it sooner or later.
+//! Inside the C library, or while the fiber panics, it ends the process: locks that no code can
+//! open would stop it sooner or later.
 //!
 //! All that the signal handler may do is in [`on_fault`]: it reads thread-local cells that this
 //! thread wrote, asks whether the address lies in the running fiber's guard, and redirects the
@@ -69,7 +69,7 @@ pub fn install() {
 }
 
 extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: the kernel passes valid pointers to an SA_SIGINFO handler, and nobody else has the
+    // SAFETY: the kernel passes valid pointers to an SA_SIGINFO handler, and no other code has the
     // context.
     let (address, context) = unsafe { ((*info).si_addr() as usize, &mut *context.cast::<libc::ucontext_t>()) };
     // `try_with`: a thread that is being torn down has no cells left, and no fiber either.

@@ -113,7 +113,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A controller, as who allocates names it: 20 bits.
+/// A controller, as an allocation names it: 20 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(transparent)]
 pub struct Controller(pub u32);
@@ -162,8 +162,8 @@ impl SubpageIndex {
     }
 }
 
-/// A slot of the arena of all frames, which holds one subpage. At most 2^30 of them (4 TiB), so that a
-/// residency word has room for a state.
+/// A slot of the arena of all frames, which holds one subpage. At most 2^30 of them (4 TiB), so
+/// that a residency word has room for a state.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(transparent)]
 pub struct FrameIndex(pub u32);

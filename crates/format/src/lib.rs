@@ -38,7 +38,7 @@ pub use objects::{
     OBJECT_ALIGNMENT, OBJECTS_MAX, ObjectMoved, ObjectPlace, ObjectWritten, ObjectsMoved, ObjectsWritten,
     WORDS_OF_AN_OBJECT,
 };
-pub use size::{ParseUnitError, format_bytes, format_duration, parse_bytes, parse_duration};
+pub use size::{ParseUnitError, Size, format_bytes, format_duration, parse_bytes, parse_duration};
 pub use superblock::{
     Anchor, FEATURE_OBJECTS, KeptToken, Owner, StreamPosition, Superblock, TOKENS_MAX, summary_pages,
 };

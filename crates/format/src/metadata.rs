@@ -221,7 +221,7 @@ impl Header {
     }
 }
 
-/// A payload that makes no sense, though its checksum is right: a defect of whoever wrote it.
+/// An invalid payload with the right checksum: a defect of its writer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("a page of metadata holds invalid records; it was written by a defective program")]
 pub struct Malformed;

@@ -2,8 +2,8 @@
 //!
 //! An object is the first bytes of a subpage, up to all of them; behind them the subpage reads as
 //! zeros. A flash page of objects is nothing but their bytes, each at a multiple of
-//! [`OBJECT_ALIGNMENT`]: where an object begins, how long it is and its checksum are with whoever
-//! refers to it, as they are for a subpage.
+//! [`OBJECT_ALIGNMENT`]: where an object begins, how long it is and its checksum are in every
+//! reference to it, as for a subpage.
 //!
 //! ```text
 //! record 12    status 1, flash page 4, n 1, then n times: subpage 4, length 2, offset / 16 1, CRC32C 4

@@ -10,7 +10,7 @@ pub enum ParseUnitError {
     /// No digits at the front.
     #[error("\"{0}\" does not start with a number; write for example {1}")]
     NotANumber(String, &'static str),
-    /// A unit nobody knows.
+    /// An unknown unit.
     #[error("\"{0}\" has an unknown unit \"{1}\"; known are {2}")]
     UnknownUnit(String, String, &'static str),
     /// More than 64 bits hold.
@@ -19,6 +19,35 @@ pub enum ParseUnitError {
     /// Below zero.
     #[error("\"{0}\" is negative")]
     Negative(String),
+}
+
+/// A number of bytes, given as one or as text (`"64M"`). Text that is no size is an error when the number is asked for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Size(Result<u64, ParseUnitError>);
+
+impl Size {
+    /// The number of bytes.
+    ///
+    /// # Errors
+    /// As [`parse_bytes`].
+    pub fn bytes(&self) -> Result<u64, ParseUnitError> {
+        self.0.clone()
+    }
+}
+impl From<u64> for Size {
+    fn from(bytes: u64) -> Size {
+        Size(Ok(bytes))
+    }
+}
+impl From<&str> for Size {
+    fn from(text: &str) -> Size {
+        Size(parse_bytes(text))
+    }
+}
+impl From<String> for Size {
+    fn from(text: String) -> Size {
+        Size(parse_bytes(&text))
+    }
 }
 
 /// Splits "1.5ms" into its number and its unit.
@@ -113,6 +142,14 @@ pub fn format_duration(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_numbers_or_text() {
+        let all = [Size::from(64 << 20), Size::from("64M"), Size::from("64 MiB".to_owned())];
+        assert!(all.iter().all(|size| size.bytes() == Ok(64 << 20)), "{all:?}");
+        assert!(matches!(Size::from("much").bytes(), Err(ParseUnitError::NotANumber(..))));
+        assert!(matches!(Size::from("-4K").bytes(), Err(ParseUnitError::Negative(_))));
+    }
 
     #[test]
     fn sizes_people_write() {

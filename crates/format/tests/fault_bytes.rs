@@ -228,7 +228,7 @@ fn directories() {
             header[8 + random.below(80)] = random.next() as u8;
             entry[4 + random.below(ROOT_ENTRY_BYTES - 4)] = random.next() as u8;
         }
-        // Whoever writes nonsense writes a right checksum too.
+        // A defective writer writes a right checksum, too.
         header[12..16].fill(0);
         let sum = crc32c(&header);
         header[12..16].copy_from_slice(&sum.to_le_bytes());

@@ -61,7 +61,7 @@ fn serve(memory: &Fulgurite, map: &Arc<Map>, stream: TcpStream) -> std::io::Resu
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let memory = Arc::new(Fulgurite::builder(Medium::Emulated { bytes: 1 << 30 }).dram("32M")?.start()?);
+    let memory = Arc::new(Fulgurite::builder(Medium::emulated(1 << 30)).dram("32M").start()?);
     let map = memory.hash_map::<u64, [u8; VALUE_BYTES]>(1_000_000)?;
     let once = std::env::args().any(|a| a == "--once");
     let listener = TcpListener::bind(if once { "127.0.0.1:0" } else { "127.0.0.1:7070" })?;

@@ -11,7 +11,7 @@ use fulgurite::{BPlusTree, Fulgurite, Medium, VersionLatch};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let keys: u64 = if cfg!(debug_assertions) { 1_000_000 } else { 4_000_000 };
-    let memory = Fulgurite::builder(Medium::Emulated { bytes: 512 << 20 }).dram("16M")?.start()?;
+    let memory = Fulgurite::builder(Medium::emulated(512 << 20)).dram("16M").start()?;
     let heap = memory.heap(400 << 20)?;
 
     let start = Instant::now();

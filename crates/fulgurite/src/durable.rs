@@ -1,4 +1,4 @@
-//! What outlives the process: durability levels, tokens, sync and roll back, and the thread that syncs by itself.
+//! What outlives the process: tokens, sync and roll back, and the thread that syncs by itself.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,8 @@ use fulgurite_flash::FlashError;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_runtime::{Runtime, SyncError, Synced};
 
-use crate::named::Registry;
+use crate::durability::Durability;
+use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Directory, Error, Fulgurite, Reader};
 
@@ -24,33 +25,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The least time between two looks, however often is to be synced.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
-
-/// What a crash or a power failure leaves of a pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Durability {
-    /// Nothing is promised, and no token is made: the pool may be empty. It costs least. What is overwritten is dead at once, so a pool
-    /// that has no space left is full of what is needed, and the access that finds no place fails.
-    Cache,
-    /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a thread syncs so often by itself.
-    /// Whoever stops in good order loses nothing. When so much is written between two syncs that space runs out, it syncs earlier, and who
-    /// writes waits for that.
-    Lazy {
-        /// The time between two syncs, a millisecond at the least; without the time that a sync itself takes. A sync that fails, as the
-        /// medium does for some time or has no space, is made again after a second, until the medium has lost what it had promised.
-        every: Duration,
-        /// Bytes changed after which it syncs earlier: what was written back to the pool since the last sync, and what differs from it in
-        /// DRAM, whole subpages. That is looked at every 20 ms, and less often where there is so much DRAM that looking would take more than
-        /// a hundredth of a core. Subpages that a job has pinned do not count until they are written.
-        bytes: u64,
-    },
-    /// The last state whose [`Fulgurite::sync`] returned. Only the program knows when its state is worth a name, so nothing else syncs: who
-    /// writes more between two of them than the pool has room for gets an error, and should sync more often. Room is left for a sync of
-    /// all that differs in DRAM: whoever would change one subpage more is told, and nobody else, so that readers go on and the sync can
-    /// be made, which makes room. To pin a subpage counts as to change it.
-    #[default]
-    Sync,
-}
 
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
@@ -68,7 +42,7 @@ impl Fulgurite {
     ) -> Result<Fulgurite, Error> {
         let Some(pool) = pool else { return Ok(Fulgurite { syncer: None, runtime, pool: None }) };
         // The directory hands addresses out from now on, and nobody else.
-        let all = crate::named::take_all(&runtime)?;
+        let all = crate::registry::take_all(&runtime)?;
         let directory = runtime.run(move |m| Ok(Directory::open(m, all)))??;
         let named = Arc::new(Registry::new(directory));
         runtime.keep(named.clone());

@@ -5,7 +5,7 @@
 //! use fulgurite::{Fulgurite, Medium};
 //!
 //! # fn main() -> Result<(), fulgurite::Error> {
-//! let memory = Fulgurite::builder(Medium::Memory { bytes: 64 << 20 }).dram("8M")?.start()?;
+//! let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
 //! let users = memory.hash_map::<u64, [u8; 56]>(100_000)?;
 //! let (map, value) = (users.clone(), [7; 56]);
 //! memory.run(move |m| map.insert(m, &42, value))?;
@@ -40,7 +40,7 @@
 //! }
 //!
 //! # fn main() -> Result<(), fulgurite::Error> {
-//! let memory = Fulgurite::builder(Medium::Memory { bytes: 64 << 20 }).dram("8M")?.start()?;
+//! let memory = Fulgurite::builder(Medium::memory("64M")).dram("8M").start()?;
 //! let grid = memory.hash_map::<Place, Weather>(10_000)?;
 //! let (at, weather) = (Place { row: 3, column: 7 }, Weather { degrees: 21.5, wind: [1.0, -2.0] });
 //! let map = grid.clone();
@@ -59,14 +59,14 @@
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let directory = tempfile::tempdir()?;
 //! # let path = directory.path().join("users.pool");
-//! let memory = Fulgurite::builder(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }).dram("8M")?.start()?;
+//! let memory = Fulgurite::builder(Medium::new_pool(&path, "16M")).dram("8M").start()?;
 //! let users = memory.named("users").hash_map::<u64, [u8; 56]>(10_000)?;
 //! memory.run(move |m| users.insert(m, &42, [7; 56]))?;
 //! let token = memory.sync()?;
 //! assert_eq!(memory.tokens()?, [token]);
 //! drop(memory);
 //!
-//! let memory = Fulgurite::builder(Medium::Pool { path }).dram("8M")?.start()?;
+//! let memory = Fulgurite::builder(Medium::pool(path)).dram("8M").start()?;
 //! let users = memory.named("users").hash_map::<u64, [u8; 56]>(10_000)?;
 //! assert_eq!(memory.run(move |m| users.get(m, &42))?, Some([7; 56]));
 //! // Another type under this name is refused.
@@ -81,19 +81,23 @@
 //! `fulgurite-runtime` (workers, misses), `fulgurite-flash` (media), `fulgurite-policy` (decisions).
 #![forbid(unsafe_code)]
 
+mod durability;
 mod durable;
-mod medium;
+mod error;
 mod named;
 mod pages;
 mod reader;
+mod registry;
 mod store;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use fulgurite_backing::Medium;
+use fulgurite_backing::Settings;
 pub use fulgurite_device::SocketError;
 pub use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, VersionError};
-pub use fulgurite_format::{Address, Controller, PAGE_BYTES, Plain, SUBPAGE_BYTES};
+pub use fulgurite_format::{Address, Controller, PAGE_BYTES, Plain, SUBPAGE_BYTES, Size};
 pub use fulgurite_memory::{
     AccessError, Array, ArrayRoot, BPlusTree, BPlusTreeRoot, BPlusTreeShape, Container, Directory, Exclusive,
     FiberLatch, HashMap, HashMapRoot, Heap, KeyHash, Latch, LatchTable, Layout, Masstree, MasstreeRoot, MasstreeShape,
@@ -108,114 +112,20 @@ pub use fulgurite_runtime::{
 pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport};
 pub use zerocopy;
 
-pub use durable::Durability;
-pub use medium::Medium;
+pub use durability::Durability;
+pub use error::Error;
 pub use named::Named;
 pub use reader::Reader;
-
-/// Anything that can go wrong while a memory is set up or used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A size that cannot be read.
-    #[error(transparent)]
-    Unit(#[from] fulgurite_format::ParseUnitError),
-    /// The medium cannot be opened.
-    #[error(transparent)]
-    Open(#[from] fulgurite_flash::OpenError),
-    /// There is no device at a socket, or it cannot be used.
-    #[error(transparent)]
-    Device(#[from] SocketError),
-    /// The runtime cannot be built.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    /// An access failed.
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    /// A job was not accepted.
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-    /// There is no pool there, or it cannot be opened.
-    #[error("{}: {source}", .path.display())]
-    OpenPool {
-        /// Where.
-        path: std::path::PathBuf,
-        /// Why.
-        source: PoolError,
-    },
-    /// The files or devices that a pool spans cannot be put together.
-    #[error(
-        "{} is one of several files or devices of a pool: {source} (`--member` is an option of `fulgurite pool`; a command that changes the \
-         pool, pin or unpin, writes down where each of them is)", .path.display()
-    )]
-    Members {
-        /// The one that was named.
-        path: std::path::PathBuf,
-        /// Why.
-        source: MemberError,
-    },
-    /// The pool has no such token, or takes no changes.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    /// A pool of this size cannot be made.
-    #[error(transparent)]
-    Geometry(#[from] fulgurite_store::GeometryError),
-    /// No random numbers can be had for the identity of a pool.
-    #[error("cannot read random numbers from /dev/urandom: {0}")]
-    Random(std::io::Error),
-    /// A root cannot be had or made.
-    #[error(transparent)]
-    Root(#[from] RootError),
-    /// A state could not be named, or made again.
-    #[error(transparent)]
-    Sync(#[from] SyncError),
-    /// The medium keeps nothing.
-    #[error("{what} needs a pool; start with Medium::NewPool, Medium::Pool or Medium::DevicePool")]
-    NoPool {
-        /// What was asked for.
-        what: &'static str,
-    },
-    /// There is no such controller.
-    #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF mean the local one)", list(.there))]
-    NoController {
-        /// What was asked for.
-        controller: Controller,
-        /// Those that there are.
-        there: &'static [Controller],
-    },
-    /// Over the store of a device this is not there.
-    #[error("{what}: not over the store of a device (Medium::DevicePool); use a pool of this process, or do without")]
-    OverDevice {
-        /// What was asked for.
-        what: &'static str,
-    },
-    /// The durability that was chosen keeps nothing.
-    #[error("with Durability::Cache no state outlives the process, so none can be named; choose Lazy or Sync")]
-    OnlyCache,
-    /// A root is in use as something else in this process.
-    #[error("root \"{name}\" is open in this process as another type of handle; open it in one way")]
-    OpenOtherwise {
-        /// Its name.
-        name: String,
-    },
-    /// The thread that syncs cannot be started.
-    #[error("the thread that syncs cannot be started: {0}")]
-    Thread(std::io::Error),
-}
-
-fn list(controllers: &[Controller]) -> String {
-    controllers.iter().map(Controller::to_string).collect::<Vec<_>>().join(", ")
-}
 
 /// Sets a [`Fulgurite`] up.
 #[must_use = "call `start`"]
 pub struct Builder {
     medium: Medium,
-    dram_bytes: u64,
-    durability: Durability,
-    keep_tokens: usize,
+    dram: Size,
+    durability: Option<Durability>,
+    keep_tokens: Option<usize>,
     keep_age: Option<Duration>,
-    keep_space: u64,
+    keep_space: Option<Size>,
     on_device: Option<Option<usize>>,
     adjust: Vec<Adjust>,
 }
@@ -223,13 +133,10 @@ pub struct Builder {
 type Adjust = Box<dyn FnOnce(RuntimeBuilder) -> RuntimeBuilder>;
 
 impl Builder {
-    /// The DRAM budget as people write it: `"512M"`, `"2G"`. A hard cap on everything, metadata included.
-    ///
-    /// # Errors
-    /// When it is no size.
-    pub fn dram(mut self, size: &str) -> Result<Self, Error> {
-        self.dram_bytes = fulgurite_format::parse_bytes(size)?;
-        Ok(self)
+    /// Sets the DRAM budget, as a number of bytes or as text: `"512M"`, `"2G"`. A hard cap on everything, metadata included.
+    pub fn dram(mut self, size: impl Into<Size>) -> Self {
+        self.dram = size.into();
+        self
     }
     /// How many OS threads run jobs.
     pub fn workers(self, count: usize) -> Self {
@@ -242,13 +149,13 @@ impl Builder {
     }
     /// What a crash or a power failure leaves of a pool. [`Durability::Sync`] unless said otherwise; other media keep nothing.
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.durability = Some(durability);
         self
     }
     /// How many of the newest tokens a pool keeps, beside those that are pinned; 1, the least, unless said otherwise. The data of
     /// each takes space as long as it is kept. A device decides that itself (`fulgurite device serve --keep-tokens`).
     pub fn keep_tokens(mut self, count: usize) -> Self {
-        self.keep_tokens = count;
+        self.keep_tokens = Some(count);
         self
     }
     /// How old a token may become: at each sync, those that are older are dropped, but for the newest and those that are pinned. Of
@@ -258,16 +165,13 @@ impl Builder {
         self.keep_age = Some(age);
         self
     }
-    /// Space that tokens leave to new data, as people write it (`"2G"`): when less of the pool than this holds nothing that is needed, the
+    /// Space that tokens leave to new data, as a number of bytes or as text (`"2G"`): when less of the pool than this holds nothing that is needed, the
     /// oldest tokens are dropped, at a sync or by whoever writes, but for the newest and those that are pinned. What reclaim, journal and
     /// checkpoints need for themselves is part of the space that is counted. No bound unless said otherwise, which is 0: tokens
     /// then stay however full the pool is, and who writes is told that there is no space.
-    ///
-    /// # Errors
-    /// When it is no size.
-    pub fn keep_space(mut self, size: &str) -> Result<Self, Error> {
-        self.keep_space = fulgurite_format::parse_bytes(size)?;
-        Ok(self)
+    pub fn keep_space(mut self, size: impl Into<Size>) -> Self {
+        self.keep_space = Some(size.into());
+        self
     }
     /// Puts a device of this process before the medium: a thread that keeps its core busy while there are requests, and for a
     /// millisecond after the last. Workers speak to it through queues in their own memory, and nothing is copied between the two. They
@@ -281,23 +185,26 @@ impl Builder {
     /// Opens the medium and starts the workers.
     ///
     /// # Errors
-    /// [`Error::Open`], [`Error::OpenPool`], [`Error::Members`], [`Error::Geometry`], [`Error::Device`], [`Error::Build`]; [`Error::Root`] when the
+    /// [`Error::Unit`] and [`Error::NotHonoured`], before anything is touched; [`Error::Open`], [`Error::OpenPool`], [`Error::Members`], [`Error::Geometry`], [`Error::Device`], [`Error::Build`]; [`Error::Root`] when the
     /// directory of the pool cannot be read.
     pub fn start(self) -> Result<Fulgurite, Error> {
-        let opened = self.medium.open(medium::Keep {
-            durability: self.durability,
-            tokens: self.keep_tokens,
-            age: self.keep_age,
-            space: self.keep_space,
-            dram_bytes: self.dram_bytes,
+        let dram_bytes = self.dram.bytes()?;
+        let keep_space = self.keep_space.map(|size| size.bytes()).transpose()?;
+        let opened = self.medium.open(&Settings {
+            durability: self.durability.map(Durability::of_store),
+            keep_tokens: self.keep_tokens,
+            keep_age: self.keep_age,
+            keep_space,
             on_device: self.on_device,
+            dram_bytes,
         })?;
-        let mut builder = Runtime::builder(opened.flash.clone()).dram(self.dram_bytes);
-        if opened.store.is_some() {
+        let mut builder = Runtime::builder(opened.flash.clone()).dram(dram_bytes);
+        if opened.kept.is_some() {
             builder = builder.existing(u64::from(opened.flash.subpages()) * SUBPAGE_BYTES as u64);
         }
         let runtime = self.adjust.into_iter().fold(builder, |builder, adjust| adjust(builder)).build()?;
-        Fulgurite::over(Arc::new(runtime), opened.store, self.durability, self.dram_bytes)
+        let store = opened.kept.map(store::Store::from);
+        Fulgurite::over(Arc::new(runtime), store, self.durability.unwrap_or_default(), dram_bytes)
     }
 }
 
@@ -324,14 +231,13 @@ impl Drop for Fulgurite {
 impl Fulgurite {
     /// A memory on `medium`, with 64 MiB of DRAM and one worker unless said otherwise.
     pub fn builder(medium: Medium) -> Builder {
-        let durability = Durability::default();
         Builder {
             medium,
-            dram_bytes: 64 << 20,
-            durability,
-            keep_tokens: 1,
+            dram: Size::from(64 << 20),
+            durability: None,
+            keep_tokens: None,
             keep_age: None,
-            keep_space: 0,
+            keep_space: None,
             on_device: None,
             adjust: Vec::new(),
         }
@@ -395,7 +301,7 @@ impl Fulgurite {
     /// Inside a job.
     pub fn region(&self, bytes: u64) -> Result<Region, AccessError> {
         if self.pool.is_some() {
-            return self.reserve_clean("region", bytes, None).map_err(named::access_error_of_any);
+            return self.reserve_clean("region", bytes, None).map_err(error::access_error_of_any);
         }
         let bytes = bytes.next_multiple_of(SUBPAGE_BYTES as u64);
         Ok(Region::new(self.runtime.reserve_shared(bytes)?, bytes))
@@ -433,9 +339,9 @@ impl Fulgurite {
     /// Changes the DRAM budget while running.
     ///
     /// # Errors
-    /// [`BuildError`] when it is too small, or above what the runtime was built for (`dram_max`).
-    pub fn set_dram(&self, bytes: u64) -> Result<(), BuildError> {
-        self.runtime.set_dram(bytes)
+    /// [`Error::Unit`]; [`Error::Build`] when it is too small, or above what the runtime was built for (`dram_max`).
+    pub fn set_dram(&self, size: impl Into<Size>) -> Result<(), Error> {
+        Ok(self.runtime.set_dram(size.into().bytes()?)?)
     }
 
     /// What has been counted; as Prometheus text by [`Statistics::prometheus`].

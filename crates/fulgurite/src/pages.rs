@@ -9,7 +9,7 @@ use fulgurite_memory::{AccessError, Directory, Region, RootError};
 use fulgurite_runtime::{Context, Durable};
 use fulgurite_store::Permissions;
 
-use crate::named::Registry;
+use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Error, Fulgurite};
 
@@ -193,7 +193,7 @@ pub(crate) fn give_temporary_back(m: &mut Context, pool: &Store, named: &Registr
         match check(m, &named.directory, region).and_then(|()| named.directory.give_back(m, region)) {
             // What was never handed out, or is a root's whose page was made temporary: nothing to give back.
             Ok(()) | Err(RootError::NotHandedOut { .. }) => {}
-            Err(error) => return Err(crate::named::access_error(error)),
+            Err(error) => return Err(crate::error::access_error(error)),
         }
     }
     Ok(())

@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use fulgurite_backing::Kept;
 use fulgurite_device::DeviceFlash;
 use fulgurite_flash::{Backing, Flash, FlashError, VersionError, Versions};
 use fulgurite_format::SUBPAGE_BYTES;
@@ -18,6 +19,15 @@ const EACCES: i32 = 13;
 pub(crate) enum Store {
     Here(Arc<Pool>),
     There(Arc<DeviceFlash>),
+}
+
+impl From<Kept> for Store {
+    fn from(kept: Kept) -> Store {
+        match kept {
+            Kept::Here(pool) => Store::Here(pool),
+            Kept::There(device) => Store::There(device),
+        }
+    }
 }
 
 /// What could be done with pages of a device whose permissions are about to change, to be given back unless they have changed.

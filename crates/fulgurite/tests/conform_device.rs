@@ -41,7 +41,7 @@ fn serve_store(medium: &Arc<dyn Flash>, socket: &Path) -> Server {
 }
 
 fn try_start(socket: &Path, share_frames: bool) -> Result<Fulgurite, Error> {
-    Fulgurite::builder(Medium::Device { socket: socket.into(), share_frames }).dram("8M")?.workers(2).start()
+    Fulgurite::builder(Medium::device(socket).share_frames(share_frames)).dram("8M").workers(2).start()
 }
 
 fn directory() -> (tempfile::TempDir, PathBuf) {
@@ -89,7 +89,7 @@ fn a_runtime_waits_longer_for_a_device_than_that_may_be_away() {
         let over = try_start(&socket, share_frames).unwrap();
         assert_eq!(over.runtime().device_timeout(), Duration::from_secs(30 + 10));
     }
-    let memory = || Fulgurite::builder(Medium::Memory { bytes: 1 << 20 }).dram("8M").unwrap();
+    let memory = || Fulgurite::builder(Medium::memory(1 << 20)).dram("8M");
     for builder in [memory(), memory().on_device(None)] {
         assert_eq!(builder.start().unwrap().runtime().device_timeout(), Duration::from_secs(10));
     }

@@ -66,8 +66,8 @@ impl Place {
 }
 
 fn start(socket: &Path) -> Fulgurite {
-    let medium = Medium::DevicePool { socket: socket.into(), share_frames: false };
-    Fulgurite::builder(medium).dram("8M").unwrap().with(|runtime| runtime.fibers(8)).start().unwrap()
+    let medium = Medium::device_pool(socket);
+    Fulgurite::builder(medium).dram("8M").with(|runtime| runtime.fibers(8)).start().unwrap()
 }
 
 /// A word of each subpage.

@@ -33,7 +33,7 @@ fn three(directory: &Path) -> [PathBuf; 3] {
     paths
 }
 fn start(path: &Path, on_device: bool) -> Result<Fulgurite, Error> {
-    let builder = Fulgurite::builder(Medium::Pool { path: path.into() }).dram("4M")?.with(|runtime| runtime.fibers(8));
+    let builder = Fulgurite::builder(Medium::pool(path)).dram("4M").with(|runtime| runtime.fibers(8));
     if on_device { builder.on_device(None).start() } else { builder.start() }
 }
 fn array(memory: &Fulgurite) -> Array<u64> {

@@ -20,8 +20,8 @@ const PAGES: u64 = 5 << 10;
 const WORDS: u64 = 512;
 
 fn start(path: &Path, durability: Durability, on_device: bool) -> Fulgurite {
-    let medium = Medium::NewPool { path: path.into(), bytes: POOL_BYTES };
-    let builder = Fulgurite::builder(medium).dram("4M").unwrap().durability(durability);
+    let medium = Medium::new_pool(path, POOL_BYTES);
+    let builder = Fulgurite::builder(medium).dram("4M").durability(durability);
     let builder = if on_device { builder.on_device(None) } else { builder };
     builder.start().unwrap()
 }
@@ -38,8 +38,8 @@ fn write_all(memory: &Fulgurite, array: Array<u64>, round: u64) -> Result<(), Er
 fn a_pool_much_larger_than_dram_takes_as_many_changes_as_dram_holds() {
     const FRAMES: u64 = 2500;
     let directory = tempfile::tempdir().unwrap();
-    let medium = Medium::NewPool { path: directory.path().join("pool"), bytes: 256 << 20 };
-    let builder = Fulgurite::builder(medium).dram("16M").unwrap().durability(Durability::Sync);
+    let medium = Medium::new_pool(directory.path().join("pool"), 256 << 20);
+    let builder = Fulgurite::builder(medium).dram("16M").durability(Durability::Sync);
     let memory = builder.start().unwrap();
     assert!(memory.runtime().frames() > FRAMES, "{}", memory.runtime().frames());
     let array = memory.named("words").array(2 * FRAMES * WORDS, |_| 0u64).unwrap();
@@ -108,8 +108,8 @@ fn waits_for_a_sync(on_device: bool) {
 fn tokens_grow_old_while_the_program_runs() {
     let directory = tempfile::tempdir().unwrap();
     for (name, age, kept) in [("young", Duration::from_millis(1), 1), ("old", Duration::from_secs(1 << 30), 4)] {
-        let medium = Medium::NewPool { path: directory.path().join(name), bytes: 16 << 20 };
-        let builder = Fulgurite::builder(medium).dram("4M").unwrap().keep_tokens(100).keep_age(age);
+        let medium = Medium::new_pool(directory.path().join(name), 16 << 20);
+        let builder = Fulgurite::builder(medium).dram("4M").keep_tokens(100).keep_age(age);
         let memory = builder.start().unwrap();
         memory.named("value").value(0u64).unwrap();
         for _ in 0..4 {
@@ -125,8 +125,8 @@ fn tokens_grow_old_while_the_program_runs() {
 fn the_oldest_tokens_go_when_space_is_short() {
     let directory = tempfile::tempdir().unwrap();
     let kept = |name: &str, space: &str| {
-        let medium = Medium::NewPool { path: directory.path().join(name), bytes: 16 << 20 };
-        let builder = Fulgurite::builder(medium).dram("4M").unwrap().keep_tokens(100).keep_space(space).unwrap();
+        let medium = Medium::new_pool(directory.path().join(name), 16 << 20);
+        let builder = Fulgurite::builder(medium).dram("4M").keep_tokens(100).keep_space(space);
         let memory = builder.start().unwrap();
         let array = memory.named("words").array(256 * WORDS, |_| 0u64).unwrap();
         for round in 1..=4 {
@@ -145,17 +145,17 @@ fn the_oldest_tokens_go_when_space_is_short() {
     let some = kept("some", "12M");
     assert!((2..4).contains(&some), "{some}");
     assert_eq!(kept("all", "1T"), 1, "all but the newest");
-    let wrong = Fulgurite::builder(Medium::Memory { bytes: 1 << 20 }).keep_space("much").err().unwrap();
+    let wrong = Fulgurite::builder(Medium::memory(1 << 20)).keep_space("much").start().err().unwrap();
     assert!(matches!(wrong, Error::Unit(_)), "{wrong}");
 }
 
 #[test]
 fn a_lazy_pool_counts_what_lies_dirty_in_dram() {
     let directory = tempfile::tempdir().unwrap();
-    let medium = Medium::NewPool { path: directory.path().join("pool"), bytes: 16 << 20 };
+    let medium = Medium::new_pool(directory.path().join("pool"), 16 << 20);
     // Nothing has to leave DRAM, and the time to sync never comes: only what is dirty there makes it due.
     let lazy = Durability::Lazy { every: Duration::from_secs(1 << 30), bytes: 128 * 4096 };
-    let memory = Fulgurite::builder(medium).dram("8M").unwrap().durability(lazy).start().unwrap();
+    let memory = Fulgurite::builder(medium).dram("8M").durability(lazy).start().unwrap();
     let array = memory.named("words").array(256 * WORDS, |_| 0u64).unwrap();
     let first = memory.sync().unwrap();
     assert_eq!(memory.runtime().changed_frames(), 0);
@@ -200,10 +200,10 @@ impl fulgurite::Durable for Ill {
 fn a_lazy_pool_that_could_not_be_synced_is_synced_again_and_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    let medium = Medium::NewPool { path: path.clone(), bytes: 16 << 20 };
+    let medium = Medium::new_pool(path.clone(), 16 << 20);
     // It looks no more often than it can, however often it is to.
     let lazy = Durability::Lazy { every: Duration::ZERO, bytes: u64::MAX };
-    let memory = Fulgurite::builder(medium).dram("4M").unwrap().durability(lazy).start().unwrap();
+    let memory = Fulgurite::builder(medium).dram("4M").durability(lazy).start().unwrap();
     let array = memory.named("words").array(WORDS, |_| 0u64).unwrap();
     let ill = Arc::new(Ill(AtomicU32::new(0)));
     memory.runtime().keep(ill.clone());
@@ -227,7 +227,7 @@ fn a_lazy_pool_that_could_not_be_synced_is_synced_again_and_at_the_end() {
     }
     memory.run(move |m| array.set(m, 7, 77)).unwrap();
     drop(memory);
-    let memory = Fulgurite::builder(Medium::Pool { path }).dram("4M").unwrap().start().unwrap();
+    let memory = Fulgurite::builder(Medium::pool(path)).dram("4M").start().unwrap();
     let array = memory.named("words").array(WORDS, |_| 0u64).unwrap();
     assert_eq!(memory.run(move |m| array.get(m, 7)), Ok(77));
 }

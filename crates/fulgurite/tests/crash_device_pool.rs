@@ -93,8 +93,8 @@ fn be_the_program() {
     let memory = patiently(
         "start",
         || {
-            let medium = Medium::DevicePool { socket: PathBuf::from(&socket), share_frames: false };
-            let builder = Fulgurite::builder(medium).dram("8M")?.durability(Durability::Sync);
+            let medium = Medium::device_pool(PathBuf::from(&socket));
+            let builder = Fulgurite::builder(medium).dram("8M").durability(Durability::Sync);
             builder.with(|runtime| runtime.fibers(8)).start()
         },
         |error| matches!(error, Error::Device(_) | Error::Open(_)),

@@ -8,7 +8,7 @@
 //! are printed.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -423,8 +423,8 @@ impl Drop for DeviceProcess {
 fn over_device(directory: &Path) -> (Fulgurite, Bank) {
     let socket = directory.join("socket");
     let start = |dram: u64| {
-        let medium = Medium::DevicePool { socket: PathBuf::from(&socket), share_frames: false };
-        let builder = Fulgurite::builder(medium).dram(&format!("{dram}"))?.durability(Durability::Sync);
+        let medium = Medium::device_pool(&socket);
+        let builder = Fulgurite::builder(medium).dram(dram).durability(Durability::Sync);
         builder.with(|runtime| runtime.fibers(8).scheduling(FAIR)).start()
     };
     let begun = Instant::now();

@@ -39,15 +39,15 @@ enum Kind {
 fn start(kind: Kind, path: &Path) -> Result<Fulgurite, Error> {
     let (bytes, path) = (4 << 20, path.to_owned());
     let medium = match kind {
-        Kind::Memory => Medium::Memory { bytes },
-        Kind::Emulated => Medium::Emulated { bytes },
+        Kind::Memory => Medium::memory(bytes),
+        Kind::Emulated => Medium::emulated(bytes),
         // What an earlier try has made is used.
-        Kind::File | Kind::FileOnDevice if path.exists() => Medium::File { path },
-        Kind::File | Kind::FileOnDevice => Medium::NewFile { path, bytes },
-        Kind::Pool | Kind::PoolOnDevice if path.exists() => Medium::Pool { path },
-        Kind::Pool | Kind::PoolOnDevice => Medium::NewPool { path, bytes },
+        Kind::File | Kind::FileOnDevice if path.exists() => Medium::file(path),
+        Kind::File | Kind::FileOnDevice => Medium::new_file(path, bytes),
+        Kind::Pool | Kind::PoolOnDevice if path.exists() => Medium::pool(path),
+        Kind::Pool | Kind::PoolOnDevice => Medium::new_pool(path, bytes),
     };
-    let builder = Fulgurite::builder(medium).dram("4M")?.workers(2).with(|runtime| runtime.fibers(8).dram_max(8 << 20));
+    let builder = Fulgurite::builder(medium).dram("4M").workers(2).with(|runtime| runtime.fibers(8).dram_max(8 << 20));
     let on_device = matches!(kind, Kind::FileOnDevice | Kind::PoolOnDevice);
     if on_device { builder.on_device(None).start() } else { builder.start() }
 }

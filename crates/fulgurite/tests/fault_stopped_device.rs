@@ -120,8 +120,8 @@ fn jobs_are_told_of_a_stopped_device_that_has_their_frames_and_go_on_with_it() {
     let process = Process::start(&socket);
     let begun = Instant::now();
     let memory = loop {
-        let builder = Fulgurite::builder(Medium::Device { socket: socket.clone(), share_frames: true });
-        let builder = builder.dram("8M").unwrap().workers(1);
+        let builder = Fulgurite::builder(Medium::device(socket.clone()).share_frames(true));
+        let builder = builder.dram("8M").workers(1);
         match builder.with(|runtime| runtime.device_timeout(TIMEOUT)).start() {
             Ok(memory) => break memory,
             Err(error) => assert!(matches!(error, Error::Device(_)) && begun.elapsed() < FOREVER, "{error}"),

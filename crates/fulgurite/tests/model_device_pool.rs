@@ -47,8 +47,8 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
     (directory, socket)
 }
 fn builder(socket: &Path, share_frames: bool) -> fulgurite::Builder {
-    let medium = Medium::DevicePool { socket: socket.into(), share_frames };
-    Fulgurite::builder(medium).dram("10M").unwrap().with(|runtime| runtime.fibers(8))
+    let medium = Medium::device_pool(socket).share_frames(share_frames);
+    Fulgurite::builder(medium).dram("10M").with(|runtime| runtime.fibers(8))
 }
 
 #[derive(Clone, Default, PartialEq, Debug)]
@@ -244,13 +244,15 @@ fn what_a_device_does_not_do_is_refused_by_name() {
     let (_directory, socket) = directory();
     let _server = serve(&formatted(), &socket);
     let refused = |started: Result<Fulgurite, Error>| match started {
-        Err(Error::OverDevice { what }) => what,
+        Err(Error::NotHonoured { setting, .. }) => setting,
         other => panic!("{:?}", other.err()),
     };
     let each = || builder(&socket, false);
     assert_eq!(refused(each().durability(Durability::Cache).start()), "Durability::Cache");
     assert_eq!(refused(each().keep_tokens(2).start()), "keep_tokens");
     assert_eq!(refused(each().keep_age(Duration::from_secs(1)).start()), "keep_age");
+    assert_eq!(refused(each().keep_space("1M").start()), "keep_space");
+    assert_eq!(refused(each().on_device(None).start()), "on_device");
     let memory = each().start().unwrap();
     // One program has it, and the others are told.
     let told = each().start().err().unwrap();

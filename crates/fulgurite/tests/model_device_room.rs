@@ -62,8 +62,8 @@ impl Place {
 }
 
 fn start(socket: &Path, durability: Durability) -> Fulgurite {
-    let medium = Medium::DevicePool { socket: socket.into(), share_frames: false };
-    let builder = Fulgurite::builder(medium).dram("8M").unwrap().durability(durability);
+    let medium = Medium::device_pool(socket);
+    let builder = Fulgurite::builder(medium).dram("8M").durability(durability);
     builder.with(|runtime| runtime.fibers(32)).start().unwrap()
 }
 

@@ -168,7 +168,7 @@ struct How {
 }
 
 fn start(medium: Medium, how: How) -> Fulgurite {
-    let builder = Fulgurite::builder(medium).dram("6M").unwrap().workers(how.workers).keep_tokens(TOKENS);
+    let builder = Fulgurite::builder(medium).dram("6M").workers(how.workers).keep_tokens(TOKENS);
     let on_device = how.on_device.is_some_and(|time| time % 2 == 1);
     let builder = if on_device { builder.on_device(None) } else { builder };
     let memory = builder.with(|runtime| runtime.fibers(8)).start().unwrap();
@@ -178,7 +178,7 @@ fn start(medium: Medium, how: How) -> Fulgurite {
 }
 fn open(path: &Path, how: &mut How) -> Fulgurite {
     how.on_device.iter_mut().for_each(|time| *time += 1);
-    start(Medium::Pool { path: path.into() }, *how)
+    start(Medium::pool(path), *how)
 }
 
 struct Test {
@@ -197,7 +197,7 @@ impl Test {
     fn new(seed: u64, how: How) -> Test {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pool");
-        let memory = start(Medium::NewPool { path: path.clone(), bytes: POOL_BYTES }, how);
+        let memory = start(Medium::new_pool(path.clone(), POOL_BYTES), how);
         let data = Data::of(&memory).unwrap();
         let (memory, model, states, random) = (Some(memory), Model::default(), Vec::new(), Random(seed));
         Test { directory, path, how, memory, data, model, states, random }
@@ -332,7 +332,7 @@ fn a_pool_whose_store_runs_in_a_device_is_what_its_model_is() {
 fn small() -> (tempfile::TempDir, Fulgurite) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    let memory = Fulgurite::builder(Medium::NewPool { path, bytes: 16 << 20 }).dram("4M").unwrap().keep_tokens(4);
+    let memory = Fulgurite::builder(Medium::new_pool(path, 16 << 20)).dram("4M").keep_tokens(4);
     let memory = memory.with(|runtime| runtime.fibers(8)).start().unwrap();
     (directory, memory)
 }
@@ -382,9 +382,9 @@ fn who_holds_what_a_roll_back_took_away_is_told() {
 #[test]
 fn a_flat_medium_can_be_behind_a_device() {
     let directory = tempfile::tempdir().unwrap();
-    let file = Medium::NewFile { path: directory.path().join("flat"), bytes: 16 << 20 };
-    for medium in [file, Medium::Memory { bytes: 16 << 20 }] {
-        let memory = Fulgurite::builder(medium).dram("4M").unwrap().on_device(None).start().unwrap();
+    let file = Medium::new_file(directory.path().join("flat"), 16 << 20);
+    for medium in [file, Medium::memory(16 << 20)] {
+        let memory = Fulgurite::builder(medium).dram("4M").on_device(None).start().unwrap();
         let map = memory.hash_map::<u64, [u64; 64]>(6_000).unwrap();
         let (written, read) = (map.clone(), map);
         // More than there is of DRAM, so that most of it went out and came back.
@@ -400,26 +400,26 @@ fn a_flat_medium_can_be_behind_a_device() {
 
 #[test]
 fn what_has_no_pool_keeps_nothing_and_says_so() {
-    let memory = Fulgurite::builder(Medium::Memory { bytes: 16 << 20 }).dram("4M").unwrap().start().unwrap();
+    let memory = Fulgurite::builder(Medium::memory(16 << 20)).dram("4M").start().unwrap();
     assert!(matches!(memory.sync(), Err(Error::NoPool { .. })));
     assert!(matches!(memory.named("x").value(1u64), Err(Error::NoPool { .. })));
     assert!(matches!(memory.tokens(), Err(Error::NoPool { .. })));
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    let medium = Medium::NewPool { path: path.clone(), bytes: 16 << 20 };
-    let cache = Fulgurite::builder(medium).dram("4M").unwrap().durability(Durability::Cache).start().unwrap();
+    let medium = Medium::new_pool(path.clone(), 16 << 20);
+    let cache = Fulgurite::builder(medium).dram("4M").durability(Durability::Cache).start().unwrap();
     cache.named("x").value(1u64).unwrap();
     assert!(matches!(cache.sync(), Err(Error::OnlyCache)));
     drop(cache);
-    let small = Fulgurite::builder(Medium::NewPool { path: directory.path().join("no"), bytes: 64 << 10 }).start();
+    let small = Fulgurite::builder(Medium::new_pool(directory.path().join("no"), 64 << 10)).start();
     assert!(matches!(small, Err(Error::Geometry(_))), "{:?}", small.err());
     assert!(!directory.path().join("no").exists(), "refused before anything is created");
     let flat = directory.path().join("flat");
     std::fs::write(&flat, vec![1; 1 << 20]).unwrap();
-    let none = Fulgurite::builder(Medium::Pool { path: flat }).start().err().expect("there is no pool").to_string();
+    let none = Fulgurite::builder(Medium::pool(flat)).start().err().expect("there is no pool").to_string();
     assert!(none.contains("flat: this is no pool"), "{none}");
-    let exists = Fulgurite::builder(Medium::NewPool { path, bytes: 16 << 20 }).start();
+    let exists = Fulgurite::builder(Medium::new_pool(path, 16 << 20)).start();
     assert!(matches!(exists, Err(Error::Open(_))), "{:?}", exists.err());
 }
 
@@ -428,8 +428,8 @@ fn a_lazy_pool_syncs_by_itself_and_at_the_end() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
     let lazy = |every, bytes| Durability::Lazy { every, bytes };
-    let medium = Medium::NewPool { path: path.clone(), bytes: 16 << 20 };
-    let memory = Fulgurite::builder(medium).dram("4M").unwrap().durability(lazy(Duration::from_millis(1), u64::MAX));
+    let medium = Medium::new_pool(path.clone(), 16 << 20);
+    let memory = Fulgurite::builder(medium).dram("4M").durability(lazy(Duration::from_millis(1), u64::MAX));
     let memory = memory.start().unwrap();
     let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
     let first = memory.tokens().unwrap();
@@ -442,9 +442,7 @@ fn a_lazy_pool_syncs_by_itself_and_at_the_end() {
 
     // Only the end syncs here.
     let never = lazy(Duration::from_secs(1 << 30), u64::MAX);
-    let open = |path: &Path| {
-        Fulgurite::builder(Medium::Pool { path: path.into() }).dram("4M").unwrap().durability(never).start().unwrap()
-    };
+    let open = |path: &Path| Fulgurite::builder(Medium::pool(path)).dram("4M").durability(never).start().unwrap();
     drop(map);
     let memory = open(&path);
     let map = memory.named("map").hash_map::<u64, u64>(100).unwrap();
@@ -491,7 +489,7 @@ fn accesses_heed_permissions() {
     let path = directory.path().join("pool");
     for (workers, on_device) in [(1, None), (2, None), (1, Some(1)), (2, Some(1))] {
         let _ = std::fs::remove_file(&path);
-        let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, How { workers, on_device });
+        let memory = start(Medium::new_pool(path.clone(), 16 << 20), How { workers, on_device });
         let region = memory.alloc(2, Permissions::DEFAULT).unwrap();
         let word = move |n: u64| Ptr::<u64>::new(region.base.add(n * 4096));
         let write = |n: u64, value: u64| memory.run(move |m| m.store(word(n), value));
@@ -548,7 +546,7 @@ fn accesses_heed_permissions() {
 fn what_is_deleted_does_not_come_back_out_of_dram() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool");
-    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, How { workers: 2, on_device: None });
+    let memory = start(Medium::new_pool(path.clone(), 16 << 20), How { workers: 2, on_device: None });
     let region = memory.alloc(1, Permissions::DEFAULT).unwrap();
     let word = move |n: u64| Ptr::<u64>::new(region.base.add(n * 4096));
     memory.run(move |m| (0..16).try_for_each(|n| m.store(word(n), 7))).unwrap();
@@ -562,14 +560,14 @@ fn what_is_deleted_does_not_come_back_out_of_dram() {
     zeros(&memory);
     memory.sync().unwrap();
     drop(memory);
-    zeros(&start(Medium::Pool { path }, How { workers: 1, on_device: None }));
+    zeros(&start(Medium::pool(path), How { workers: 1, on_device: None }));
 }
 
 #[test]
 fn temporary_pages_go_with_their_process_however_it_ends() {
     let directory = tempfile::tempdir().unwrap();
     let (path, killed) = (directory.path().join("pool"), directory.path().join("killed"));
-    let memory = start(Medium::NewPool { path: path.clone(), bytes: 16 << 20 }, How { workers: 1, on_device: None });
+    let memory = start(Medium::new_pool(path.clone(), 16 << 20), How { workers: 1, on_device: None });
     let stays = memory.alloc(2, Permissions::DEFAULT).unwrap();
     let goes = memory.alloc(2, Permissions { permanent: false, ..Permissions::DEFAULT }).unwrap();
     let write = move |m: &mut Context| {
@@ -582,7 +580,7 @@ fn temporary_pages_go_with_their_process_however_it_ends() {
     std::fs::copy(&path, &killed).unwrap();
     drop(memory);
     for path in [path, killed] {
-        let memory = start(Medium::Pool { path }, How { workers: 1, on_device: None });
+        let memory = start(Medium::pool(path), How { workers: 1, on_device: None });
         let check = |memory: &Fulgurite| {
             assert_eq!(memory.permissions(stays.base).unwrap(), Some(Permissions::DEFAULT));
             assert_eq!(memory.permissions(goes.base).unwrap(), None);

@@ -16,10 +16,10 @@ const PAGE: usize = 4096;
 
 fn open(path: &Path) -> Fulgurite {
     let medium = match path.exists() {
-        true => Medium::Pool { path: path.into() },
-        false => Medium::NewPool { path: path.into(), bytes: 32 << 20 },
+        true => Medium::pool(path),
+        false => Medium::new_pool(path, 32 << 20),
     };
-    Fulgurite::builder(medium).dram("8M").unwrap().start().unwrap()
+    Fulgurite::builder(medium).dram("8M").start().unwrap()
 }
 
 // ---- damage ----
@@ -132,8 +132,8 @@ fn a_pool_whose_file_was_deleted_or_replaced_is_not_synced_and_tells_of_what_is_
 
 #[test]
 fn a_program_says_how_many_pins_a_job_holds() {
-    let medium = Medium::Memory { bytes: 16 << 20 };
-    let memory = Fulgurite::builder(medium).dram("4M").unwrap().start().unwrap();
+    let medium = Medium::memory(16 << 20);
+    let memory = Fulgurite::builder(medium).dram("4M").start().unwrap();
     let region = memory.region(64 * PAGE as u64).unwrap();
     let pins = move |count: u64| {
         move |m: &mut fulgurite::Context| {

@@ -10,12 +10,12 @@ use fulgurite::{AccessError, Error, Fulgurite, Medium, Memory, Permissions, Pool
 const PAGE: u64 = 64 << 10;
 
 fn start(medium: Medium, on_device: bool) -> Fulgurite {
-    let builder = Fulgurite::builder(medium).dram("12M").unwrap().workers(2).keep_tokens(4);
+    let builder = Fulgurite::builder(medium).dram("12M").workers(2).keep_tokens(4);
     let builder = if on_device { builder.on_device(None) } else { builder };
     builder.start().unwrap()
 }
 fn new_pool(path: &Path, on_device: bool) -> Fulgurite {
-    start(Medium::NewPool { path: path.into(), bytes: 16 << 20 }, on_device)
+    start(Medium::new_pool(path, 16 << 20), on_device)
 }
 
 /// A word of each subpage.
@@ -68,7 +68,7 @@ fn nobody_reads_what_was_written_before_pages_were_theirs() {
         let copy = directory.path().join("copy");
         std::fs::copy(&path, &copy).unwrap();
         drop(memory);
-        let memory = start(Medium::Pool { path: copy }, on_device);
+        let memory = start(Medium::pool(copy), on_device);
         assert_eq!(memory.permissions(was.base).unwrap(), Some(only_read));
         assert_eq!(sum(&memory, Region::new(was.base, 2 * PAGE)), 0);
     }
@@ -98,7 +98,7 @@ fn a_reader_leaves_nothing_pinned() {
         let copy = directory.path().join("copy");
         std::fs::copy(&path, &copy).unwrap();
         // In the pool of a process that was killed, the next sync lets go of what its reader kept.
-        let after = start(Medium::Pool { path: copy }, on_device);
+        let after = start(Medium::pool(copy), on_device);
         after.sync().unwrap();
         let left = after.tokens().unwrap();
         assert!(left.contains(&by_user) && !left.contains(&token) && left.len() == 5, "{left:?}");

@@ -26,7 +26,7 @@ pub struct NandCounters {
     pub erase_failures: u64,
     /// Blocks that went bad since the device was made.
     pub grown_bad_blocks: u64,
-    /// Requests refused because they break a rule of NAND: an error of whoever sends them.
+    /// Requests refused because they break a rule of NAND: an error of their sender.
     pub violations: u64,
     /// Reads that found an erase, or a request of reclaim, of their own plane before them.
     pub reads_blocked_by_reclaim: u64,
@@ -94,7 +94,7 @@ pub struct FilCounters {
     /// Reads that found an erase, or something else of reclaim, of their plane before them.
     pub reads_blocked_by_reclaim: u64,
     /// Of the reads that reached NAND, those that were themselves part of reclaim
-    /// ([`crate::FlashRequest::reclaim`]): nobody outside waits for them.
+    /// ([`crate::FlashRequest::reclaim`]): no host waits for them.
     pub reclaim_reads: u64,
     /// Of the blocked ones, these.
     pub reclaim_reads_blocked: u64,

@@ -36,7 +36,7 @@ impl Happens {
 }
 
 /// An event as a number that is smaller the earlier it comes: 64 bits of time, 42 of its number, 3
-/// of what, 16 of to whom.
+/// of what, 16 of the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 struct Event(u128);
 

@@ -3,9 +3,9 @@
 //!
 //! Planes are numbered so that neighbours lie on different channels, then on different packages,
 //! then on different dies:
-//! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Whoever
-//! writes to planes in the order of their numbers keeps all channels busy first. Blocks are
-//! numbered plane by plane, pages block by block.
+//! `plane = channel + channels x (package + packages x (die + dies x plane of the die))`. Writing
+//! to planes in the order of their numbers keeps all channels busy first. Blocks are numbered plane
+//! by plane, pages block by block.
 //!
 //! Invariants: a [`Geometry`] that exists has no part of size 0, no number of it overflows 32 bits,
 //! and it has no more planes, blocks and pages of a block than [`PLANES_MAX`], [`BLOCKS_MAX`] and

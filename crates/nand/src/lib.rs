@@ -3,15 +3,15 @@
 //!
 //! * [`geometry`]: channels, packages, dies, planes, blocks, pages, and their numbers.
 //! * [`profile`]: a device in a TOML file, with the built-in ones.
-//! * [`nand`]: the device as a state machine in nanoseconds of whoever drives it: buses, planes
-//!   with registers, queues, wear, errors.
+//! * [`nand`]: the device as a state machine in nanoseconds of its driver: buses, planes with
+//!   registers, queues, wear, errors.
 //! * [`fil`]: the flash interface layer: a flat space of flash pages of 4 KiB, as the journaled
 //!   store writes it, on that device.
 //! * [`counters`]: what both have done.
 //!
 //! Invariants: the same requests at the same times with the same seed give the same answers. Time
 //! never goes back. NAND's rules (program once, in order, erase whole blocks) are checked at every
-//! request. No data is here: whoever drives it moves the data.
+//! request. No data is here: the driver moves the data.
 //!
 //! Not here: a clock (the device and the simulator bring their own), the data, and what a place on
 //! flash means (the store).

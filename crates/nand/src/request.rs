@@ -76,7 +76,7 @@ pub struct Done {
     pub blocked_by_program: bool,
 }
 
-/// A rule of NAND that a request would break. Whoever sends it has an error.
+/// A rule of NAND that a request would break: an error of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Violation {
@@ -126,7 +126,7 @@ pub enum Resource {
     Array(Plane),
 }
 
-/// That something was busy, for whoever draws or checks a timeline.
+/// A busy interval, for drawing or checking a timeline.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Span {
     /// What.

@@ -44,7 +44,7 @@ fn profile(random: &mut Random) -> Profile {
     profile
 }
 
-/// Who drives the layer, and what it knows.
+/// The driver of the layer, and its state.
 struct Driver {
     fil: Fil,
     now: u64,

@@ -1,7 +1,7 @@
 //! Goal: the share of reads that are blocked by reclaim is what the model says it must be, and
 //! falls with the number of planes: at the same traffic, four times the planes block about a
 //! quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with 1 TB). What
-//! reclaim reads for itself is told apart: nobody outside waits for it.
+//! reclaim reads for itself is told apart: no host waits for it.
 //! Method: random reads and a steady stream of writes that goes round a device of scaled capacity,
 //! 64 and 256 planes of the same size; extents across all planes and across a few. The share that
 //! is found is compared with the time that planes are being erased. Reads of reclaim and of a
@@ -109,7 +109,7 @@ fn what_reclaim_reads_for_itself_is_told_apart() {
     now += 100_000_000;
     fil.advance(now, &mut done);
     let before = *fil.counters();
-    // Two reads of one plane at a time: who comes second finds the first one before it.
+    // Two reads of one plane at a time: the second one finds the first one before it.
     let mut pairs = |by: [bool; 2], count: u32| {
         for i in 0..count {
             by.iter().for_each(|reclaim| ask(&mut fil, now, FlashOp::Read, first + i % pages, *reclaim));

@@ -3,8 +3,8 @@
 //! NBD as it is spoken here has no password and no encryption, so nothing that another machine can
 //! reach is accepted. A Unix socket is created with mode 0600 (it is never more than that, not even
 //! for a moment) and both ends must belong to one user; a port on loopback is open to every user of
-//! this machine. Invariant: nothing of somebody else's is ever removed or replaced; a socket that a
-//! dead server left behind is ([`SocketPlace`]).
+//! this machine. Invariant: no one else's file is ever removed or replaced; a socket that a dead
+//! server left behind is ([`SocketPlace`]).
 
 use std::fmt;
 use std::io;
@@ -120,7 +120,7 @@ fn of_place(path: &Path, error: PlaceError) -> NbdError {
     }
 }
 
-/// A listening socket. Dropping it removes its path, unless that is somebody else's by now.
+/// A listening socket. Dropping it removes its path, unless another server has replaced it.
 #[derive(Debug)]
 pub(crate) enum Listener {
     /// The place goes first.

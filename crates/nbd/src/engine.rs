@@ -2,7 +2,7 @@
 //! client, which owns its queue.
 //!
 //! A command is a row of subpages that are moved one by one, as many at a time as the queue takes;
-//! commands take turns, so that a long one (zeros over a gigabyte) delays nobody for long. A
+//! commands take turns, so that a long one (zeros over a gigabyte) delays no other for long. A
 //! subpage that changes only in part is read, changed and written back. Replies go out as commands
 //! end, in any order.
 //!
@@ -11,7 +11,7 @@
 //! last; a reply to a write with FUA, and to a flush, follows a flush that was submitted when all
 //! the writes that it speaks of had completed. Nothing is kept in between: what a reply has told is
 //! what every other client reads, so that several connections of one client see one device. While a
-//! client takes no replies, what it has on the flash ends all the same, so that nobody waits for
+//! client takes no replies, what it has on the flash ends all the same, so that no task waits for
 //! places that it holds; it begins nothing new.
 
 use std::collections::VecDeque;
@@ -157,7 +157,7 @@ impl Engine {
                 break;
             }
             // With requests in flight, `wait` ends with the first completion; else by the reader,
-            // or by who frees a place.
+            // or by the command that frees a place.
             if !more_may_come || self.exchange.may_sleep(more_may_come) {
                 self.queue.wait(None);
             }
@@ -239,7 +239,7 @@ impl Engine {
         if !all {
             return progress;
         }
-        // Each once: who cannot go on now, as a place is taken, is woken.
+        // Each once: a command that cannot continue because a place is taken is woken later.
         for _ in 0..work.ready.len() {
             let Some(slot) = work.ready.pop_front() else { break };
             let Some(task) = &mut work.tasks[slot as usize] else { continue };

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Why a server could not be started. Nothing was created, and nothing of anybody's was removed.
+/// Why a server could not be started. Nothing was created, and nothing was removed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NbdError {
@@ -22,7 +22,7 @@ pub enum NbdError {
         /// What was given.
         address: SocketAddr,
     },
-    /// Somebody listens there.
+    /// The address has a listener.
     #[error("{address} is in use by another server; stop that one, or choose another place")]
     InUse {
         /// The address.

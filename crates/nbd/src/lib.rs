@@ -23,7 +23,7 @@
 //!
 //! What it does not do: TLS and passwords (so nothing but loopback), trim where the medium has none
 //! (the flag is not offered then, and a client that asks all the same gets ENOTSUP), block status,
-//! resizing, time-outs of the medium (a hanging medium hangs its clients, who have time-outs of
+//! resizing, time-outs of the medium (a hanging medium hangs its clients, which have time-outs of
 //! their own).
 #![forbid(unsafe_code)]
 

@@ -3,10 +3,10 @@
 //!
 //! Media order nothing, and a client may write less than a subpage: that is read, changed and
 //! written back, and must not undo what another write, of the same client or of another, put beside
-//! it meanwhile. Whoever finds a subpage taken leaves its notifier and goes on with something else;
-//! it is woken when the subpage is free. Invariant: a subpage is in the table from [`Places::take`]
-//! that returned true until [`Places::free`]. Nobody takes a second place before it has freed the
-//! first or that one's write is handed over, so nobody waits in a circle.
+//! it meanwhile. A command that finds a subpage taken leaves its notifier and continues with other
+//! work; it is woken when the subpage is free. Invariant: a subpage is in the table from
+//! [`Places::take`] that returned true until [`Places::free`]. No command takes a second place
+//! before it has freed the first or that one's write is handed over, so there is no circular wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ use fulgurite_sys::Notifier;
 /// Parts of the table, so that clients seldom meet at a lock.
 const PARTS: usize = 16;
 
-/// The subpages of one part that are being written, and who waits for each.
+/// The subpages of one part that are being written, and the waiters for each.
 type Part = HashMap<u32, Vec<Arc<Notifier>>>;
 
 /// The table.
@@ -41,7 +41,7 @@ impl Places {
         part.insert(subpage, Vec::new());
         true
     }
-    /// Gives a subpage back and wakes who waits for it.
+    /// Gives a subpage back and wakes its waiters.
     pub(crate) fn free(&self, subpage: u32) {
         let waiters = self.part(subpage).remove(&subpage);
         for waiter in waiters.into_iter().flatten() {

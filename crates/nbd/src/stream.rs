@@ -1,7 +1,7 @@
 //! A client's socket, Unix or TCP, whose every read and write ends by a deadline.
 //!
 //! A time-out of the socket alone would let a client live for ever by sending a byte now and then;
-//! so whoever reads or writes says until when the whole of it must be done.
+//! so each read or write states a deadline for the whole of it.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -36,7 +36,7 @@ impl Stream {
             Stream::Tcp(s) => Stream::Tcp(s.try_clone()?),
         })
     }
-    /// Ends both directions, for every clone: whoever reads finds the end, whoever writes an error.
+    /// Ends both directions, for every clone: readers find the end, writers an error.
     pub(crate) fn shutdown(&self) {
         // An error says that the client was faster.
         let _ = match self {
@@ -70,7 +70,7 @@ impl Stream {
     /// Waits until something would go out at once, but no longer than that.
     pub(crate) fn wait_writable(&self, timeout: Duration) {
         let timeout = Timespec::try_from(timeout).ok();
-        // Whatever it says: whoever writes then finds out.
+        // Its result is ignored: the next write fails.
         let _ = poll(&mut [PollFd::new(self, PollFlags::OUT)], timeout.as_ref());
     }
     /// Sends all of `from`.

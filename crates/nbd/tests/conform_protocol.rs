@@ -254,7 +254,7 @@ fn what_is_in_the_way_stays() {
     assert!(matches!(start(&"x".repeat(200)), Err(NbdError::Listen { .. })), "longer than an address can be");
     assert_eq!(std::fs::read(at("file")).unwrap(), b"precious");
     assert!(!at("nothing").exists());
-    // Another user's is left alone, also by root, who could remove it.
+    // Another user's is left alone, also by root, which could remove it.
     drop(std::os::unix::net::UnixListener::bind(at("foreign")).unwrap());
     if std::os::unix::fs::chown(at("foreign"), Some(54321), None).is_ok() {
         assert!(matches!(start("foreign"), Err(NbdError::Foreign { uid: 54321, .. })));

@@ -276,7 +276,7 @@ fn random_breakage_is_survived() {
     let before = resident_bytes();
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Somebody honest is there all the time.
+        // An honest client is connected all the time.
         let honest = scope.spawn(|| {
             let (mut client, _) = Client::open(&served.path, false);
             let mut rounds = 0u64;

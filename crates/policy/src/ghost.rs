@@ -6,7 +6,7 @@
 //! that happens to about one in fifty, or fewer; a subpage that was not evicted within the window
 //! is never reported (the keys are whole, not hashes).
 //!
-//! A bucket is a cache line that has not been used for long: whoever evicts gives the caches a hint
+//! A bucket is a cache line that has not been used for long: the evictor gives the caches a hint
 //! ([`Ghost::line`]), and an eviction is entered a few evictions later, when the line is there.
 //!
 //! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket;

@@ -55,8 +55,8 @@ impl Heat {
     fn bytes_with(&self, parts: usize) -> usize {
         size_of_val(&*self.parts) + parts * PART_BYTES
     }
-    /// Where the counter of a thing is, for whoever loads it ahead of [`Heat::degree`]; none where
-    /// there is none yet.
+    /// The place of a counter, for loads ahead of [`Heat::degree`]. None where it does not exist
+    /// yet.
     ///
     /// # Panics
     /// When there is no such thing.

@@ -1,4 +1,4 @@
-//! Doubly linked lists whose links live in somebody else's array, by index.
+//! Doubly linked lists whose links live in an array of the caller's, by index.
 //!
 //! Invariants: front to back by `next`, back to front by `prev`; a link that is in no list is
 //! [`Link::OUT`]. Which list a link is in is for the owner of the array to know.

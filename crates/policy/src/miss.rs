@@ -1,4 +1,4 @@
-//! The miss status table: which subpages are on their way, into which frame, and who waits for
+//! The miss status table: which subpages are on their way, into which frame, and the waiters for
 //! them.
 //!
 //! AstriFlash's miss status row (section IV-B2), one per worker. A second miss on the same subpage
@@ -22,15 +22,15 @@ const NONE: u32 = u32::MAX;
 /// Why a subpage is in the table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MissKind {
-    /// Being read, because somebody asked for it.
+    /// Being read on demand.
     Read,
-    /// Being written back: who wants it before the write is done waits for that.
+    /// Being written back. Accesses before the write is done wait for that.
     Write,
     /// Being read, because it may be asked for soon.
     Prefetch,
 }
 
-/// Who waits. The runtime packs worker and fiber into it; nothing here looks inside.
+/// A waiter. The runtime packs worker and fiber into it. This crate does not interpret it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(transparent)]
 pub struct Waiter(pub u64);
@@ -90,7 +90,7 @@ pub enum JoinError {
 struct Slot {
     subpage: SubpageIndex,
     frame: FrameIndex,
-    /// First and last waiter node; `NONE` when nobody waits.
+    /// First and last waiter node, or `NONE` without waiters.
     head: u32,
     tail: u32,
     waiters: u32,
@@ -223,8 +223,8 @@ impl MissTable {
         slot.kind.map(|kind| MissEntry { frame: slot.frame, kind, waiters: slot.waiters })
     }
 
-    /// Changes why `subpage` is under way (a prefetch that somebody now waits for becomes a read);
-    /// its waiters stay. Returns the kind it had, `None` when it is not in the table.
+    /// Changes why `subpage` is under way (a prefetch that gains a waiter becomes a read); its
+    /// waiters stay. Returns the kind it had, `None` when it is not in the table.
     #[inline]
     pub fn set_kind(&mut self, subpage: SubpageIndex, kind: MissKind) -> Option<MissKind> {
         let at = self.probe(subpage);
@@ -234,9 +234,9 @@ impl MissTable {
         Some(had)
     }
 
-    /// The miss is done: it leaves the table, and `waiters` is called for each who waited, in the
-    /// order they joined. Returns the entry as it was, `None` (and calls nobody) when it is not in
-    /// the table.
+    /// The miss is done: it leaves the table, and `waiters` is called for each waiter, in the order
+    /// they joined. Returns the entry as it was, `None` (without a call) when it is not in the
+    /// table.
     ///
     /// `waiters` must not panic: those behind it in the list would not be told.
     #[inline]

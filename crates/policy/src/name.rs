@@ -1,5 +1,4 @@
-//! The error for a policy name nobody knows; every policy enum here parses from its command-line
-//! name.
+//! The error for an unknown policy name. Every policy enum here parses from its command-line name.
 
 use thiserror::Error;
 

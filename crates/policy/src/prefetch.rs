@@ -1,4 +1,4 @@
-//! Sequential prefetch: which subpages to read before anybody asks for them.
+//! Sequential prefetch: which subpages to read before they are requested.
 //!
 //! A miss on the subpage after an earlier miss continues a run, and the third of a run makes a
 //! *stream*. Earlier misses are remembered in a direct-mapped table by the subpage they make
@@ -253,7 +253,7 @@ impl Prefetcher {
         if here < self.streams[at].trigger || self.window == 0 { None } else { self.extend(at) }
     }
 
-    /// A prefetched subpage was evicted, or dropped before it was read, and nobody had touched it.
+    /// A prefetched subpage was evicted, or dropped before it was read, and was never touched.
     #[inline]
     pub fn wasted(&mut self, _subpage: SubpageIndex) {
         self.unused = self.unused.saturating_sub(1);

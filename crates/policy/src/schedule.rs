@@ -5,16 +5,16 @@
 //! *runnable* (what it waited for is here). The scheduler holds the pending and the runnable ones;
 //! new jobs are the driver's, which says with every [`Scheduler::pick`] whether there is one.
 //!
-//! | policy | order | who can starve |
+//! | policy | order | what can starve |
 //! |---|---|---|
 //! | [`ArrivedFirst`](SchedulingPolicy::ArrivedFirst) | runnable fibers, oldest request first; new jobs while under the bound | new jobs, only while fibers already started never run out of misses; no started fiber, as long as the request times of others go forward |
-//! | [`PriorityAging`](SchedulingPolicy::PriorityAging) | new jobs, until the first runnable fiber of the queue has waited longer than flash takes on average | nobody: what has aged goes first, and the queue is in order of entry; new jobs wait for as many aged fibers as there are |
+//! | [`PriorityAging`](SchedulingPolicy::PriorityAging) | new jobs, until the first runnable fiber of the queue has waited longer than flash takes on average | nothing: what has aged goes first, and the queue is in order of entry; new jobs wait for as many aged fibers as there are |
 //! | [`Fifo`](SchedulingPolicy::Fifo) | new jobs; the queue when a job missed or there is no new one | runnable fibers, as long as new jobs keep coming and do not miss: the reason for the paper's aging |
 //!
 //! Where the paper looks at the head of its queue alone, a head whose data is not here is passed
 //! over for the first whose data is (the paper's own remedy for slow reads: read the completion
 //! queue), and at the bound any arrived fiber runs: the head may wait for a latch that a fiber
-//! behind it holds. So nobody asks which fiber waits the longest.
+//! behind it holds. So no step searches for the fiber that waits the longest.
 //!
 //! A request's time is its age, and the driver may make it smaller for an urgent job. Under
 //! `ArrivedFirst` that is strict: a flood of urgent jobs starves the others. The other two policies

@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use fulgurite_format::{LocalFrame, SubpageIndex};
 
-use crate::replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy};
+use crate::any::AnyReplacement;
+use crate::replacement::{FrameView, Replacement, ReplacementPolicy};
 
 /// What a trace cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -61,7 +61,7 @@ proptest! {
         }
     }
 
-    /// What the policy is for: a burst that ends within an interval costs nobody anything, however
+    /// What the policy is for: a burst that ends within an interval costs no job anything, however
     /// the calls fall.
     #[test]
     fn a_burst_within_an_interval_passes(

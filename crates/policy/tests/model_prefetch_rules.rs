@@ -301,7 +301,7 @@ fn trials_and_full_tables_are_reached() {
     // It pays again.
     (0..200_000).for_each(|s| pair.touch((1 << 30) + s).unwrap());
     assert_eq!(pair.model.window, 16);
-    // Nobody tells of evictions: full, and the count comes down by itself.
+    // Evictions are not reported: full, and the count decreases by itself.
     (0..5_000).for_each(|i| assert_eq!(run(&mut pair, (1 << 31) + i * 64, false), 0));
     assert!(pair.model.unused > UNUSED_MAX - 16, "{}", pair.model.unused);
 }

@@ -354,8 +354,8 @@ fn miss_ratios_on_a_zipf_stream_are_sane() {
 
 #[test]
 fn s3_fifo_keeps_its_working_set_through_a_scan() {
-    // 80 subpages in use, each several times, then a scan of 1000 that nobody uses again, over and
-    // over.
+    // 80 subpages in use, each several times, then a scan of 1000 that are never used again, over
+    // and over.
     let keys = || {
         (0..20_u64).flat_map(|round| {
             let hot = (0..400_u64).map(|i| i % 80);

@@ -2,7 +2,7 @@
 //!
 //! An arena is where frames live and where emulated flash keeps its data. Its bytes are never
 //! borrowed as `&[u8]`: they are copied in and out whole (opaque to the compiler, see
-//! [`crate::arch::copy_opaque`]), or reached as atomics by the layers that know who owns which
+//! [`crate::arch::copy_opaque`]), or reached as atomics by the layers that know the owner of each
 //! frame. Invariant: the mapping lives, at one address, as long as the `Arena`.
 
 use std::fs::File;
@@ -37,8 +37,7 @@ pub enum ArenaError {
         /// The kernel's word.
         source: io::Error,
     },
-    /// What another process handed over can change its size, and so be taken away from under
-    /// whoever maps it.
+    /// What another process handed over can change its size, and so disappear under its mappings.
     #[error(
         "the memory handed over is not sealed against changes of its size; seal it (F_SEAL_SHRINK and F_SEAL_GROW)"
     )]
@@ -75,8 +74,8 @@ impl Arena {
         let mapped_len = len.checked_add(HUGE).ok_or_else(|| fail(io::ErrorKind::OutOfMemory.into()))?;
         planted::set_up(libc::ENOMEM).map_err(fail)?;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's
-        // memory.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
+        // existing memory.
         let start =
             unsafe { mmap_anonymous(std::ptr::null_mut(), mapped_len, ProtFlags::READ | ProtFlags::WRITE, flags) }
                 .map_err(|e| fail(e.into()))?;
@@ -114,7 +113,7 @@ impl Arena {
         }
         planted::set_up(libc::ENOMEM).map_err(fail)?;
         // SAFETY: a fresh mapping at an address of the kernel's choice. That the file may be
-        // truncated by somebody else (SIGBUS) is the owner's affair: ours are sealed memfds.
+        // truncated by another process (SIGBUS) is the owner's affair: ours are sealed memfds.
         let start =
             unsafe { mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, &file, 0) }
                 .map_err(|e| fail(e.into()))?;
@@ -149,8 +148,8 @@ impl Arena {
         Arena::shared(File::from(fd))
     }
 
-    /// Maps what another process handed over, if its size can never change again: else whoever
-    /// shrinks it kills whoever touches it.
+    /// Maps what another process handed over, if its size can never change again: otherwise
+    /// shrinking it would kill the processes that touch it.
     ///
     /// # Errors
     /// [`ArenaError::NotSealed`] when it is not sealed, or no memfd; [`ArenaError::Map`] when the
@@ -177,8 +176,8 @@ impl Arena {
         self.check(offset, count * 8);
         // SAFETY: the range is mapped, writable, initialised (a mapping begins as zeros or as a
         // file's bytes, and any bits are a word) and aligned (the mapping begins on a page) for the
-        // life of `self`. Whoever else reaches it does so as atomics, by copies that are opaque to
-        // the compiler, or from another process or device, which is the same to this one.
+        // life of `self`. Every other access is as atomics, by copies that are opaque to the
+        // compiler, or from another process or device, which is the same to this one.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(offset).cast::<AtomicU64>(), count) }
     }
 
@@ -303,8 +302,8 @@ impl Arena {
         }
     }
 
-    /// The first byte of a range, for those who hand it to the kernel or a device. Valid as long as
-    /// the arena.
+    /// The first byte of a range, for callers that pass it to the kernel or a device. Valid as long
+    /// as the arena.
     ///
     /// # Panics
     /// When the range is not inside the arena.
@@ -329,8 +328,7 @@ impl Arena {
 impl Drop for Arena {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by us and is unmapped once, here; pointers handed out do not
-        // outlive the arena by the contract of those who asked for them (they hold the `Arena` in
-        // an `Arc`).
+        // outlive the arena by the contract of their callers (they hold the `Arena` in an `Arc`).
         let _ = unsafe { munmap(self.mapped_base.as_ptr().cast(), self.mapped_len) };
     }
 }

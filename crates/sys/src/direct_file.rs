@@ -13,7 +13,7 @@ use std::path::Path;
 
 use crate::Arena;
 
-/// fcntl(2): which signal announces that a lease is in somebody's way. Not in `libc`.
+/// fcntl(2): which signal announces a conflict with a lease. Not in `libc`.
 const F_SETSIG: libc::c_int = 10;
 
 /// Pieces of a gathered write: their list lies on the stack.
@@ -35,8 +35,8 @@ impl DirectFile {
         Self::open_with(path, false, 0)
     }
 
-    /// Opens a block device, provided that nobody else uses it: no mount, no swap, no other
-    /// exclusive opener.
+    /// Opens a block device, provided that it is not in use: no mount, no swap, no other exclusive
+    /// opener.
     ///
     /// # Errors
     /// `EBUSY` when it is in use; else as [`DirectFile::open`].
@@ -103,16 +103,15 @@ impl DirectFile {
             Err(e) => Err(e.into()),
         }
     }
-    /// Whether somebody else has the file open, as far as the kernel says: it grants a write lease
-    /// (fcntl(2)) only to a sole writer. Kernels that count readers (with IMA) refuse it for those
-    /// too, others do not see them. The lease is given back at once. False where leases cannot be
-    /// had: on block devices, on some file systems, for files of other users.
+    /// Whether another process has the file open, as far as the kernel says: it grants a write
+    /// lease (fcntl(2)) only to a sole writer. Kernels that count readers (with IMA) refuse it for
+    /// those too, others do not see them. The lease is given back at once. False where leases
+    /// cannot be had: on block devices, on some file systems, for files of other users.
     #[must_use]
     pub fn open_elsewhere(&self) -> bool {
         let fd = self.file.as_raw_fd();
-        // Who opens the file while the lease is held is announced by a signal; that of an
-        // asynchronous socket is ignored where nobody handles it, the usual one would end the
-        // process.
+        // A signal announces an open of the file while the lease is held. That of an asynchronous
+        // socket is ignored without a handler. The usual one would end the process.
         // SAFETY: these operations take numbers only, and the descriptor is open.
         let asked = unsafe {
             libc::fcntl(fd, F_SETSIG, libc::SIGURG);

@@ -4,7 +4,7 @@
 //!
 //! Invariants: under its name there is a whole image at any time, or none yet. Between `fork` and
 //! `_exit` the child makes system calls and copies memory, and nothing else: the process may have
-//! other threads, whose locks (the allocator's, say) nobody opens in the child. All else that it
+//! other threads, whose locks (such as the allocator's) stay locked in the child. All else that it
 //! needs was there before. Signals are blocked in it, so that no handler of the program runs twice.
 //! It does not outlive its [`ImageChild`], but may outlive a process that is killed: it then ends
 //! with its image.
@@ -105,14 +105,14 @@ impl ImageFile {
     fn buffer() -> io::Result<*mut u8> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_POPULATE;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches nobody's
-        // memory. It goes with the child.
+        // SAFETY: a fresh anonymous mapping at an address of the kernel's choice touches no
+        // existing memory. It goes with the child.
         let buffer = unsafe { libc::mmap(std::ptr::null_mut(), COPY_BYTES, access, flags, -1, 0) };
         if buffer == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(buffer.cast()) }
     }
 
     /// System calls only, and no allocation: this runs in a child of a process with threads.
-    /// `base..base + len` is mapped; `buffer` is null, or a mapping of [`COPY_BYTES`] that nobody
+    /// `base..base + len` is mapped; `buffer` is null, or a mapping of [`COPY_BYTES`] that no one
     /// else knows.
     fn write_range(&self, base: *const u8, len: usize, buffer: *mut u8) -> io::Result<()> {
         let directory = self.directory.as_raw_fd();
@@ -155,7 +155,7 @@ impl ImageFile {
             let mut from = unsafe { base.add(done) };
             if !buffer.is_null() {
                 // SAFETY: the buffer is as long as that and nobody else's; the range is another
-                // mapping, which in a child nobody else writes to.
+                // mapping, which has no other writers in a child.
                 unsafe { std::ptr::copy_nonoverlapping(from, buffer, piece) };
                 from = buffer;
             }
@@ -190,7 +190,7 @@ impl ImageChild {
     /// kernel.
     ///
     /// # Errors
-    /// What kept the child from writing it; `Interrupted` when somebody killed it.
+    /// What kept the child from writing it; `Interrupted` when it was killed.
     pub fn wait(mut self) -> io::Result<Duration> {
         let (status, used) = self.reap()?;
         match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
@@ -278,7 +278,7 @@ mod tests {
         arena.write(0, &vec![1; LEN]);
         let image = ImageFile::new(&path, "image").unwrap();
         image.write(&arena, LEN).unwrap();
-        // Nobody can create what there is a directory of.
+        // A file cannot be created over a directory.
         std::fs::create_dir(path.join("image.new")).unwrap();
         arena.write(0, &vec![2; LEN]);
         assert_eq!(image.write(&arena, LEN).unwrap_err().raw_os_error(), Some(libc::EISDIR));

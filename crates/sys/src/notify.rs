@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
-/// Wakes one sleeper. A wake-up sent while nobody sleeps is kept for the next wait.
+/// Wakes one sleeper. A wake-up without a sleeper is kept for the next wait.
 #[derive(Debug)]
 pub struct Notifier {
     event: OwnedFd,

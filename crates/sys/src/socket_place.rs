@@ -1,15 +1,15 @@
 //! A path at which a server listens: a Unix socket of its owner's alone.
 //!
 //! A socket appears at the path when it already listens, with its mode set: it is bound under a
-//! name of its own beside the path, and renamed without replacing anything. So whoever finds a
-//! socket there that refuses connections has found what a dead server left. It is taken away first,
-//! under a lock of the directory, so that nobody takes away what another server has just put there.
-//! Only whoever finds such a socket wants that lock, and not for long: anybody who may read a
-//! directory can lock it, and keep it locked.
+//! name of its own beside the path, and renamed without replacing anything. So a server that finds
+//! a socket there that refuses connections has found what a dead server left. It is taken away
+//! first, under a lock of the directory, so that no server removes a socket that another has just
+//! put there. Only a server that finds such a socket takes that lock, and not for long: any process
+//! that may read a directory can lock it, and keep it locked.
 //!
-//! Invariants: nothing of somebody else's is removed or replaced; of servers that begin at a path
-//! at the same time, one at the most has it; no call waits for another process for more than two
-//! seconds. Links are not followed.
+//! Invariants: no one else's file is removed or replaced; of servers that begin at a path at the
+//! same time, one at the most has it; no call waits for another process for more than two seconds.
+//! Links are not followed.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -24,7 +24,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-/// Why nobody can listen at a path.
+/// The reason that a path cannot be listened at.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlaceError {
@@ -114,14 +114,14 @@ fn look(path: &Path, kind: SocketType) -> Result<Found, PlaceError> {
     if refuses(&address, kind)? { Ok(Found::Stale) } else { Err(PlaceError::InUse) }
 }
 
-/// Whether nobody listens at an address.
+/// Whether an address has no listener.
 fn refuses(address: &SocketAddrUnix, kind: SocketType) -> Result<bool, PlaceError> {
     // Where a server is stopped and as many wait for it as can, a connection that may wait does so
     // for ever.
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let probe = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None);
     let probe = probe.map_err(system("make a socket"))?;
-    // Anything else: somebody listens, or it is another kind of socket.
+    // Anything else: it has a listener, or is another kind of socket.
     Ok(rustix::net::connect(&probe, address) == Err(Errno::CONNREFUSED))
 }
 
@@ -129,7 +129,7 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// A name beside a path that nobody else uses: this process's, and a new one each time.
+/// A unique name beside a path: this process's, and a new one each time.
 fn beside(path: &Path) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ fn take_away(path: &Path, kind: SocketType) -> Result<(), PlaceError> {
     let taken = beside(path);
     match rustix::fs::renameat_with(CWD, path, CWD, &taken, RenameFlags::NOREPLACE) {
         Ok(()) => {}
-        // Somebody else has taken it away.
+        // Another process has removed it.
         Err(Errno::NOENT) => return Ok(()),
         Err(error) => return Err(system("remove what a dead server left")(error)),
     }
@@ -185,8 +185,8 @@ fn take_away(path: &Path, kind: SocketType) -> Result<(), PlaceError> {
     if not_a_socket(&taken).is_none() && refuses(&address, kind)? {
         return fs::remove_file(&taken).map_err(system("remove what a dead server left"));
     }
-    // Whoever heeds no lock was faster. Where yet another one has come since, it stays under this
-    // name.
+    // A process without the lock was faster. Where yet another one has come since, it stays under
+    // this name.
     renamed(&taken, path)?;
     Err(PlaceError::InUse)
 }
@@ -200,7 +200,7 @@ pub struct SocketPlace {
     identity: (u64, u64),
 }
 
-/// So often somebody else may be faster.
+/// The number of lost races that are tolerated.
 const TRIES: usize = 8;
 
 impl SocketPlace {
@@ -225,7 +225,7 @@ impl SocketPlace {
         Ok((socket, placed?))
     }
     fn place(path: &Path, name: &Path, socket: &OwnedFd, kind: SocketType) -> Result<SocketPlace, PlaceError> {
-        // Nobody can connect before it listens.
+        // No client can connect before it listens.
         rustix::fs::chmod(name, Mode::RUSR | Mode::WUSR).map_err(system("restrict a socket"))?;
         rustix::net::listen(socket, 64).map_err(system("listen"))?;
         let of = fs::symlink_metadata(name).map_err(system("look at the path"))?;
@@ -249,7 +249,7 @@ impl SocketPlace {
 impl Drop for SocketPlace {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|of| (of.dev(), of.ino()) == self.identity) {
-            // Who has removed it meanwhile was asked to by somebody.
+            // Another process may have removed it meanwhile, on request.
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -317,8 +317,8 @@ mod tests {
         }
     }
 
-    /// Anybody may keep a directory locked: a free place is had all the same, and else there is an
-    /// error.
+    /// Any process may keep a directory locked: a free place is had all the same, and else there is
+    /// an error.
     #[test]
     fn a_locked_directory_is_no_wait_without_end() {
         let directory = Directory::new("locked");

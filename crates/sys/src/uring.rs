@@ -106,7 +106,7 @@ enum Gathers {
     Registered,
 }
 
-/// Who uses a ring.
+/// The users of a ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RingUser {
     /// The thread that uses it first, and no other: completions wait until it looks.
@@ -530,8 +530,8 @@ impl Uring {
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.enable()?;
         if self.in_flight == 0 {
-            // What is in the ring is a wake-up at most, for which nobody else comes: callers reap
-            // when they await something.
+            // The ring holds at most a wake-up, which has no other reader: callers reap when they
+            // await something.
             self.reap(|_, _| {});
         }
         if std::mem::take(&mut self.notified) || !self.ring.completion().is_empty() {
@@ -683,7 +683,7 @@ mod tests {
     #[test]
     fn a_ring_whose_device_hangs_can_be_dropped() {
         let Some((mut ring, arena, _)) = ring("hangs", 2, 4) else { return };
-        // An operation that never ends: nobody writes to this pipe.
+        // An operation that never ends: this pipe has no writer.
         let (reader, _writer) = std::io::pipe().unwrap();
         let poll = opcode::PollAdd::new(types::Fd(reader.as_fd().as_raw_fd()), libc::POLLIN as u32);
         // SAFETY: a poll has no buffer.

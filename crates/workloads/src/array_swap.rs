@@ -118,8 +118,7 @@ impl<L: Latch> Workload for ArraySwap<L> {
     #[inline]
     fn execute<M: Memory>(&self, memory: &mut M, request: &SwapRequest) -> Result<u64, AccessError> {
         let (a, b) = (self.place(request.first)?, self.place(request.second)?);
-        // Both subpages first, the latches only then: nobody ever waits for flash while holding
-        // one.
+        // Both subpages first, the latches only then: no job waits for flash while holding one.
         let (pin_a, pin_b) = (memory.pin(a)?, memory.pin(b)?);
         let _section = memory.write_section()?;
         let (i, j) = (self.latches.index(request.first), self.latches.index(request.second));

@@ -5,8 +5,8 @@
 //! requests on the same bytes, in whatever order its fibers or threads take them, and
 //! [`Workload::check`] must give the same order-free invariant for all of them.
 //!
-//! It starts no thread, measures no time and knows no device: that is the business of those who
-//! drive it.
+//! It starts no thread, measures no time and knows no device: that is the task of the components
+//! that drive it.
 #![forbid(unsafe_code)]
 
 mod array_swap;
@@ -119,12 +119,12 @@ pub trait Workload: Send + Sync + Sized + 'static {
     fn execute<M: Memory>(&self, memory: &mut M, request: &Self::Request) -> Result<u64, AccessError>;
 
     /// Whether what [`Workload::execute`] returns for this request is the same whenever it comes
-    /// among the others: what it finds is changed by none of them. Then a wrong answer shows,
-    /// whoever gave it.
+    /// among the others: what it finds is changed by none of them. Then a wrong answer of any
+    /// configuration is detected.
     fn answer_is_fixed(&self, request: &Self::Request) -> bool;
 
     /// Walks the data, checks every invariant, and returns a number that depends only on the set of
-    /// requests executed, not on their order. Nobody may change the data meanwhile.
+    /// requests executed, not on their order. The data must not change meanwhile.
     ///
     /// # Errors
     /// [`WorkloadError::Inconsistent`] with what was found.

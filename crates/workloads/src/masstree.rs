@@ -23,7 +23,7 @@ use crate::{Params, Workload, WorkloadError, header};
 
 /// Share of gets, of 100: YCSB's "read mostly" mix B.
 const GET_PERCENT: u64 = 95;
-/// Latches for rows, shared by hash; and for the nodes of the trie, which nobody changes after the
+/// Latches for rows, shared by hash; and for the nodes of the trie, which do not change after the
 /// load.
 const ROW_LATCH_COUNT: usize = 4096;
 const NODE_LATCH_COUNT: usize = 64;

@@ -133,7 +133,7 @@ impl<L: Latch> Workload for Gups<L> {
     fn execute<M: Memory>(&self, memory: &mut M, request: &UpdateWord) -> Result<u64, AccessError> {
         let word = self.table.words.ptr(request.place).ok_or(AccessError::OutOfRange { at: Address::NULL })?;
         let at = word.address();
-        // The subpage first, the latch only then: nobody ever waits for flash while holding one.
+        // The subpage first, the latch only then: no job waits for flash while holding one.
         let pin = memory.pin(at)?;
         let _held = self.latches.of(request.place).lock(memory)?;
         let view = pin.view_mut(at.subpage_offset(), size_of::<u64>());

@@ -2,8 +2,7 @@
 
 use fulgurite_memory::{AccessError, Latch, Memory};
 
-/// What `read` saw when nobody had changed anything meanwhile. `read` must bear to see half of a
-/// change.
+/// What `read` saw without concurrent changes. `read` must bear to see half of a change.
 #[inline(always)]
 pub(crate) fn unchanged<M: Memory, L: Latch, T>(
     latch: &L,

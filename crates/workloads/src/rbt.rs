@@ -159,8 +159,8 @@ impl<L: Latch> Workload for Rbt<L> {
                 })?;
                 Ok(changed.unwrap_or(0))
             }
-            // Exactly one change, whoever else toggles the same key: a removal that found it, or an
-            // insert that did not. An insert that finds it writes what is there already.
+            // Exactly one change, whatever else toggles the same key: a removal that found it, or
+            // an insert that did not. An insert that finds it writes what is there already.
             RbtRequest::Toggle(key) => loop {
                 if self.tree.remove(memory, &key)?.is_some() {
                     return Ok(0);

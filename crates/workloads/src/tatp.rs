@@ -176,7 +176,7 @@ impl<L: Latch> Workload for TatpMix<L> {
             }
         }
     }
-    /// Nobody changes what is known of accesses.
+    /// The recorded accesses do not change.
     #[inline]
     fn answer_is_fixed(&self, request: &TatpRequest) -> bool {
         matches!(request.0, Transaction::GetAccessData { .. })

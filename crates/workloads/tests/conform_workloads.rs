@@ -1,4 +1,4 @@
-//! Goal: whoever executes a set of requests, in whatever order and with whatever failures in
+//! Goal: whatever executes a set of requests, in whatever order and with whatever failures in
 //! between, leaves data that is consistent and has the same invariant; so results of different
 //! configurations may be compared.
 //!

@@ -294,7 +294,7 @@ fn conform(name: &'static str, bytes: u64, requests: u64, zipf: f64, seed: u64) 
         failed.reads += more.reads;
         failed.writes += more.writes;
         assert_eq!(checked, expected, "{name}: {frames} frames, {wrong:?}, seed {seed}");
-        // Who changes nothing finds what does not depend on the order.
+        // A reader finds order-independent results.
         assert!(!only_reads || found_there == found, "{name}: {frames} frames, {wrong:?}, seed {seed}");
     }
     println!("{name}: {failed:?}");

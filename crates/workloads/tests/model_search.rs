@@ -252,7 +252,8 @@ fn odd_files_are_left_out_and_counted() {
     std::os::unix::fs::symlink(dir.path(), at("sub/loop")).unwrap();
     std::os::unix::fs::symlink(at("plain.txt"), at("link.txt")).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(at("socket")).unwrap();
-    // Root reads what nobody may; so the count depends on who runs the test.
+    // Root reads files without permission bits. So the count depends on the user that runs the
+    // test.
     fs::write(at("secret"), "secret").unwrap();
     fs::set_permissions(at("secret"), std::os::unix::fs::PermissionsExt::from_mode(0o000)).unwrap();
     let readable = fs::File::open(at("secret")).is_ok();

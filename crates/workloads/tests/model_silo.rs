@@ -1,4 +1,4 @@
-//! Goal: Silo's transactions are serialisable, whoever runs them and whatever fails; and its
+//! Goal: Silo's transactions are serialisable, on every memory and whatever fails; and its
 //! workloads leave what the set of requests says.
 //!
 //! Method: a bank. Writers move random sums between random accounts; readers add up all accounts in

@@ -1,4 +1,4 @@
-//! Goal: TPC-C's transactions keep the standard's consistency conditions whoever runs them and
+//! Goal: TPC-C's transactions keep the standard's consistency conditions on every memory and
 //! whatever fails, and what they leave depends on the set of requests alone.
 //!
 //! Method: two small warehouses, so small that rings of orders turn over many times and that

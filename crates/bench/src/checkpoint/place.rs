@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_device::{DeviceFlash, Features, HostConfig, SocketLink};
+use fulgurite_device::{DeviceFlash, Features, SocketLink};
 use fulgurite_flash::{Backing, Flash};
 use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
@@ -15,7 +15,6 @@ use fulgurite_store::{Geometry, Pool, StoreConfig};
 use super::job::Job;
 use crate::bad_input::bad_input;
 use crate::checks::{self, Wanted};
-use crate::child::nand::host_of_another;
 use crate::child::pool::EXTENT_PAGES;
 use crate::child::pool::benchmark_id;
 use crate::interrupt::Interrupt;
@@ -29,9 +28,6 @@ pub fn pool_bytes(data_bytes: u64) -> u64 {
     data_bytes * 2 + (256 << 20)
 }
 
-/// The part of the DRAM budget that holds copies of what was written and not named yet, as with `fulgurite::Medium::DevicePool`.
-const COPIES_SHARE: u64 = 4;
-
 /// What was asked for, judged.
 pub enum Judged {
     /// A medium for a pool of this process.
@@ -44,8 +40,8 @@ pub enum Judged {
 pub struct Served {
     socket: PathBuf,
     share_frames: bool,
-    /// DRAM for copies of what has no name yet.
-    copies_bytes: usize,
+    /// A part of it holds copies of what has no name yet.
+    dram_bytes: u64,
 }
 
 /// A place for pools, one after the other.
@@ -75,8 +71,7 @@ impl Judged {
             // A store has its reserve beside what it says that it holds. Twice the data: what a token keeps, and what has changed since.
             checks::flash(wanted, 1, data_bytes * 2)?;
             checks::memory(beside, data_bytes, machine)?;
-            let copies_bytes = usize::try_from(dram_bytes / COPIES_SHARE)?;
-            let served = Served { socket: socket.clone(), share_frames: wanted.share_frames, copies_bytes };
+            let served = Served { socket: socket.clone(), share_frames: wanted.share_frames, dram_bytes };
             if let Err(error) = served.link() {
                 bad_input!("--flash {}: {error}", wanted.flash);
             }
@@ -114,11 +109,7 @@ impl Served {
     }
     /// Its store, in a session of its own.
     fn open(&self) -> Result<Arc<DeviceFlash>> {
-        let host = host_of_another();
-        let host = HostConfig { unflushed_bytes: host.unflushed_bytes.min(self.copies_bytes), ..host };
-        let device = DeviceFlash::over(Arc::new(self.link()?), host);
-        device.begin()?;
-        Ok(Arc::new(device))
+        Ok(fulgurite_backing::names_states(&self.socket, self.share_frames, self.dram_bytes)?)
     }
 }
 

@@ -25,7 +25,8 @@ use fulgurite_workloads::{Workload, WorkloadError};
 use super::arrivals::Arrivals;
 use super::handle::open_shared;
 use super::measure::{Latencies, Usage, answer_hash, request_hash};
-use super::nand::{self, NandCounts};
+use super::nand;
+use super::nand_counts::NandCounts;
 use super::protocol::{Batch, DataSource, Load, Opened, Outcome, PoolSpec, Spec};
 use super::taken::Waits;
 use super::{Runner, added_work, pool};
@@ -148,7 +149,7 @@ fn under(spec: &Spec) -> Result<Under> {
             let (medium, file) = medium(spec)?;
             let flash: Arc<dyn Flash> = match pool {
                 Some(pool) => pool_over(&medium, pool, spec, pool::EXTENT_PAGES)?,
-                None if spec.config.on_device() => pool::flat_on_device(medium.clone(), spec.device_core)?,
+                None if spec.config.on_device() => fulgurite_backing::flat_on_device(medium.clone(), spec.device_core)?,
                 None => medium.clone(),
             };
             Ok(Under { medium, flash, file, nand: None })
@@ -159,7 +160,7 @@ fn under(spec: &Spec) -> Result<Under> {
 /// A pool over a medium, with the data in it: its store is the worker's affair, or a device's.
 fn pool_over(medium: &Arc<dyn Flash>, pool: &PoolSpec, spec: &Spec, extent_pages: u32) -> Result<Arc<dyn Flash>> {
     let store = pool::filled(medium, pool, spec.region_bytes, extent_pages)?;
-    Ok(if spec.config.on_device() { pool::on_device(store, spec.device_core)? } else { Arc::new(store) })
+    Ok(if spec.config.on_device() { fulgurite_backing::on_device(store, spec.device_core)? } else { Arc::new(store) })
 }
 
 type Medium = (Arc<dyn Flash>, Option<Arc<FileFlash>>);

@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use fulgurite_device::{DeviceConfig, DeviceFlash, FirmwareConfig, HostConfig};
 use fulgurite_flash::{Flash, Layered, Mover};
 use fulgurite_format::{PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig, random_id};
@@ -44,22 +43,6 @@ pub fn made(
     config.durability = Durability::Cache;
     config.unchecked = unchecked;
     Ok(Pool::open(medium.clone(), config)?.0.into_flash())
-}
-
-/// Puts a pool's store into the firmware of a device in this process, on a core if one is named.
-pub fn on_device(store: Layered<Pool>, core: Option<usize>) -> Result<Arc<DeviceFlash>> {
-    Ok(Arc::new(DeviceFlash::start_store(store, device(core), HostConfig::default())?))
-}
-
-/// Puts such a device before a medium as it is.
-pub fn flat_on_device(medium: Arc<dyn Flash>, core: Option<usize>) -> Result<Arc<DeviceFlash>> {
-    Ok(Arc::new(DeviceFlash::start(medium, device(core), HostConfig::default())?))
-}
-
-fn device(core: Option<usize>) -> DeviceConfig {
-    // The one host there is asks before each access.
-    let firmware = FirmwareConfig { heeds_permissions: false, flushes_itself: false, ..FirmwareConfig::default() };
-    DeviceConfig { core, firmware, ..DeviceConfig::default() }
 }
 
 /// Writes so many subpages of an image to a flash.

@@ -105,7 +105,7 @@ pub fn run() -> ExitCode {
 /// # Errors
 /// When it cannot.
 pub fn open(medium: Medium, dram_bytes: u64) -> Result<Fulgurite, fulgurite::Error> {
-    let builder = Fulgurite::builder(medium).dram(&dram_bytes.to_string())?.keep_tokens(KEEP_TOKENS);
+    let builder = Fulgurite::builder(medium).dram(dram_bytes).keep_tokens(KEEP_TOKENS);
     builder.with(|runtime| runtime.fibers(JOBS + 1)).start()
 }
 
@@ -114,8 +114,8 @@ fn count(task: &Task) -> Result<()> {
     let text: Arc<str> = text.into();
     let path = task.pool.clone();
     let medium = match task.create_bytes {
-        Some(bytes) => Medium::NewPool { path, bytes },
-        None => Medium::Pool { path },
+        Some(bytes) => Medium::new_pool(path, bytes),
+        None => Medium::pool(path),
     };
     let memory = Arc::new(open(medium, task.dram_bytes)?);
     let words: Table<Key> = memory.named(WORDS).hash_map(task.distinct)?;

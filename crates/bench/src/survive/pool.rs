@@ -48,7 +48,7 @@ impl Reopened {
     /// When it cannot be opened, or has no state.
     pub fn open(path: &Path, dram_bytes: u64, pieces: usize) -> Result<Reopened> {
         let start = Instant::now();
-        let memory = open(Medium::Pool { path: path.into() }, dram_bytes)?;
+        let memory = open(Medium::pool(path), dram_bytes)?;
         let took = start.elapsed();
         let Some(token) = memory.tokens()?.last().copied() else { bail!("the pool is open, and no state is in it") };
         Ok(Reopened { memory, token, took, pieces })

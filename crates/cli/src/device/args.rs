@@ -88,7 +88,7 @@ Examples:
   # an image that programs can read before the store has recovered
   fulgurite device serve --socket flash.sock --size 8G --nand mlc \\
     --data flash.img --boot loader.img
-  # the memory of a program with its own states (Medium::DevicePool)
+  # the memory of a program with its own states (Medium::device_pool)
   fulgurite device serve --socket flash.sock --size 8G --data pool --store \\
     --keep-tokens 16 --keep-age 3600s
   # with a budget for the firmware's DRAM, which `device info` shows

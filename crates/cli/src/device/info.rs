@@ -40,7 +40,7 @@ struct Info {
 const FEATURES: [(Features, &str); 8] = [
     (Features::PAGES, "pages that are allocated, deleted and restricted"),
     (Features::TOKENS, "states with names"),
-    (Features::SESSIONS, "a program may name them alone, for its own memory (Medium::DevicePool)"),
+    (Features::SESSIONS, "a program may name them alone, for its own memory (Medium::device_pool)"),
     (Features::ROOM, "such a program knows what room there is until its next sync"),
     (Features::KEEPS_WRITES, "writes survive the end of its process"),
     (Features::CACHED_WRITES, "writes complete in a volatile buffer"),

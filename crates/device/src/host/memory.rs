@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
+use super::link::{HostConfig, Link};
 use super::shared::{Covers, Shared};
 use super::transfer::Commands;
-use super::{HostConfig, Link};
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
 use crate::firmware::memory::{argument_of, permissions_of_page};
 use crate::standing::Standing;

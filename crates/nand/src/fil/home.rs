@@ -1,6 +1,9 @@
 //! Writes on their way to their homes, and extents that begin anew.
 
-use super::{Fil, FlashStatus, PER_PAGE_MAX, Program, purpose};
+use super::Fil;
+use super::config::PER_PAGE_MAX;
+use super::program::{Program, purpose};
+use super::request::FlashStatus;
 use crate::fil::log::Pending;
 use crate::geometry::{Block, NandPage};
 use crate::nand::NandOp;
@@ -16,7 +19,7 @@ pub(super) struct Held {
     pub present: u8,
     /// Of these, those that were given to the log.
     pub logged: u8,
-    /// Who waits for them.
+    /// Their waiters.
     pub requests: [u32; PER_PAGE_MAX],
     pub reclaim: bool,
 }
@@ -72,7 +75,7 @@ impl Fil {
             at = end;
         }
     }
-    /// A write is in the buffer: if that is all its request waits for, it ends. Returns who waits
+    /// A write is in the buffer: if that is all its request waits for, it ends. Returns the waiters
     /// for the program.
     fn ends_later(&mut self, number: u32) -> u32 {
         if self.config.cached_writes {
@@ -205,7 +208,7 @@ impl Fil {
             });
             for held in gone {
                 self.held_pages -= held.present.count_ones();
-                // Whoever still waits wrote what nobody will read.
+                // A remaining waiter's data will never be read.
                 for request in held.requests.into_iter().filter(|request| *request != NONE) {
                     self.finish(request, FlashStatus::Ok, false);
                 }
@@ -242,7 +245,7 @@ impl Fil {
             }
         }
     }
-    /// A home failed. Who waits is told; what was promised already stays in the log, or goes there.
+    /// A home failed. Waiters get an error. Acknowledged data stays in the log, or goes there.
     pub(super) fn home_failed(&mut self, program: &Program) {
         for (page, request) in program.pages.into_iter().zip(program.requests).filter(|(page, _)| *page != NONE) {
             if request != NONE {

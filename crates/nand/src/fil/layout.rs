@@ -14,8 +14,8 @@
 //! so that extents that are begun one after the other lie on different planes. Of each plane some
 //! blocks are kept for the log, and some to replace bad ones.
 
+use super::config::{FilConfig, FilError, StateError};
 use crate::divisor::Divisor;
-use crate::fil::{FilConfig, FilError, StateError};
 use crate::geometry::{Block, Geometry, NandPage, Plane};
 use crate::nand::Nand;
 

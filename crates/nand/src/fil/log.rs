@@ -13,7 +13,10 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, StateError, purpose};
+use super::Fil;
+use super::config::{FLASH_PAGE_BYTES, PER_PAGE_MAX, StateError};
+use super::program::{Program, purpose};
+use super::request::FlashStatus;
 use crate::geometry::{Block, Geometry, NandPage};
 use crate::nand::{Nand, NandOp};
 use crate::slots::NONE;
@@ -26,7 +29,7 @@ const TRIES: u32 = 4;
 pub(super) struct Pending {
     pub due: u64,
     pub flash_page: u32,
-    /// Who waits, of what has no home. What is held knows that itself.
+    /// The waiters for pages without a home. Held pages know their own.
     pub request: u32,
     pub generation: u32,
     /// It has no home that could be programmed.
@@ -302,7 +305,7 @@ impl Fil {
             self.log_program(program);
         }
     }
-    /// Whether something must still go to the log, and who waits for it.
+    /// Whether something must still go to the log, and its waiters.
     fn still_pending(&mut self, pending: &Pending) -> Option<u32> {
         let page = pending.flash_page;
         if self.generations[self.extent_of(page)] != pending.generation {
@@ -417,7 +420,7 @@ impl Fil {
                 _ => self.wait_for_home(page, program.epoch),
             }
         }
-        // Once all who wait for them are known: several may have the same home.
+        // Once all their waiters are known: several may have the same home.
         for home in homes.into_iter().filter(|home| *home != NONE) {
             if self.held.contains_key(&home) {
                 self.force(NandPage(home), program.epoch);

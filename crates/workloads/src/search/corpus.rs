@@ -186,8 +186,8 @@ impl Corpus {
         Ok(corpus)
     }
 
-    /// What is indexed when nobody names a directory: `/usr`, or all of `/` where that has less
-    /// than [`ENOUGH_TEXT_BYTES`] of text.
+    /// The default directory of the index: `/usr`, or all of `/` where that has less than
+    /// [`ENOUGH_TEXT_BYTES`] of text.
     ///
     /// # Errors
     /// As [`Corpus::scan`].

@@ -217,7 +217,7 @@ impl Cursor {
         let room = SUBPAGE_BYTES - at.subpage_offset();
         let view = memory.view(at, room)?;
         let mut head = [0; BLOCK_HEADER_BYTES];
-        // A half-decoded block must not be taken for one by whoever goes on after an error.
+        // A half-decoded block must not be taken for one by a caller that continues after an error.
         self.block.count = 0;
         let fits = |block: &BlockHeader| block.bytes <= room;
         if room < head.len() {

@@ -186,8 +186,8 @@ impl<L: Latch> Workload for Search<L> {
     type Request = Query;
 
     /// Scans `params.input`, or this machine's text where there is none, and indexes as much of it
-    /// as fits in `params.bytes` and the region. Who wants the corpus first uses [`Corpus::scan`]
-    /// and [`Search::build_from`].
+    /// as fits in `params.bytes` and the region. To get the corpus first, use [`Corpus::scan`] and
+    /// [`Search::build_from`].
     fn build<M: Memory>(
         memory: &mut M,
         region: Region,

@@ -2,7 +2,7 @@
 //!
 //! A word is a run of letters and digits, folded to lower case, 2 to [`WORD_BYTES_MAX`] bytes long
 //! as UTF-8. Runs that start with a digit count only up to [`NUMBER_BYTES_MAX`] bytes, and longer
-//! runs not at all: they are hashes, hex dumps and base64, which nobody types and which would be
+//! runs not at all: they are hashes, hex dumps and base64, which no query names and which would be
 //! most of the dictionary. There is no stemming and no list of stop words, and text without spaces
 //! between words (Chinese, Japanese) is found by whole runs only.
 //!

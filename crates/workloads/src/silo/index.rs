@@ -14,7 +14,7 @@ use crate::tpcc::rows::{Rows, pin};
 /// From a key to a record.
 pub(super) type Index<L> = BPlusTree<Address, L>;
 
-/// Latches of an index. They are held for a moment, and only by those who change it.
+/// Latches of an index. They are held for a moment, and only by writers.
 const LATCHES: usize = 1 << 10;
 /// Keys that a leaf holds at least when it is filled (each takes 16 bytes, and a node has a head).
 const KEYS_PER_LEAF: u64 = 250;
@@ -118,7 +118,7 @@ pub(super) fn is_complete<T, L: Latch, M: Memory>(
     Ok(right && next == rows.count())
 }
 
-/// Reads a record that nobody changes: its identifier, and its row.
+/// Reads a record without concurrent writers: its identifier, and its row.
 pub(super) fn read<M: Memory, T: Plain>(memory: &mut M, record: Ptr<Record<T>>) -> Result<(Tid, T), AccessError> {
     let view = memory.view(record.address(), size_of::<Record<T>>())?;
     Ok((view.load(0), view.load(8)))

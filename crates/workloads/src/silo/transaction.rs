@@ -42,12 +42,12 @@ const BUFFER_BYTES: usize = 4096;
 /// Conflicts after which a run waits for its turn.
 const PATIENCE: u64 = 12;
 
-/// A record: who wrote it last, and what. Rows need an alignment of at most 8, and must leave no
+/// A record: its last writer, and its row. Rows need an alignment of at most 8, and must leave no
 /// padding at their end.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Record<T> {
-    /// Who wrote it.
+    /// Its writer.
     pub tid: Tid,
     /// What.
     pub row: T,
@@ -410,7 +410,7 @@ impl<L: Latch> Transaction<'_, L> {
                 continue;
             }
             let own = held.binary_search_by_key(&read.latch, |held| held.as_ref().map_or(usize::MAX, |h| h.latch));
-            // Somebody holds it, or has held it.
+            // It is held, or has been held.
             let Some(own) = own.ok().and_then(|own| held[own].as_ref()) else { return Err(Stop::Conflict) };
             if own.since == Some(read.version) {
                 continue;

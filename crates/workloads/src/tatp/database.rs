@@ -10,7 +10,7 @@
 //! * `updated` and `moved` are sums over the requests, so their hash does not depend on the order.
 //!
 //! A latch stands for all rows of a subscriber. Readers take none and validate; writers pin what
-//! they will change, then lock, then write, so that nobody waits for flash while holding a latch
+//! they will change, then lock, then write, so that no task waits for flash while holding a latch
 //! and nothing can fail once it is held.
 
 use std::mem::offset_of;

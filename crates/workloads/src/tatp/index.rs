@@ -79,7 +79,7 @@ impl<L: Latch> Index<L> {
         self.map.get(memory, &key_of(number))
     }
 
-    /// Every subscriber is found by its number, and nobody else.
+    /// Every subscriber, and no other, is found by its number.
     pub(super) fn check<M: Memory>(
         &self,
         workload: &'static str,

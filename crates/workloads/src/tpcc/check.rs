@@ -20,7 +20,7 @@
 //!
 //! The invariant hashes what a set of requests determines whatever their order: stock, what
 //! customers have paid, what districts and warehouses have taken, how many orders there were. Not
-//! who got which number, nor what was delivered when.
+//! the receiver of each number, nor what was delivered when.
 
 use fulgurite_memory::{Latch, Memory};
 use zerocopy::IntoBytes;
@@ -148,7 +148,7 @@ impl<L: Latch, M: Memory> Checker<'_, L, M> {
         for (customer, &number) in latest.iter().enumerate() {
             let index = district * tables.shape.customers + customer as u64;
             let got = self.memory.load(tables.latest.at(index))?;
-            // A customer of whom no order is kept has a latest order that is older.
+            // A customer without kept orders has a latest order that is older.
             let right = if number != 0 { got == number } else { got < oldest };
             self.expect(right, || format!("customer {index} has the latest order {number}, but {got} is noted"))?;
         }

@@ -1,7 +1,7 @@
 //! The open database: tables, latches, and what several transactions need.
 //!
 //! A transaction first reads what never changes and pins what it will change, all of which may wait
-//! for flash; then it takes its latches, which nobody holds across flash; then it reads what may
+//! for flash; then it takes its latches, which are never held across flash; then it reads what may
 //! have changed and writes, in pinned subpages, where nothing can fail. So an error changes
 //! nothing, and a popular district is held for a microsecond, not for a miss.
 //!
@@ -84,7 +84,7 @@ pub(crate) fn lock_all<'l, L: Latch, M: Memory, const N: usize>(
     Ok(held)
 }
 
-/// Reads one state of what `latch` protects: without it while nobody changes it, and under it when
+/// Reads one state of what `latch` protects: without it while it does not change, and under it when
 /// that does not succeed.
 pub(crate) fn read_whole<L: Latch, M: Memory, R>(
     latch: &L,

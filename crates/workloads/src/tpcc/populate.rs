@@ -216,7 +216,7 @@ pub(crate) fn order(seed: u64, shape: &Shape, district: u64, number: u64, custom
     Order { head, lines }
 }
 
-/// A permutation of a district's customers: who made which of the first orders (clause 4.3.3.1).
+/// A permutation of a district's customers: the maker of each of the first orders (clause 4.3.3.1).
 pub(crate) fn order_customers(seed: u64, shape: &Shape, district: u64) -> Vec<u32> {
     let r = &mut random(seed, Stream::Orders, !district);
     let mut customers: Vec<u32> = (0..shape.customers as u32).collect();

@@ -3,8 +3,8 @@
 use super::schema::{DISTRICTS, LINES_MAX, LINES_MIN, Shape};
 use crate::{Random, WorkloadError, ZipfKeys};
 
-/// The item that nobody sells: one of a hundred new orders names it last and is rolled back (clause
-/// 2.4.1.4).
+/// The item that does not exist: one of a hundred new orders names it last and is rolled back
+/// (clause 2.4.1.4).
 pub(crate) const NO_ITEM: u32 = u32::MAX;
 
 /// One line of a new order.
@@ -35,7 +35,7 @@ pub struct NewOrder {
     pub lines: [Line; LINES_MAX],
 }
 
-/// How a customer says who they are.
+/// How a customer is identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Who {
     /// By number.
@@ -59,7 +59,7 @@ pub struct Payment {
     pub customer_warehouse: u16,
     /// In which district.
     pub customer_district: u8,
-    /// Who pays.
+    /// The paying customer.
     pub who: Who,
 }
 
@@ -70,7 +70,7 @@ pub struct OrderStatus {
     pub warehouse: u16,
     /// In which district.
     pub district: u8,
-    /// Who asks.
+    /// The asking customer.
     pub who: Who,
 }
 
@@ -81,7 +81,7 @@ pub struct Delivery {
     pub date: u64,
     /// Of which warehouse.
     pub warehouse: u16,
-    /// Who carries them.
+    /// The carrier.
     pub carrier: u8,
 }
 

@@ -1,0 +1,26 @@
+//! What lies below a cache, opened in one way: a place, whether it keeps a pool, and how requests get there.
+//!
+//! | | flat | a pool |
+//! |---|---|---|
+//! | memory, an emulated device | [`Medium::memory`], [`Medium::emulated`] | |
+//! | a file or block device | [`Medium::file`], [`Medium::new_file`] | [`Medium::pool`], [`Medium::new_pool`] |
+//! | a device of another process | [`Medium::device`] | [`Medium::device_pool`] |
+//!
+//! A place of this process is reached directly, or through a device of this process on a core of its own
+//! ([`Settings::on_device`]).
+//!
+//! Invariants: a setting that a medium cannot honour is refused by name, before anything is created or changed. Each medium
+//! says itself how workers drive it ([`fulgurite_flash::Tuning`]), so that every program drives it in the same way.
+//!
+//! What this crate does not do: it holds no frames and runs no jobs, and it makes no pool for benchmarks.
+#![forbid(unsafe_code)]
+
+mod devices;
+mod error;
+mod medium;
+mod open;
+
+pub use devices::{alone, beside_others, flat_on_device, names_states, on_device};
+pub use error::Error;
+pub use medium::Medium;
+pub use open::{Kept, Opened, Settings};

@@ -1,0 +1,183 @@
+//! Opens a medium: settings are judged first, then the place, then what it keeps, then the transport.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fulgurite_device::DeviceFlash;
+use fulgurite_flash::{EmulatedConfig, EmulatedFlash, FileConfig, FileFlash, Flash, MemoryFlash, OpenError};
+use fulgurite_format::{PoolId, SUBPAGE_BYTES};
+use fulgurite_store::{Driver, Durability, Geometry, MemberError, Members, Pool, PoolError, StoreConfig, superblock};
+
+use crate::medium::{Medium, Place};
+use crate::{Error, devices};
+
+/// What is asked of a medium. None: it was not asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// What survives in a pool.
+    pub durability: Option<Durability>,
+    /// How many of the newest tokens a pool keeps.
+    pub keep_tokens: Option<usize>,
+    /// How old a token may become.
+    pub keep_age: Option<Duration>,
+    /// Bytes that older tokens leave free.
+    pub keep_space: Option<u64>,
+    /// A device of this process is before the medium, on a core if one is named. A pool's store runs in it.
+    pub on_device: Option<Option<usize>>,
+    /// The budget of everything, of which a pool's history and a device's copies are parts.
+    pub dram_bytes: u64,
+}
+
+/// A store below a cache.
+#[derive(Clone, Debug)]
+pub enum Kept {
+    /// In this process.
+    Here(Arc<Pool>),
+    /// In a device of another process.
+    There(Arc<DeviceFlash>),
+}
+
+/// A medium that was opened.
+#[derive(Clone)]
+pub struct Opened {
+    /// The medium.
+    pub flash: Arc<dyn Flash>,
+    /// The store, where it is one.
+    pub kept: Option<Kept>,
+}
+
+/// The part of the DRAM budget that may hold what tokens remember.
+const HISTORY_SHARE: u64 = 16;
+
+impl Medium {
+    /// Refuses settings that it cannot honour.
+    ///
+    /// # Errors
+    /// [`Error::NotHonoured`] for the first of them; [`Error::Unit`] when a size cannot be read.
+    pub fn judge(&self, settings: &Settings) -> Result<(), Error> {
+        let served = matches!(self.place, Place::Served { .. });
+        let Settings { durability, keep_tokens, keep_age, keep_space, on_device, dram_bytes: _ } = *settings;
+        let keeps = [
+            ("durability", durability.is_some()),
+            ("keep_tokens", keep_tokens.is_some()),
+            ("keep_age", keep_age.is_some()),
+            ("keep_space", keep_space.is_some()),
+        ];
+        let refused = |setting, remedy| Err(Error::NotHonoured { setting, medium: self.name(), remedy });
+        if !self.kept {
+            if let Some((setting, _)) = keeps.into_iter().find(|(_, is_set)| *is_set) {
+                return refused(setting, "it keeps nothing; leave the setting out, or use a pool");
+            }
+        } else if served {
+            if durability == Some(Durability::Cache) {
+                return refused("Durability::Cache", "a device's store always keeps its states; choose Lazy or Sync");
+            }
+            if let Some((setting, _)) = keeps.into_iter().skip(1).find(|(_, is_set)| *is_set) {
+                return refused(setting, "the device decides that; set it with fulgurite device serve");
+            }
+        }
+        if served && on_device.is_some() {
+            return refused("on_device", "it is a device already; leave the setting out");
+        }
+        if self.share_frames && !served {
+            return refused("share_frames", "it is no device of another process; leave the setting out");
+        }
+        match &self.place {
+            Place::Memory { size } | Place::Emulated { size } | Place::File { create: Some(size), .. } => {
+                size.bytes()?;
+            }
+            Place::File { create: None, .. } | Place::Served { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// Opens it. A file that is created and cannot become a pool is removed again.
+    ///
+    /// # Errors
+    /// As [`Medium::judge`], before anything is touched; what the medium says.
+    pub fn open(&self, settings: &Settings) -> Result<Opened, Error> {
+        self.judge(settings)?;
+        let subpages = |bytes: u64| u32::try_from(bytes / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
+        let flash: Arc<dyn Flash> = match &self.place {
+            Place::Served { socket } if self.kept => {
+                let flash = devices::names_states(socket, self.share_frames, settings.dram_bytes)?;
+                return Ok(Opened { flash: flash.clone(), kept: Some(Kept::There(flash)) });
+            }
+            Place::Served { socket } => {
+                return Ok(Opened { flash: devices::alone(socket, self.share_frames)?, kept: None });
+            }
+            Place::File { path, create: Some(size) } if self.kept => {
+                let bytes = size.bytes()?;
+                // Judged before anything is created.
+                let geometry = Geometry::usual(subpages(bytes))?;
+                let id = PoolId(fulgurite_sys::random_bytes().map_err(Error::Random)?);
+                let file: Arc<dyn Flash> = Arc::new(FileFlash::open(&FileConfig::create(path, bytes))?);
+                make(&file, geometry, id).inspect_err(|_| remove(path))?;
+                return open_pool(path, file, settings);
+            }
+            Place::File { path, create: None } if self.kept => {
+                return open_pool(path, all_of_pool(path)?, settings);
+            }
+            Place::File { path, create: Some(size) } => {
+                Arc::new(FileFlash::open(&FileConfig::create(path, size.bytes()?))?)
+            }
+            Place::File { path, create: None } => Arc::new(FileFlash::open(&FileConfig::existing(path))?),
+            Place::Emulated { size } => Arc::new(EmulatedFlash::new(EmulatedConfig::new(subpages(size.bytes()?)))?),
+            Place::Memory { size } => Arc::new(MemoryFlash::new(subpages(size.bytes()?))?),
+        };
+        Ok(match settings.on_device {
+            Some(core) => Opened { flash: devices::flat_on_device(flash, core)?, kept: None },
+            None => Opened { flash, kept: None },
+        })
+    }
+}
+
+fn make(file: &Arc<dyn Flash>, geometry: Geometry, id: PoolId) -> Result<(), Error> {
+    // A clock before 1970 says when it was made wrongly, and nothing else.
+    let made = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    Pool::format(file, geometry, id, made).map_err(Error::Format)
+}
+
+/// A file that was created for a pool that could not be made.
+fn remove(path: &Path) {
+    // A second try finds out that it is there.
+    let _ = std::fs::remove_file(path);
+}
+
+/// What a pool lies on: its file or device, or all those that it spans, of which `path` is any. They say from then on that the
+/// pool is changed, so that a copy of one that was made before is known as old.
+fn all_of_pool(path: &Path) -> Result<Arc<dyn Flash>, Error> {
+    let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
+        Ok(Arc::new(FileFlash::open(&FileConfig::existing(path))?))
+    };
+    let error = |source| Error::Members { path: path.into(), source };
+    let flash = open(path)?;
+    let Some(mut members) = Members::find((path, &flash), &[], &mut open).map_err(error)? else { return Ok(flash) };
+    let flash: Arc<dyn Flash> = members.flash();
+    let first = Driver::new(&*flash, 4).map_err(PoolError::from);
+    let first = first.and_then(|mut driver| Ok(superblock(&mut driver)?));
+    let (id, ..) = first.map_err(|source| Error::Pool { path: path.into(), source })?;
+    if id != members.pool() {
+        return Err(error(MemberError::OfAnotherPool { path: path.into() }));
+    }
+    members.begin_changes().map_err(error)?;
+    Ok(flash)
+}
+
+fn open_pool(path: &Path, file: Arc<dyn Flash>, settings: &Settings) -> Result<Opened, Error> {
+    let mut config = StoreConfig::default();
+    config.durability = settings.durability.unwrap_or(Durability::Sync);
+    config.keep_tokens = settings.keep_tokens.unwrap_or(1).max(1);
+    config.keep_age = settings.keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
+    config.keep_bytes = settings.keep_space.unwrap_or(0);
+    // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the oldest go first.
+    config.history_bytes = usize::try_from(settings.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
+    let (pool, _) = Pool::open(file, config).map_err(|source| Error::Pool { path: path.into(), source })?;
+    let store = pool.into_flash();
+    let kept = Some(Kept::Here(store.layer().clone()));
+    Ok(match settings.on_device {
+        Some(core) => Opened { flash: devices::on_device(store, core)?, kept },
+        None => Opened { flash: Arc::new(store), kept },
+    })
+}
