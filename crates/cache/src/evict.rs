@@ -147,7 +147,7 @@ impl<U: Users> Cache<U> {
         let mut chosen = 0;
         let mut view = View {
             first: self.first_frame,
-            held_back: self.shared.cut.holds_back(),
+            held_back: self.holds_back(),
             writes_left: self.room_to_write(),
             refused: 0,
             pins_unseen: self.shared.has_planted(Planted::PinsUnseen),
@@ -233,8 +233,7 @@ impl<U: Users> Cache<U> {
             in_use &= !self.shared.has_planted(Planted::PinsUnseen);
             let dirty = has_changes(mark) && !self.shared.has_planted(Planted::NotWritten);
             // What was written since a cut is not part of its token.
-            let held_back =
-                mark == DIRTY && self.shared.cut.holds_back() && !self.shared.has_planted(Planted::NotHeldBack);
+            let held_back = mark == DIRTY && self.holds_back();
             if in_use || held_back || dirty && !self.has_room_to_write() {
                 self.counts.evict_in_use += u64::from(in_use);
                 self.held[local.index()].linked = true;
@@ -259,6 +258,11 @@ impl<U: Users> Cache<U> {
                 self.release_frame(frame);
             }
         }
+    }
+
+    /// Whether what was written since a cut must stay in DRAM.
+    fn holds_back(&self) -> bool {
+        self.shared.cut.holds_back() && !self.shared.has_planted(Planted::NotHeldBack)
     }
 
     fn begin_write_back(&mut self, subpage: u32, frame: FrameIndex, now_ns: u64) {

@@ -54,8 +54,8 @@ pub struct Sealed {
     pub order: Vec<u64>,
     /// How many.
     pub sealed: u64,
-    /// Frames that were copied, or written, because they are pinned.
-    pub copied: u64,
+    /// Frames that are pinned, and are to be copied, or written, before anything runs ([`Cache::write_pinned`]).
+    pub pinned: Vec<LocalFrame>,
 }
 
 /// A sealed frame, for [`Sealed::order`].
@@ -64,10 +64,11 @@ fn sealed_at(subpage: u32, local: LocalFrame) -> u64 {
 }
 
 impl<U: Users> Cache<U> {
-    /// Seals what is dirty; copies what is dirty and pinned. While all workers stand still, after [`Cut::hold_back`].
+    /// Seals what is dirty, but for what is pinned. While all workers stand still, after [`Cut::hold_back`]. From here on the cache
+    /// counts the writes that end as those of the cut.
     ///
     /// [`Cut::hold_back`]: crate::cut::Cut::hold_back
-    pub fn seal(&mut self, now_ns: u64, wait: Wait<'_, U>) -> Sealed {
+    pub fn seal(&mut self) -> Sealed {
         let (mut sealed, mut pinned) = (0, Vec::new());
         let mut order = std::mem::take(&mut self.pump_order);
         order.clear();
@@ -87,13 +88,20 @@ impl<U: Users> Cache<U> {
             }
         }
         self.pump_at = 0;
-        // What is being written already is part of the state, too.
-        self.shared.cut.add(sealed + self.writing as u64);
         if self.shared.has_planted(Planted::PinnedLeftOut) {
             pinned.clear();
         }
-        for &local in &pinned {
-            self.shared.cut.add(1);
+        // What is being written already is part of the state, too.
+        self.shared.cut.add(sealed + pinned.len() as u64 + self.writing as u64);
+        self.counts.sealed += sealed;
+        Sealed { order, sealed, pinned }
+    }
+
+    /// Copies what was dirty and pinned when the cut was made, or writes it, where there is no frame for a copy. All workers still
+    /// stand; those that have sealed go on polling, as a medium may make room for one's writes by what it asks for through another's
+    /// queue.
+    pub fn write_pinned(&mut self, pinned: &[LocalFrame], now_ns: u64, wait: Wait<'_, U>) {
+        for &local in pinned {
             let (frame, subpage) = (self.frame(local), self.held[local.index()].subpage);
             if self.free.is_empty() || !self.has_room_to_write() {
                 self.write_now(subpage, frame, now_ns, wait);
@@ -101,10 +109,7 @@ impl<U: Users> Cache<U> {
                 self.write_copy(subpage, frame, now_ns);
             }
         }
-        let copied = pinned.len() as u64;
-        self.counts.sealed += sealed;
-        self.counts.copied += copied;
-        Sealed { order, sealed, copied }
+        self.counts.copied += pinned.len() as u64;
     }
 
     /// Writes a pinned frame from where it lies, and waits for that: there is no frame to copy it to. Nobody runs meanwhile.

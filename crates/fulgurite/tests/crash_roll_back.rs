@@ -143,7 +143,7 @@ impl Crew {
         for (done, cut_off) in self.done.iter().zip(&*self.cut_off) {
             let from = done.load(Ordering::SeqCst);
             while done.load(Ordering::SeqCst) < from + sections && !cut_off.load(Ordering::SeqCst) {
-                assert!(begun.elapsed() < Duration::from_secs(60), "a writer does not go on: {:?}", self.done);
+                assert!(begun.elapsed() < Duration::from_secs(120), "a writer does not go on: {:?}", self.done);
                 std::thread::sleep(Duration::from_micros(50));
             }
         }

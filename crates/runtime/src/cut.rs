@@ -54,6 +54,8 @@ pub(crate) struct Meeting {
     all_here: Condvar,
 }
 
+/// How long a worker that waits for the others sleeps before it looks what has ended for it.
+const SERVED_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
 /// How often a worker looks whether the others have come before it sleeps: some 20 microseconds.
 const LOOKS: u32 = 500;
 
@@ -69,6 +71,11 @@ impl Meeting {
     }
     /// Returns when all have come.
     fn meet(&self) {
+        self.meet_serving(|| 0);
+    }
+    /// The same, and calls `serve` now and then until they have: what another waits for may be for this worker to take. A medium makes
+    /// room for one's writes by what it asks for through another's queue.
+    fn meet_serving(&self, mut serve: impl FnMut() -> usize) {
         let round = self.round.load(Ordering::Acquire);
         if self.came.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
             self.came.store(0, Ordering::Relaxed);
@@ -83,9 +90,13 @@ impl Meeting {
             }
             fulgurite_sys::arch::relax();
         }
-        let mut held = self.lock.lock();
-        while self.round.load(Ordering::Acquire) == round {
-            self.all_here.wait(&mut held);
+        loop {
+            serve();
+            let mut held = self.lock.lock();
+            if self.round.load(Ordering::Acquire) != round {
+                return;
+            }
+            self.all_here.wait_for(&mut held, SERVED_EVERY);
         }
     }
 }
@@ -211,11 +222,13 @@ impl Worker {
         match halt.what {
             Halted::Seal => {
                 self.shared.cache.cut.hold_back();
+                let Sealed { order, sealed, pinned } = self.cache.seal();
                 let shared = self.shared.clone();
-                let sealed = self.cache.seal(begun, &mut |cache| wait_for_medium(&shared, cache));
-                Sealed { order: report.order, sealed: report.sealed, copied: report.copied } = sealed;
+                let now = shared.clock.now_ns();
+                self.cache.write_pinned(&pinned, now, &mut |cache| wait_for_medium(&shared, cache));
                 self.tell();
-                halt.meeting.meet();
+                (report.order, report.sealed, report.copied) = (order, sealed, pinned.len() as u64);
+                halt.meeting.meet_serving(|| self.poll());
             }
             Halted::RollBack => {
                 let mine: u64 = self.fibers.iter().map(|slot| u64::from(slot.state.pins_held())).sum();
@@ -226,14 +239,14 @@ impl Worker {
                     if let Err(error) = self.let_everything_end() {
                         halt.failure.lock().get_or_insert(error);
                     }
-                    halt.meeting.meet();
+                    halt.meeting.meet_serving(|| self.poll());
                     report.failure = *halt.failure.lock();
                 }
             }
             Halted::Poison => {
                 // What does not end is read for accesses that fail.
                 let _ = self.let_everything_end();
-                halt.meeting.meet();
+                halt.meeting.meet_serving(|| self.poll());
                 self.forget_frames();
                 halt.meeting.meet();
             }

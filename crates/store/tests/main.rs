@@ -2,7 +2,6 @@
 
 #[path = "../../flash/tests/common/mod.rs"]
 mod common;
-mod simulation;
 mod world;
 
 mod conform_nand;
@@ -26,7 +25,6 @@ mod model_nand_pool;
 mod model_objects;
 mod model_retention;
 mod model_room;
-mod model_simulation;
 mod model_store;
 mod model_wear;
 mod regression_copies_of_places_given_away;

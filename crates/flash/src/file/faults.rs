@@ -9,47 +9,12 @@ use std::time::Duration;
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
-use super::{EAGAIN, EINTR, FileBackend, FileConfig, FileFlash, Tries};
+use super::medium::{EAGAIN, EINTR};
+use super::nth::{Nth, Plan};
+use super::{FileBackend, FileConfig, FileFlash};
 use crate::{Flash, FlashError, Op, Queue, Request, lock};
 
 use fulgurite_testkit as trials;
-
-/// Results from this one on, before that one, are replaced.
-#[derive(Debug, Default)]
-pub(super) struct Nth {
-    plan: Option<Plan>,
-    seen: u64,
-    hit: u64,
-}
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    from: u64,
-    until: u64,
-    only_flushes: bool,
-    says: i32,
-}
-
-impl Nth {
-    /// What the kernel is made to have said. No operation: a run of several.
-    pub(super) fn say(&mut self, result: i32, op: Option<Op>) -> i32 {
-        let Some(plan) = self.plan else { return result };
-        if plan.only_flushes && op != Some(Op::Flush) {
-            return result;
-        }
-        let number = self.seen;
-        self.seen += 1;
-        // A flush moves nothing.
-        if !(plan.from..plan.until).contains(&number) || (op == Some(Op::Flush) && plan.says >= 0) {
-            return result;
-        }
-        self.hit += 1;
-        plan.says
-    }
-    /// Pauses are left out where a plan is: the clock is not what is tested.
-    pub(super) fn hurry(&self, tries: &mut Tries) {
-        tries.no_room &= self.plan.is_none();
-    }
-}
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;

@@ -21,7 +21,8 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::uring::{RingFull, Uring};
 use fulgurite_sys::{Arena, Notifier};
 
-use super::{EAGAIN, EINTR, ENOMEM, Medium, Tries, pause, runs};
+use super::medium::{EAGAIN, EINTR, ENOMEM, Medium, Tries, pause};
+use super::runs;
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches, frame_count};
 

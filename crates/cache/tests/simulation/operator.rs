@@ -3,15 +3,14 @@
 use std::sync::Arc;
 
 use fulgurite_flash::{FlashError, VersionError, Versions};
-use fulgurite_format::LocalFrame;
-use fulgurite_policy::Replacement;
 use fulgurite_store::{PoolError, View};
 
 use super::fibers::random_job;
-use super::frames::{Frame, Life, Where};
 use super::machine::Machine;
-use super::world::{Contents, Harness, Reader, World};
+use super::world::{Contents, Reader, World};
 
+/// Turns in which a roll back waits for jobs that hold pins, before it is given up.
+const BUSY_MAX: u32 = 2_000;
 /// Syncs that fail one after the other for want of space, before what was not synced is given up.
 const SYNCS_IN_VAIN: u32 = 3;
 
@@ -28,9 +27,12 @@ pub struct Operator {
     jobs_left: u32,
     next_job_ns: u64,
     next_event_ns: u64,
-    /// No job begins any more, until the machine was rolled back to this token.
+    /// The machine is to be rolled back to this token: no write section begins until then.
     roll_back_to: Option<u64>,
-    pub drains: bool,
+    /// No job begins any more until then.
+    drains: bool,
+    /// Turns in which that was tried, and jobs held pins.
+    busy: u32,
     wants_sync: bool,
     in_vain: u32,
     /// The pool takes no more changes.
@@ -60,6 +62,7 @@ impl Operator {
             next_event_ns: now + 500_000,
             roll_back_to: None,
             drains: false,
+            busy: 0,
             wants_sync: false,
             in_vain: 0,
             is_poisoned: false,
@@ -69,15 +72,29 @@ impl Operator {
         }
     }
     pub fn next_ns(&self) -> u64 {
-        let event = if self.drains { u64::MAX } else { self.next_event_ns };
+        let event = if self.roll_back_to.is_some() { u64::MAX } else { self.next_event_ns };
         if self.jobs_left > 0 { self.next_job_ns.min(event) } else { event }
     }
     pub fn is_done(&self, machine: &Machine) -> bool {
-        self.jobs_left == 0 && machine.jobs.is_empty() && machine.is_still() && !self.drains
+        self.jobs_left == 0 && machine.jobs.is_empty() && machine.is_still() && self.roll_back_to.is_none()
     }
+    /// Whether no job may begin.
+    pub fn drains(&self) -> bool {
+        self.drains
+    }
+    /// The last write-back that failed says that there is no room, or that nothing can be written any more.
     pub fn write_failed(&mut self, error: FlashError) {
         self.wants_sync |= error == FlashError::NoSpace;
         self.is_poisoned |= error == FlashError::Poisoned;
+    }
+    pub fn rolled_back(&mut self) {
+        self.wants_sync = false;
+    }
+    pub fn forget_old(&mut self) {
+        self.old = None;
+    }
+    fn goes_back_to(&mut self, token: u64, drains: bool) {
+        (self.roll_back_to, self.drains, self.busy) = (Some(token), drains, 0);
     }
     pub fn sync_ended(&mut self, result: Result<(), FlashError>) {
         self.last_sync = Some(result);
@@ -89,7 +106,8 @@ impl Operator {
 impl Machine {
     /// Nothing runs, and nothing is under way.
     pub fn is_still(&self) -> bool {
-        self.idle.len() == self.fibers.len() && self.in_flight() == 0 && self.cut.is_none()
+        let still = |w: &super::machine::Worker| w.idle.len() == w.fibers.len() && w.cache.in_flight() == 0;
+        self.workers.iter().all(still) && self.cut.is_none() && self.shared.cut.left() == 0
     }
     /// An error of a change of the pool.
     fn allow(&mut self, world: &mut World, what: &str, error: PoolError) {
@@ -122,9 +140,15 @@ impl Machine {
                 }
             }
         }
-        if self.operator.drains {
-            if self.is_still() {
-                self.roll_back(world);
+        if let Some(error) = self.write_failure() {
+            self.operator.write_failed(error);
+        }
+        if self.operator.roll_back_to.is_some() {
+            if self.cut.is_none() {
+                self.gate_closed = true;
+                if self.is_drained() {
+                    self.try_to_roll_back(world);
+                }
             }
             return;
         }
@@ -170,7 +194,7 @@ impl Machine {
             }
             8 => {
                 if let Some(token) = some(world) {
-                    (self.operator.drains, self.operator.roll_back_to) = (true, Some(token));
+                    self.operator.goes_back_to(token, world.random.one_in(2));
                 }
             }
             9 => {
@@ -251,72 +275,46 @@ impl Machine {
         self.make_space(world);
         self.operator.in_vain = 0;
         match Versions::tokens(&*self.pool).last() {
-            Some(token) => (self.operator.drains, self.operator.roll_back_to) = (true, Some(*token)),
+            Some(token) => self.operator.goes_back_to(*token, true),
             // There is none: the next life begins with an empty pool.
             None => self.operator.is_poisoned = true,
         }
     }
-    fn roll_back(&mut self, world: &mut World) {
-        self.operator.drains = false;
-        let token = self.operator.roll_back_to.take().expect("it was said where to");
+    /// Tries to go back to the token that was chosen. Whatever comes of it but that jobs hold pins, it is over then.
+    fn try_to_roll_back(&mut self, world: &mut World) {
+        let token = self.operator.roll_back_to.expect("it was said where to");
         let kept = Versions::tokens(&*self.pool);
         let may = Versions::can_roll_back(&*self.pool, token);
         if !kept.contains(&token) {
-            assert!(matches!(may, Err(VersionError::NoToken { .. })), "{may:?}, with {kept:?}");
-            return;
+            let said = matches!(may, Err(VersionError::NoToken { .. } | VersionError::Flash(_)));
+            assert!(said, "{may:?}, with {kept:?}");
         }
-        if let Some(old) = self.operator.old.take() {
+        // It is tried all the same where it will be refused: nothing may come of that.
+        if kept.contains(&token)
+            && world.random.one_in(2)
+            && let Some(old) = self.operator.old.take()
+        {
             let in_use = matches!(may, Err(VersionError::InUse { .. }));
-            assert_eq!(in_use, old.token > token, "{may:?}");
+            // A device that is dead says that first.
+            let said = !matches!(may, Err(VersionError::Flash(_)));
+            assert!(!said || in_use == (old.token > token), "{may:?}, while {} is read", old.token);
             self.close(world, old);
         }
         // What a user has pinned is never taken away.
-        if let Err(VersionError::Pinned { pinned, .. }) = Versions::can_roll_back(&*self.pool, token) {
+        if let Err(VersionError::Pinned { pinned, .. }) = may {
             assert!(
                 pinned > token && world.pinned.contains(&pinned),
                 "{pinned} of {:?}, back to {token}",
                 world.pinned
             );
-            return;
         }
         if world.disk.is_dead() {
             return;
         }
-        // From now on either may be there after a crash.
-        let before = world.acknowledged;
-        world.acknowledged = before.min(token);
-        world.pinned.retain(|t| *t <= token);
-        self.forget_frames(world);
-        match Versions::roll_back(&*self.pool, token) {
-            Ok(()) => {
-                world.report.roll_backs += 1;
-                world.note(&[14, token]);
-                world.acknowledged = token;
-                world.now.clone_from(&world.tokens[&token]);
-                world.tokens.retain(|t, _| *t <= token);
-                self.operator.wants_sync = false;
-                self.write_failure = None;
-            }
-            Err(VersionError::Flash(error)) => {
-                world.allow("rolling back", error);
-                self.operator.is_poisoned = true;
-            }
-            Err(error) => panic!("rolling back to {token}: {error}"),
-        }
-    }
-    fn forget_frames(&mut self, world: &World) {
-        if world.has(Harness::KeepsFrames) {
-            return;
-        }
-        for frame in 0..self.frames.len() as u32 {
-            let Frame { life, subpage, pins, .. } = self.frames[frame as usize];
-            if life != Life::Free {
-                assert_eq!((life, pins), (Life::Resident, 0), "nothing runs");
-                self.replacement.removed(LocalFrame(frame));
-                self.table[subpage as usize] = Where::Absent;
-                self.frames[frame as usize] = Frame::FREE;
-                self.free.push(frame);
-            }
+        self.operator.busy += 1;
+        if self.roll_back(world, token) || self.operator.busy > BUSY_MAX && !self.operator.drains {
+            (self.operator.roll_back_to, self.operator.drains) = (None, false);
+            self.open_gate(world);
         }
     }
     /// Nothing fails any more: all that is written can be synced, or at least be given up, and is there.
@@ -324,7 +322,7 @@ impl Machine {
         self.make_space(world);
         self.operator.last_sync = None;
         while self.operator.last_sync != Some(Ok(())) && !self.operator.is_poisoned {
-            self.operator.wants_sync |= !self.operator.drains;
+            self.operator.wants_sync |= self.operator.roll_back_to.is_none();
             self.turn(world);
         }
         if self.operator.is_poisoned {
@@ -334,20 +332,16 @@ impl Machine {
             assert!(may && self.pool_is_only_full(), "the pool cannot be used any more: {info:?}");
             return;
         }
-        while !self.is_still() || self.operator.drains {
+        while !self.is_still() || self.operator.roll_back_to.is_some() {
             self.turn(world);
         }
-        let clean = self.frames.iter().all(|frame| !frame.dirty);
+        let clean = self.workers.iter().all(|w| w.cache.dirty_subpages().next().is_none());
         if clean {
             let pool = self.pool.clone();
             assert!(world.read_all(&pool));
         }
     }
     fn pool_is_only_full(&self) -> bool {
-        self.write_failure.is_none_or(|error| error == FlashError::NoSpace)
-    }
-    /// The device is dead: what is in memory is gone.
-    pub fn lose(mut self) {
-        self.operator.old = None;
+        self.write_failure().is_none_or(|error| error == FlashError::NoSpace)
     }
 }

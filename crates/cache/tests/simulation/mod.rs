@@ -1,17 +1,17 @@
-//! A machine that is simulated whole: one worker's frames, fibers, misses and syncs, by the parts of `policy` that the runtime is made
-//! of, over a real pool on a simulated device. Beside it, a model that knows what must be there.
+//! A machine that is simulated whole: the second driver of the cache. A few workers, each with a cache, a scheduler and fibers, over a
+//! real pool on a simulated device, all on one thread and by a simulated clock. Beside it, a model that knows what must be there.
 
 #![allow(dead_code, reason = "some tests use a part")]
 
 mod cut;
 pub mod disk;
 mod fibers;
-mod frames;
 mod machine;
 mod operator;
+mod users;
 mod world;
 
-pub use world::{Harness, Report, simulate};
+pub use world::{Bug, Harness, Report, simulate};
 
 /// A generator of random numbers (xorshift64*), so that a seed replays a run.
 #[derive(Clone, Debug)]

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use fulgurite_cache::Planted as CacheBug;
 use fulgurite_flash::{Flash, FlashError, Layer, Layered, Op, Queue, Request};
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Planted, Pool, PoolError, StoreConfig, Victims};
@@ -20,31 +21,28 @@ const READ_AT_ONCE: u32 = 16;
 /// Beyond one bad flash page in so many there may be no extent left without one, as the journal needs.
 const WORN_OUT: u64 = 16;
 
-/// A bug in what drives the policies.
+/// A bug in what drives the caches here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Harness {
-    /// Who waited for a subpage uses the frame that it came into, whatever is in that by now.
-    StaleFrame,
-    /// A frame that differs is evicted without being written.
-    LostWriteBack,
-    /// A write-back that failed is taken for done.
-    FailedIsDone,
-    /// What was written after a cut reaches flash before the token of the cut is named.
-    LeakyCut,
-    /// A roll back leaves the frames as they are.
-    KeepsFrames,
     /// A sync is over when its token is named, durable or not.
     EarlySync,
 }
-impl Harness {
-    pub const ALL: [Harness; 6] = [
-        Harness::StaleFrame,
-        Harness::LostWriteBack,
-        Harness::FailedIsDone,
-        Harness::LeakyCut,
-        Harness::KeepsFrames,
-        Harness::EarlySync,
-    ];
+
+/// A bug that is planted, if one is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bug {
+    None,
+    Store(Planted),
+    Cache(CacheBug),
+    Driver(Harness),
+}
+impl Bug {
+    pub fn in_cache(self) -> Option<CacheBug> {
+        if let Bug::Cache(bug) = self { Some(bug) } else { None }
+    }
+    fn in_store(self) -> Option<Planted> {
+        if let Bug::Store(bug) = self { Some(bug) } else { None }
+    }
 }
 
 /// What a run came to.
@@ -57,6 +55,11 @@ pub struct Report {
     pub joined: u64,
     pub prefetched: u64,
     pub written_back: u64,
+    pub refused_roll_backs: u64,
+    pub pinned: u64,
+    pub unsealed: u64,
+    pub written_ahead: u64,
+    pub copied: u64,
     pub syncs: u64,
     pub failed_syncs: u64,
     pub roll_backs: u64,
@@ -81,6 +84,11 @@ impl Report {
         joined: 0,
         prefetched: 0,
         written_back: 0,
+        refused_roll_backs: 0,
+        pinned: 0,
+        unsealed: 0,
+        written_ahead: 0,
+        copied: 0,
         syncs: 0,
         failed_syncs: 0,
         roll_backs: 0,
@@ -104,6 +112,11 @@ impl Report {
             (&mut self.joined, other.joined),
             (&mut self.prefetched, other.prefetched),
             (&mut self.written_back, other.written_back),
+            (&mut self.refused_roll_backs, other.refused_roll_backs),
+            (&mut self.pinned, other.pinned),
+            (&mut self.unsealed, other.unsealed),
+            (&mut self.written_ahead, other.written_ahead),
+            (&mut self.copied, other.copied),
             (&mut self.syncs, other.syncs),
             (&mut self.failed_syncs, other.failed_syncs),
             (&mut self.roll_backs, other.roll_backs),
@@ -133,7 +146,7 @@ pub struct World {
     pub random: Random,
     pub config: StoreConfig,
     pub plan: Plan,
-    pub planted: Option<Harness>,
+    pub bug: Bug,
     /// Contents now.
     pub now: Vec<u64>,
     /// Contents at each token that was named.
@@ -176,7 +189,7 @@ pub fn holds(frames: &Arena, frame: u32, number: u64) -> bool {
 }
 
 impl World {
-    fn new(seed: u64, bug: Option<Planted>, planted: Option<Harness>) -> World {
+    fn new(seed: u64, bug: Bug) -> World {
         let mut random = Random::new(seed);
         let subpages = 16 * (2 + random.below(4));
         let least = (1..).map(|n| n * 8).find(|pages| Geometry::new(*pages, 8, Some(subpages)).is_ok());
@@ -191,7 +204,7 @@ impl World {
         config.durability = if random.one_in(10) { Durability::Cache } else { Durability::Sync };
         // Room for as many requests of its own as one of these pools ever has.
         config.history_bytes = 512 << 10;
-        config.planted = bug;
+        config.planted = bug.in_store();
         let mut plan = Plan::default();
         match random.below(9) {
             0 => (plan.writes, plan.write_error) = (30 + random.below(100), 5),
@@ -202,8 +215,12 @@ impl World {
             5 => plan = Plan { reads: 150, writes: 150, write_error: 5, flushes: 400, late: 400 },
             _ => {}
         }
-        if planted == Some(Harness::FailedIsDone) {
-            (plan.writes, plan.write_error) = (20, 28);
+        // What fails, where a bug shows only then.
+        match bug.in_cache() {
+            Some(CacheBug::FailedIsDone | CacheBug::FailureUntold) => (plan.writes, plan.write_error) = (20, 28),
+            Some(CacheBug::FailedIsRead) => plan.reads = 20,
+            Some(CacheBug::AbandonedIsFree) => plan.late = 20,
+            _ => {}
         }
         let disk = Disk::new(pages, seed);
         let medium: Arc<dyn Flash> = Arc::new(Medium(disk.clone()));
@@ -215,7 +232,7 @@ impl World {
             random,
             config,
             plan,
-            planted,
+            bug,
             now: empty.clone(),
             tokens: BTreeMap::from([(0, Rc::new(empty))]),
             acknowledged: 0,
@@ -229,7 +246,7 @@ impl World {
         self.config.durability == Durability::Sync
     }
     pub fn has(&self, bug: Harness) -> bool {
-        self.planted == Some(bug)
+        self.bug == Bug::Driver(bug)
     }
     pub fn note(&mut self, words: &[u64]) {
         words.iter().for_each(|word| self.trace.note(*word));
@@ -237,6 +254,19 @@ impl World {
     pub fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
+    }
+    /// An error that an access may end with.
+    pub fn allow_access(&self, error: FlashError) {
+        let Plan { reads, writes, write_error, flushes, late } = self.plan;
+        let allowed = match error {
+            FlashError::Io(5) => reads > 0 || writes > 0 && write_error == 5 || flushes > 0,
+            FlashError::Io(errno) => writes > 0 && errno == write_error,
+            FlashError::Poisoned => flushes > 0,
+            FlashError::TimedOut => late > 0,
+            FlashError::NoSpace => true,
+            _ => false,
+        };
+        assert!(allowed || self.disk.is_dead(), "an access ends with: {error}");
     }
     /// An error that a write, or a change of the pool, may end with.
     pub fn allow(&mut self, what: &str, error: FlashError) {
@@ -403,9 +433,9 @@ impl Reader {
     }
 }
 
-/// Runs a seed, with a bug in the store or in what drives the policies, or none.
-pub fn simulate(seed: u64, bug: Option<Planted>, planted: Option<Harness>) -> Report {
-    let mut world = World::new(seed, bug, planted);
+/// Runs a seed, with a bug or none.
+pub fn simulate(seed: u64, bug: Bug) -> Report {
+    let mut world = World::new(seed, bug);
     let begun_ns = world.disk.now_ns();
     let ended = live(&mut world);
     world.report.worn_out += u64::from(ended.is_none());
@@ -425,7 +455,7 @@ fn live(world: &mut World) -> Option<()> {
         let mut machine = Machine::new(world, pool);
         machine.run(world);
         world.disk.die();
-        machine.lose();
+        machine.lose(world);
         world.report.crashes += 1;
         world.restart();
     }
@@ -436,7 +466,7 @@ fn live(world: &mut World) -> Option<()> {
     machine.run(world);
     machine.come_to_rest(world);
     world.disk.die();
-    machine.lose();
+    machine.lose(world);
     world.disk.power_cycle();
     world.open().map(drop)
 }
