@@ -89,7 +89,7 @@ fn samples_are_sound() {
     assert_eq!((objects(&mut r), objects(&mut r), r.0.len()), (0, 1, 0));
 }
 
-/// All decoders of payloads; what they accept must be encoded again without a panic, too.
+/// All decoders of payloads. What they accept must be encoded again without a panic, too.
 fn decode(payload: &[u8]) -> u64 {
     let mut bytes = Vec::new();
     let mut executions = 6;
@@ -185,7 +185,7 @@ fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
             if random.below(16) == 0 {
                 page.iter_mut().for_each(|b| *b = random.next() as u8);
             }
-            // What opens without a look at the checksum opens with one, or is refused; neither
+            // What opens without a look at the checksum opens with one, or is refused. Neither
             // panics.
             for result in [Header::open(&page), Header::open_unchecked(&page)] {
                 executions += 1;

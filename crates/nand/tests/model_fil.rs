@@ -2,7 +2,7 @@
 //! flush after what was written before it, whatever the order in which the store's writes arrive.
 //! Method: traffic as the store sends it, drawn from a seed: several extents are filled at once, in
 //! order but for some that overtake each other, some flash pages are left out, superblocks are
-//! rewritten, flushes come in between; reads of what has been written. Tiny blocks, pages of NAND
+//! rewritten, flushes come in between. Reads of what has been written. Tiny blocks, pages of NAND
 //! of 4 to 16 KiB, few and many planes, both kinds of completion.
 //! `FULGURITE_SEED=s FULGURITE_RUNS=1` replays one.
 

@@ -3,7 +3,7 @@
 //! quarter (AstriFlash, "Garbage collection overheads": 4% with 256 GB, under 1% with 1 TB). What
 //! reclaim reads for itself is told apart: no host waits for it.
 //! Method: random reads and a steady stream of writes that goes round a device of scaled capacity,
-//! 64 and 256 planes of the same size; extents across all planes and across a few. The share that
+//! 64 and 256 planes of the same size. Extents across all planes and across a few. The share that
 //! is found is compared with the time that planes are being erased. Reads of reclaim and of a
 //! program meet at one plane, in both orders.
 

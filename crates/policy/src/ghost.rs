@@ -2,15 +2,15 @@
 //!
 //! A flat table of buckets, one cache line each: eight pairs of a subpage and the number of its
 //! eviction. An entry is live while fewer than `window` evictions came after it, so old ones need
-//! no removal; a full bucket drops its oldest. There are two to four slots for every live entry, so
-//! that happens to about one in fifty, or fewer; a subpage that was not evicted within the window
+//! no removal. A full bucket drops its oldest. There are two to four slots for every live entry, so
+//! that happens to about one in fifty, or fewer. A subpage that was not evicted within the window
 //! is never reported (the keys are whole, not hashes).
 //!
 //! A bucket is a cache line that has not been used for long: the evictor gives the caches a hint
 //! ([`Ghost::line`]), and an eviction is entered a few evictions later, when the line is there.
 //!
-//! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket;
-//! what waits to be entered is reported like what has been.
+//! Invariants: the size is fixed when it is made. A subpage is in at most one slot of its bucket.
+//! What waits to be entered is reported like what has been.
 
 use fulgurite_format::SubpageIndex;
 
@@ -22,7 +22,7 @@ const WAITING: usize = 8;
 #[repr(align(64))]
 struct Bucket {
     subpages: [u32; WAYS],
-    /// The eviction's number; 0: never used.
+    /// The eviction's number. 0: never used.
     stamps: [u32; WAYS],
 }
 const _: () = assert!(size_of::<Bucket>() == 64);
@@ -109,7 +109,7 @@ impl Ghost {
         bucket.stamps[place] = stamp;
     }
 
-    /// Whether `subpage` was evicted within the window; it is forgotten.
+    /// Whether `subpage` was evicted within the window. It is forgotten.
     #[inline]
     pub(crate) fn take(&mut self, subpage: SubpageIndex) -> bool {
         let (now, window) = (self.now, self.window);

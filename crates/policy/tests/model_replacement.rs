@@ -2,7 +2,7 @@
 //! a frame, and stays bounded, whatever the order of calls and however few frames there are.
 //! Method: random calls on the policy and on a naive model of it (plain vectors, linear searches)
 //! side by side. The ghost of S3-FIFO is exact up to a window of eight subpages, so that is where
-//! its model is compared; above, the policy is compared with the set of frames alone.
+//! its model is compared. Above, the policy is compared with the set of frames alone.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -43,7 +43,7 @@ struct S3Model {
     fresh: VecDeque<(u32, u32, u8)>,
     small: VecDeque<(u32, u32, u8)>,
     main: VecDeque<(u32, u32, u8)>,
-    /// Oldest at the front; a subpage taken out leaves its place.
+    /// Oldest at the front. A subpage taken out leaves its place.
     ghost: VecDeque<Option<u32>>,
     ghost_window: usize,
 }
@@ -372,7 +372,7 @@ fn s3_fifo_keeps_its_working_set_through_a_scan() {
 fn frames_in_use_hide_nobody() {
     for policy in ReplacementPolicy::ALL {
         for capacity in [1_usize, 2, 80] {
-            // All but one in use, whichever that one is; then all in use.
+            // All but one in use, whichever that one is. Then all in use.
             for free in 0..capacity {
                 let mut replacement = AnyReplacement::new(policy, capacity);
                 let mut view = Frames { referenced: vec![true; capacity], pinned: vec![true; capacity] };
@@ -387,7 +387,7 @@ fn frames_in_use_hide_nobody() {
     }
 }
 
-/// At most so many frames, in so many steps; and where to go on.
+/// At most so many frames, in so many steps, and where to go on.
 fn coldest(
     replacement: &AnyReplacement,
     from: ColdCursor,
@@ -511,7 +511,7 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                 }
                 assert_eq!(pieces, told, "{policy}, {steps} steps, {frames} frames, seed {seed}");
             }
-            // With no marks these two have no reason for another order; S3-FIFO remembers earlier
+            // With no marks these two have no reason for another order. S3-FIFO remembers earlier
             // looks.
             if policy != ReplacementPolicy::S3Fifo {
                 let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));

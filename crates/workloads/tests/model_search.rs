@@ -5,7 +5,7 @@
 //! one posting, of one block and of many blocks all occur), index them, and compare with
 //! `BTreeMap`s and a scorer that looks at every document. The naive side has its own tokeniser and
 //! its own BM25. A memory that fails each first access stands in for flash that does. Sizes are
-//! small; seeds are printed.
+//! small. Seeds are printed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -66,7 +66,7 @@ impl Memory for Failing {
     }
 }
 
-/// A sequence of random numbers (splitmix64; Steele, Lea, Flood 2014).
+/// A sequence of random numbers (splitmix64, Steele, Lea, Flood 2014).
 struct Numbers(u64);
 
 impl Numbers {
