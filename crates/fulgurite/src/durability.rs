@@ -13,7 +13,9 @@ pub enum Durability {
     /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a
     /// thread syncs so often by itself. Whoever stops in good order loses nothing. When so much is
     /// written between two syncs that space runs out, it syncs earlier, and who writes waits for
-    /// that.
+    /// that. A write section that is too large for the room of a whole pool keeps that sync
+    /// waiting. After two seconds its next change is refused ([`crate::AccessError::PoolFull`]).
+    /// Room for the sync is left, as with [`Durability::Sync`].
     Lazy {
         /// The time between two syncs, a millisecond at the least; without the time that a sync
         /// itself takes. A sync that fails, as the medium does for some time or has no space, is

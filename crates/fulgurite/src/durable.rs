@@ -46,10 +46,10 @@ impl Fulgurite {
         let directory = runtime.run(move |m| Ok(Directory::open(m, all)))??;
         let named = Arc::new(Registry::new(directory));
         runtime.keep(named.clone());
+        runtime.keep(Arc::new(crate::pages::Temporary::new(pool.clone(), named.clone())));
         let (opened, registry) = (pool.clone(), named.clone());
         runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
-        let only_program = durability == Durability::Sync;
-        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max(), only_program) {
+        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max()) {
             runtime.count_changes();
         }
         let syncer = match durability {
@@ -102,15 +102,13 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is pinned or being read, and nothing was changed;
     /// [`Error::Sync`]: with [`SyncError::Poisoned`] it failed half way and the memory must be opened again, with all others nothing was changed.
-    /// [`Error::Access`] when it was made, and the addresses of temporary pages that went with it could not be given back.
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
-        let kept = self.kept("roll_back")?;
+        self.kept("roll_back")?;
         self.runtime.roll_back(token).map_err(|error| match error {
             SyncError::Version(refusal) if refusal.is_refusal() => Error::Pool(crate::store::of_device(refusal)),
             error => error.into(),
         })?;
-        let (pool, named) = (kept.pool.clone(), kept.named.clone());
-        Ok(self.runtime.run(move |m| crate::pages::give_temporary_back(m, &pool, &named))?)
+        Ok(())
     }
 
     /// The tokens that are kept, oldest first.

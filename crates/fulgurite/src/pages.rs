@@ -2,10 +2,11 @@
 //! `rollback` are [`Fulgurite::sync`] and [`Fulgurite::roll_back`].
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, Directory, Region, RootError};
-use fulgurite_runtime::Context;
+use fulgurite_runtime::{Context, Durable};
 use fulgurite_store::Permissions;
 
 use crate::registry::Registry;
@@ -159,6 +160,28 @@ fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Resul
     Ok(roots.iter().any(|root| {
         root.address.linear() < end(region.base, region.bytes) && region.base.linear() < end(root.address, root.bytes)
     }))
+}
+
+/// Temporary pages that a roll back takes away: their addresses are given back before anybody writes, or names a state in which they are
+/// handed out and nobody knows.
+pub(crate) struct Temporary {
+    pool: Store,
+    named: Arc<Registry>,
+}
+
+impl Temporary {
+    pub fn new(pool: Store, named: Arc<Registry>) -> Temporary {
+        Temporary { pool, named }
+    }
+}
+
+impl Durable for Temporary {
+    fn save(&self, _: &mut Context) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
+        give_temporary_back(context, &self.pool, &self.named)
+    }
 }
 
 /// Gives the addresses of temporary pages back that went with an earlier process.

@@ -2,7 +2,7 @@
 //! NAND's operations of them.
 //!
 //! What it expects of its caller is what the journaled store does: an extent is written in
-//! ascending order, about; each of its flash pages once; and it is used again only as a whole, from
+//! ascending order, about. Each of its flash pages once, and it is used again only as a whole, from
 //! its beginning. The first write to a flash page that was written before tells that its extent
 //! *begins anew*: all its blocks are erased, and what was in it is gone. Only the first extents
 //! ([`FilConfig::fixed_extents`]: the store's superblock) are rewritten in place.
@@ -20,9 +20,9 @@
 //!   comes later than that is *late*: it stays in the log.
 //! * Flash pages of fixed extents have their place in the log alone.
 //!
-//! A block of the log is erased when nothing in it counts any more; what still counts in the block
+//! A block of the log is erased when nothing in it counts any more. What still counts in the block
 //! that is due is moved. A block that fails at a program or an erase is replaced by a spare one
-//! when its extent begins anew; until then writes to it fail, and the store writes elsewhere.
+//! when its extent begins anew. Until then writes to it fail, and the store writes elsewhere.
 //!
 //! Invariants: each request ends exactly once; pages of a block are programmed in order, never
 //! twice between erases (the model under it checks that at each one); a flush ends after all
@@ -93,10 +93,10 @@ pub struct Fil {
     /// What is held, by its home.
     held: HashMap<u32, Held, FixedState>,
     held_pages: u32,
-    /// Homes in the order in which the first of them came to be held; some may be programmed by
+    /// Homes in the order in which the first of them came to be held. Some may be programmed by
     /// now.
     order: VecDeque<u32>,
-    /// What goes to the log when its time has come; some may be programmed by now.
+    /// What goes to the log when its time has come. Some may be programmed by now.
     pending: VecDeque<Pending>,
     /// Programs by flush: the last is open.
     epochs: VecDeque<Epoch>,
@@ -235,7 +235,7 @@ impl Fil {
 
     // ---- requests ----
 
-    /// Takes a request at a time; a time before that of an earlier call counts as that. Requests of
+    /// Takes a request at a time. A time before that of an earlier call counts as that. Requests of
     /// one batch have the same time, and [`Fil::advance`] is called behind them: what is gathered
     /// is what came before that.
     ///
@@ -356,7 +356,7 @@ impl Fil {
 
     // ---- inside ----
 
-    /// Works up to a time; what is due then only where that is included.
+    /// Works up to a time. What is due then only where that is included.
     fn run(&mut self, now_ns: u64, included: bool) {
         let limit = now_ns.max(self.now);
         loop {
@@ -465,7 +465,7 @@ impl Fil {
     fn epoch_mut(&mut self, number: u64) -> &mut Epoch {
         &mut self.epochs[(number - self.first_epoch) as usize]
     }
-    /// Gives the device an operation. Returns whether it was taken; it always is while
+    /// Gives the device an operation. Returns whether it was taken. It always is while
     /// [`Fil::submit`] keeps its reserve.
     fn operate(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
         let taken = self.nand.submit(self.now, Command { tag, op, reclaim });

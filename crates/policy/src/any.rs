@@ -22,7 +22,7 @@ pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
     }
 }
 
-/// Any of the policies, chosen when it is made; calls are dispatched by a match, not through a
+/// Any of the policies, chosen when it is made. Calls are dispatched by a match, not through a
 /// table.
 pub enum AnyReplacement {
     /// [`Clock`].

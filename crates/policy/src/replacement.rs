@@ -3,12 +3,12 @@
 //!
 //! A policy knows frames by their dense indices, `0..capacity`. A frame is *in* the policy from
 //! [`Replacement::inserted`] (or `reinstated`) until [`Replacement::victim`] hands it out or it is
-//! `removed`; the driver keeps to that order, and policies assert it.
+//! `removed`. The driver keeps to that order, and policies assert it.
 //!
 //! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte
 //! when it looks at the frame ([`FrameView::take_referenced`]). That is one bit since the last
 //! look. The runtime clears it when contents come in, and the access that waited for them does not
-//! set it; but a job touches a subpage several times right after its miss, so that at the first
+//! set it. But a job touches a subpage several times right after its miss, so that at the first
 //! look the bit says little about reuse. A simulator that sees every hit calls
 //! [`Replacement::touched`] instead.
 //!
@@ -24,7 +24,7 @@ use crate::name::UnknownName;
 
 /// What a policy may ask the driver about a frame.
 pub trait FrameView {
-    /// Whether the frame was used since this was last asked; the mark is cleared.
+    /// Whether the frame was used since this was last asked. The mark is cleared.
     fn take_referenced(&mut self, frame: LocalFrame) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
     fn evictable(&mut self, frame: LocalFrame) -> bool;
@@ -72,8 +72,8 @@ pub trait Replacement {
     /// If it is not in the policy.
     fn removed(&mut self, frame: LocalFrame);
     /// Calls `each` for frames in the order in which they will be looked at for a victim, from
-    /// `from` on, until it says stop; takes `most` steps at the most, of which each tells of one
-    /// frame or finds a place empty. Returns where to go on; [`ColdCursor::START`] after the last
+    /// `from` on, until it says stop. Takes `most` steps at the most, of which each tells of one
+    /// frame or finds a place empty. Returns where to go on. [`ColdCursor::START`] after the last
     /// frame. Changes nothing.
     ///
     /// A cursor holds while the policy changes: then some frames are told of twice or not at all,
@@ -100,7 +100,7 @@ pub trait Replacement {
     }
     /// Frames there are: indices are below it.
     fn capacity(&self) -> usize;
-    /// Bytes of DRAM the policy uses; they count against the budget.
+    /// Bytes of DRAM the policy uses. They count against the budget.
     fn bytes(&self) -> usize;
     /// Asserts the invariants. Takes time in proportion to the capacity.
     ///

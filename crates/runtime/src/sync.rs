@@ -5,10 +5,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite_cache::StillThere;
-use fulgurite_flash::{FlashError, VersionError, Versions};
+use fulgurite_flash::{FlashError, Shortage, VersionError, Versions};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
 use crate::cut::{Decision, Halt, HaltReport, Halted};
+use crate::error::{remedy_of, shortage_of, unsynced};
 use crate::job::{JobOptions, new_job};
 use crate::mailbox::Message;
 use crate::{AccessError, Context, JobError, Runtime};
@@ -61,10 +62,12 @@ pub enum SyncError {
     #[error(transparent)]
     Version(#[from] VersionError),
     /// The pool has no place for what differs in DRAM, or the page table none for its versions. Nothing is lost: it is in DRAM still.
-    #[error("the pool has no space left for a sync{}; drop tokens, or make it larger", crate::error::unsynced(.uncommitted))]
+    #[error("{} for a sync{}; {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
     NoSpace {
         /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device that does not say.
         uncommitted: Option<u64>,
+        /// What there is no more of; none where the store does not say.
+        shortage: Option<Shortage>,
     },
     /// A write section did not end.
     #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
@@ -251,7 +254,7 @@ impl Runtime {
         drop(underway);
         synced.map_err(|error| match error {
             SyncError::Version(VersionError::Flash(FlashError::NoSpace)) => {
-                SyncError::NoSpace { uncommitted: versions.uncommitted() }
+                SyncError::NoSpace { uncommitted: versions.uncommitted(), shortage: versions.shortage() }
             }
             error => error,
         })
@@ -300,7 +303,8 @@ impl Runtime {
     /// while frames may differ already.
     pub fn count_changes(&self) {
         let shared = &self.shared;
-        let Some(versions) = shared.flash.versions().filter(|_| shared.flash.asks()) else { return };
+        let Some(backing) = shared.flash.backing().filter(|backing| backing.asks()) else { return };
+        let Some(versions) = backing.versions() else { return };
         versions.counting_begins();
         let counts: Vec<_> = shared
             .mailboxes

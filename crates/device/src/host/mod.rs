@@ -108,7 +108,11 @@ impl DeviceFlash {
     /// Over a device in this process.
     #[must_use]
     pub fn on(device: Arc<Device>, host: HostConfig) -> DeviceFlash {
-        DeviceFlash { device: Some(device.clone()), ..DeviceFlash::over(device, host) }
+        let mut flash = DeviceFlash::over(device.clone(), host);
+        if let Some(remote) = &mut flash.remote {
+            remote.is_here(device.flash().clone());
+        }
+        DeviceFlash { device: Some(device), ..flash }
     }
     /// Over a way to a device.
     #[must_use]
@@ -193,7 +197,10 @@ impl Backing for DeviceFlash {
         }
     }
     fn waits_for_room(&self) -> bool {
-        self.shared.room.waits()
+        match self.here() {
+            Some(flash) => flash.backing().is_some_and(Backing::waits_for_room),
+            None => self.shared.room.waits(),
+        }
     }
     fn versions(&self) -> Option<&dyn Versions> {
         self.remote.as_ref().map(|remote| remote as &dyn Versions)

@@ -15,23 +15,23 @@ pub(super) const STATE_VERSION: u32 = 3;
 /// How the layer works.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilConfig {
-    /// Planes that an extent lies across; a part of all planes without rest. 0 for all of them.
+    /// Planes that an extent lies across. A part of all planes without rest. 0 for all of them.
     pub planes_per_extent: u32,
-    /// Flash pages of an extent, no more than its blocks hold; what they hold beyond that is not
+    /// Flash pages of an extent, no more than its blocks hold. What they hold beyond that is not
     /// used. 0 for all of it.
     pub extent_pages: u32,
     /// Extents at the beginning whose flash pages are rewritten in place. The store has one, with
-    /// its superblock; its anchors are written as streams, and their extents used from the
+    /// its superblock. Its anchors are written as streams, and their extents used from the
     /// beginning again.
     pub fixed_extents: u32,
     /// Blocks of each plane for the log, 2 at least.
     pub log_blocks: u32,
     /// Blocks of each plane that replace bad ones.
     pub spare_blocks: u32,
-    /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when
+    /// Writes end when they are in the buffer. Only a flush makes them durable. Else they end when
     /// they are programmed.
     pub cached_writes: bool,
-    /// Flash pages that may be held; a third of the log at the most, as all of them may be there at
+    /// Flash pages that may be held. A third of the log at the most, as all of them may be there at
     /// the same time.
     pub buffer_pages: u32,
     /// How long a write is held back for its neighbours or predecessors before it goes to the log,

@@ -183,7 +183,7 @@ impl Fil {
         }
     }
     /// Programs a home that is held, and all before it in its block, with what there is. The flush
-    /// of `epoch` waits for them; later ones do in any case, as flushes end in their order.
+    /// of `epoch` waits for them. Later ones do in any case, as flushes end in their order.
     pub(super) fn force(&mut self, page: NandPage, epoch: u64) {
         let g = self.layout.geometry;
         let block = g.block_of(page);

@@ -6,11 +6,11 @@ use crate::slots::NONE;
 /// A page of NAND that is being programmed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
-    /// Flash pages in it; [`NONE`] for padding.
+    /// Flash pages in it. [`NONE`] for padding.
     pub pages: [u32; PER_PAGE_MAX],
     /// Requests that end with it.
     pub requests: [u32; PER_PAGE_MAX],
-    /// It is their home; else the log.
+    /// It is their home. Otherwise the log.
     pub home: bool,
     /// In the log: they are moved there.
     pub moves: bool,
@@ -20,7 +20,7 @@ pub(super) struct Program {
     /// How often the extents of the flash pages had begun.
     pub generations: [u32; PER_PAGE_MAX],
     pub tries: u32,
-    /// The page of NAND of the log that it was last programmed in; [`NONE`] for none yet.
+    /// The page of NAND of the log that it was last programmed in. [`NONE`] for none yet.
     pub log_page: u32,
 }
 impl Default for Program {

@@ -5,6 +5,7 @@
 //! clock went on between two of them: one that goes back adds nothing, so that no token is dropped early by it, and when it goes on
 //! again so does the pool's time, so that none is kept for ever.
 
+use fulgurite_flash::Shortage;
 use fulgurite_format::{Record, SUBPAGE_BYTES, Status};
 use fulgurite_policy::Heat;
 
@@ -114,6 +115,18 @@ impl Store {
     /// The same once so many subpages have become older versions besides, as their pages are deleted or get another status. That takes no
     /// flash page for data: entries, checksums, and with them a longer checkpoint.
     pub(crate) fn room_beside(&self, older: u64) -> u64 {
+        self.space_beside(older).min(self.history_beside(older))
+    }
+    /// What there is least of.
+    pub(crate) fn shortage(&self) -> Shortage {
+        let bytes = self.config.history_bytes;
+        match bytes != usize::MAX && self.history_beside(0) <= self.space_beside(0) {
+            true => Shortage::History { bytes: bytes as u64 },
+            false => Shortage::Space,
+        }
+    }
+    /// For how many subpages there are flash pages.
+    fn space_beside(&self, older: u64) -> u64 {
         let allowed = self.config.uncommitted_max.saturating_sub(self.uncommitted + self.placed);
         let geometry = self.geometry();
         // Journal and checkpoints may come to take what they may, and are longer for each version.
@@ -124,11 +137,14 @@ impl Store {
         let kept = u64::from(self.reserve() + metadata + longer) * u64::from(geometry.data_pages());
         // Of what is not worth emptying some flash pages are lost in each extent.
         let lost = u64::from(self.extents.for_data()) * u64::from(geometry.worth() - 1);
-        let unneeded = unneeded.saturating_sub(kept + lost + self.placed);
+        allowed.min(unneeded.saturating_sub(kept + lost + self.placed))
+    }
+    /// For how many subpages what they make old can be remembered.
+    fn history_beside(&self, older: u64) -> u64 {
         let checksums = self.old_limit.saturating_sub(self.state.old_count()) as u64;
         let versions = u64::from(self.room_for_versions());
         let taken = self.placed + older;
-        allowed.min(unneeded).min(checksums.saturating_sub(taken)).min(versions.saturating_sub(taken))
+        checksums.saturating_sub(taken).min(versions.saturating_sub(taken))
     }
     /// How many subpages can certainly be written as far as the table's entries go. A write makes an entry for its version, and another
     /// for what it hides, which tokens need; reclaim may move what they need, so that each comes to have an entry of its own.
