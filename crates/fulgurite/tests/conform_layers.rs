@@ -225,7 +225,7 @@ const REAL: [(&str, &str); 10] = [
     ("flash/src/nand.rs", "the default of a constructor"),
     ("store/src/pool.rs", "the default of a constructor"),
     ("device/src/device.rs", "the default of a configuration"),
-    ("device/src/host/mod.rs", "the default of a configuration"),
+    ("device/src/host/link.rs", "the default of a configuration"),
     ("device/src/socket/link.rs", "another process answers"),
     ("device/src/socket/server.rs", "another process asks"),
     ("runtime/src/config.rs", "the default of a configuration"),
