@@ -14,7 +14,7 @@ use super::session::{self, Session, Way, swap_bytes};
 use crate::args::{FlashArgs, LiveArgs, OutputArgs, WorkArgs};
 use crate::bad_input::bad_input;
 use crate::checks;
-use crate::child::nand::NandCounts;
+use crate::child::nand_counts::NandCounts;
 use crate::child::protocol::Outcome;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::progress;

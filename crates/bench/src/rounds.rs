@@ -9,7 +9,7 @@ use super::calibrate::Plan;
 use super::disturbance::{self, Patience};
 use super::image::Image;
 use super::session::{Running, Session, Way};
-use crate::child::nand::NandShape;
+use crate::child::nand_counts::NandShape;
 use crate::child::protocol::{Load, Outcome};
 use crate::interrupt::Interrupted;
 use crate::report::rows::Spread;

@@ -15,7 +15,7 @@ use super::image::Image;
 use crate::args::FlashArgs;
 use crate::bad_input::bad_input;
 use crate::checks::{self, FlashPath};
-use crate::child::nand::NandShape;
+use crate::child::nand_counts::NandShape;
 use crate::child::pool::flash_pages as pool_pages;
 use crate::child::protocol::{DataSource, Guarded, NandSpec, Opened, PoolSpec, Scaling, Spec};
 use crate::child::{self, ChildHandle};

@@ -4,7 +4,7 @@
 //! fiber overflows its stack. Invariants:
 //! * A fiber is resumed only by the OS thread that made it (it is not `Send`): thread-local storage
 //!   makes anything else undefined.
-//! * Below every stack lies a guard that no fiber can write to; running into it ends that fiber
+//! * Below every stack lies a guard that no fiber can write to. Running into it ends that fiber
 //!   with [`Resumed::Overflowed`] and touches no other fiber's memory.
 //! * A panic stays inside its fiber: the body that the caller gives catches it.
 //!
@@ -59,10 +59,10 @@ impl Suspender {
     /// `call` does not suspend this fiber.
     #[inline(always)]
     pub unsafe fn on_parent_stack<R>(&self, call: impl FnOnce() -> R) -> R {
-        /// The closure stays on its thread; its only reason not to be `Send` may be what it
+        /// The closure stays on its thread. Its only reason not to be `Send` may be what it
         /// captures.
         struct SameThread<F>(F);
-        // SAFETY: the parent's stack belongs to the same thread; that the suspender is not used
+        // SAFETY: the parent's stack belongs to the same thread. That the suspender is not used
         // there is the caller's word.
         unsafe impl<F> Send for SameThread<F> {}
         // AddressSanitizer takes the parent's stack for larger than it is, and clears its notes of

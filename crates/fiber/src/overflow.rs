@@ -31,7 +31,7 @@ thread_local! {
     static OVERFLOWED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Notes which fiber is about to run; returns the one that ran before (a fiber may resume another).
+/// Notes which fiber is about to run. Returns the one that ran before (a fiber may resume another).
 /// The caller keeps the trap where it is until `leave`.
 #[inline]
 pub(crate) fn enter(trap: &Trap) -> *const Trap {
@@ -54,7 +54,7 @@ pub fn install() {
     ONCE.call_once(|| {
         find_c_library();
         // SAFETY: the structure is zeroed (valid for `sigaction`) and filled with a handler of the
-        // right signature; PREVIOUS is written here only, once, before the handler can read it.
+        // right signature. PREVIOUS is written here only, once, before the handler can read it.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
             action.sa_sigaction = on_fault as *const () as usize;
@@ -95,19 +95,19 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     chain(signal, info, std::ptr::from_mut(context).cast());
 }
 
-/// Where the C library's code lies; empty while unknown, or when it is part of the program itself.
+/// Where the C library's code lies. Empty while unknown, or when it is part of the program itself.
 static C_LIBRARY: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
 fn in_c_library(instruction: usize) -> bool {
     (C_LIBRARY[0].load(Ordering::Relaxed)..C_LIBRARY[1].load(Ordering::Relaxed)).contains(&instruction)
 }
 
-/// Ends the process with a word; to be called by a signal handler.
+/// Ends the process with a word. To be called by a signal handler.
 fn give_up() -> ! {
     const WORDS: &[u8] =
         b"fulgurite: a job overflowed its stack inside the C library, or while it panicked: the process \
         cannot go on; give jobs larger stacks\n";
-    // SAFETY: both calls are async-signal-safe; the buffer is constant.
+    // SAFETY: both calls are async-signal-safe. The buffer is constant.
     unsafe {
         libc::write(2, WORDS.as_ptr().cast(), WORDS.len());
         libc::abort()
@@ -140,7 +140,7 @@ fn find_c_library() {
 
 /// Passes a fault that is not ours on.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    // SAFETY: PREVIOUS was filled before our handler was installed; a handler in it has the
+    // SAFETY: PREVIOUS was filled before our handler was installed. A handler in it has the
     // signature its flags say.
     unsafe {
         let previous = &*(&raw const PREVIOUS).cast::<libc::sigaction>();

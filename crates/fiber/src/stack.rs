@@ -7,7 +7,7 @@
 //! ```
 //! The bases of neighbouring stacks differ by a "colour", or the hot ends of all stacks would
 //! compete for the same few sets of the first-level cache. The guard is installed with
-//! `MADV_GUARD_INSTALL` (Linux 6.13), which costs no mapping of its own; before that, with
+//! `MADV_GUARD_INSTALL` (Linux 6.13), which costs no mapping of its own. Before that, with
 //! `mprotect`, of which the kernel allows some 65,000.
 
 use std::cell::RefCell;

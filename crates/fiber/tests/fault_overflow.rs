@@ -1,6 +1,6 @@
 //! Goal: a fiber that overflows its stack is reported, and nothing else changes.
-//! Method: fibers recurse without end between neighbours that hold patterns on their own stacks;
-//! afterwards the patterns are whole, the neighbours go on, the stack can be used again, and a
+//! Method: fibers recurse without end between neighbours that hold patterns on their own stacks.
+//! Afterwards the patterns are whole, the neighbours go on, the stack can be used again, and a
 //! fault that is not ours still reaches the handler that was there before.
 
 use std::cell::RefCell;
@@ -78,7 +78,7 @@ fn crash() {
     install_overflow_handler();
     let pool = StackPool::new(1, 32 * 1024).unwrap();
     Fiber::new(pool.take().unwrap(), |_| {
-        // SAFETY: none; the fault is the point.
+        // SAFETY: none. The fault is the point.
         unsafe { std::ptr::null::<u64>().wrapping_add(8).read_volatile() };
     })
     .resume();

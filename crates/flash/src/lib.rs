@@ -66,7 +66,7 @@ pub use nand::{NandFlash, NandReport};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
 pub use traits::{QueueUser, Switches, Traits, Tuning};
-pub use versions::{VersionError, Versions};
+pub use versions::{Shortage, VersionError, Versions};
 
 /// The most requests that one queue may have in flight.
 pub const DEPTH_MAX: usize = 16_384;

@@ -56,6 +56,19 @@ fn list(tokens: &[u64]) -> String {
     if names.is_empty() { "none".to_owned() } else { names.join(", ") }
 }
 
+/// What a medium has run out of when it takes no more changes before a sync.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum Shortage {
+    /// Places for data.
+    Space,
+    /// DRAM for what tokens remember: so many bytes may hold it.
+    History {
+        /// The bound.
+        bytes: u64,
+    },
+}
+
 /// Names, keeps and returns to states of a medium.
 pub trait Versions: Send + Sync {
     /// Names the state of all that was written by now (whose completion was polled). Does not wait for the medium: the token holds
@@ -85,6 +98,10 @@ pub trait Versions: Send + Sync {
     /// Subpages that were changed since the newest token, as far as the medium was told, in DRAM or written: what only a sync makes room
     /// for. None when it does not say.
     fn uncommitted(&self) -> Option<u64> {
+        None
+    }
+    /// What there is least of, of all that only a sync makes room for. None when it does not say.
+    fn shortage(&self) -> Option<Shortage> {
         None
     }
     /// A sync begins: what differs in DRAM will be written, and named. Each that begins ends, and one at a time is made.

@@ -24,7 +24,7 @@ pub struct Address(u64);
 impl Address {
     /// The address that is never one of ours (controller 0 is local).
     pub const NULL: Address = Address(0);
-    /// The controller of the first pool; a runtime with one pool uses it.
+    /// The controller of the first pool. A runtime with one pool uses it.
     pub const FIRST_CONTROLLER: u32 = 1;
 
     /// From the three fields. Each is cut to its width.
@@ -93,7 +93,7 @@ impl Address {
     pub const fn is_null(self) -> bool {
         self.0 == 0
     }
-    /// The address `bytes` further on. Wraps inside 64 bits; whether the result is in range is
+    /// The address `bytes` further on. Wraps inside 64 bits. Whether the result is in range is
     /// found by the access.
     #[inline(always)]
     #[must_use]

@@ -34,7 +34,7 @@ pub const ROOT_NAME_MAX: usize = TYPE_AT - NAME_AT;
 pub const ROOT_TYPE_MAX: usize = ROOT_ENTRY_BYTES - TYPE_AT;
 /// Free ranges that a directory remembers at most.
 pub const FREE_RANGES_MAX: usize = (SUBPAGE_BYTES - RANGES_AT) / 8;
-/// The version that is written; higher ones are refused.
+/// The version that is written. Higher ones are refused.
 pub const DIRECTORY_VERSION: u16 = 1;
 
 const MAGIC: [u8; 8] = *b"FULGDIR\0";
@@ -73,7 +73,7 @@ pub struct PageRange {
 
 /// What is handed out of an address space.
 ///
-/// Invariants: free ranges ascend, do not touch, and lie between the directory's page and `next`;
+/// Invariants: free ranges ascend, do not touch, and lie between the directory's page and `next`.
 /// `next` is at most `pages`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Space {
@@ -237,7 +237,7 @@ impl Space {
 pub struct TypePart {
     /// Its size.
     pub size: u32,
-    /// Its alignment; 0: there is no such part.
+    /// Its alignment. 0: there is no such part.
     pub align: u32,
 }
 
@@ -389,7 +389,7 @@ mod tests {
         for bad in [&[(1, 2), (3, 1)][..], &[(1, 3), (3, 1)], &[(3, 1), (1, 1)], &[(5, 0)], &[(0, 1)], &[(18, 2)]] {
             assert!(!space(bad).is_sound(), "{bad:?}");
         }
-        // A name that is no text, or none; a type without a name.
+        // A name that is no text, or none. A type without a name.
         let no_text = |bytes: &mut [u8; ROOT_ENTRY_BYTES]| bytes[NAME_AT] = 0xFF;
         let none = |bytes: &mut [u8; ROOT_ENTRY_BYTES]| {
             bytes[5] = 0;
@@ -405,12 +405,11 @@ mod tests {
     }
     #[test]
     fn taking_and_giving_back_agrees_with_a_bitmap() {
-        let (mut space, mut used, mut state) = (Space::new(60), [false; 60], 11u64);
+        let (mut space, mut used, mut random) = (Space::new(60), [false; 60], fulgurite_testkit::Random(11));
         let mut held: Vec<PageRange> = Vec::new();
         used[0] = true;
         for _ in 0..5000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let pick = (state >> 33) as u32;
+            let pick = random.next() as u32;
             if pick.is_multiple_of(2) || held.is_empty() {
                 if let Some(range) = space.take(1 + pick / 2 % 7) {
                     let pages = range.first as usize..(range.first + range.count) as usize;

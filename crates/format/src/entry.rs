@@ -5,7 +5,7 @@
 //!        start   previous entry    valid bits   time written   status and permissions
 //! ```
 //!
-//! The paper's bit vector reads from the left; its leftmost bit is bit 0 here. With n subpages in a
+//! The paper's bit vector reads from the left. Its leftmost bit is bit 0 here. With n subpages in a
 //! page, bit a x n + s says that this version holds subpage s, at the a-th alternate place.
 
 use core::fmt;
@@ -71,7 +71,7 @@ impl Status {
     pub const OBJECTS: Status = Status(1 << 7);
     const KNOWN: u8 = 0b0011_1111;
 
-    /// From the bits as stored; none when a bit is set that has no meaning.
+    /// From the bits as stored. None when a bit is set that has no meaning.
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Status> {
         if bits & !Self::KNOWN == 0 { Some(Status(bits)) } else { None }
@@ -124,7 +124,7 @@ impl PageEntry {
             valid as u64 | ((time as u64 & TIME_MASK) << 32) | ((status.0 as u64) << 56),
         ])
     }
-    /// From the 16 bytes as stored; none when the status has bits without meaning. (Of objects:
+    /// From the 16 bytes as stored. None when the status has bits without meaning. (Of objects:
     /// [`Status::OBJECTS`] has one here.)
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Option<PageEntry> {
@@ -190,7 +190,7 @@ impl PageEntry {
         }
         if n >= 32 { bits } else { bits & ((1 << n) - 1) }
     }
-    /// Where this version holds a subpage, of `n` in a page; none where it does not.
+    /// Where this version holds a subpage, of `n` in a page. None where it does not.
     #[must_use]
     pub const fn place(self, subpage: u32, n: u32) -> Option<FlashPage> {
         match self.status().placement() {
@@ -303,7 +303,7 @@ mod tests {
     }
     #[test]
     fn worn_out_pages_of_the_paper() {
-        // Flash pages 56 and 59 are worn out; 67 already has data in it.
+        // Flash pages 56 and 59 are worn out. 67 already has data in it.
         let valid = place_positional(FlashPage(53), 0xFF, EIGHT_KIB, |p| ![56, 59, 67].contains(&p.0)).unwrap();
         let entry = positional(53, valid);
         assert_eq!(entry.to_string(), "11101101 00010000 00000010 00000000");

@@ -25,7 +25,7 @@ use crate::objects::{ObjectsMoved, ObjectsWritten, WORDS_OF_AN_OBJECT};
 /// The most subpages in a page: those of 2 KiB would be 32.
 pub const SUBPAGES_MAX: usize = 32;
 
-/// CRC32C of the subpages that a version holds, in ascending order of the subpages; or as many
+/// CRC32C of the subpages that a version holds, in ascending order of the subpages, or as many
 /// other numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Checksums {
@@ -274,13 +274,13 @@ impl Record {
 ///      6         each version: the 16 bytes of its entry (its previous index has no meaning here), then CRC32C 4 of each
 ///                subpage that it holds, in ascending order. Of an entry of objects: flash page 4, offset 2, length 2, CRC32C 4
 /// ```
-/// A history may be longer than a page; checkpoints cut it in several pieces of the same page, in
+/// A history may be longer than a page. Checkpoints cut it in several pieces of the same page, in
 /// order.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct History {
     /// The page.
     pub page: u32,
-    /// Versions, newest first, each with a checksum for each subpage; of an entry of objects with
+    /// Versions, newest first, each with a checksum for each subpage, of an entry of objects with
     /// three words for each ([`crate::ObjectPlace::words`]).
     pub versions: Vec<(PageEntry, Vec<u32>)>,
 }

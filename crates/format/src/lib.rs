@@ -4,7 +4,7 @@
 //! Holds newtypes, arithmetic, and the encoding of the structures on flash: page-table entries,
 //! superblock, anchor, journal, checkpoint, summaries of extents, and the directory of roots.
 //! Invariant: nothing here does I/O or knows a clock, and no bytes make it panic. What the
-//! structures mean together is the store's business; `docs/format.md` draws them.
+//! structures mean together is the store's business. `docs/format.md` draws them.
 #![forbid(unsafe_code)]
 
 mod address;
@@ -44,7 +44,7 @@ pub use superblock::{
 };
 
 /// Bytes in a subpage: the unit of caching and of flash I/O (AstriFlash's DRAM-cache page, section
-/// III-B; NVMM's page segment).
+/// III-B, NVMM's page segment).
 pub const SUBPAGE_BYTES: usize = 4096;
 /// Binary logarithm of [`SUBPAGE_BYTES`].
 pub const SUBPAGE_SHIFT: u32 = 12;

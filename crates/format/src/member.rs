@@ -1,6 +1,6 @@
 //! A pool that spans several files or devices: what each of them says of itself and of the others.
 //!
-//! The first member begins as a pool of one file does; the page of a member lies behind its
+//! The first member begins as a pool of one file does. The page of a member lies behind its
 //! superblock, at its flash pages 2 and 3. The others have it there too, and nothing else in their
 //! first extent. Both copies are written in turns, never at once.
 
@@ -31,7 +31,7 @@ pub struct Band {
     pub members: u32,
 }
 
-/// What lies at [`MEMBER_PAGES`] of each member; the number of the page is the generation.
+/// What lies at [`MEMBER_PAGES`] of each member. The number of the page is the generation.
 ///
 /// ```text
 /// offset  bytes

@@ -26,7 +26,7 @@ use crate::{SUBPAGE_BYTES, crc32c};
 pub const HEADER_BYTES: usize = 64;
 /// Bytes of a page of metadata behind its header.
 pub const PAYLOAD_BYTES: usize = SUBPAGE_BYTES - HEADER_BYTES;
-/// The version of the format that is written; higher ones are refused.
+/// The version of the format that is written. Higher ones are refused.
 pub const FORMAT_VERSION: u16 = 1;
 /// "No extent".
 pub const NO_EXTENT: u32 = u32::MAX;
@@ -168,7 +168,7 @@ impl Header {
         restored[..8].copy_from_slice(&MAGIC);
         Self::read(&restored, true).is_ok()
     }
-    /// The version of a page that a later program wrote to this place of this pool; none when it is
+    /// The version of a page that a later program wrote to this place of this pool. None when it is
     /// anything else.
     #[must_use]
     pub fn newer(page: &[u8; SUBPAGE_BYTES], pool: PoolId, place: u32) -> Option<u16> {
@@ -184,7 +184,7 @@ impl Header {
         let stored = u32::from_le_bytes(number(page, CRC_AT));
         let mut copy = *page;
         copy[CRC_AT..HEADER_BYTES].fill(0);
-        // The version is believed only under a right checksum; every version keeps magic, version
+        // The version is believed only under a right checksum. Every version keeps magic, version
         // and checksum in place.
         if check && crc32c(&copy) != stored {
             return Err(NotMetadata::Checksum);

@@ -1,6 +1,6 @@
 //! Objects: contents of subpages that are shorter than a subpage, packed several to a flash page.
 //!
-//! An object is the first bytes of a subpage, up to all of them; behind them the subpage reads as
+//! An object is the first bytes of a subpage, up to all of them. Behind them the subpage reads as
 //! zeros. A flash page of objects is nothing but their bytes, each at a multiple of
 //! [`OBJECT_ALIGNMENT`]: where an object begins, how long it is and its checksum are in every
 //! reference to it, as for a subpage.
@@ -30,7 +30,7 @@ pub struct ObjectPlace {
     pub flash_page: u32,
     /// Its first byte there, a multiple of [`OBJECT_ALIGNMENT`].
     pub offset: u16,
-    /// Its bytes, up to a subpage's; 0: it was freed.
+    /// Its bytes, up to a subpage's. 0: it was freed.
     pub length: u16,
 }
 
@@ -73,7 +73,7 @@ impl ObjectPlace {
 pub struct ObjectWritten {
     /// Whose content it is.
     pub subpage: u32,
-    /// Its bytes; 0: it is freed.
+    /// Its bytes. 0: it is freed.
     pub length: u16,
     /// Where it begins in the flash page.
     pub offset: u16,
@@ -140,7 +140,7 @@ fn length(r: &mut Reader<'_>) -> Result<u16, Malformed> {
 pub struct ObjectsWritten {
     /// Status of their pages.
     pub status: Status,
-    /// The flash page in which all of them lie; 0 where all are freed.
+    /// The flash page in which all of them lie. 0 where all are freed.
     pub flash_page: u32,
     objects: Few<ObjectWritten>,
 }

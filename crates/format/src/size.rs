@@ -21,7 +21,8 @@ pub enum ParseUnitError {
     Negative(String),
 }
 
-/// A number of bytes, given as one or as text (`"64M"`). Text that is no size is an error when the number is asked for.
+/// A number of bytes, given as one or as text (`"64M"`). Text that is no size is an error when the
+/// number is asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Size(Result<u64, ParseUnitError>);
 

@@ -1,4 +1,4 @@
-//! What outlives the process: durability levels, tokens, sync and roll back, and the thread that syncs by itself.
+//! What outlives the process: tokens, sync and roll back, and the thread that syncs by itself.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +9,8 @@ use fulgurite_flash::FlashError;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_runtime::{Runtime, SyncError, Synced};
 
-use crate::named::Registry;
+use crate::durability::Durability;
+use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Directory, Error, Fulgurite, Reader};
 
@@ -24,43 +25,6 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// The least time between two looks, however often is to be synced.
 const LOOK_LEAST: Duration = Duration::from_millis(1);
-
-/// What a crash or a power failure leaves of a pool.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub enum Durability {
-    /// Nothing is promised, and no token is made: the pool may be empty. It costs least. What is overwritten is dead at once, so a pool
-    /// that has no space left is full of what is needed, and the access that finds no place fails.
-    Cache,
-    /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a thread syncs so often by itself.
-    /// Whoever stops in good order loses nothing. When so much is written between two syncs that space runs out, it syncs earlier, and who
-    /// writes waits for that.
-    Lazy {
-        /// The time between two syncs, a millisecond at the least; without the time that a sync itself takes. A sync that fails, as the
-        /// medium does for some time or has no space, is made again after a second, until the medium has lost what it had promised.
-        every: Duration,
-        /// Bytes changed after which it syncs earlier: what was written back to the pool since the last sync, and what differs from it in
-        /// DRAM, whole subpages. That is looked at every 20 ms, and less often where there is so much DRAM that looking would take more than
-        /// a hundredth of a core. Subpages that a job has pinned do not count until they are written.
-        bytes: u64,
-    },
-    /// The last state whose [`Fulgurite::sync`] returned. Only the program knows when its state is worth a name, so nothing else syncs: who
-    /// writes more between two of them than the pool has room for gets an error, and should sync more often. Room is left for a sync of
-    /// all that differs in DRAM: whoever would change one subpage more is told, and nobody else, so that readers go on and the sync can
-    /// be made, which makes room. To pin a subpage counts as to change it.
-    #[default]
-    Sync,
-}
-
-impl Durability {
-    /// What it asks of a store.
-    pub(crate) fn of_store(self) -> fulgurite_store::Durability {
-        match self {
-            Durability::Cache => fulgurite_store::Durability::Cache,
-            Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
-        }
-    }
-}
 
 /// A pool, and what of it is in DRAM.
 pub(crate) struct Kept {
@@ -78,14 +42,14 @@ impl Fulgurite {
     ) -> Result<Fulgurite, Error> {
         let Some(pool) = pool else { return Ok(Fulgurite { syncer: None, runtime, pool: None }) };
         // The directory hands addresses out from now on, and nobody else.
-        let all = crate::named::take_all(&runtime)?;
+        let all = crate::registry::take_all(&runtime)?;
         let directory = runtime.run(move |m| Ok(Directory::open(m, all)))??;
         let named = Arc::new(Registry::new(directory));
         runtime.keep(named.clone());
+        runtime.keep(Arc::new(crate::pages::Temporary::new(pool.clone(), named.clone())));
         let (opened, registry) = (pool.clone(), named.clone());
         runtime.run(move |m| crate::pages::give_temporary_back(m, &opened, &registry))?;
-        let only_program = durability == Durability::Sync;
-        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max(), only_program) {
+        if durability != Durability::Cache && pool.leave_for_sync(runtime.frames_max()) {
             runtime.count_changes();
         }
         let syncer = match durability {
@@ -138,15 +102,13 @@ impl Fulgurite {
     /// # Errors
     /// [`Error::NoPool`]; [`Error::Pool`] when there is no such token, or a newer one is pinned or being read, and nothing was changed;
     /// [`Error::Sync`]: with [`SyncError::Poisoned`] it failed half way and the memory must be opened again, with all others nothing was changed.
-    /// [`Error::Access`] when it was made, and the addresses of temporary pages that went with it could not be given back.
     pub fn roll_back(&self, token: u64) -> Result<(), Error> {
-        let kept = self.kept("roll_back")?;
+        self.kept("roll_back")?;
         self.runtime.roll_back(token).map_err(|error| match error {
             SyncError::Version(refusal) if refusal.is_refusal() => Error::Pool(crate::store::of_device(refusal)),
             error => error.into(),
         })?;
-        let (pool, named) = (kept.pool.clone(), kept.named.clone());
-        Ok(self.runtime.run(move |m| crate::pages::give_temporary_back(m, &pool, &named))?)
+        Ok(())
     }
 
     /// The tokens that are kept, oldest first.

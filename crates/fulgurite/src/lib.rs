@@ -81,10 +81,13 @@
 //! `fulgurite-runtime` (workers, misses), `fulgurite-flash` (media), `fulgurite-policy` (decisions).
 #![forbid(unsafe_code)]
 
+mod durability;
 mod durable;
+mod error;
 mod named;
 mod pages;
 mod reader;
+mod registry;
 mod store;
 
 use std::sync::Arc;
@@ -109,124 +112,10 @@ pub use fulgurite_runtime::{
 pub use fulgurite_store::{MemberError, Permissions, Pool, PoolError, RecoverReport};
 pub use zerocopy;
 
-pub use durable::Durability;
+pub use durability::Durability;
+pub use error::Error;
 pub use named::Named;
 pub use reader::Reader;
-
-/// Anything that can go wrong while a memory is set up or used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Error {
-    /// A size that cannot be read.
-    #[error(transparent)]
-    Unit(#[from] fulgurite_format::ParseUnitError),
-    /// The medium cannot be opened.
-    #[error(transparent)]
-    Open(#[from] fulgurite_flash::OpenError),
-    /// There is no device at a socket, or it cannot be used.
-    #[error(transparent)]
-    Device(#[from] SocketError),
-    /// The runtime cannot be built.
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    /// An access failed.
-    #[error(transparent)]
-    Access(#[from] AccessError),
-    /// A job was not accepted.
-    #[error(transparent)]
-    Submit(#[from] SubmitError),
-    /// There is no pool there, or it cannot be opened.
-    #[error("{}: {source}", .path.display())]
-    OpenPool {
-        /// Where.
-        path: std::path::PathBuf,
-        /// Why.
-        source: PoolError,
-    },
-    /// The files or devices that a pool spans cannot be put together.
-    #[error(
-        "{} is one of several files or devices of a pool: {source} (`--member` is an option of `fulgurite pool`; a command that changes the \
-         pool, pin or unpin, writes down where each of them is)", .path.display()
-    )]
-    Members {
-        /// The one that was named.
-        path: std::path::PathBuf,
-        /// Why.
-        source: MemberError,
-    },
-    /// The pool has no such token, or takes no changes.
-    #[error(transparent)]
-    Pool(#[from] PoolError),
-    /// A pool of this size cannot be made.
-    #[error(transparent)]
-    Geometry(#[from] fulgurite_store::GeometryError),
-    /// No random numbers can be had for the identity of a pool.
-    #[error("cannot read random numbers from /dev/urandom: {0}")]
-    Random(std::io::Error),
-    /// A root cannot be had or made.
-    #[error(transparent)]
-    Root(#[from] RootError),
-    /// A state could not be named, or made again.
-    #[error(transparent)]
-    Sync(#[from] SyncError),
-    /// The medium keeps nothing.
-    #[error("{what} needs a pool; start with Medium::new_pool, Medium::pool or Medium::device_pool")]
-    NoPool {
-        /// What was asked for.
-        what: &'static str,
-    },
-    /// There is no such controller.
-    #[error("there is no controller {controller}; there are {} (0 and 0xFFFFF mean the local one)", list(.there))]
-    NoController {
-        /// What was asked for.
-        controller: Controller,
-        /// Those that there are.
-        there: &'static [Controller],
-    },
-    /// A setting has no meaning for this medium.
-    #[error("{setting} has no effect on {medium}: {remedy}")]
-    NotHonoured {
-        /// The setting, as the builder or the medium calls it.
-        setting: &'static str,
-        /// The medium, as its constructor is called.
-        medium: &'static str,
-        /// What to do about it.
-        remedy: &'static str,
-    },
-    /// The durability that was chosen keeps nothing.
-    #[error("with Durability::Cache no state outlives the process, so none can be named; choose Lazy or Sync")]
-    OnlyCache,
-    /// A root is in use as something else in this process.
-    #[error("root \"{name}\" is open in this process as another type of handle; open it in one way")]
-    OpenOtherwise {
-        /// Its name.
-        name: String,
-    },
-    /// The thread that syncs cannot be started.
-    #[error("the thread that syncs cannot be started: {0}")]
-    Thread(std::io::Error),
-}
-
-impl From<fulgurite_backing::Error> for Error {
-    fn from(error: fulgurite_backing::Error) -> Error {
-        use fulgurite_backing::Error as Backing;
-        match error {
-            Backing::Unit(error) => Error::Unit(error),
-            Backing::NotHonoured { setting, medium, remedy } => Error::NotHonoured { setting, medium, remedy },
-            Backing::Open(error) => Error::Open(error),
-            Backing::Device(error) => Error::Device(error),
-            Backing::Pool { path, source } => Error::OpenPool { path, source },
-            Backing::Members { path, source } => Error::Members { path, source },
-            Backing::Geometry(error) => Error::Geometry(error),
-            Backing::Random(error) => Error::Random(error),
-            Backing::Format(error) => Error::Pool(error),
-        }
-    }
-}
-
-fn list(controllers: &[Controller]) -> String {
-    controllers.iter().map(Controller::to_string).collect::<Vec<_>>().join(", ")
-}
 
 /// Sets a [`Fulgurite`] up.
 #[must_use = "call `start`"]
@@ -412,7 +301,7 @@ impl Fulgurite {
     /// Inside a job.
     pub fn region(&self, bytes: u64) -> Result<Region, AccessError> {
         if self.pool.is_some() {
-            return self.reserve_clean("region", bytes, None).map_err(named::access_error_of_any);
+            return self.reserve_clean("region", bytes, None).map_err(error::access_error_of_any);
         }
         let bytes = bytes.next_multiple_of(SUBPAGE_BYTES as u64);
         Ok(Region::new(self.runtime.reserve_shared(bytes)?, bytes))

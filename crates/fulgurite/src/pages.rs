@@ -2,13 +2,14 @@
 //! `rollback` are [`Fulgurite::sync`] and [`Fulgurite::roll_back`].
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use fulgurite_format::{Address, Controller, PAGE_BYTES};
 use fulgurite_memory::{AccessError, Directory, Region, RootError};
-use fulgurite_runtime::Context;
+use fulgurite_runtime::{Context, Durable};
 use fulgurite_store::Permissions;
 
-use crate::named::Registry;
+use crate::registry::Registry;
 use crate::store::Store;
 use crate::{Error, Fulgurite};
 
@@ -161,6 +162,28 @@ fn holds_a_root(m: &mut Context, directory: &Directory, region: Region) -> Resul
     }))
 }
 
+/// Temporary pages that a roll back takes away: their addresses are given back before anybody writes, or names a state in which they are
+/// handed out and nobody knows.
+pub(crate) struct Temporary {
+    pool: Store,
+    named: Arc<Registry>,
+}
+
+impl Temporary {
+    pub fn new(pool: Store, named: Arc<Registry>) -> Temporary {
+        Temporary { pool, named }
+    }
+}
+
+impl Durable for Temporary {
+    fn save(&self, _: &mut Context) -> Result<(), AccessError> {
+        Ok(())
+    }
+    fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
+        give_temporary_back(context, &self.pool, &self.named)
+    }
+}
+
 /// Gives the addresses of temporary pages back that went with an earlier process.
 pub(crate) fn give_temporary_back(m: &mut Context, pool: &Store, named: &Registry) -> Result<(), AccessError> {
     let _section = m.write_section()?;
@@ -170,7 +193,7 @@ pub(crate) fn give_temporary_back(m: &mut Context, pool: &Store, named: &Registr
         match check(m, &named.directory, region).and_then(|()| named.directory.give_back(m, region)) {
             // What was never handed out, or is a root's whose page was made temporary: nothing to give back.
             Ok(()) | Err(RootError::NotHandedOut { .. }) => {}
-            Err(error) => return Err(crate::named::access_error(error)),
+            Err(error) => return Err(crate::error::access_error(error)),
         }
     }
     Ok(())

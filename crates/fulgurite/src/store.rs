@@ -183,16 +183,13 @@ impl Store {
             Store::There(device) => device.set_syncs_for_writers(subpages.is_some()),
         }
     }
-    /// So many frames may differ, and `only_program`: nobody syncs but the program. A pool of this process lets writers wait for a place where
-    /// somebody else does; a device has no place that it could keep back, so that room is left for a sync in any case. Returns whether the store
-    /// wants to know how many frames differ.
-    pub fn leave_for_sync(&self, frames: u64, only_program: bool) -> bool {
+    /// So many frames may differ: room is left for a sync of them. Returns whether the store wants to know how many frames differ.
+    pub fn leave_for_sync(&self, frames: u64) -> bool {
         match self {
-            Store::Here(pool) if only_program => {
+            Store::Here(pool) => {
                 pool.leave_for_sync(frames);
                 true
             }
-            Store::Here(_) => false,
             Store::There(device) => device.leave_for_sync(frames),
         }
     }

@@ -12,7 +12,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fulgurite::{AccessError, Context, Durable, JobOptions, Memory, MemoryFlash, Runtime, SyncError, VersionError};
+use fulgurite::{
+    AccessError, Context, Durable, Fulgurite, JobOptions, Medium, Memory, MemoryFlash, Runtime, SyncError, VersionError,
+};
 use fulgurite_flash::{
     Backing, DeviceCounters, Fault, FaultPlan, FaultyFlash, Flash, FlashError, FrameContract, Op, OpenError, Queue,
     QueueUser, Traits, Versions, When,
@@ -481,5 +483,31 @@ fn a_panic_of_the_medium_in_a_roll_back_poisons_the_memory() {
             // Only what has a name is found again, and 2 has none.
             assert_eq!(world.reopened(), 1);
         }
+    });
+}
+
+/// All that a roll back changes in memory is changed by jobs of the runtime's own. (The addresses of temporary pages were once given back by
+/// one that waited for a fiber.)
+#[test]
+fn regression_a_roll_back_ends_while_jobs_hold_all_fibers() {
+    within(120, "a roll back beside jobs that wait for it", || {
+        let directory = tempfile::tempdir().unwrap();
+        let medium = Medium::new_pool(directory.path().join("pool"), 16_u64 << 20);
+        let builder = Fulgurite::builder(medium).dram("4M").with(|runtime| runtime.fibers(1));
+        let memory = builder.start().unwrap();
+        let value = memory.named("value").value(1u64).unwrap();
+        let token = memory.sync().unwrap();
+        memory.run(move |m| m.store(value, 2)).unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let has_ended = ended.clone();
+        let waits = memory.submit(move |m| -> Result<u64, AccessError> {
+            while !has_ended.load(Ordering::SeqCst) {
+                m.sleep(Duration::from_millis(1))?;
+            }
+            m.load(value)
+        });
+        memory.roll_back(token).unwrap();
+        ended.store(true, Ordering::SeqCst);
+        assert_eq!(waits.unwrap().wait().unwrap(), Ok(1));
     });
 }

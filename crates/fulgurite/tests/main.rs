@@ -5,6 +5,7 @@ mod figures;
 mod guarded;
 mod history;
 
+mod conform_circles;
 mod conform_device;
 mod conform_device_pool;
 mod conform_figures;

@@ -1,14 +1,18 @@
-//! Goal: a sync can be made, or says why none can be made any more: with one damaged heap among those that have names; and over a file that was deleted or replaced while it was open. After a sync that
-//! failed for good, the tokens that are told of are those that a new start finds.
-//! Method: pools in small files, changed past the program: bytes flipped, names removed and given to other files. And jobs that declare
-//! how many pins they hold.
+//! Goal: a sync can always be made, or says why none can be made any more: after a section as large
+//! as a pool keeps history for, with one damaged heap among those that have names, and over a file
+//! that was deleted or replaced while it was open. After a sync that failed for good, the tokens that
+//! are told of are those that a new start finds.
+//! Method: pools in small files, changed past the program: bytes flipped, names removed and given to
+//! other files. And jobs that declare how many pins they hold.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::Duration;
 
 use fulgurite::{
-    AccessError, Error, Fulgurite, JobOptions, Medium, Memory, PoolError, SubmitError, SyncError, VersionError,
+    AccessError, Durability, Error, Fulgurite, JobOptions, Medium, Memory, PoolError, SubmitError, SyncError,
+    VersionError,
 };
 use fulgurite_flash::FlashError;
 
@@ -20,6 +24,57 @@ fn open(path: &Path) -> Fulgurite {
         false => Medium::new_pool(path, 32 << 20),
     };
     Fulgurite::builder(medium).dram("8M").start().unwrap()
+}
+
+// ---- history ----
+
+/// A program that syncs by itself, and one that does so itself, over an array much larger than DRAM.
+fn one_large_section(durability: Durability) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool");
+    let medium = Medium::new_pool(&path, 160 << 20);
+    let memory = Fulgurite::builder(medium).dram("10M").durability(durability).start().unwrap();
+    const LEN: u64 = (24 << 20) / 8;
+    const STEP: usize = PAGE / 8;
+    let array = memory.named("words").array(LEN, |_| 1u64).unwrap();
+    memory.sync().unwrap();
+    // All of it in one section is more than the pool may remember the older contents of.
+    let told = memory.run(move |m| {
+        let _section = m.write_section()?;
+        let mut changed = 0;
+        for i in (0..LEN).step_by(STEP) {
+            match array.set(m, i, 2) {
+                Ok(()) => changed += 1,
+                Err(error) => return Ok((changed, Some(error))),
+            }
+        }
+        Ok((changed, None))
+    });
+    let (changed, told) = told.unwrap();
+    let told = told.unwrap_or_else(|| panic!("all {changed} fitted")).to_string();
+    for word in ["older", "640.0 KiB", "DRAM", "Builder::dram"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    // Readers of all of it need frames, and are told nothing.
+    let read =
+        move |m: &mut fulgurite::Context| (0..LEN).step_by(STEP).try_fold(0, |sum, i| Ok(sum + array.get(m, i)?));
+    let sum = memory.run(read).unwrap();
+    assert_eq!(sum, LEN / STEP as u64 + changed, "what was changed is there, and nothing else");
+    memory.sync().unwrap_or_else(|e| panic!("{changed} subpages were changed: {e}"));
+    memory.run(move |m| (0..LEN / 4).step_by(STEP).try_for_each(|i| array.set(m, i, 3))).unwrap();
+    memory.sync().unwrap();
+    drop(memory);
+    let memory = open(&path);
+    let array = memory.named("words").array(LEN, |_| 0u64).unwrap();
+    assert_eq!(memory.run(move |m| array.get(m, 0)).unwrap(), 3);
+}
+#[test]
+fn a_program_that_syncs_by_itself_can_after_one_large_section() {
+    one_large_section(Durability::Lazy { every: Duration::from_millis(200), bytes: 1 << 40 });
+}
+#[test]
+fn a_program_that_is_told_to_sync_can_after_one_large_section() {
+    one_large_section(Durability::Sync);
 }
 
 // ---- damage ----

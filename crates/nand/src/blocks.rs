@@ -3,7 +3,7 @@
 //!
 //! A block's limit is drawn when the device is made, from a logarithmic normal distribution about
 //! the profile's `failure` (NVMM: "Pages within a flash device obey a distribution curve with
-//! respect to their write lifetimes"; here by block, which is what is erased and retired). At its
+//! respect to their write lifetimes", here by block, which is what is erased and retired). At its
 //! limit a block fails: half of them when they are erased, the others at a program. A failed block
 //! fails for ever.
 //!
@@ -12,7 +12,7 @@
 //! corrected. That is how parts wear out: the endurance that is rated is what leaves hardly any
 //! page uncorrectable (JEDEC JESD218: less than one of 10^15 bits), and blocks go on to be
 //! programmed and erased well beyond it, with ever more errors (Grupp et al., "Characterizing Flash
-//! Memory", MICRO 2009; Boboila and Desnoyers, "Write Endurance in Flash Drives", FAST 2010).
+//! Memory", MICRO 2009, Boboila and Desnoyers, "Write Endurance in Flash Drives", FAST 2010).
 //!
 //! Which bits of a codeword are wrong is a property of the page until its block is erased: how many
 //! is drawn from the seed, the page and the erases, so that nothing is kept for it. Only a
@@ -46,7 +46,7 @@ struct State {
 }
 
 /// The share of wrong bits that are another time right: noise of the read itself, for cells whose
-/// voltage is next to the threshold. Chosen here; what wears out, leaks or is disturbed is wrong at
+/// voltage is next to the threshold. Chosen here. What wears out, leaks or is disturbed is wrong at
 /// each read.
 const PASSING: f64 = 0.05;
 
@@ -206,7 +206,7 @@ fn limit(wear: &Wear, random: &mut Random) -> u32 {
     (f64::from(wear.failure) * factor).round().clamp(1.0, f64::from(u32::MAX)) as u32
 }
 
-/// Wrong bits that are expected in a codeword after so many erases, of a rated endurance; half of
+/// Wrong bits that are expected in a codeword after so many erases, of a rated endurance. Half of
 /// them at the most.
 fn wrong_bits(ecc: &Ecc, erases: u32, rated: u32) -> f32 {
     let bits = f64::from(ecc.codeword_bytes) * 8.0;

@@ -10,7 +10,7 @@ pub struct NandCounters {
     pub programs: u64,
     /// Blocks erased, those that failed included.
     pub erases: u64,
-    /// Bytes sent on the buses, in both directions; commands not among them.
+    /// Bytes sent on the buses, in both directions. Commands not among them.
     pub bus_bytes: u64,
     /// Nanoseconds in which buses were busy, in sum over the channels.
     pub bus_busy_ns: u64,

@@ -7,7 +7,7 @@
 //! append, and the next event is the earliest of a few heads, which is known until it is taken.
 //! What does not come after the last of its kind goes to a heap.
 //!
-//! Invariants: each queue ascends, and `heads` has the first of each; `next` is the smallest of all
+//! Invariants: each queue ascends, and `heads` has the first of each. `next` is the smallest of all
 //! heads and the heap's top.
 
 use std::cmp::Reverse;
@@ -73,7 +73,7 @@ pub(crate) struct Events {
 
 impl Events {
     pub fn with_capacity(capacity: usize) -> Events {
-        // Where there are very many planes, few of them work at a time; the queues grow to what is
+        // Where there are very many planes, few of them work at a time. The queues grow to what is
         // needed.
         let capacity = capacity.min(512);
         Events {
@@ -144,7 +144,7 @@ mod tests {
         for _ in 0..20_000 {
             if random.next() % 5 < 3 && model.len() < 40 {
                 let what = Happens::ALL[(random.next() % 6) as usize];
-                // Few times, so that many are equal; of one kind, all after the same time.
+                // Few times, so that many are equal, of one kind, all after the same time.
                 let after = if what == Happens::Sent { random.next() % 4 } else { 2 * what as u64 };
                 let to = (random.next() % (1 << TO_BITS)) as u32;
                 made += 1;

@@ -2,7 +2,7 @@
 //! NAND's operations of them.
 //!
 //! What it expects of its caller is what the journaled store does: an extent is written in
-//! ascending order, about; each of its flash pages once; and it is used again only as a whole, from
+//! ascending order, about. Each of its flash pages once, and it is used again only as a whole, from
 //! its beginning. The first write to a flash page that was written before tells that its extent
 //! *begins anew*: all its blocks are erased, and what was in it is gone. Only the first extents
 //! ([`FilConfig::fixed_extents`]: the store's superblock) are rewritten in place.
@@ -20,9 +20,9 @@
 //!   comes later than that is *late*: it stays in the log.
 //! * Flash pages of fixed extents have their place in the log alone.
 //!
-//! A block of the log is erased when nothing in it counts any more; what still counts in the block
+//! A block of the log is erased when nothing in it counts any more. What still counts in the block
 //! that is due is moved. A block that fails at a program or an erase is replaced by a spare one
-//! when its extent begins anew; until then writes to it fail, and the store writes elsewhere.
+//! when its extent begins anew. Until then writes to it fail, and the store writes elsewhere.
 //!
 //! Invariants: each request ends exactly once; pages of a block are programmed in order, never
 //! twice between erases (the model under it checks that at each one); a flush ends after all
@@ -32,9 +32,12 @@
 //! Not here: the data. The driver moves the data, when a write is submitted at the latest, and has
 //! it where reads find it.
 
+mod config;
 mod home;
 mod layout;
 mod log;
+mod program;
+mod request;
 mod state;
 
 use std::collections::{HashMap, VecDeque};
@@ -42,181 +45,18 @@ use std::collections::{HashMap, VecDeque};
 use foldhash::fast::FixedState;
 
 use crate::counters::FilCounters;
-use crate::geometry::{GeometryError, NandPage};
+use crate::geometry::NandPage;
 use crate::nand::{Command, Done, Nand, NandOp, Status};
 use crate::profile::Profile;
 use crate::slots::{NONE, Slots};
+use config::{FLASH_PAGE_BYTES, LOG_PAGES_MAX};
+pub use config::{FilConfig, FilError, StateError};
 use home::Held;
 use layout::Layout;
 use log::{Log, Pending};
-pub use state::{STATE_MAGIC, StateError};
-
-/// The most flash pages in a page of NAND.
-const PER_PAGE_MAX: usize = 4;
-/// The most flash pages of the log, of all planes: 1 TiB, whose tables take 1 GiB.
-const LOG_PAGES_MAX: u64 = 1 << 28;
-/// Bytes of a flash page.
-const FLASH_PAGE_BYTES: u32 = 4096;
-
-/// What is asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum FlashOp {
-    /// Read a flash page.
-    Read,
-    /// Write a flash page.
-    Write,
-    /// Make durable all writes submitted before. The flash page is ignored.
-    Flush,
-}
-
-/// A request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FlashRequest {
-    /// Comes back when it has ended.
-    pub tag: u64,
-    /// What to do.
-    pub op: FlashOp,
-    /// Which flash page.
-    pub flash_page: u32,
-    /// It is part of reclaiming space, so that what waits for it is counted as blocked by that.
-    /// `false` where it is not known.
-    pub reclaim: bool,
-}
-
-/// How a request ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum FlashStatus {
-    /// Well.
-    Ok,
-    /// Well, after so many bits were corrected.
-    Corrected(u32),
-    /// It cannot be read: more bits are wrong than can be corrected.
-    Uncorrectable,
-    /// It was not written: the block is bad, or the log is full. It may succeed elsewhere. Of a
-    /// flush: something written before it, whose request had ended well already, is not on the NAND
-    /// and will not be. It is told once, to all flushes under way then.
-    WriteFailed,
-}
-
-/// The end of a request.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FlashDone {
-    /// The request's tag.
-    pub tag: u64,
-    /// How it went.
-    pub status: FlashStatus,
-    /// When it was submitted.
-    pub submitted_ns: u64,
-    /// When it had ended.
-    pub done_ns: u64,
-    /// A read that found an erase, or another request of reclaim, of its plane before it.
-    pub blocked_by_reclaim: bool,
-}
-
-/// How the layer works.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FilConfig {
-    /// Planes that an extent lies across; a part of all planes without rest. 0 for all of them.
-    pub planes_per_extent: u32,
-    /// Flash pages of an extent, no more than its blocks hold; what they hold beyond that is not
-    /// used. 0 for all of it.
-    pub extent_pages: u32,
-    /// Extents at the beginning whose flash pages are rewritten in place. The store has one, with
-    /// its superblock; its anchors are written as streams, and their extents used from the
-    /// beginning again.
-    pub fixed_extents: u32,
-    /// Blocks of each plane for the log, 2 at least.
-    pub log_blocks: u32,
-    /// Blocks of each plane that replace bad ones.
-    pub spare_blocks: u32,
-    /// Writes end when they are in the buffer; only a flush makes them durable. Else they end when
-    /// they are programmed.
-    pub cached_writes: bool,
-    /// Flash pages that may be held; a third of the log at the most, as all of them may be there at
-    /// the same time.
-    pub buffer_pages: u32,
-    /// How long a write is held back for its neighbours or predecessors before it goes to the log,
-    /// in nanoseconds. Where writes are cached it may be long, as only a flush promises anything:
-    /// what goes to the log alone costs a whole page of NAND.
-    pub hold_ns: u64,
-    /// Requests at a time.
-    pub depth: usize,
-    /// All that is random about the device follows from it.
-    pub seed: u64,
-}
-
-impl Default for FilConfig {
-    fn default() -> Self {
-        FilConfig {
-            planes_per_extent: 0,
-            extent_pages: 0,
-            fixed_extents: 1,
-            log_blocks: 2,
-            spare_blocks: 1,
-            cached_writes: false,
-            buffer_pages: 1024,
-            hold_ns: 50_000,
-            depth: 4096,
-            seed: 1,
-        }
-    }
-}
-
-/// Why there is no such layer, or a request was not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FilError {
-    /// Planes do not divide.
-    #[error("an extent across {width} planes does not divide {planes} planes; choose a divisor, or 0 for all")]
-    Width {
-        /// Asked for.
-        width: u32,
-        /// There are.
-        planes: u32,
-    },
-    /// Extents do not fit.
-    #[error(
-        "an extent of {asked} flash pages does not fit its blocks, which hold {whole}; choose at most that, or more planes to an extent"
-    )]
-    Extent {
-        /// Asked for.
-        asked: u64,
-        /// The blocks of an extent hold.
-        whole: u64,
-    },
-    /// Blocks are too few.
-    #[error(
-        "a plane has {good} good blocks and {needed} are needed; choose more blocks_per_plane, or fewer log and \
-         spare blocks"
-    )]
-    Blocks {
-        /// Good ones of the plane with the fewest.
-        good: u32,
-        /// Needed at least.
-        needed: u32,
-    },
-    /// The log is too large.
-    #[error(
-        "its log would have {pages} flash pages, and the model has tables for {LOG_PAGES_MAX}; choose fewer planes, pages_per_block or blocks \
-         for the log"
-    )]
-    Log {
-        /// Flash pages of it.
-        pages: u64,
-    },
-    /// Nothing at a time.
-    #[error("{0} requests at a time is out of range; choose 1 to 1,000,000")]
-    Depth(usize),
-    /// The device cannot be.
-    #[error(transparent)]
-    Geometry(#[from] GeometryError),
-    /// As many requests are under way as may be.
-    #[error("the request table is full; wait until a request has ended")]
-    Full,
-    /// No such flash page.
-    #[error("flash page {0} does not exist; there are {1}")]
-    OutOfRange(u32, u32),
-}
+use program::{Program, purpose};
+pub use request::{FlashDone, FlashOp, FlashRequest, FlashStatus};
+pub use state::STATE_MAGIC;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
@@ -226,43 +66,6 @@ struct Request {
     reclaim: bool,
 }
 
-/// A page of NAND that is being programmed.
-#[derive(Clone, Copy, Debug)]
-struct Program {
-    /// Flash pages in it; [`NONE`] for padding.
-    pages: [u32; PER_PAGE_MAX],
-    /// Requests that end with it.
-    requests: [u32; PER_PAGE_MAX],
-    /// It is their home; else the log.
-    home: bool,
-    /// In the log: they are moved there.
-    moves: bool,
-    /// In the log: which of them have no home that could be programmed, a bit each.
-    homeless: u8,
-    epoch: u64,
-    /// How often the extents of the flash pages had begun.
-    generations: [u32; PER_PAGE_MAX],
-    tries: u32,
-    /// The page of NAND of the log that it was last programmed in; [`NONE`] for none yet.
-    log_page: u32,
-}
-impl Default for Program {
-    fn default() -> Self {
-        let none = [NONE; PER_PAGE_MAX];
-        Program {
-            pages: none,
-            requests: none,
-            home: false,
-            moves: false,
-            homeless: 0,
-            epoch: 0,
-            generations: [0; PER_PAGE_MAX],
-            tries: 0,
-            log_page: NONE,
-        }
-    }
-}
-
 /// Programs between two flushes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Epoch {
@@ -270,16 +73,6 @@ struct Epoch {
     flush: Option<u32>,
     /// Something whose write had ended well is lost: only the flush is left to report it.
     lost: bool,
-}
-
-/// What an operation of NAND is for: in the upper bits of its tag, above the number of what it
-/// serves.
-mod purpose {
-    pub const READ: u64 = 0;
-    pub const PROGRAM: u64 = 1 << 32;
-    pub const ERASE: u64 = 2 << 32;
-    pub const MOVE: u64 = 3 << 32;
-    pub const MASK: u64 = 3 << 32;
 }
 
 /// The layer.
@@ -300,10 +93,10 @@ pub struct Fil {
     /// What is held, by its home.
     held: HashMap<u32, Held, FixedState>,
     held_pages: u32,
-    /// Homes in the order in which the first of them came to be held; some may be programmed by
+    /// Homes in the order in which the first of them came to be held. Some may be programmed by
     /// now.
     order: VecDeque<u32>,
-    /// What goes to the log when its time has come; some may be programmed by now.
+    /// What goes to the log when its time has come. Some may be programmed by now.
     pending: VecDeque<Pending>,
     /// Programs by flush: the last is open.
     epochs: VecDeque<Epoch>,
@@ -442,7 +235,7 @@ impl Fil {
 
     // ---- requests ----
 
-    /// Takes a request at a time; a time before that of an earlier call counts as that. Requests of
+    /// Takes a request at a time. A time before that of an earlier call counts as that. Requests of
     /// one batch have the same time, and [`Fil::advance`] is called behind them: what is gathered
     /// is what came before that.
     ///
@@ -563,7 +356,7 @@ impl Fil {
 
     // ---- inside ----
 
-    /// Works up to a time; what is due then only where that is included.
+    /// Works up to a time. What is due then only where that is included.
     fn run(&mut self, now_ns: u64, included: bool) {
         let limit = now_ns.max(self.now);
         loop {
@@ -672,7 +465,7 @@ impl Fil {
     fn epoch_mut(&mut self, number: u64) -> &mut Epoch {
         &mut self.epochs[(number - self.first_epoch) as usize]
     }
-    /// Gives the device an operation. Returns whether it was taken; it always is while
+    /// Gives the device an operation. Returns whether it was taken. It always is while
     /// [`Fil::submit`] keeps its reserve.
     fn operate(&mut self, tag: u64, op: NandOp, reclaim: bool) -> bool {
         let taken = self.nand.submit(self.now, Command { tag, op, reclaim });

@@ -1,4 +1,4 @@
-//! How a NAND device divides: channels, packages, dies, planes, blocks, pages; and the numbers of
+//! How a NAND device divides: channels, packages, dies, planes, blocks, pages, and the numbers of
 //! each.
 //!
 //! Planes are numbered so that neighbours lie on different channels, then on different packages,
@@ -332,7 +332,7 @@ impl Geometry {
     pub fn index_of(&self, page: NandPage) -> u32 {
         self.pages.remainder(page.0)
     }
-    /// Where a page is; none where there is no such page.
+    /// Where a page is. None where there is no such page.
     #[must_use]
     pub fn address(&self, page: NandPage) -> Option<Address> {
         if page.0 >= self.pages() {
@@ -351,7 +351,7 @@ impl Geometry {
             page: self.index_of(page),
         })
     }
-    /// The page that is there; none where there is no such place.
+    /// The page that is there. None where there is no such place.
     #[must_use]
     pub fn page_at(&self, at: Address) -> Option<NandPage> {
         let exists = at.channel < self.channels.get()

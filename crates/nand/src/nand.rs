@@ -17,8 +17,8 @@
 //! what was read. With [`crate::Timing::commands_first`] the short commands (read, erase) go before
 //! data.
 //!
-//! Invariants: an array does one thing at a time, and so does a bus; requests of one plane reach
-//! its array in the order in which they were submitted; each ends exactly once; pages of a block
+//! Invariants: an array does one thing at a time, and so does a bus. Requests of one plane reach
+//! its array in the order in which they were submitted. Each ends exactly once. Pages of a block
 //! are programmed from the first on, leaving none out, once between erases.
 //!
 //! Not here: program or erase suspension, operations of several planes at once with one command,
@@ -62,7 +62,7 @@ struct Slot {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Array {
     Idle,
-    /// It works for a request; or the request's command is on the bus.
+    /// It works for a request, or the request's command is on the bus.
     Busy(u32),
     /// It has read what cannot leave its register, as the cache register is taken.
     Holding(u32),
@@ -190,7 +190,7 @@ impl Nand {
     pub fn geometry(&self) -> Geometry {
         self.profile.geometry
     }
-    /// The page of a block that must be programmed next, by its number in the block; as many as it
+    /// The page of a block that must be programmed next, by its number in the block, as many as it
     /// has pages when it is full.
     #[must_use]
     pub fn next_page(&self, block: Block) -> u32 {
@@ -272,7 +272,7 @@ impl Nand {
 
     // ---- requests ----
 
-    /// Takes a request at a time; a time before that of an earlier call counts as that.
+    /// Takes a request at a time. A time before that of an earlier call counts as that.
     ///
     /// # Errors
     /// When it breaks a rule of NAND, which is counted, or there is no room. Nothing has happened
@@ -306,7 +306,7 @@ impl Nand {
         self.run_until(now_ns);
         done.append(&mut self.done);
     }
-    /// Works up to a time, or to when the first requests have ended if that is earlier; appends
+    /// Works up to a time, or to when the first requests have ended if that is earlier. Appends
     /// these. Returns whether there are any.
     pub fn advance_to_next(&mut self, now_ns: u64, done: &mut Vec<Done>) -> bool {
         while self.done.is_empty() && self.step(now_ns) {}

@@ -110,10 +110,10 @@ impl Timing {
 /// The queues of the controller (NVMM: the FTL queue and the die queues).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Queues {
-    /// Requests that may wait at a die. The FTL queue feeds these queues; when the one of its head
+    /// Requests that may wait at a die. The FTL queue feeds these queues. When the one of its head
     /// is full, that head blocks all others.
     pub die_queue: u32,
-    /// Requests may pass those whose die's queue is full; those of one die stay in order.
+    /// Requests may pass those whose die's queue is full. Those of one die stay in order.
     pub reorder: bool,
 }
 

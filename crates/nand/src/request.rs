@@ -30,7 +30,7 @@ pub enum NandOp {
 /// A request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Command {
-    /// Comes back when it has ended; the device does not look at it.
+    /// Comes back when it has ended. The device does not look at it.
     pub tag: u64,
     /// What to do.
     pub op: NandOp,
@@ -42,7 +42,7 @@ pub struct Command {
 /// How a request ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Status {
-    /// Well; so many bits of what was read were corrected.
+    /// Well. So many bits of what was read were corrected.
     #[default]
     Ok,
     /// Well, after so many bits were corrected.

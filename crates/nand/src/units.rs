@@ -1,5 +1,5 @@
 //! The units of a profile that the other files of the project do not use: rates, energies, counts.
-//! Rates and energies are decimal, as data sheets have them; sizes are powers of 1024, as
+//! Rates and energies are decimal, as data sheets have them. Sizes are powers of 1024, as
 //! everywhere else.
 
 use fulgurite_format::{parse_bytes, parse_duration};

@@ -1,6 +1,6 @@
 //! Goal: the device takes as long as its profile says, alone and under load, within 1% of the
 //! closed forms.
-//! Method: one request alone; streams of requests that keep one resource busy all the time, so that
+//! Method: one request alone. Streams of requests that keep one resource busy all the time, so that
 //! its rate is known: the arrays of planes, a bus, a plane with one register and with two. Built-in
 //! profiles, and bus rates of 330, 400 and 800 MB/s.
 
@@ -42,7 +42,7 @@ fn fill(nand: &mut Nand, pages: u32) {
     run(nand);
 }
 
-/// Nanoseconds that `count` reads of `bytes` take, which are all submitted at once; read `i` is of
+/// Nanoseconds that `count` reads of `bytes` take, which are all submitted at once. Read `i` is of
 /// plane `plane(i)`.
 fn reads(nand: &mut Nand, count: u32, bytes: u32, plane: impl Fn(u32) -> u32) -> f64 {
     let g = nand.geometry();

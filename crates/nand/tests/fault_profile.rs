@@ -1,7 +1,7 @@
 //! Goal: a profile that cannot be used is refused by the name of what is wrong, with what to write
-//! instead; the built-in ones can be used.
+//! instead. The built-in ones can be used.
 //! Method: each line of a good profile in turn is left out, given an unknown key, or loses its
-//! unit; impossible geometries and values.
+//! unit. Impossible geometries and values.
 
 use fulgurite_nand::{Fil, FilConfig, FilError, Profile, ProfileError};
 

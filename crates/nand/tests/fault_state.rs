@@ -1,8 +1,8 @@
 //! Goal: a device that is opened again is as worn as it was, with the same blocks failed and the
-//! same in their place; a state that was changed, cut off, or is another device's is refused, and
+//! same in their place. A state that was changed, cut off, or is another device's is refused, and
 //! never a panic.
-//! Method: a small device is written until blocks have failed and been replaced; its state goes to
-//! a new model, which is asked for its own; every byte of a state is changed, and every length
+//! Method: a small device is written until blocks have failed and been replaced. Its state goes to
+//! a new model, which is asked for its own. Every byte of a state is changed, and every length
 //! tried, also with a checksum that is right.
 
 use fulgurite_nand::{

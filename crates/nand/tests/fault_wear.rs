@@ -1,7 +1,7 @@
-//! Goal: blocks fail near the limits that were drawn for them and never work again; bits go wrong
-//! more often in worn blocks, are corrected while they can be, and are told of when not; the layer
+//! Goal: blocks fail near the limits that were drawn for them and never work again. Bits go wrong
+//! more often in worn blocks, are corrected while they can be, and are told of when not. The layer
 //! above replaces failed blocks and says which writes failed.
-//! Method: blocks are erased and programmed until they fail, and compared with their limits; a
+//! Method: blocks are erased and programmed until they fail, and compared with their limits. A
 //! small device is written over and over until it is worn out.
 
 use fulgurite_nand::{
@@ -142,7 +142,7 @@ fn what_cannot_be_read_cannot_be_read_again_until_the_block_is_erased() {
     assert_eq!(lost(endurance * 14 / 10), g.pages_per_block());
 }
 
-/// Writes a device over and over, extent by extent; returns how the writes of each round went.
+/// Writes a device over and over, extent by extent. Returns how the writes of each round went.
 fn worn_out(cached: bool) -> (Fil, Vec<(u32, u32)>) {
     let mut profile = tiny(60);
     (profile.ecc.bit_errors_fresh, profile.ecc.bit_errors_worn) = (0.0, 0.0);

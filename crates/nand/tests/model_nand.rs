@@ -2,7 +2,7 @@
 //! ends exactly once, those of a plane reach its array in their order, what breaks a rule of NAND
 //! is refused, and the same seed gives the same times.
 //! Method: random geometries and requests, with time between them, beside a small model of what
-//! each block holds; everything that was busy is noted and compared with everything else that was
+//! each block holds. Everything that was busy is noted and compared with everything else that was
 //! on the same resource.
 
 use std::collections::BTreeMap;

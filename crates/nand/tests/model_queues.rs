@@ -1,7 +1,7 @@
 //! Goal: one busy die blocks requests for all others while only the head of the FTL queue is looked
-//! at; longer die queues make that rarer, and requests that may pass it remove it (NVMM,
+//! at. Longer die queues make that rarer, and requests that may pass it remove it (NVMM,
 //! "Nonvolatile Main Memory System Architecture").
-//! Method: many requests for one die come together with reads of others; the reads' times are
+//! Method: many requests for one die come together with reads of others. The reads' times are
 //! compared.
 
 use fulgurite_nand::{Command, Done, Nand, NandOp, Plane, Profile};
@@ -9,7 +9,7 @@ use fulgurite_nand::{Command, Done, Nand, NandOp, Plane, Profile};
 const PLANES: u32 = 16;
 const HOT: u32 = 40;
 
-/// Mean time of reads of other dies that come behind `HOT` reads of one die, in nanoseconds; and
+/// Mean time of reads of other dies that come behind `HOT` reads of one die, in nanoseconds, and
 /// how often a head was blocked.
 fn others(die_queue: u32, reorder: bool) -> (f64, u64) {
     let mut profile = Profile::built_in("mlc").unwrap().scaled(1 << 30, PLANES).unwrap();

@@ -2,8 +2,8 @@
 //!
 //! NBD as it is spoken here has no password and no encryption, so nothing that another machine can
 //! reach is accepted. A Unix socket is created with mode 0600 (it is never more than that, not even
-//! for a moment) and both ends must belong to one user; a port on loopback is open to every user of
-//! this machine. Invariant: no one else's file is ever removed or replaced; a socket that a dead
+//! for a moment) and both ends must belong to one user. A port on loopback is open to every user of
+//! this machine. Invariant: no one else's file is ever removed or replaced. A socket that a dead
 //! server left behind is ([`SocketPlace`]).
 
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::stream::Stream;
 pub enum NbdAddress {
     /// A Unix socket, by its path.
     Unix(PathBuf),
-    /// A TCP port; the address must be one of loopback's. Port 0 lets the kernel choose.
+    /// A TCP port. The address must be one of loopback's. Port 0 lets the kernel choose.
     Tcp(SocketAddr),
 }
 
@@ -132,7 +132,7 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// The next client; `PermissionDenied` for another user's.
+    /// The next client. `PermissionDenied` for another user's.
     pub(crate) fn accept(&self) -> io::Result<Stream> {
         match self {
             Listener::Unix { listener, .. } => {
@@ -145,13 +145,13 @@ impl Listener {
             }
             Listener::Tcp(listener) => {
                 let (stream, _): (TcpStream, _) = listener.accept()?;
-                // Replies go out whole; waiting for more would only delay them.
+                // Replies go out whole. Waiting for more would only delay them.
                 stream.set_nodelay(true)?;
                 Ok(Stream::Tcp(stream))
             }
         }
     }
-    /// Where it listens; for port 0, the port that it got.
+    /// Where it listens. For port 0, the port that it got.
     pub(crate) fn address(&self) -> io::Result<NbdAddress> {
         Ok(match self {
             Listener::Unix { place, .. } => NbdAddress::Unix(place.path().to_owned()),

@@ -1,18 +1,18 @@
 //! What a client's commands become on the flash, and what it is answered: the second thread of a
 //! client, which owns its queue.
 //!
-//! A command is a row of subpages that are moved one by one, as many at a time as the queue takes;
-//! commands take turns, so that a long one (zeros over a gigabyte) delays no other for long. A
+//! A command is a row of subpages that are moved one by one, as many at a time as the queue takes.
+//! Commands take turns, so that a long one (zeros over a gigabyte) delays no other for long. A
 //! subpage that changes only in part is read, changed and written back. Replies go out as commands
 //! end, in any order.
 //!
-//! Invariants: a command is replied to once, when nothing of it is in flight; a write holds a
+//! Invariants: a command is replied to once, when nothing of it is in flight. A write holds a
 //! subpage's place ([`Places`]) from before its first request for it until the completion of its
-//! last; a reply to a write with FUA, and to a flush, follows a flush that was submitted when all
+//! last. A reply to a write with FUA, and to a flush, follows a flush that was submitted when all
 //! the writes that it speaks of had completed. Nothing is kept in between: what a reply has told is
 //! what every other client reads, so that several connections of one client see one device. While a
 //! client takes no replies, what it has on the flash ends all the same, so that no task waits for
-//! places that it holds; it begins nothing new.
+//! places that it holds. It begins nothing new.
 
 use std::collections::VecDeque;
 use std::io;
@@ -156,8 +156,8 @@ impl Engine {
             if idle && (!more_may_come || work.gone) {
                 break;
             }
-            // With requests in flight, `wait` ends with the first completion; else by the reader,
-            // or by the command that frees a place.
+            // With requests in flight, `wait` ends with the first completion. Otherwise by the
+            // reader, or by the command that frees a place.
             if !more_may_come || self.exchange.may_sleep(more_may_come) {
                 self.queue.wait(None);
             }
@@ -192,7 +192,7 @@ impl Engine {
     fn begin(&mut self, work: &mut Work, command: Command) {
         let mut task = Task::new(command);
         if task.command.kind == Kind::Trim && !work.gone {
-            // Rare, and short beside what it spares; but it may wait for the store, and others must
+            // Rare, and short beside what it spares. But it may wait for the store, and others must
             // not wait for it.
             self.settle(work);
             let (first, count) = task.span.whole();
@@ -303,7 +303,7 @@ impl Engine {
         if !had_more && task.has_more() {
             work.ready.push_back(slot);
         }
-        // One that was in `ready` and failed is found there, unless it ends here; a stale entry is
+        // One that was in `ready` and failed is found there, unless it ends here. A stale entry is
         // passed over.
         if task.has_ended() {
             self.end(work, slot);
@@ -387,7 +387,7 @@ impl Engine {
         }
     }
 
-    /// Hangs up. What has not begun never will; what is in flight comes back.
+    /// Hangs up. What has not begun never will. What is in flight comes back.
     fn give_up(&mut self, work: &mut Work) {
         work.gone = true;
         self.stream.shutdown();

@@ -1,10 +1,10 @@
 //! What the two threads of a client share: the commands that one has read and the other has not
 //! begun, and the free frames.
 //!
-//! The reader takes frames and a place among the commands under way before it reads a payload; the
+//! The reader takes frames and a place among the commands under way before it reads a payload. The
 //! engine gives both back when it has replied. So a client that sends without end waits, and what
 //! it can make the server hold is decided when it connects.
-//! Invariants: a frame is free, or belongs to one command; `under_way` counts the commands from
+//! Invariants: a frame is free, or belongs to one command. `under_way` counts the commands from
 //! [`Exchange::reserve`] to [`Exchange::release`].
 
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ pub(crate) struct Command {
     pub(crate) length: u32,
     /// Durable before the reply.
     pub(crate) fua: bool,
-    /// Frames for its payload, one for each subpage that it touches; then one for each subpage that
+    /// Frames for its payload, one for each subpage that it touches. Then one for each subpage that
     /// it changes in part.
     pub(crate) frames: Vec<u32>,
 }

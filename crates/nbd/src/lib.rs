@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Invariants: nothing a client sends crashes the server, or makes it keep more than was decided
-//! when the client connected; what is wrong in itself is answered by an error, what breaks the
-//! framing or the time ends that connection. A write that was replied to is seen by all clients; a
+//! when the client connected. What is wrong in itself is answered by an error, what breaks the
+//! framing or the time ends that connection. A write that was replied to is seen by all clients. A
 //! flush, or a write with FUA, is durable when it is replied to. Ranges of bytes that are no whole
 //! subpages are read, changed and written back, and lose nothing that others write beside them.
 //!

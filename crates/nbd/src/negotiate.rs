@@ -15,7 +15,7 @@ use crate::wire::{self, Fields, info, option, put_option_reply, reply, transmiss
 const OPTIONS_MAX: usize = 64;
 /// Longest option that is understood: a name may have 4096 bytes (proto.md, "Terminology").
 const OPTION_BYTES_MAX: u32 = 8 << 10;
-/// Longest option that is read and refused; beyond, the connection ends.
+/// Longest option that is read and refused. Beyond, the connection ends.
 const OPTION_SKIP_BYTES_MAX: u32 = 256 << 10;
 
 /// What a client is told about the export.
@@ -67,8 +67,8 @@ pub(crate) struct Agreed {
 /// to the client).
 ///
 /// # Errors
-/// `InvalidData` for a client that breaks the protocol; `TimedOut` for one that is not done by
-/// `deadline`; the socket's.
+/// `InvalidData` for a client that breaks the protocol. `TimedOut` for one that is not done by
+/// `deadline`. The socket's.
 pub(crate) fn negotiate(
     incoming: &mut Incoming,
     export: &Export,
@@ -215,14 +215,14 @@ pub(crate) fn asked_for(content: &[u8]) -> Option<(&[u8], &[u8])> {
     asked(content).map(|asked| (asked.name, asked.kinds))
 }
 
-/// Appends the replies that describe the export: always its size, flags and block sizes; its names
+/// Appends the replies that describe the export: always its size, flags and block sizes. Its names
 /// when asked.
 fn describe(into: &mut Vec<u8>, option: u32, export: &Export, agreed: Agreed, asked: &Asked<'_>) {
     let mut put = |kind: u16, parts: &[&[u8]]| {
         put_option_reply(into, option, reply::INFO, &[&kind.to_be_bytes(), &parts.concat()[..]].concat());
     };
     put(info::EXPORT, &[&export.bytes.to_be_bytes(), &export.flags(agreed.structured).to_be_bytes()]);
-    // Any byte can be asked for; whole subpages cost least.
+    // Any byte can be asked for. Whole subpages cost least.
     let sizes = [1, fulgurite_format::SUBPAGE_BYTES as u32, export.request_bytes_max].map(u32::to_be_bytes);
     put(info::BLOCK_SIZE, &[&sizes[0], &sizes[1], &sizes[2]]);
     if asked.wants(info::NAME) {

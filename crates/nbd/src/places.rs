@@ -4,7 +4,7 @@
 //! Media order nothing, and a client may write less than a subpage: that is read, changed and
 //! written back, and must not undo what another write, of the same client or of another, put beside
 //! it meanwhile. A command that finds a subpage taken leaves its notifier and continues with other
-//! work; it is woken when the subpage is free. Invariant: a subpage is in the table from
+//! work. It is woken when the subpage is free. Invariant: a subpage is in the table from
 //! [`Places::take`] that returned true until [`Places::free`]. No command takes a second place
 //! before it has freed the first or that one's write is handed over, so there is no circular wait.
 

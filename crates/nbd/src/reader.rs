@@ -1,8 +1,8 @@
 //! The thread that reads a client's commands, checks them, and reads what a write brings into
 //! frames.
 //!
-//! Invariants: nothing that a client says is believed before it is checked; no payload is read
-//! before there are frames for it; a command that began is there as a whole after `stall`, or the
+//! Invariants: nothing that a client says is believed before it is checked. No payload is read
+//! before there are frames for it. A command that began is there as a whole after `stall`, or the
 //! connection ends. A command that is wrong in itself is answered with an error, one that breaks
 //! the framing ends the connection.
 

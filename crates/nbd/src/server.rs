@@ -1,7 +1,7 @@
 //! The server: it listens, lets clients in, and runs each on threads of its own.
 //!
 //! Invariants: at most `clients_max` clients at a time, each with a buffer of `buffer_bytes` and no
-//! more; a client that ends, however, leaves the others alone; dropping the server ends all
+//! more. A client that ends, however, leaves the others alone. Dropping the server ends all
 //! connections, waits (no longer than `stall`) until what they had on the flash is done, and
 //! removes the socket.
 
@@ -32,17 +32,17 @@ use crate::{NbdAddress, NbdError};
 pub struct NbdConfig {
     /// Where it listens.
     pub address: NbdAddress,
-    /// What the export is called; at most 256 bytes. It is the default export too, whose name is
+    /// What the export is called, at most 256 bytes. It is the default export too, whose name is
     /// empty.
     pub export: String,
     /// Whether clients may only read.
     pub read_only: bool,
-    /// Requests that a client may have in flight on the flash; and commands that it may have sent
+    /// Requests that a client may have in flight on the flash, and commands that it may have sent
     /// and not been answered.
     pub depth: usize,
     /// Clients at a time. More are turned away.
     pub clients_max: usize,
-    /// DRAM that a client's payloads take, at the most; as much again for replies on their way.
+    /// DRAM that a client's payloads take, at the most, as much again for replies on their way.
     /// Untouched, it costs nothing.
     pub buffer_bytes: usize,
     /// The longest read or write that is taken: a power of two from 64 KiB on, at most half the
@@ -141,7 +141,7 @@ impl NbdServer {
     /// Starts to serve `flash`.
     ///
     /// # Errors
-    /// [`NbdError`]; then nothing was created.
+    /// [`NbdError`]. Then nothing was created.
     pub fn start(flash: Arc<dyn Flash>, config: NbdConfig) -> Result<NbdServer, NbdError> {
         let system = |what| move |source| NbdError::System { what, source };
         config.check()?;
@@ -174,7 +174,7 @@ impl NbdServer {
         };
         Ok(NbdServer { shared, address, acceptor: Some(acceptor) })
     }
-    /// Where it listens; for port 0, with the port that it got.
+    /// Where it listens. For port 0, with the port that it got.
     #[must_use]
     pub fn address(&self) -> &NbdAddress {
         &self.address
@@ -220,7 +220,7 @@ impl Drop for NbdServer {
         for stream in clients.connected.values() {
             stream.shutdown();
         }
-        // A medium that hangs holds its clients' threads; waiting for it for ever would help
+        // A medium that hangs holds its clients' threads. Waiting for it for ever would help
         // nobody.
         let deadline = Instant::now() + self.shared.config.stall;
         while !clients.connected.is_empty() {

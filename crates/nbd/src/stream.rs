@@ -76,7 +76,7 @@ impl Stream {
     /// Sends all of `from`.
     ///
     /// # Errors
-    /// `TimedOut` when it is not gone by the deadline; the socket's.
+    /// `TimedOut` when it is not gone by the deadline. The socket's.
     pub(crate) fn write_all_by(&self, mut from: &[u8], deadline: Instant) -> io::Result<()> {
         while !from.is_empty() {
             match self.write_once(from, Some(left(deadline)?)) {
@@ -135,7 +135,7 @@ impl Incoming {
         }
         Ok(true)
     }
-    /// At most `most` bytes that are there, or come by the deadline; at least one.
+    /// At most `most` bytes that are there, or come by the deadline, at least one.
     ///
     /// # Errors
     /// `UnexpectedEof` at the end of the connection, `TimedOut`, the socket's.

@@ -137,7 +137,7 @@ impl Request {
     }
 }
 
-/// Takes big-endian fields off the front of bytes; `None` when there are too few.
+/// Takes big-endian fields off the front of bytes. `None` when there are too few.
 pub(crate) struct Fields<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -169,7 +169,7 @@ pub(crate) fn put_option_reply(into: &mut Vec<u8>, option: u32, kind: u32, conte
     into.extend(content);
 }
 
-/// Appends a simple reply's head; after a read that went well, its data must follow.
+/// Appends a simple reply's head. After a read that went well, its data must follow.
 pub(crate) fn put_simple_reply(into: &mut Vec<u8>, cookie: u64, error: Option<Errno>) {
     into.extend(SIMPLE_REPLY_MAGIC.to_be_bytes());
     into.extend(error.map_or(0, |e| e as u32).to_be_bytes());

@@ -53,7 +53,7 @@ fn options_are_answered() {
         client.option(7, askew);
         assert_eq!(client.option_reply().1, 0x8000_0003, "{askew:?}");
     }
-    // INFO with name and description: export, block sizes, name, description, acknowledged; and
+    // INFO with name and description: export, block sizes, name, description, acknowledged, and
     // then more options.
     client.option(6, b"\0\0\0\x04pool\0\x02\0\x01\0\x02");
     let replies: Vec<_> = (0..5).map(|_| client.option_reply()).collect();
@@ -146,7 +146,7 @@ fn what_is_wrong_is_an_error_and_the_connection_goes_on() {
     }
 }
 
-/// Only what lies wholly in the range is given up; where the flash behind does not heed it, it is
+/// Only what lies wholly in the range is given up. Where the flash behind does not heed it, it is
 /// not offered, and refused.
 #[test]
 fn what_is_trimmed_is_given_up_and_its_neighbours_stay() {
@@ -163,7 +163,7 @@ fn what_is_trimmed_is_given_up_and_its_neighbours_stay() {
     expected[24_576..28_672].fill(0);
     assert_eq!(client.read(0, 64 << 10), expected);
     let flushes = flash.counters().flushes;
-    // Longer than any other request may be; durable before the reply.
+    // Longer than any other request may be. Durable before the reply.
     assert_eq!(client.call(TRIM, FUA, 0, export.bytes as u32, b"").0, 0);
     assert_eq!(flash.counters().flushes, flushes + 1);
     assert_eq!(client.read(0, 64 << 10), vec![0; 64 << 10]);
@@ -233,7 +233,7 @@ fn a_socket_is_its_owners_and_goes_with_the_server() {
     assert_eq!(client.read(0, 1), [0], "who asked harmed nobody");
     let path = served.path.clone();
     let Served { server, .. } = served;
-    // (The directory is gone with `Served`; the socket first, with the server.)
+    // (The directory is gone with `Served`, the socket first, with the server.)
     drop(server);
     assert!(!path.exists());
     assert!(client.hung_up());

@@ -1,7 +1,7 @@
 //! Goal: the clients that people have can use the server: libnbd's `nbdinfo` and `nbdcopy`, qemu's
 //! `qemu-io`, `qemu-img` and `qemu-nbd`, fio by its own engine, and what of `nbd-client` needs no
 //! kernel.
-//! Method: each is run against a server over a Unix socket; what it wrote is compared with the
+//! Method: each is run against a server over a Unix socket. What it wrote is compared with the
 //! medium, what it read with what was written. Where a client is not installed, the test says so
 //! and ends.
 
@@ -12,7 +12,7 @@ use std::process::Command;
 
 use common::*;
 
-/// Runs a client; `None`, and a sentence, where it is not installed.
+/// Runs a client. `None`, and a sentence, where it is not installed.
 fn run(program: &str, args: &[&str]) -> Option<String> {
     let output = match Command::new(program).args(args).output() {
         Ok(output) => output,
@@ -107,7 +107,7 @@ fn qemu_io_reads_writes_and_zeroes() {
     args.push(&uri);
     let Some(text) = run("qemu-io", &args) else { return };
     assert!(!text.contains("Pattern verification failed"), "{text}");
-    // What it says of a past-the-end write is an error of its own; the server is not even asked.
+    // What it says of a past-the-end write is an error of its own. The server is not even asked.
     let (mut client, _) = Client::open(&served.path, false);
     assert_eq!(client.read(511, 2), [0x11, 0x22]);
     assert_eq!(client.read(2 << 20, 1), [0]);
@@ -174,7 +174,7 @@ fn qemu_nbd_lists_the_export() {
     assert!(text.contains("fulgurite") && text.contains("1048576"), "{text}");
 }
 
-/// To attach a device takes the kernel's driver; to ask for the names of exports does not.
+/// To attach a device takes the kernel's driver. To ask for the names of exports does not.
 #[test]
 fn nbd_client_lists_the_export() {
     let config = fulgurite_nbd::NbdConfig::new("localhost:0".parse().unwrap());

@@ -1,7 +1,7 @@
 //! Goal: whatever a client sends, and wherever it stops, the server answers with an error or hangs
-//! up; it never crashes, never keeps more memory than was decided, writes nothing of a command that
+//! up. It never crashes, never keeps more memory than was decided, writes nothing of a command that
 //! did not come whole, and serves others meanwhile.
-//! Method: each way to break the protocol by hand; then sessions that are right, with random bytes
+//! Method: each way to break the protocol by hand. Then sessions that are right, with random bytes
 //! changed, cut out, repeated or left off (seeds are printed), each followed by an honest client.
 
 use crate::common;
@@ -145,7 +145,7 @@ fn who_leaves_in_the_middle_takes_nobody_along() {
 fn who_takes_no_replies_is_given_up() {
     let (_, served) = impatient(1024);
     let (mut client, _) = Client::open(&served.path, false);
-    // More than the socket's buffers hold; a client that never reads meets a closed connection, or
+    // More than the socket's buffers hold. A client that never reads meets a closed connection, or
     // blocks until then.
     let asked = (0..10_000).all(|_| client.stream.write_all(&command_bytes(READ, 0, 1, 0, 1 << 20)).is_ok());
     assert!(!asked, "10 GiB of replies were kept for somebody who does not take them");
@@ -153,7 +153,7 @@ fn who_takes_no_replies_is_given_up() {
     eventually("it is gone", || served.server.connected() <= 1);
 }
 
-/// A client that takes no replies has a write under way; another one wants the same place, and gets
+/// A client that takes no replies has a write under way. Another one wants the same place, and gets
 /// it as soon as the write has ended.
 #[test]
 fn who_takes_no_replies_keeps_no_place() {

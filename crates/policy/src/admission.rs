@@ -1,8 +1,8 @@
 //! Whether to take one more job, judged by how long the oldest queued one has waited.
 //!
 //! After CoDel (Nichols and Jacobson, ACM Queue 2012): a queue that is long for a moment is a burst
-//! and does no harm; one that has not been short for a whole interval is a standing queue, and only
-//! turning work away shortens it. CoDel slows its senders by dropping now and then; requests of an
+//! and does no harm. One that has not been short for a whole interval is a standing queue, and only
+//! turning work away shortens it. CoDel slows its senders by dropping now and then. Requests of an
 //! open loop do not slow down, so here every new job is turned away until the oldest wait is back
 //! under the target. An overload that returns within an interval of the last refusal is met at
 //! once. Under steady overload by a factor f, waits stay within about f times the target.
@@ -52,7 +52,7 @@ impl Admission {
         Admission { policy, above_since_ns: None, refused_ns: None }
     }
 
-    /// A job is here at `now_ns`; the oldest one in the queue has waited `oldest_wait_ns` (0 when
+    /// A job is here at `now_ns`. The oldest one in the queue has waited `oldest_wait_ns` (0 when
     /// the queue is empty).
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 //! driver's referenced bytes in sequence, which the CPU prefetches. Two bits a frame: is it in the
 //! policy, and was it [`touched`](Replacement::touched).
 //!
-//! Invariants: `len` is the number of bits set in `present`; `touched` is a subset of `present`; no
+//! Invariants: `len` is the number of bits set in `present`. `touched` is a subset of `present`. No
 //! bit at or above `capacity` is set.
 
 use core::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::replacement::{ColdCursor, FrameView, Replacement};
 pub struct Clock {
     present: Box<[u64]>,
     touched: Box<[u64]>,
-    /// The next frame to look at; below `capacity`, or 0.
+    /// The next frame to look at. Below `capacity`, or 0.
     hand: usize,
     len: usize,
     capacity: usize,
@@ -84,7 +84,7 @@ impl Replacement for Clock {
 
     #[inline]
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
-        // The first round takes every mark; what the second spares is in use or not evictable.
+        // The first round takes every mark. What the second spares is in use or not evictable.
         for _ in 0..2 * self.len {
             let at = self.next_present()?;
             self.hand = if at + 1 == self.capacity { 0 } else { at + 1 };

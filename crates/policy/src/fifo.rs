@@ -5,8 +5,8 @@
 //! is full of entries and holes is closed up, which takes time in proportion to its size and
 //! happens after as many removals as there is room.
 //!
-//! Invariants: `live` entries and `used - live` holes lie in the `used` slots from `first` on;
-//! nothing else does.
+//! Invariants: `live` entries and `used - live` holes lie in the `used` slots from `first` on.
+//! Nothing else does.
 
 /// A frame, what it holds, and a count of two bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,13 +97,13 @@ impl Fifo {
         (slot as usize) < self.ring.len() && self.age(slot) < self.used
     }
 
-    /// What is in the slot of this age; `None` is a hole.
+    /// What is in the slot of this age. `None` is a hole.
     #[inline(always)]
     pub(crate) fn nth(&self, age: u32) -> Option<Entry> {
         Some(self.ring[self.slot(age) as usize]).filter(|entry| !entry.is_hole())
     }
 
-    /// Closes the holes if no slot is left; tells where each entry is then. Whether it did.
+    /// Closes the holes if no slot is left. Tells where each entry is then. Whether it did.
     #[inline]
     pub(crate) fn make_room(&mut self, moved: impl FnMut(Entry, u32)) -> bool {
         let full = self.used as usize == self.ring.len();
@@ -141,7 +141,7 @@ impl Fifo {
         slot
     }
 
-    /// Takes the oldest slot; `None` if it is a hole or there is none.
+    /// Takes the oldest slot. `None` if it is a hole or there is none.
     #[inline]
     pub(crate) fn pop_slot(&mut self) -> Option<Entry> {
         if self.used == 0 {

@@ -2,15 +2,15 @@
 //!
 //! A flat table of buckets, one cache line each: eight pairs of a subpage and the number of its
 //! eviction. An entry is live while fewer than `window` evictions came after it, so old ones need
-//! no removal; a full bucket drops its oldest. There are two to four slots for every live entry, so
-//! that happens to about one in fifty, or fewer; a subpage that was not evicted within the window
+//! no removal. A full bucket drops its oldest. There are two to four slots for every live entry, so
+//! that happens to about one in fifty, or fewer. A subpage that was not evicted within the window
 //! is never reported (the keys are whole, not hashes).
 //!
 //! A bucket is a cache line that has not been used for long: the evictor gives the caches a hint
 //! ([`Ghost::line`]), and an eviction is entered a few evictions later, when the line is there.
 //!
-//! Invariants: the size is fixed when it is made; a subpage is in at most one slot of its bucket;
-//! what waits to be entered is reported like what has been.
+//! Invariants: the size is fixed when it is made. A subpage is in at most one slot of its bucket.
+//! What waits to be entered is reported like what has been.
 
 use fulgurite_format::SubpageIndex;
 
@@ -22,7 +22,7 @@ const WAITING: usize = 8;
 #[repr(align(64))]
 struct Bucket {
     subpages: [u32; WAYS],
-    /// The eviction's number; 0: never used.
+    /// The eviction's number. 0: never used.
     stamps: [u32; WAYS],
 }
 const _: () = assert!(size_of::<Bucket>() == 64);
@@ -109,7 +109,7 @@ impl Ghost {
         bucket.stamps[place] = stamp;
     }
 
-    /// Whether `subpage` was evicted within the window; it is forgotten.
+    /// Whether `subpage` was evicted within the window. It is forgotten.
     #[inline]
     pub(crate) fn take(&mut self, subpage: SubpageIndex) -> bool {
         let (now, window) = (self.now, self.window);
@@ -148,10 +148,9 @@ mod tests {
             let bytes = ghost.bytes();
             let mut model: VecDeque<Option<u32>> = VecDeque::new();
             let (mut found, mut expected) = (0_u32, 0_u32);
-            let mut state = 0x1234_5678_u64;
+            let mut random = fulgurite_testkit::Random(0x1234_5678);
             for _ in 0..20_000 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let subpage = (state >> 33) as u32 % (3 * window as u32);
+                let subpage = random.below(3 * window as u32);
                 let at = model.iter().position(|s| *s == Some(subpage));
                 let got = ghost.take(SubpageIndex(subpage));
                 if let Some(at) = at {

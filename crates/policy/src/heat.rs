@@ -14,7 +14,7 @@
 /// Counters of writes.
 #[derive(Clone, Debug)]
 pub struct Heat {
-    /// Two counters a byte; parts of which all are zero may be missing.
+    /// Two counters a byte. Parts of which all are zero may be missing.
     parts: Box<[Option<Box<[u8; PART_BYTES]>>]>,
     /// Bytes that there are, or would be.
     bytes: usize,

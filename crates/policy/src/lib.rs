@@ -3,7 +3,7 @@
 //! Decisions: what to evict, which fiber to wake or run, what to prefetch, which job to refuse.
 //! Each part is a plain state machine: its driver (the runtime with real time and real flash, or
 //! the simulator) tells it what happened and asks what to do. Time comes in as nanoseconds from the
-//! driver's clock; the same calls give the same answers, always.
+//! driver's clock. The same calls give the same answers, always.
 //!
 //! * [`replacement`]: which frame to evict ([`Clock`], [`S3Fifo`], [`Lru`]).
 //! * [`simulate`]: how many misses each of them has over a trace.
@@ -30,6 +30,7 @@ pub mod s3fifo;
 pub mod schedule;
 pub mod simulate;
 
+mod any;
 mod fifo;
 mod ghost;
 mod heat;
@@ -37,13 +38,14 @@ mod list;
 mod name;
 
 pub use admission::{Admission, AdmissionPolicy, Overloaded};
+pub use any::{AnyReplacement, bytes_per_frame};
 pub use clock::Clock;
 pub use heat::Heat;
 pub use lru::Lru;
 pub use miss::{BeginError, JoinError, MissEntry, MissKind, MissTable, Waiter};
 pub use name::UnknownName;
 pub use prefetch::{PrefetchPolicy, Prefetcher};
-pub use replacement::{AnyReplacement, ColdCursor, FrameView, Replacement, ReplacementPolicy, bytes_per_frame};
+pub use replacement::{ColdCursor, FrameView, Replacement, ReplacementPolicy};
 pub use s3fifo::S3Fifo;
 pub use schedule::{Choice, FiberIndex, Point, Scheduler, SchedulingPolicy};
 pub use simulate::{Hits, MissCount, miss_ratio, miss_ratio_with};

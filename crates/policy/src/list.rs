@@ -1,6 +1,6 @@
 //! Doubly linked lists whose links live in an array of the caller's, by index.
 //!
-//! Invariants: front to back by `next`, back to front by `prev`; a link that is in no list is
+//! Invariants: front to back by `next`, back to front by `prev`. A link that is in no list is
 //! [`Link::OUT`]. Which list a link is in is for the owner of the array to know.
 
 /// Beyond the end of a list.

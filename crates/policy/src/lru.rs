@@ -1,10 +1,10 @@
-//! LRU: a list in order of use; the victim is at its end.
+//! LRU: a list in order of use. The victim is at its end.
 //!
 //! With every hit reported through [`touched`](Replacement::touched) the order is exact. In the
 //! runtime, hits are seen only when the end of the list is looked at: a frame used since its last
 //! look moves to the front (second chance), so the order is that of the looks.
 //!
-//! Invariants: the list holds exactly the frames in the policy; 8 bytes a frame, links by index.
+//! Invariants: the list holds exactly the frames in the policy. 8 bytes a frame, links by index.
 
 use core::ops::ControlFlow;
 
@@ -44,7 +44,7 @@ impl Replacement for Lru {
 
     #[inline]
     fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
-        // The first round takes every mark; what the second spares is in use or not evictable.
+        // The first round takes every mark. What the second spares is in use or not evictable.
         for _ in 0..2 * self.list.len() {
             let last = self.list.pop_back(&mut *self.links)?;
             let frame = LocalFrame(last);
@@ -77,7 +77,7 @@ impl Replacement for Lru {
         most: usize,
         each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
     ) -> ColdCursor {
-        // A cursor is the next frame, which may have gone since; then from the start.
+        // A cursor is the next frame, which may have gone since. Then from the start.
         let here = Some(from.0).filter(|&at| self.links.get(at as usize).is_some_and(|link| !link.is_out()));
         let mut rest = self.list.back_to_front(here, |at| self.links[at as usize]).peekable();
         for _ in 0..most {

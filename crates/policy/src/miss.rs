@@ -6,9 +6,9 @@
 //! and full sets wait, this is an open-addressed table with linear probing: entries within the
 //! bound always fit.
 //!
-//! Invariants ([`MissTable::check`]): at most `capacity` entries, one per subpage; the table has at
-//! least twice as many slots as entries, so a probe ends; every waiter's node is in exactly one
-//! entry's list or in the free list; lists keep the order of joining.
+//! Invariants ([`MissTable::check`]): at most `capacity` entries, one per subpage. The table has at
+//! least twice as many slots as entries, so a probe ends. Every waiter's node is in exactly one
+//! entry's list or in the free list. Lists keep the order of joining.
 //!
 //! Not here: frames (whose they are, what is in them) and fibers (a [`Waiter`] is the runtime's own
 //! number).
@@ -110,7 +110,7 @@ struct Node {
 /// The misses under way. See the module.
 pub struct MissTable {
     slots: Box<[Slot]>,
-    /// Slots less one; slots are a power of two.
+    /// Slots less one. Slots are a power of two.
     mask: usize,
     /// 64 less the bits of `mask`: a hash's top bits are its home.
     shift: u32,
@@ -215,7 +215,7 @@ impl MissTable {
         Ok(())
     }
 
-    /// What is known of `subpage`; `None` when it is not on its way.
+    /// What is known of `subpage`. `None` when it is not on its way.
     #[inline]
     #[must_use]
     pub fn get(&self, subpage: SubpageIndex) -> Option<MissEntry> {

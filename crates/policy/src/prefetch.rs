@@ -6,13 +6,13 @@
 //! store. A stream reads ahead in batches of up to a window: when the reader first touches the
 //! latest batch, the next one is requested, so at most two are unused.
 //!
-//! Adaptive: each stream starts small and doubles up to a common window; the common window doubles
+//! Adaptive: each stream starts small and doubles up to a common window. The common window doubles
 //! while at most a fifth of what was prefetched is evicted unused, halves when more than half is,
 //! and is off below 1. While off, now and then a stream is tried again, ever more rarely as trials
 //! fail. What is prefetched and neither used nor evicted is bounded too, so that streams that break
 //! off harm little before the first eviction tells.
 //!
-//! Invariants ([`Prefetcher::check`]): the window is at most 16; sizes are fixed.
+//! Invariants ([`Prefetcher::check`]): the window is at most 16. Sizes are fixed.
 //!
 //! Not here: which of the subpages are resident already or exist at all (the driver cuts the ranges
 //! down), strides other than one, and backward runs.
@@ -41,7 +41,7 @@ const WINDOW_TRIAL: u8 = 2;
 const OUTCOMES: u32 = 16;
 /// Adaptive: prefetched and neither used nor evicted, at the most.
 const UNUSED_MAX: u32 = 512;
-/// Adaptive: while off, the first trial comes after this many would-be streams; each failure
+/// Adaptive: while off, the first trial comes after this many would-be streams. Each failure
 /// doubles it, up to the last.
 const TRIAL_GAP_FIRST: u32 = 32;
 const TRIAL_GAP_MAX: u32 = 4096;
@@ -90,7 +90,7 @@ impl FromStr for PrefetchPolicy {
 #[derive(Clone, Copy)]
 struct Expected {
     subpage: u32,
-    /// Consecutive misses before it; 0: the slot is empty.
+    /// Consecutive misses before it. 0: the slot is empty.
     run: u32,
 }
 
@@ -104,7 +104,7 @@ struct Stream {
     end: u32,
     /// Size of the next batch.
     batch: u8,
-    /// When it last moved; the longest still one makes room. 0: not in use.
+    /// When it last moved. The longest still one makes room. 0: not in use.
     moved: u32,
 }
 
@@ -120,7 +120,7 @@ pub struct Prefetcher {
     /// Outcomes since the window was last judged.
     used: u32,
     wasted: u32,
-    /// Would-be streams until the next trial, while off; and how many next time.
+    /// Would-be streams until the next trial, while off, and how many next time.
     trial_in: u32,
     trial_gap: u32,
 }
@@ -293,7 +293,7 @@ impl Prefetcher {
         true
     }
 
-    /// Subpages a stream reads ahead at most, now; 0 is off.
+    /// Subpages a stream reads ahead at most, now. 0 is off.
     #[inline]
     #[must_use]
     pub fn window(&self) -> u8 {

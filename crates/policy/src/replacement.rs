@@ -1,13 +1,14 @@
-//! Which frame to evict: what every replacement policy can do, and the choice of one by name.
+//! Which frame to evict: what every replacement policy can do, and their names.
+//! [`AnyReplacement`](crate::AnyReplacement) is one of them.
 //!
 //! A policy knows frames by their dense indices, `0..capacity`. A frame is *in* the policy from
 //! [`Replacement::inserted`] (or `reinstated`) until [`Replacement::victim`] hands it out or it is
-//! `removed`; the driver keeps to that order, and policies assert it.
+//! `removed`. The driver keeps to that order, and policies assert it.
 //!
 //! Hits do not call a policy: the runtime sets a byte per frame, and the policy takes that byte
 //! when it looks at the frame ([`FrameView::take_referenced`]). That is one bit since the last
 //! look. The runtime clears it when contents come in, and the access that waited for them does not
-//! set it; but a job touches a subpage several times right after its miss, so that at the first
+//! set it. But a job touches a subpage several times right after its miss, so that at the first
 //! look the bit says little about reuse. A simulator that sees every hit calls
 //! [`Replacement::touched`] instead.
 //!
@@ -17,16 +18,13 @@ use core::fmt;
 use core::ops::ControlFlow;
 use core::str::FromStr;
 
-use fulgurite_format::{FrameIndex, LocalFrame, SubpageIndex};
+use fulgurite_format::{LocalFrame, SubpageIndex};
 
-use crate::clock::Clock;
-use crate::lru::Lru;
 use crate::name::UnknownName;
-use crate::s3fifo::S3Fifo;
 
 /// What a policy may ask the driver about a frame.
 pub trait FrameView {
-    /// Whether the frame was used since this was last asked; the mark is cleared.
+    /// Whether the frame was used since this was last asked. The mark is cleared.
     fn take_referenced(&mut self, frame: LocalFrame) -> bool;
     /// Whether it may be evicted now (not pinned, not on its way).
     fn evictable(&mut self, frame: LocalFrame) -> bool;
@@ -74,8 +72,8 @@ pub trait Replacement {
     /// If it is not in the policy.
     fn removed(&mut self, frame: LocalFrame);
     /// Calls `each` for frames in the order in which they will be looked at for a victim, from
-    /// `from` on, until it says stop; takes `most` steps at the most, of which each tells of one
-    /// frame or finds a place empty. Returns where to go on; [`ColdCursor::START`] after the last
+    /// `from` on, until it says stop. Takes `most` steps at the most, of which each tells of one
+    /// frame or finds a place empty. Returns where to go on. [`ColdCursor::START`] after the last
     /// frame. Changes nothing.
     ///
     /// A cursor holds while the policy changes: then some frames are told of twice or not at all,
@@ -102,7 +100,7 @@ pub trait Replacement {
     }
     /// Frames there are: indices are below it.
     fn capacity(&self) -> usize;
-    /// Bytes of DRAM the policy uses; they count against the budget.
+    /// Bytes of DRAM the policy uses. They count against the budget.
     fn bytes(&self) -> usize;
     /// Asserts the invariants. Takes time in proportion to the capacity.
     ///
@@ -158,118 +156,6 @@ impl FromStr for ReplacementPolicy {
     }
 }
 
-/// DRAM a policy uses for each frame, rounded up: what to plan with before the number of frames is
-/// known. What an instance uses is [`Replacement::bytes`], which for a few frames can be more
-/// (tables have a least size).
-#[must_use]
-pub fn bytes_per_frame(policy: ReplacementPolicy) -> usize {
-    match policy {
-        ReplacementPolicy::Clock => 1,
-        // The ghost's table is a power of two: 29 bytes a frame at the most, see `s3fifo`.
-        ReplacementPolicy::S3Fifo => 20 + 29,
-        ReplacementPolicy::Lru => 8,
-    }
-}
-
-/// Any of the policies, chosen when it is made; calls are dispatched by a match, not through a
-/// table.
-pub enum AnyReplacement {
-    /// [`Clock`].
-    Clock(Clock),
-    /// [`S3Fifo`].
-    S3Fifo(S3Fifo),
-    /// [`Lru`].
-    Lru(Lru),
-}
-
-impl AnyReplacement {
-    /// For frames `0..capacity_frames`.
-    ///
-    /// # Panics
-    /// If there are about as many frames as indices ([`FrameIndex::LIMIT`], less two).
-    #[must_use]
-    pub fn new(policy: ReplacementPolicy, capacity_frames: usize) -> Self {
-        assert!(capacity_frames < FrameIndex::LIMIT as usize - 1, "fewer than 2^30 - 1 frames");
-        match policy {
-            ReplacementPolicy::Clock => AnyReplacement::Clock(Clock::new(capacity_frames)),
-            ReplacementPolicy::S3Fifo => AnyReplacement::S3Fifo(S3Fifo::new(capacity_frames)),
-            ReplacementPolicy::Lru => AnyReplacement::Lru(Lru::new(capacity_frames)),
-        }
-    }
-
-    /// Which one it is.
-    #[must_use]
-    pub fn policy(&self) -> ReplacementPolicy {
-        match self {
-            AnyReplacement::Clock(_) => ReplacementPolicy::Clock,
-            AnyReplacement::S3Fifo(_) => ReplacementPolicy::S3Fifo,
-            AnyReplacement::Lru(_) => ReplacementPolicy::Lru,
-        }
-    }
-}
-
-macro_rules! each {
-    ($self:ident, $policy:ident => $call:expr) => {
-        match $self {
-            AnyReplacement::Clock($policy) => $call,
-            AnyReplacement::S3Fifo($policy) => $call,
-            AnyReplacement::Lru($policy) => $call,
-        }
-    };
-}
-
-impl Replacement for AnyReplacement {
-    #[inline]
-    fn inserted(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
-        each!(self, p => p.inserted(frame, subpage));
-    }
-    #[inline]
-    fn touched(&mut self, frame: LocalFrame) {
-        each!(self, p => p.touched(frame));
-    }
-    #[inline]
-    fn victim<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
-        each!(self, p => p.victim(view))
-    }
-    #[inline]
-    fn reinstated(&mut self, frame: LocalFrame, subpage: SubpageIndex) {
-        each!(self, p => p.reinstated(frame, subpage));
-    }
-    #[inline]
-    fn removed(&mut self, frame: LocalFrame) {
-        each!(self, p => p.removed(frame));
-    }
-    fn coldest(
-        &self,
-        from: ColdCursor,
-        most: usize,
-        each: &mut dyn FnMut(LocalFrame) -> ControlFlow<()>,
-    ) -> ColdCursor {
-        each!(self, p => p.coldest(from, most, each))
-    }
-    #[inline]
-    fn will_look_at(&self, subpage: SubpageIndex) -> Option<*const u8> {
-        each!(self, p => p.will_look_at(subpage))
-    }
-    #[inline]
-    fn last_victim_holds(&self) -> Option<SubpageIndex> {
-        each!(self, p => p.last_victim_holds())
-    }
-    #[inline]
-    fn len(&self) -> usize {
-        each!(self, p => p.len())
-    }
-    fn capacity(&self) -> usize {
-        each!(self, p => p.capacity())
-    }
-    fn bytes(&self) -> usize {
-        each!(self, p => p.bytes())
-    }
-    fn check(&self) {
-        each!(self, p => p.check());
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,22 +167,5 @@ mod tests {
         }
         let error = "LRU".parse::<ReplacementPolicy>().unwrap_err();
         assert_eq!(error.to_string(), "unknown replacement policy \"LRU\": use one of clock, s3-fifo, lru");
-    }
-
-    #[test]
-    fn every_policy_says_how_many_frames_it_is_for() {
-        for policy in ReplacementPolicy::ALL {
-            let replacement = AnyReplacement::new(policy, 17);
-            assert_eq!((replacement.capacity(), replacement.len(), replacement.is_empty()), (17, 0, true), "{policy}");
-        }
-    }
-    #[test]
-    fn bytes_per_frame_is_an_upper_bound() {
-        for policy in ReplacementPolicy::ALL {
-            for capacity in [1_000, 4_096, 5_000, 16_384, 18_205, 100_000] {
-                let bytes = AnyReplacement::new(policy, capacity).bytes();
-                assert!(bytes <= 1_024 + capacity * bytes_per_frame(policy), "{policy}, {capacity} frames: {bytes}");
-            }
-        }
     }
 }

@@ -14,17 +14,17 @@
 //! subpage moves to main with its count cleared, the ghost remembers as many evictions from small
 //! as main has frames. What differs is due to the one referenced bit a frame that the runtime can
 //! afford: a job touches a subpage several times right after its miss, so the bit is always set at
-//! the first look. The small queue is therefore in two halves; the mark is thrown away between them
+//! the first look. The small queue is therefore in two halves. The mark is thrown away between them
 //! (`fresh` to `small`), so that one found at the end of `small` means reuse after the first burst
 //! (2Q's correlated reference period). A frame that is in use at the end of small starts again in
 //! fresh. Hits reported through [`touched`](Replacement::touched) are exact and all count.
 //!
-//! Fresh and small are one ring in the order of arrival, with a border between them; main is
+//! Fresh and small are one ring in the order of arrival, with a border between them. Main is
 //! another. A look at the oldest entry is a look at the next word of a ring: what has not been used
 //! for long is out of the caches, and a list whose links lie with the frames would miss them at
 //! every step.
 //!
-//! Invariants: a frame is in at most one ring, once, and `places` says where; sizes follow the
+//! Invariants: a frame is in at most one ring, once, and `places` says where. Sizes follow the
 //! frames in the policy, so a smaller DRAM budget keeps the proportions. 20 bytes a frame, and 15
 //! to 29 for the ghost.
 
@@ -46,7 +46,7 @@ const COUNT_MAX: u8 = 3;
 /// How many frames ahead of the search the view is told of.
 const LOOK_AHEAD: u32 = 4;
 
-/// Where a frame is: the ring in the top bit, its slot below; or nowhere.
+/// Where a frame is: the ring in the top bit, its slot below, or nowhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Place(u32);
 
@@ -100,7 +100,7 @@ impl S3Fifo {
         }
     }
 
-    /// Whether the next victim is looked for among the small ones, and then in main; or the other
+    /// Whether the next victim is looked for among the small ones, and then in main, or the other
     /// way round.
     #[inline]
     fn small_first(&self) -> bool {
@@ -171,7 +171,7 @@ impl S3Fifo {
         None
     }
 
-    /// A victim from the small queue; looks at each of its frames once at most.
+    /// A victim from the small queue. Looks at each of its frames once at most.
     #[inline]
     fn victim_of_small<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {
         for _ in 0..self.young.len() {
@@ -199,7 +199,7 @@ impl S3Fifo {
         None
     }
 
-    /// A victim from the main queue; each frame is looked at until its count is gone, and once
+    /// A victim from the main queue. Each frame is looked at until its count is gone, and once
     /// more.
     #[inline]
     fn victim_of_main<V: FrameView>(&mut self, view: &mut V) -> Option<LocalFrame> {

@@ -1,9 +1,9 @@
-//! Which fiber a worker runs next (AstriFlash section IV-D and figure 8; `fifo` is the noPS of its
+//! Which fiber a worker runs next (AstriFlash section IV-D and figure 8, `fifo` is the noPS of its
 //! Table II).
 //!
 //! A fiber is *running* (or not in use), *pending* (it waits for flash, a latch or a time), or
-//! *runnable* (what it waited for is here). The scheduler holds the pending and the runnable ones;
-//! new jobs are the driver's, which says with every [`Scheduler::pick`] whether there is one.
+//! *runnable* (what it waited for is here). The scheduler holds the pending and the runnable ones.
+//! New jobs are the driver's, which says with every [`Scheduler::pick`] whether there is one.
 //!
 //! | policy | order | what can starve |
 //! |---|---|---|
@@ -98,7 +98,7 @@ pub enum Point {
 /// What the worker is to do.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Choice {
-    /// Run this fiber; it has left the scheduler.
+    /// Run this fiber. It has left the scheduler.
     Resume(FiberIndex),
     /// Start the new job.
     StartNew,
@@ -106,7 +106,7 @@ pub enum Choice {
     Wait,
 }
 
-/// Bits of a heap entry's lower half that hold the fiber; the rest is the order of entry, which
+/// Bits of a heap entry's lower half that hold the fiber. The rest is the order of entry, which
 /// breaks ties.
 const FIBER_BITS: u32 = 24;
 const FIBER_MASK: u64 = (1 << FIBER_BITS) - 1;
@@ -148,7 +148,7 @@ pub struct Scheduler {
     largest_key: u64,
     pending: usize,
     entries: u64,
-    /// Mean time from miss to arrival, times 2^MEAN_SHIFT; 0 before the first.
+    /// Mean time from miss to arrival, times 2^MEAN_SHIFT. 0 before the first.
     flash_mean_scaled: u64,
     /// A yielded fiber ran last while a new job waited: it is the job's turn.
     job_turn: bool,

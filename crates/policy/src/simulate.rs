@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use foldhash::fast::FixedState;
 use fulgurite_format::{LocalFrame, SubpageIndex};
 
-use crate::replacement::{AnyReplacement, FrameView, Replacement, ReplacementPolicy};
+use crate::any::AnyReplacement;
+use crate::replacement::{FrameView, Replacement, ReplacementPolicy};
 
 /// What a trace cost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -19,7 +20,7 @@ pub struct MissCount {
 }
 
 impl MissCount {
-    /// Misses per access; 0 for an empty trace.
+    /// Misses per access. 0 for an empty trace.
     #[must_use]
     pub fn ratio(self) -> f64 {
         if self.accesses == 0 { 0.0 } else { self.misses as f64 / self.accesses as f64 }

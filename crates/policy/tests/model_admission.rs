@@ -1,8 +1,8 @@
 //! Goal: jobs are turned away when the oldest wait has been above the target for a whole interval,
-//! or when an overload returns within an interval of the last refusal, and never otherwise; clocks
+//! or when an overload returns within an interval of the last refusal, and never otherwise. Clocks
 //! that stand still or go back a little break nothing.
 //! Method: random calls on the policy and on a model that keeps the whole history and reads the
-//! answer off it; times and waits are of the size of target and interval, so that every comparison
+//! answer off it. Times and waits are of the size of target and interval, so that every comparison
 //! is met from both sides and with equality.
 
 use fulgurite_policy::{Admission, AdmissionPolicy, Overloaded};
@@ -26,7 +26,7 @@ fn refuses(history: &[Call], now_ns: u64, above: bool, interval_ns: u64) -> bool
     above && (standing || refused.is_some_and(|call| ago(call.now_ns) < interval_ns))
 }
 
-/// (time that passes, or goes back; the oldest wait)
+/// (time that passes, or goes back, the oldest wait)
 fn call() -> impl Strategy<Value = (i64, u64)> {
     let passes = prop_oneof![6 => 0_i64..12, 2 => 20_i64..60, 1 => 90_i64..110, 1 => 300_i64..400, 1 => -5_i64..0];
     let wait = prop_oneof![4 => 0_u64..25, 2 => Just(10), 2 => Just(11), 1 => Just(u64::MAX)];

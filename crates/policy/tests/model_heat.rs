@@ -1,5 +1,5 @@
 //! Goal: heat says the degrees that plain counters would.
-//! Method: random writes, beside counters in a vector that fade in the same order; all degrees are
+//! Method: random writes, beside counters in a vector that fade in the same order. All degrees are
 //! compared after each.
 
 use fulgurite_policy::Heat;

@@ -2,8 +2,8 @@
 //! moves, how far, when the window changes, and when it is tried again after it was off.
 //! Method: a model that applies the rules to plain lists (all expectations ever made, all outcomes,
 //! streams with the time of their last move), and random calls on both side by side: several
-//! readers in order, of which some stop; random subpages; first touches and evictions of what was
-//! prefetched; and outcomes of subpages that never were. Answers and windows are compared after
+//! readers in order, of which some stop. Random subpages. First touches and evictions of what was
+//! prefetched, and outcomes of subpages that never were. Answers and windows are compared after
 //! each call.
 
 use std::ops::Range;
@@ -26,7 +26,7 @@ fn place(subpage: u32) -> u64 {
 /// A run of misses makes a subpage likely.
 struct Expectation {
     subpage: u32,
-    /// Misses in a row before it; none once it has come true.
+    /// Misses in a row before it. None once it has come true.
     run: Option<u32>,
 }
 
@@ -113,7 +113,7 @@ impl Model {
         self.extend(at, fresh)
     }
 
-    /// Moves a stream on by a batch; it stays in its place only if it can.
+    /// Moves a stream on by a batch. It stays in its place only if it can.
     fn extend(&mut self, at: usize, stream: Stream) -> Option<Range<u32>> {
         let start = stream.latest.end;
         let batch = stream.next_batch.min(self.window).min(u32::MAX - start);
@@ -173,7 +173,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// A reader goes on by so many subpages; what was prefetched for it is used, the rest is
+    /// A reader goes on by so many subpages. What was prefetched for it is used, the rest is
     /// missed.
     Read { reader: usize, count: u32 },
     /// It goes on somewhere else.

@@ -2,7 +2,7 @@
 //! a frame, and stays bounded, whatever the order of calls and however few frames there are.
 //! Method: random calls on the policy and on a naive model of it (plain vectors, linear searches)
 //! side by side. The ghost of S3-FIFO is exact up to a window of eight subpages, so that is where
-//! its model is compared; above, the policy is compared with the set of frames alone.
+//! its model is compared. Above, the policy is compared with the set of frames alone.
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -43,7 +43,7 @@ struct S3Model {
     fresh: VecDeque<(u32, u32, u8)>,
     small: VecDeque<(u32, u32, u8)>,
     main: VecDeque<(u32, u32, u8)>,
-    /// Oldest at the front; a subpage taken out leaves its place.
+    /// Oldest at the front. A subpage taken out leaves its place.
     ghost: VecDeque<Option<u32>>,
     ghost_window: usize,
 }
@@ -316,15 +316,15 @@ proptest! {
 }
 
 /// A stream of keys with Zipf popularity (exponent 1), scattered, from a fixed seed.
-fn zipf(keys: usize, count: usize, mut seed: u64) -> impl Iterator<Item = u64> + Clone {
+fn zipf(keys: usize, count: usize, seed: u64) -> impl Iterator<Item = u64> + Clone {
     let mut sums: Vec<f64> = Vec::with_capacity(keys);
     for rank in 1..=keys {
         sums.push(sums.last().unwrap_or(&0.0) + 1.0 / rank as f64);
     }
     let sums = std::rc::Rc::new(sums);
+    let mut random = fulgurite_testkit::Random(seed);
     (0..count).map(move |_| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let at = (seed >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
+        let at = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
         (sums.partition_point(|s| *s < at) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     })
 }
@@ -372,7 +372,7 @@ fn s3_fifo_keeps_its_working_set_through_a_scan() {
 fn frames_in_use_hide_nobody() {
     for policy in ReplacementPolicy::ALL {
         for capacity in [1_usize, 2, 80] {
-            // All but one in use, whichever that one is; then all in use.
+            // All but one in use, whichever that one is. Then all in use.
             for free in 0..capacity {
                 let mut replacement = AnyReplacement::new(policy, capacity);
                 let mut view = Frames { referenced: vec![true; capacity], pinned: vec![true; capacity] };
@@ -387,7 +387,7 @@ fn frames_in_use_hide_nobody() {
     }
 }
 
-/// At most so many frames, in so many steps; and where to go on.
+/// At most so many frames, in so many steps, and where to go on.
 fn coldest(
     replacement: &AnyReplacement,
     from: ColdCursor,
@@ -407,11 +407,8 @@ fn a_cursor_holds_while_the_policy_changes() {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
     for policy in ReplacementPolicy::ALL {
-        let mut random = seed;
-        let mut next = |limit: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % limit
-        };
+        let mut state = fulgurite_testkit::Random(seed);
+        let mut next = |limit: u64| state.below(limit);
         for _ in 0..100 {
             let capacity = 1 + next(40) as usize;
             let mut replacement = AnyReplacement::new(policy, capacity);
@@ -457,11 +454,8 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
     for policy in ReplacementPolicy::ALL {
-        let mut random = seed;
-        let mut next = |limit: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % limit
-        };
+        let mut state = fulgurite_testkit::Random(seed);
+        let mut next = |limit: u64| state.below(limit);
         for _ in 0..200 {
             let capacity = 1 + next(90) as usize;
             let mut replacement = AnyReplacement::new(policy, capacity);
@@ -511,7 +505,7 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
                 }
                 assert_eq!(pieces, told, "{policy}, {steps} steps, {frames} frames, seed {seed}");
             }
-            // With no marks these two have no reason for another order; S3-FIFO remembers earlier
+            // With no marks these two have no reason for another order. S3-FIFO remembers earlier
             // looks.
             if policy != ReplacementPolicy::S3Fifo {
                 let order = Vec::from_iter(std::iter::from_fn(|| replacement.victim(&mut view)));

@@ -1,6 +1,6 @@
 //! Goal: the scheduler runs the fiber its policy names, loses none, keeps the bound of pending
 //! fibers, and never waits while something can run, with one fiber as with 10,000. Method: random
-//! calls on it and on a model that searches a list, side by side; then whole workers (jobs that
+//! calls on it and on a model that searches a list, side by side. Then whole workers (jobs that
 //! miss at random, flash that answers out of order) driven by a simulated clock to the end of their
 //! work.
 
@@ -87,7 +87,7 @@ impl Model {
 
 #[derive(Clone, Debug)]
 enum Step {
-    /// The n-th fiber that is out misses, blocks or yields; its request is this old.
+    /// The n-th fiber that is out misses, blocks or yields. Its request is this old.
     Miss(usize, u64),
     Block(usize, u64),
     Yield(usize, u64),
@@ -304,7 +304,7 @@ fn ten_thousand_fibers() {
 fn a_fiber_that_yields_for_ever_keeps_nobody_out() {
     for policy in SchedulingPolicy::ALL {
         let mut scheduler = Scheduler::new(policy, 4, 4);
-        // Fiber 0 yields each time it runs; fiber 1 arrives once; jobs are always there and do not
+        // Fiber 0 yields each time it runs. Fiber 1 arrives once. Jobs are always there and do not
         // miss.
         scheduler.yielded(FiberIndex(0), 1, 10);
         scheduler.missed(FiberIndex(1), 5, 10);

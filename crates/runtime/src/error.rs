@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fulgurite_flash::{Flash, FlashError, VersionError};
+use fulgurite_flash::{Flash, FlashError, Shortage, VersionError};
 use fulgurite_format::Address;
 
 /// Why an access to flash memory failed. Nothing was changed by the access that returned it.
@@ -85,13 +85,15 @@ pub enum AccessError {
         free: u64,
     },
     /// The pool has no place for what would be changed, or for what would have to be written back so that there is a frame.
-    #[error("the pool has no space left for {at}{}; sync, drop tokens, or make it larger", unsynced(.uncommitted))]
+    #[error("{} for {at}{}; sync, {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
     PoolFull {
         /// The address asked for.
         at: Address,
         /// Subpages that were changed and not yet synced, in DRAM or written, whose older versions must be kept; none where the store
         /// runs in a device that does not say.
         uncommitted: Option<u64>,
+        /// What there is no more of; none where the store does not say.
+        shortage: Option<Shortage>,
     },
     /// What was read cannot be what was written: a damaged structure or a stale pointer.
     #[error("corrupt {what} at {at}: expected {expected}, got {got}")]
@@ -132,6 +134,26 @@ pub(crate) fn unsynced(uncommitted: &Option<u64>) -> String {
     uncommitted.map_or_else(String::new, |count| format!(" ({count} subpages are changed and not yet synced)"))
 }
 
+/// What a store has no more of, in words.
+pub(crate) fn shortage_of(shortage: &Option<Shortage>) -> String {
+    match shortage {
+        Some(Shortage::History { bytes }) => format!(
+            "the {} of DRAM that may remember older contents are full, and there is no room left",
+            fulgurite_format::format_bytes(*bytes)
+        ),
+        _ => "the pool has no space left".to_owned(),
+    }
+}
+/// What to do about that, beside a sync.
+pub(crate) fn remedy_of(shortage: &Option<Shortage>) -> &'static str {
+    match shortage {
+        Some(Shortage::History { .. }) => {
+            "change less between two syncs, drop tokens, or raise the DRAM budget (Builder::dram), of which that is a share"
+        }
+        _ => "drop tokens, or make it larger",
+    }
+}
+
 impl AccessError {
     /// Whether it tells of damage to what lies at an address: it will come each time, and concerns nothing else. Any other error may be gone
     /// the next time.
@@ -150,7 +172,9 @@ impl AccessError {
     #[cold]
     pub(crate) fn of_flash(at: Address, source: FlashError, flash: &dyn Flash) -> AccessError {
         match (source, flash.versions()) {
-            (FlashError::NoSpace, Some(versions)) => AccessError::PoolFull { at, uncommitted: versions.uncommitted() },
+            (FlashError::NoSpace, Some(versions)) => {
+                AccessError::PoolFull { at, uncommitted: versions.uncommitted(), shortage: versions.shortage() }
+            }
             _ => AccessError::Flash { at, source },
         }
     }
@@ -170,10 +194,12 @@ pub enum SyncError {
     #[error(transparent)]
     Version(#[from] VersionError),
     /// The pool has no place for what differs in DRAM, or the page table none for its versions. Nothing is lost: it is in DRAM still.
-    #[error("the pool has no space left for a sync{}; drop tokens, or make it larger", unsynced(.uncommitted))]
+    #[error("{} for a sync{}; {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
     NoSpace {
         /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device that does not say.
         uncommitted: Option<u64>,
+        /// What there is no more of; none where the store does not say.
+        shortage: Option<Shortage>,
     },
     /// A write section did not end.
     #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]

@@ -1,6 +1,6 @@
 //! How many subpages may differ in DRAM from what a pool holds, while it has hardly more room than a sync needs.
 //!
-//! Where only the program syncs, what it has changed in DRAM must find places at the next sync, or no sync could ever be made again; and
+//! What a program has changed in DRAM must find places at the next sync, or no sync could ever be made again; and
 //! until then whoever wants a frame in which something was changed must find a place for that, a reader as well. So whoever changes a
 //! subpage in DRAM that was as in the pool claims a place, and is told when there are no more to be had: nobody else is. A claim ends when
 //! the subpage is written, and has its place then.

@@ -1,8 +1,8 @@
 //! Who helps a pool from outside: whoever syncs for writers that find no place, and the queues whose threads sleep while there is work.
 //!
 //! Writers wait only while somebody has said that it syncs for them ([`Helpers::syncs`]), and no longer than that is worth: a sync itself
-//! writes, and may find no place either. Each place that is given begins the time again. Where only the program syncs, nobody waits: what
-//! is told to whom is in `changes`.
+//! writes, and may find no place either. Each place that is given begins the time again. Where only the program syncs, nobody waits. Whether
+//! something may be changed at all is in `changes`.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

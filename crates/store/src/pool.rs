@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, VersionError, Versions, Written};
+use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, Shortage, VersionError, Versions, Written};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
 
@@ -707,6 +707,9 @@ impl Versions for Pool {
     fn uncommitted(&self) -> Option<u64> {
         Some(self.lock_to_look().store.uncommitted() + self.changes.claimed())
     }
+    fn shortage(&self) -> Option<Shortage> {
+        Some(self.lock_to_look().store.shortage())
+    }
     fn sync_begins(&self) {
         self.helpers.set_at_it(true);
         self.changes.sync_begins();
@@ -733,9 +736,8 @@ impl Backing for Pool {
     fn begin_change(&self, for_sync: bool) -> Result<(), FlashError> {
         self.claim(for_sync)
     }
-    /// A writer that is refused here is told so: what waits for a sync waits for a place ([`Layer::place`]).
     fn waits_for_room(&self) -> bool {
-        false
+        self.helpers.waits_for_sync()
     }
     fn versions(&self) -> Option<&dyn Versions> {
         if self.lock_to_look().read_only { None } else { Some(self) }

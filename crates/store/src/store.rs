@@ -12,19 +12,26 @@
 //!   recoverable state by an anchor, written after a commit that holds all these records.
 
 mod commit;
+mod config;
+mod counters;
 mod elsewhere;
 mod failing;
 mod info;
+mod keeping;
 mod objects;
 mod reclaim;
 mod repair;
+mod request;
 mod resize;
 mod retention;
 mod wear;
 
-pub use info::{ExtentUses, StoreCounters, StoreInfo};
+pub use config::{Durability, StoreConfig};
+pub use counters::StoreCounters;
+pub use info::{ExtentUses, StoreInfo};
 pub use objects::{OBJECTS_AT_ONCE, ObjectBatch};
 pub use repair::LOST_MAGIC;
+pub use request::{Io, IoId, Outcome, WriteError};
 pub use resize::{ResizeError, Shrink, superblock_pages, superblock_repairs};
 
 use std::collections::{HashMap, VecDeque};
@@ -46,195 +53,14 @@ use crate::planted::Planted;
 use crate::reclaim::Reclaim;
 use crate::state::{Held, State, Unseen, entries_of};
 use crate::stream;
-use crate::table::{INDICES, TableFull};
-use retention::Clock;
+use crate::table::TableFull;
+use keeping::{Clock, Gone, bounded};
+use objects::log::{ObjectLog, status_when_written};
+use request::{ObjectPurpose, Purpose};
 
 const N: u32 = SUBPAGES_PER_PAGE;
 /// Pages of a checkpoint in flight.
 const CHECKPOINT_DEPTH: usize = 8;
-
-/// What happens to data when the process dies (design: "Durability").
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Durability {
-    /// The pool may be empty then. Nothing old is kept, so that overwritten data is dead at once.
-    Cache,
-    /// The state of the last token is there.
-    #[default]
-    Sync,
-}
-
-/// How a store behaves.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct StoreConfig {
-    /// What survives.
-    pub durability: Durability,
-    /// Tokens kept beside those that are pinned, the newest included; at least 1.
-    pub keep_tokens: usize,
-    /// Tokens that are older are dropped, unless they are pinned or the newest, in the unit of [`Store::tick`].
-    pub keep_age: u64,
-    /// Bytes for new data below which the oldest tokens are dropped, those that are pinned and the newest excepted; 0 for never.
-    pub keep_bytes: u64,
-    /// The most subpages that may be written and not synced; then writers get [`WriteError::NoSpace`] until a sync.
-    pub uncommitted_max: u64,
-    /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait, beside what the pool needs when there is
-    /// one version of everything. Beyond it the oldest tokens are dropped as above, and then writers get [`WriteError::NoSpace`] until
-    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound.
-    pub history_bytes: usize,
-    /// Which extent is reclaimed next.
-    pub victims: Victims,
-    /// The most entries of the page table.
-    pub table_limit: u32,
-    /// The indices that entries of the page table can have at all. Only tests change it: there are 2^30 - 1.
-    #[doc(hidden)]
-    pub table_indices: u32,
-    /// Pages of the journal that wait in DRAM before they are committed without being asked for.
-    pub commit_after: usize,
-    /// Pages of the journal after which a checkpoint begins, at least; a journal may grow to twice the last checkpoint.
-    pub checkpoint_after: u64,
-    /// Epochs after which versions get younger times ([`Record::Restamp`]); a pinned token may be twice as old. Only tests change
-    /// it: times of 24 bits are misread when they are 2^23 epochs old.
-    #[doc(hidden)]
-    pub restamp_after: u64,
-    /// How many times more often one extent may be filled than another before what lies in that is moved, so that it is filled, too.
-    pub wear_spread: u32,
-    /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
-    /// lost is so for good then.
-    pub accept_loss: bool,
-    /// Temporary pages stay when the pool is opened: whoever opens it lets processes come and go, and deletes them when it knows that theirs has
-    /// gone ([`crate::Pool::drop_temporary`]).
-    pub temporary_stays: bool,
-    /// Makes no checksums of data and compares none, to measure what they cost. Only for a pool that is empty and keeps nothing
-    /// ([`Durability::Cache`]): whoever opens it later finds it empty again, and so no data without a checksum.
-    pub unchecked: bool,
-    /// A bug on purpose.
-    #[doc(hidden)]
-    pub planted: Option<Planted>,
-}
-
-impl Default for StoreConfig {
-    fn default() -> Self {
-        StoreConfig {
-            durability: Durability::Sync,
-            keep_tokens: 1,
-            keep_age: u64::MAX,
-            keep_bytes: 0,
-            uncommitted_max: u64::MAX,
-            history_bytes: usize::MAX,
-            victims: Victims::default(),
-            table_limit: u32::MAX,
-            table_indices: INDICES,
-            commit_after: 64,
-            checkpoint_after: 1024,
-            restamp_after: 1 << 21,
-            wear_spread: 64,
-            accept_loss: false,
-            temporary_stays: false,
-            unchecked: false,
-            planted: None,
-        }
-    }
-}
-
-/// A request to the flash, on the store's own behalf.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Io {
-    /// Write a page of metadata.
-    Write {
-        /// Where.
-        place: u32,
-        /// What.
-        page: PageBuffer,
-    },
-    /// Read a page of metadata.
-    Read {
-        /// Where.
-        place: u32,
-    },
-    /// Read a flash page and write it elsewhere.
-    Copy {
-        /// From where.
-        from: u32,
-        /// Where to.
-        to: u32,
-    },
-    /// Make durable what has been written.
-    Flush,
-}
-
-/// Names a request.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct IoId(pub u64);
-
-/// How a request ended.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Outcome {
-    /// A write or a flush succeeded.
-    Done,
-    /// A read succeeded.
-    Read(PageBuffer),
-    /// A copy succeeded; the CRC32C of what was copied.
-    Copied(u32),
-    /// A copy was read, and could not be written.
-    NotWritten(FlashError),
-    /// It failed; of a copy, the reading.
-    Failed(FlashError),
-}
-
-/// What a request of ours was for.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Purpose {
-    Commit,
-    Journal { at: usize },
-    Anchor { place: u32 },
-    Checkpoint { place: u32 },
-    Summary { place: u32 },
-    ReclaimRead,
-    ReclaimCopy { from: u32, to: u32 },
-    Lost { subpage: u32, from: u32, to: u32 },
-    Objects(objects::Purpose),
-}
-
-/// Nothing more can be written for now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WriteError {
-    /// All space is taken.
-    #[error(
-        "the pool has no space left ({uncommitted} subpages are written and not yet synced); sync, drop tokens, or make it larger"
-    )]
-    NoSpace {
-        /// Subpages written since the last token, whose older versions must be kept.
-        uncommitted: u64,
-    },
-    /// The page table has no entry left.
-    #[error(transparent)]
-    Table(#[from] TableFull),
-    /// A token that is pinned, or being read, is so old that times could not be told apart any more.
-    #[error(
-        "token {0} is pinned or being read, and too old to be kept any longer; unpin it, close its reader, or roll back to it"
-    )]
-    TokenTooOld(u64),
-    /// Objects were written to a pool that was made without.
-    #[error("the pool was made without objects; write whole subpages, or make a pool of objects")]
-    NoObjects,
-    /// No object can be that, or lie there.
-    #[error(
-        "subpage {subpage} cannot have an object of {bytes} bytes; an object has up to 4096, in a subpage of the pool"
-    )]
-    NotAnObject {
-        /// The subpage.
-        subpage: u32,
-        /// The bytes of the object.
-        bytes: usize,
-    },
-    /// Objects could not be written, at any place.
-    #[error("objects could not be written, because {0}; their older contents stay")]
-    Flash(FlashError),
-    /// The flash failed where nothing can be repeated.
-    #[error("the pool takes no more changes, because {0}")]
-    Poisoned(FlashError),
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -318,7 +144,7 @@ pub struct Store {
     last_checkpoint: (Vec<u32>, u64),
     reclaim: Option<Reclaim>,
     /// What writes and reclaims objects, in a pool that has them.
-    objects: Option<Box<objects::ObjectLog>>,
+    objects: Option<Box<ObjectLog>>,
     /// What is being reclaimed is so to level wear.
     levelling: bool,
     in_flight: HashMap<IoId, Purpose, FixedState>,
@@ -339,7 +165,7 @@ pub struct Store {
     /// When space was looked at last, in subpages written since the last token, and when it need be again.
     looked_at: (u64, u64),
     clock: Clock,
-    gone: retention::Gone,
+    gone: Gone,
     counters: StoreCounters,
     /// While the pool becomes smaller: the extent that was to be emptied last, and whether a checkpoint began after all was moved.
     given_up: Option<u32>,
@@ -399,7 +225,7 @@ impl Store {
         // A small pool must not fill with its journal.
         let few = u64::from(state.geometry().flash_pages() / 64).max(state.geometry().extent_pages.into());
         let config = StoreConfig { checkpoint_after: config.checkpoint_after.min(few), ..config };
-        let (config, old_limit) = retention::bounded(config, state.geometry());
+        let (config, old_limit) = bounded(config, state.geometry());
         let mut state = state;
         state.set_table_limit(config.table_limit);
         if config.victims == Victims::LongestChains {
@@ -423,7 +249,7 @@ impl Store {
             checkpoint: None,
             last_checkpoint: checkpoint,
             reclaim: None,
-            objects: objects::ObjectLog::of(state_geometry),
+            objects: ObjectLog::of(state_geometry),
             levelling: false,
             in_flight: HashMap::default(),
             outbox: VecDeque::new(),
@@ -431,7 +257,7 @@ impl Store {
             poisoned: None,
             suspects: Vec::new(),
             failed_checkpoints: 0,
-            gone: retention::Gone::default(),
+            gone: Gone::default(),
             uncommitted: 0,
             old_limit,
             placed: 0,
@@ -602,7 +428,7 @@ impl Store {
         let mut result = Ok(());
         for same_page in writes.chunk_by(|a, b| a.0 / N == b.0 / N) {
             let page = same_page[0].0 / N;
-            let status = objects::status_when_written(self.state.status(page));
+            let status = status_when_written(self.state.status(page));
             let mut subpages = [Held::NONE; N as usize];
             for (held, (subpage, place, checksum)) in subpages.iter_mut().zip(same_page) {
                 *held = Held { subpage: subpage % N, place: *place };

@@ -24,7 +24,7 @@ pub fn relax() {
 /// Starts loading the cache line at `address` for reading. Never faults, whatever the address.
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
-    // SAFETY: PREFETCHT0 is a hint; it does not fault on any address.
+    // SAFETY: PREFETCHT0 is a hint. It does not fault on any address.
     unsafe { core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast()) }
 }
 
@@ -33,7 +33,7 @@ pub fn prefetch(address: *const u8) {
 /// copy, but is not a data race in Rust's sense.
 ///
 /// # Safety
-/// Both ranges must be mapped, `to` writable; they must not overlap.
+/// Both ranges must be mapped, `to` writable. They must not overlap.
 #[inline(always)]
 pub unsafe fn copy_opaque(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller vouches for both ranges. The direction flag is clear by the calling

@@ -44,7 +44,7 @@ pub enum ArenaError {
     NotSealed,
 }
 
-/// A mapped range of memory; anonymous ones are huge-page aligned where they are at least one huge
+/// A mapped range of memory. Anonymous ones are huge-page aligned where they are at least one huge
 /// page long.
 #[derive(Debug)]
 pub struct Arena {
@@ -55,9 +55,9 @@ pub struct Arena {
     file: Option<File>,
 }
 
-// SAFETY: an arena hands out raw pointers and opaque copies only; it has no thread-bound state.
+// SAFETY: an arena hands out raw pointers and opaque copies only. It has no thread-bound state.
 unsafe impl Send for Arena {}
-// SAFETY: as above; concurrent copies may tear but never break memory safety (`copy_opaque`).
+// SAFETY: as above. Concurrent copies may tear but never break memory safety (`copy_opaque`).
 unsafe impl Sync for Arena {}
 
 const HUGE: usize = 2 << 20;
@@ -152,7 +152,7 @@ impl Arena {
     /// shrinking it would kill the processes that touch it.
     ///
     /// # Errors
-    /// [`ArenaError::NotSealed`] when it is not sealed, or no memfd; [`ArenaError::Map`] when the
+    /// [`ArenaError::NotSealed`] when it is not sealed, or no memfd. [`ArenaError::Map`] when the
     /// kernel refuses.
     pub fn shared_sealed(file: File) -> Result<Arena, ArenaError> {
         let seals = rustix::fs::fcntl_get_seals(&file).map_err(|_| ArenaError::NotSealed)?;
@@ -222,7 +222,7 @@ impl Arena {
     /// When the range is not inside the arena.
     pub fn write(&self, offset: usize, from: &[u8]) {
         self.check(offset, from.len());
-        // SAFETY: the range is mapped and writable for the life of `self`; `from` is a borrow, so
+        // SAFETY: the range is mapped and writable for the life of `self`. `from` is a borrow, so
         // it does not overlap.
         unsafe { arch::copy_opaque(from.as_ptr(), self.base.as_ptr().add(offset), from.len()) }
     }
@@ -279,12 +279,12 @@ impl Arena {
         let (start, end) = (offset.next_multiple_of(HUGE), (offset + len) / HUGE * HUGE);
         if start < end {
             let advice = if allow { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage };
-            // SAFETY: the range is inside the mapping; its contents do not change.
+            // SAFETY: the range is inside the mapping. Its contents do not change.
             let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
         }
     }
 
-    /// Gives the memory of a range back to the kernel; it reads as zero afterwards, in every
+    /// Gives the memory of a range back to the kernel. It reads as zero afterwards, in every
     /// process that has mapped it. Whole base pages inside it only.
     ///
     /// # Panics
@@ -296,7 +296,7 @@ impl Arena {
         if start < end {
             // Of a file only a hole gives memory back.
             let advice = if self.file.is_some() { Advice::LinuxRemove } else { Advice::LinuxDontNeed };
-            // SAFETY: the range is inside the mapping; its bytes are only ever reached as opaque
+            // SAFETY: the range is inside the mapping. Its bytes are only ever reached as opaque
             // copies or atomics, to which a change to zero is one more concurrent store.
             let _ = unsafe { madvise(self.base.as_ptr().add(start).cast(), end - start, advice) };
         }
@@ -327,7 +327,7 @@ impl Arena {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by us and is unmapped once, here; pointers handed out do not
+        // SAFETY: the mapping was made by us and is unmapped once, here. Pointers handed out do not
         // outlive the arena by the contract of their callers (they hold the `Arena` in an `Arc`).
         let _ = unsafe { munmap(self.mapped_base.as_ptr().cast(), self.mapped_len) };
     }

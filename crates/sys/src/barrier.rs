@@ -8,10 +8,10 @@
 use std::sync::OnceLock;
 use std::sync::atomic::{Ordering, fence};
 
-/// Registers the process. Idempotent; call before the threads that rely on it start, or the first
+/// Registers the process. Idempotent. Call before the threads that rely on it start, or the first
 /// call takes longer.
 ///
-/// Returns whether the kernel has it; without it, [`expedited`] is not available and callers must
+/// Returns whether the kernel has it, without it, [`expedited`] is not available and callers must
 /// put fences on the cheap side.
 pub fn register() -> bool {
     static REGISTERED: OnceLock<bool> = OnceLock::new();

@@ -3,9 +3,9 @@
 //! The counter takes a few nanoseconds a reading, against about 20-40 for `clock_gettime`. A
 //! simulated clock stands still until its [`SimulatedTime`] is moved, or something sleeps by it.
 //! The crates above read time, sleep and wait for a time through a [`Clock`] that they were made
-//! with, and in no other way; `crates/fulgurite/tests/conform_layers.rs` checks that.
+//! with, and in no other way. `crates/fulgurite/tests/conform_layers.rs` checks that.
 //!
-//! Invariants: a clock never goes back; a simulated one starts above zero, so that 0 may stand for
+//! Invariants: a clock never goes back. A simulated one starts above zero, so that 0 may stand for
 //! "not yet".
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::{Notifier, arch};
 
 /// What a simulated clock says first.
 const SIMULATED_START_NS: u64 = 1_000_000_000;
-/// What waits for longer than this may sleep; below, waking up takes as long as the wait.
+/// What waits for longer than this may sleep. Below, waking up takes as long as the wait.
 const SLEEP_NS: u64 = 100_000;
 /// How much of a wait is not slept, because the kernel's timers come so late.
 const SLACK_NS: u64 = 60_000;
@@ -43,7 +43,7 @@ pub struct SimulatedTime(Arc<Simulated>);
 #[derive(Debug)]
 struct Simulated {
     now_ns: AtomicU64,
-    /// What the wall clock says more than that; wraps.
+    /// What the wall clock says more than that. Wraps.
     wall_ahead_ns: AtomicU64,
 }
 
@@ -73,7 +73,7 @@ impl SimulatedTime {
     pub fn advance(&self, by: Duration) {
         self.0.advance(by);
     }
-    /// Lets time pass up to `ns`; a time that has passed already changes nothing.
+    /// Lets time pass up to `ns`. A time that has passed already changes nothing.
     pub fn advance_to(&self, ns: u64) {
         self.0.advance_to(ns);
     }
@@ -96,7 +96,7 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The processor's clock; the first call takes about 10 ms to measure the counter's rate.
+    /// The processor's clock. The first call takes about 10 ms to measure the counter's rate.
     #[must_use]
     pub fn get() -> Clock {
         static RATE: OnceLock<u64> = OnceLock::new();
@@ -134,13 +134,13 @@ impl Clock {
     fn to_ns(&self, ticks: u64) -> u64 {
         ((u128::from(ticks) * u128::from(self.ns_per_tick_q32)) >> 32) as u64
     }
-    /// When so much time will have passed; `u64::MAX`, which is never, where that is beyond the
+    /// When so much time will have passed. `u64::MAX`, which is never, where that is beyond the
     /// clock's end.
     #[must_use]
     pub fn after(&self, time: Duration) -> u64 {
         self.now_ns().saturating_add(nanos(time))
     }
-    /// How long it is until then; nothing when that time has come.
+    /// How long it is until then. Nothing when that time has come.
     #[must_use]
     pub fn until(&self, ns: u64) -> Duration {
         Duration::from_nanos(ns.saturating_sub(self.now_ns()))
@@ -150,7 +150,7 @@ impl Clock {
     pub fn since(&self, ns: u64) -> Duration {
         Duration::from_nanos(self.now_ns().saturating_sub(ns))
     }
-    /// Time since 1970 by the system's clock, which may be set back; none for a time before that.
+    /// Time since 1970 by the system's clock, which may be set back. None for a time before that.
     #[must_use]
     pub fn wall(&self) -> Duration {
         match &self.simulated {
@@ -176,8 +176,8 @@ impl Clock {
             }
         }
     }
-    /// Sleeps until notified or until `timeout`. Returns whether it was notified; takes the
-    /// notification. Simulated time moves on by the time-out at once, unless it was notified;
+    /// Sleeps until notified or until `timeout`. Returns whether it was notified. Takes the
+    /// notification. Simulated time moves on by the time-out at once, unless it was notified,
     /// without a time-out the wait is for another thread.
     pub fn wait(&self, wake: &Notifier, timeout: Option<Duration>) -> bool {
         match (&self.simulated, timeout) {
@@ -191,7 +191,7 @@ impl Clock {
             _ => wake.wait(timeout),
         }
     }
-    /// How long to sleep for something that is due at `due_ns`, `timeout` at the most; none where
+    /// How long to sleep for something that is due at `due_ns`, `timeout` at the most. None where
     /// it is so near that to spin is better. The kernel's timers come late, so the last stretch is
     /// to be spun for. By a simulated clock it is slept, too.
     #[must_use]

@@ -1,8 +1,8 @@
 //! A file or block device that is read and written past the page cache, from and into an [`Arena`].
 //!
-//! Invariants: the descriptor is close-on-exec and was opened without following a symbolic link;
-//! offsets, lengths and memory are multiples of 4096 wherever `direct` is in force (the caller's
-//! frames are). It does not judge what it opened (kind, size, owner): that is `flash`'s affair; and
+//! Invariants: the descriptor is close-on-exec and was opened without following a symbolic link.
+//! Offsets, lengths and memory are multiples of 4096 wherever `direct` is in force (the caller's
+//! frames are). It does not judge what it opened (kind, size, owner): that is `flash`'s affair, and
 //! it retries nothing.
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -39,7 +39,7 @@ impl DirectFile {
     /// opener.
     ///
     /// # Errors
-    /// `EBUSY` when it is in use; else as [`DirectFile::open`].
+    /// `EBUSY` when it is in use. Otherwise as [`DirectFile::open`].
     pub fn open_device(path: &Path) -> io::Result<DirectFile> {
         // Without O_CREAT, O_EXCL is for block devices only (open(2)).
         Self::open_with(path, false, libc::O_EXCL)
@@ -84,7 +84,7 @@ impl DirectFile {
     pub fn metadata(&self) -> io::Result<Metadata> {
         self.file.metadata()
     }
-    /// Its length in bytes; works for block devices as well.
+    /// Its length in bytes. Works for block devices as well.
     ///
     /// # Errors
     /// The kernel's.
@@ -148,11 +148,11 @@ impl DirectFile {
     /// When the range is not inside the arena.
     pub fn write_at(&self, file_offset: u64, arena: &Arena, offset: usize, len: usize) -> io::Result<usize> {
         let memory = arena.range(offset, len);
-        // SAFETY: as in `read_at`; the kernel only reads them.
+        // SAFETY: as in `read_at`. The kernel only reads them.
         let n = unsafe { libc::pwrite(self.file.as_raw_fd(), memory.as_ptr().cast(), len, file_offset.cast_signed()) };
         usize::try_from(n).map_err(|_| io::Error::last_os_error())
     }
-    /// One write of `len` bytes at each of these offsets of the arena, one after the other; no more
+    /// One write of `len` bytes at each of these offsets of the arena, one after the other. No more
     /// than [`GATHERED_MAX`]. May be short.
     ///
     /// # Errors

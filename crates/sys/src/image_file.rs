@@ -39,7 +39,7 @@ impl ImageFile {
     /// An image called `name` in a directory. Nothing is written yet.
     ///
     /// # Errors
-    /// The kernel's, when the directory cannot be opened; `InvalidInput` for a name with a zero
+    /// The kernel's, when the directory cannot be opened. `InvalidInput` for a name with a zero
     /// byte or a slash.
     pub fn new(directory: &Path, name: &str) -> io::Result<ImageFile> {
         if name.contains('/') {
@@ -80,7 +80,7 @@ impl ImageFile {
         // SAFETY: the two sets are initialised by `sigfillset` and `pthread_sigmask` before they
         // are read, and both outlive the calls. What runs in the child is `buffer`, `write_range`
         // and `_exit`: system calls on descriptors, strings and memory that were there before, or
-        // of its own; nothing there panics, asks the allocator or takes a lock.
+        // of its own. Nothing there panics, asks the allocator or takes a lock.
         let (pid, error) = unsafe {
             let (mut all, mut before) = (std::mem::zeroed::<libc::sigset_t>(), std::mem::zeroed::<libc::sigset_t>());
             libc::sigfillset(&raw mut all);
@@ -112,7 +112,7 @@ impl ImageFile {
     }
 
     /// System calls only, and no allocation: this runs in a child of a process with threads.
-    /// `base..base + len` is mapped; `buffer` is null, or a mapping of [`COPY_BYTES`] that no one
+    /// `base..base + len` is mapped. `buffer` is null, or a mapping of [`COPY_BYTES`] that no one
     /// else knows.
     fn write_range(&self, base: *const u8, len: usize, buffer: *mut u8) -> io::Result<()> {
         let directory = self.directory.as_raw_fd();
@@ -145,7 +145,7 @@ impl ImageFile {
 
     /// As [`ImageFile::write_range`]: system calls only.
     fn write_all(fd: libc::c_int, base: *const u8, len: usize, buffer: *mut u8) -> io::Result<()> {
-        // Room in one piece where the file system can; where not, the writes make it.
+        // Room in one piece where the file system can. Where not, the writes make it.
         // SAFETY: takes numbers only.
         unsafe { libc::fallocate(fd, 0, 0, len as libc::off_t) };
         let mut done = 0;
@@ -154,12 +154,12 @@ impl ImageFile {
             // SAFETY: the piece lies inside the range, which is mapped (the caller's contract).
             let mut from = unsafe { base.add(done) };
             if !buffer.is_null() {
-                // SAFETY: the buffer is as long as that and nobody else's; the range is another
+                // SAFETY: the buffer is as long as that and nobody else's. The range is another
                 // mapping, which has no other writers in a child.
                 unsafe { std::ptr::copy_nonoverlapping(from, buffer, piece) };
                 from = buffer;
             }
-            // SAFETY: that many bytes are mapped there; the kernel only reads them.
+            // SAFETY: that many bytes are mapped there. The kernel only reads them.
             let n = unsafe { libc::pwrite(fd, from.cast(), piece, done as libc::off_t) };
             match usize::try_from(n) {
                 Ok(0) => return Err(io::Error::from_raw_os_error(libc::ENOSPC)),
@@ -177,7 +177,7 @@ impl ImageFile {
     }
 }
 
-/// A child that writes an image. Dropped before it has ended, it is killed; the image that was
+/// A child that writes an image. Dropped before it has ended, it is killed. The image that was
 /// there before stays.
 #[derive(Debug)]
 pub struct ImageChild {
@@ -190,7 +190,7 @@ impl ImageChild {
     /// kernel.
     ///
     /// # Errors
-    /// What kept the child from writing it; `Interrupted` when it was killed.
+    /// What kept the child from writing it. `Interrupted` when it was killed.
     pub fn wait(mut self) -> io::Result<Duration> {
         let (status, used) = self.reap()?;
         match libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status)) {
@@ -206,7 +206,7 @@ impl ImageChild {
             let mut status = 0;
             // SAFETY: a structure of numbers, for which zero is a value.
             let mut used = unsafe { std::mem::zeroed::<libc::rusage>() };
-            // SAFETY: both structures live across the call; the child is ours and was not waited
+            // SAFETY: both structures live across the call. The child is ours and was not waited
             // for.
             if unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut used) } == pid {
                 let time = |t: libc::timeval| Duration::new(t.tv_sec as u64, t.tv_usec as u32 * 1000);
@@ -223,7 +223,7 @@ impl ImageChild {
 impl Drop for ImageChild {
     fn drop(&mut self) {
         if let Some(pid) = self.pid {
-            // SAFETY: takes numbers; the child was not waited for, so the number is still its own.
+            // SAFETY: takes numbers. The child was not waited for, so the number is still its own.
             unsafe { libc::kill(pid, libc::SIGKILL) };
             let _ = self.reap();
         }

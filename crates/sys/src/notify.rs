@@ -27,7 +27,7 @@ impl Notifier {
         // EAGAIN means that the counter is full, that is, a wake-up is kept already.
         let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
     }
-    /// Sleeps until notified or until `timeout`. Returns whether it was notified; takes the
+    /// Sleeps until notified or until `timeout`. Returns whether it was notified. Takes the
     /// notification.
     pub fn wait(&self, timeout: Option<Duration>) -> bool {
         let timeout =

@@ -1,13 +1,13 @@
 //! Set-up calls that are made to fail: what the tests must live through. No program plants one.
 //!
 //! Each call by which something is set up (memory mapped, a memfd, an eventfd, a ring, what is
-//! registered with one, a thread) asks here first. Where nothing is planted that is one load; none
+//! registered with one, a thread) asks here first. Where nothing is planted that is one load. None
 //! of these calls is on the way of an access.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Which of the calls to come fails, counted from 1; 0: none, and nothing is counted.
+/// Which of the calls to come fails, counted from 1. 0: none, and nothing is counted.
 static FAILS: AtomicU64 = AtomicU64::new(0);
 /// Calls since it was planted.
 static CALLS: AtomicU64 = AtomicU64::new(0);

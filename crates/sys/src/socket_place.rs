@@ -7,8 +7,8 @@
 //! put there. Only a server that finds such a socket takes that lock, and not for long: any process
 //! that may read a directory can lock it, and keep it locked.
 //!
-//! Invariants: no one else's file is removed or replaced; of servers that begin at a path at the
-//! same time, one at the most has it; no call waits for another process for more than two seconds.
+//! Invariants: no one else's file is removed or replaced, of servers that begin at a path at the
+//! same time, one at the most has it. No call waits for another process for more than two seconds.
 //! Links are not followed.
 
 use std::ffi::OsString;
@@ -65,7 +65,7 @@ enum Found {
     Stale,
 }
 
-/// What is at a path, if it is no socket; what cannot be looked at is nothing.
+/// What is at a path, if it is no socket. What cannot be looked at is nothing.
 #[must_use]
 pub fn not_a_socket(path: &Path) -> Option<&'static str> {
     let kind = fs::symlink_metadata(path).ok()?.file_type();
@@ -208,14 +208,14 @@ impl SocketPlace {
     /// there is removed.
     ///
     /// # Errors
-    /// [`PlaceError`]; then nothing was created.
+    /// [`PlaceError`]. Then nothing was created.
     pub fn listen(path: &Path, kind: SocketType) -> Result<(OwnedFd, SocketPlace), PlaceError> {
         look(path, kind)?;
         let name = beside(path);
         let address = SocketAddrUnix::new(&name).map_err(system("use the path"))?;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
         let socket = socket.map_err(system("make a socket"))?;
-        // What a process with this one's number left; two that live have different ones.
+        // What a process with this one's number left. Two that live have different ones.
         let _ = fs::remove_file(&name);
         rustix::net::bind(&socket, &address).map_err(system("bind a socket"))?;
         let placed = SocketPlace::place(path, &name, &socket, kind);

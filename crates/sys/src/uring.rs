@@ -11,8 +11,8 @@
 //! file are then leaked. So they are when the device does not end them within 35 seconds.
 //!
 //! Invariants: arena, file, notifier and the memory that writes are staged in live until no
-//! operation is in flight; user data is 63 bits, the top bit marks the ring's own poll of the
-//! notifier; the pieces of a gathered write are listed in memory that does not change before the
+//! operation is in flight. User data is 63 bits, the top bit marks the ring's own poll of the
+//! notifier. The pieces of a gathered write are listed in memory that does not change before the
 //! kernel has taken the operation, which copies the list. It retries nothing: short results and
 //! `EAGAIN` are the caller's.
 
@@ -70,11 +70,11 @@ pub struct Uring {
     /// How long dropping the ring waits for operations in flight.
     drain_limit: Duration,
     /// Lists of pieces of gathered writes and scattered reads that were pushed, one after the
-    /// other; never grows. Begun anew when the kernel has taken all that was pushed.
+    /// other. Never grows. Begun anew when the kernel has taken all that was pushed.
     pieces: Vec<Piece>,
     /// How requests can have several pieces.
     gathers: Gathers,
-    /// Memory in which the bytes of staged writes lie side by side; none before
+    /// Memory in which the bytes of staged writes lie side by side. None before
     /// [`Uring::make_staging`].
     staging: ManuallyDrop<Option<Arena>>,
 }
@@ -120,7 +120,7 @@ impl Uring {
     /// kernel allows it, memory of the arena can be registered ([`Uring::register`]).
     ///
     /// # Errors
-    /// `ENOSYS` or `EPERM` where io_uring is missing or forbidden; others when the kernel has no
+    /// `ENOSYS` or `EPERM` where io_uring is missing or forbidden. Others when the kernel has no
     /// memory.
     pub fn new(
         depth: usize,
@@ -171,7 +171,7 @@ impl Uring {
         if uring.gathers != Gathers::No {
             uring.pieces.try_reserve_exact(depth).map_err(|_| io::ErrorKind::OutOfMemory)?;
         }
-        // Refusal (RLIMIT_MEMLOCK, no rights) costs speed only; one page tells.
+        // Refusal (RLIMIT_MEMLOCK, no rights) costs speed only. One page tells.
         uring.may_register = register && uring.arena.len() >= 4096 && uring.register_pieces(0..4096).is_ok();
         if uring.may_register {
             uring.ring.submitter().unregister_buffers()?;
@@ -207,7 +207,7 @@ impl Uring {
         if !self.registered.is_empty() {
             self.registered = 0..0;
             if self.ring.submitter().unregister_buffers().is_err() {
-                // Never seen; nothing registered is used any more, and nothing else can be
+                // Never seen. Nothing registered is used any more, and nothing else can be
                 // registered.
                 self.may_register = false;
                 return;
@@ -316,7 +316,7 @@ impl Uring {
         self.push_pieces(Direction::Write, file_offset, offsets, len, user)
     }
     /// The other way round: one read that puts `len` bytes at each of these offsets of the arena,
-    /// one after the other. Ranges may overlap; what lies there then is of one of them.
+    /// one after the other. Ranges may overlap. What lies there then is of one of them.
     ///
     /// # Errors
     /// As [`Uring::push_gathered_write`].
@@ -386,7 +386,7 @@ impl Uring {
         }
         pushed
     }
-    /// Makes memory for staged writes ([`Uring::push_staged_write`]), once; later calls change
+    /// Makes memory for staged writes ([`Uring::push_staged_write`]), once. Later calls change
     /// nothing. In huge pages where it is as long as one, so that it is contiguous for the device,
     /// too.
     ///
@@ -479,7 +479,7 @@ impl Uring {
     /// Hands the batch to the kernel.
     ///
     /// # Errors
-    /// The kernel's (`EBUSY`: reap, then submit again; `EAGAIN` or `ENOMEM`: after a while; the
+    /// The kernel's (`EBUSY`: reap, then submit again, `EAGAIN` or `ENOMEM`: after a while, the
     /// batch is kept).
     pub fn submit(&mut self) -> io::Result<()> {
         if self.pushed == 0 {
@@ -539,7 +539,7 @@ impl Uring {
         }
         if !self.armed {
             let poll = opcode::PollAdd::new(types::Fd(self.wake.as_fd().as_raw_fd()), libc::POLLIN as u32);
-            // SAFETY: a poll has no buffer; the notifier is held until the ring is closed.
+            // SAFETY: a poll has no buffer. The notifier is held until the ring is closed.
             let pushed = unsafe { self.ring.submission().push(&poll.build().user_data(WAKE)) };
             if pushed.is_ok() {
                 self.armed = true;
@@ -608,13 +608,13 @@ impl Uring {
 impl Drop for Uring {
     fn drop(&mut self) {
         if self.drain() {
-            // Closing the ring lets go of file and memory some time later; this does it now. Only
+            // Closing the ring lets go of file and memory some time later. This does it now. Only
             // the ring's own thread may.
             let _ = self.ring.submitter().unregister_files();
             if !self.registered.is_empty() {
                 let _ = self.ring.submitter().unregister_buffers();
             }
-            // SAFETY: each is dropped once, here, and not used afterwards; the ring goes first.
+            // SAFETY: each is dropped once, here, and not used afterwards. The ring goes first.
             unsafe {
                 ManuallyDrop::drop(&mut self.ring);
                 ManuallyDrop::drop(&mut self.file);
@@ -628,7 +628,7 @@ impl Drop for Uring {
         // not end them. The kernel ends them by itself when the ring is closed, but does not say
         // when: the arenas are leaked rather than unmapped under the device, and the file rather
         // than unlocked.
-        // SAFETY: as above; arenas and file are never dropped.
+        // SAFETY: as above. Arenas and file are never dropped.
         unsafe {
             ManuallyDrop::drop(&mut self.ring);
             ManuallyDrop::drop(&mut self.wake);
@@ -772,7 +772,7 @@ mod tests {
         }
         for registered in [16, 5, 0] {
             ring.register(0..registered * 4096);
-            // Scattered; neighbours, of which some are side by side; a plain range; one alone.
+            // Scattered. Neighbours, of which some are side by side. A plain range. One alone.
             for (pages, listed) in [(&[9, 2, 4, 0][..], 4), (&[5, 6, 7, 1], 2), (&[3, 4, 5], 0), (&[8], 0)] {
                 for page in 0..16 {
                     arena.write(page * 4096, &[page as u8 + 1; 4096]);

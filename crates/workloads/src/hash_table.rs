@@ -14,7 +14,7 @@ use crate::keys::{Random, ZipfKeys, mix};
 use crate::{Params, Workload, WorkloadError, header};
 
 /// Share of requests that only look up, of 100. The paper says look-ups, and writes limited as
-/// production key-value stores see them; 9 to 1 is the low end of what the studies it cites report
+/// production key-value stores see them. 9 to 1 is the low end of what the studies it cites report
 /// for caches.
 const LOOKUP_PERCENT: u64 = 90;
 /// Latches, shared by hash of the bucket.
@@ -58,7 +58,7 @@ pub struct HashTable<L> {
 pub struct KeyRequest {
     /// The key.
     pub key: u64,
-    /// What is added to the key's sum; `None` for a look-up.
+    /// What is added to the key's sum. `None` for a look-up.
     pub add: Option<u64>,
 }
 

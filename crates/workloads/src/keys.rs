@@ -13,7 +13,7 @@ use crate::WorkloadError;
 /// The odd number next to 2^64 / golden ratio: the step of SplitMix64.
 const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// Spreads 64 bits over 64 bits, one to one (the finalizer of SplitMix64; Steele, Lea and Flood,
+/// Spreads 64 bits over 64 bits, one to one (the finalizer of SplitMix64, Steele, Lea and Flood,
 /// OOPSLA 2014).
 #[inline(always)]
 #[must_use]
@@ -132,7 +132,7 @@ impl ZipfKeys {
     /// one loses digits.
     const HARMONIC_WITHIN: f64 = 1e-5;
 
-    /// Keys `0..count`; exponent 0 is uniform. `workload` is named in the error.
+    /// Keys `0..count`. Exponent 0 is uniform. `workload` is named in the error.
     ///
     /// # Errors
     /// [`WorkloadError::Unusable`] when there is no key, or the exponent is not in 0 to
@@ -172,7 +172,7 @@ impl ZipfKeys {
     pub fn sample(&self, random: &mut Random) -> u64 {
         if self.shape == Shape::Uniform { random.below(self.count) } else { self.key(self.rank(random)) }
     }
-    /// Draws a rank in `0..count`; 0 is the most popular.
+    /// Draws a rank in `0..count`. 0 is the most popular.
     #[inline]
     pub fn rank(&self, random: &mut Random) -> u64 {
         if self.shape == Shape::Uniform {
@@ -200,9 +200,9 @@ impl ZipfKeys {
 
 /// A permutation of `0..count` that looks random: a number is cut into a low part of so many bits
 /// and a high part below `highs` (at most 128), each is shifted in turn by a hash of the other (a
-/// Feistel network of unequal halves; Black and Rogaway, "Ciphers with arbitrary finite domains",
+/// Feistel network of unequal halves, Black and Rogaway, "Ciphers with arbitrary finite domains",
 /// 2002), and where the result is not below `count`, the same is done to it. As `highs` whole low
-/// parts are less than 2% more than `count`, a second round is so rare that it is predicted well;
+/// parts are less than 2% more than `count`, a second round is so rare that it is predicted well,
 /// with a power of two instead it costs more than all the rest.
 #[derive(Clone, Copy, Debug)]
 struct Scatter {

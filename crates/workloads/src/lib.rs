@@ -43,9 +43,9 @@ use fulgurite_memory::{AccessError, Memory, Region};
 /// What a workload is built from. The same for all configurations that are compared.
 #[derive(Clone, Debug)]
 pub struct Params {
-    /// How many bytes of data to build, about; never more than the region.
+    /// How many bytes of data to build, about. Never more than the region.
     pub bytes: u64,
-    /// Exponent of the Zipf distribution of keys; 0 is uniform.
+    /// Exponent of the Zipf distribution of keys. 0 is uniform.
     pub zipf: f64,
     /// Seed of the data and, with the request's number, of each request.
     pub seed: u64,

@@ -2,11 +2,11 @@
 //! gets and a few puts.
 //!
 //! Keys are strings, `user` and sixteen hexadecimal digits, spread evenly over all there could be,
-//! as hashed keys are. The trie finds a key's row, a cache line in a table beside it; rows are in
+//! as hashed keys are. The trie finds a key's row, a cache line in a table beside it. Rows are in
 //! the order in which the keys were loaded.
 //!
 //! Invariants, under any interleaving and after any error: the trie holds exactly the keys that
-//! were loaded, each with its own row; a row's payload is its key's; `put` is the sum of what was
+//! were loaded, each with its own row. A row's payload is its key's. `put` is the sum of what was
 //! put, which does not depend on the order.
 
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ use crate::{Params, Workload, WorkloadError, header};
 
 /// Share of gets, of 100: YCSB's "read mostly" mix B.
 const GET_PERCENT: u64 = 95;
-/// Latches for rows, shared by hash; and for the nodes of the trie, which do not change after the
+/// Latches for rows, shared by hash, and for the nodes of the trie, which do not change after the
 /// load.
 const ROW_LATCH_COUNT: usize = 4096;
 const NODE_LATCH_COUNT: usize = 64;
@@ -112,7 +112,7 @@ pub struct MasstreeStore<L> {
 pub struct StringRequest {
     /// The key.
     pub key: [u8; 20],
-    /// What is added to the row; `None` for a get.
+    /// What is added to the row. `None` for a get.
     pub put: Option<u64>,
 }
 
@@ -208,7 +208,7 @@ impl<L: Latch> Workload for MasstreeStore<L> {
         }
     }
 
-    /// Payloads never change; a put returns a sum of the puts before it.
+    /// Payloads never change. A put returns a sum of the puts before it.
     #[inline]
     fn answer_is_fixed(&self, request: &StringRequest) -> bool {
         request.put.is_none()

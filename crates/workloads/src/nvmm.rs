@@ -3,7 +3,7 @@
 //!
 //! * **GUPS** (giga-updates per second): a table larger than DRAM, whose words are updated at
 //!   random: read, exclusive-or, write. `gups-read` reads the same words and changes none.
-//! * **MMAP**: a file larger than DRAM in memory, read at random places; as a file is, with no
+//! * **MMAP**: a file larger than DRAM in memory, read at random places, as a file is, with no
 //!   regard for where a word begins.
 //!
 //! Places are uniform unless a Zipf exponent is asked for: no word of the table is more popular
@@ -70,7 +70,7 @@ impl Table {
         let words = Array::open(header::data(region), count)?;
         Ok(Table { words, keys: ZipfKeys::new(name, count, params.zipf)? })
     }
-    /// A number of all words; `is_one` says whether a word can be what became of the one that was
+    /// A number of all words. `is_one` says whether a word can be what became of the one that was
     /// built there.
     fn check<M: Memory>(
         &self,

@@ -2,7 +2,7 @@
 //! behavior", AstriFlash section V-A), a few updates of values, and a few inserts and removals
 //! ("limited write traffic").
 //!
-//! Even keys are there from the start and stay; look-ups and updates go to them. Odd keys come and
+//! Even keys are there from the start and stay. Look-ups and updates go to them. Odd keys come and
 //! go: a *toggle* inserts its key if it is not there and removes it if it is. So whether an odd key
 //! is there in the end depends on how many toggles of it there were, not on their order, and the
 //! tree never grows by more than one key in [`TOGGLED_EVERY`].
@@ -10,8 +10,8 @@
 //! Nodes are scattered over the heap, as they are after a life of inserts in random order: each
 //! step down is to another subpage.
 //!
-//! Invariants, under any interleaving and after any error: the tree is a red-black tree; all even
-//! keys and no unknown odd ones are there, each with its own payload; `changed` is the sum of the
+//! Invariants, under any interleaving and after any error: the tree is a red-black tree. All even
+//! keys and no unknown odd ones are there, each with its own payload. `changed` is the sum of the
 //! weights of the updates of the key.
 
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const LATCH_COUNT: usize = 4096;
 /// little.
 const HEAP_SLACK_BYTES: u64 = 36 * SUBPAGE_BYTES as u64;
 
-/// A value; with its links and key it fills a cache line.
+/// A value, with its links and key it fills a cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 struct Value {

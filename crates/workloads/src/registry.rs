@@ -1,7 +1,7 @@
 //! The workloads by name: what the command line and the tables know of them, and the way from a
 //! name to a type.
 //!
-//! A workload is a type, so that its loops are compiled for the memory and latch they run on; a
+//! A workload is a type, so that its loops are compiled for the memory and latch they run on. A
 //! name becomes a type in [`dispatch`] only, once per run.
 
 use fulgurite_memory::Latch;
@@ -90,7 +90,7 @@ pub fn names() -> &'static [&'static str] {
 /// Calls `visitor` with the workload of this name, over latches of type `L`.
 ///
 /// # Errors
-/// When there is none; the error suggests the nearest.
+/// When there is none. The error suggests the nearest.
 pub fn dispatch<L: Latch, V: Visitor>(name: &str, visitor: V) -> Result<V::Output, UnknownWorkload> {
     dispatch_known::<L, V>(name, visitor).ok_or_else(|| {
         let distance = |known: &&&str| strsim::damerau_levenshtein(&name.to_lowercase(), known);

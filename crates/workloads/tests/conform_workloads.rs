@@ -1,10 +1,10 @@
 //! Goal: whatever executes a set of requests, in whatever order and with whatever failures in
-//! between, leaves data that is consistent and has the same invariant; so results of different
+//! between, leaves data that is consistent and has the same invariant. So results of different
 //! configurations may be compared.
 //!
 //! Method: each workload is built tiny, and its bytes copied. One copy is worked on by one thread
-//! without latches; one by four threads with latches, on a memory that lets others run at random
-//! accesses; one by a thread, and one by four threads with latches, on a memory that also fails
+//! without latches. One by four threads with latches, on a memory that lets others run at random
+//! accesses. One by a thread, and one by four threads with latches, on a memory that also fails
 //! random accesses, each failed request being retried until it succeeds. All must pass `check` and
 //! return the same number, and a copy that nothing was executed on another one. Seeds are printed.
 
@@ -120,7 +120,7 @@ macro_rules! conforms {
         const TESTED: &[&str] = &[$($name),*];
         $(#[test]
         fn $test() {
-            // Few keys and many requests, so that threads meet; then many keys, and none more
+            // Few keys and many requests, so that threads meet. Then many keys, and none more
             // popular than others.
             conform($name, 1 << 20, 6000, 1.2, 11);
             conform($name, 4 << 20, 3000, 0.0, 12);

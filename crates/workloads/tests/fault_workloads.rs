@@ -1,12 +1,12 @@
 //! Goal: on flash, behind a cache of a few frames, with two workers and a medium that fails reads
 //! and writes, a service that repeats what failed ends with the data that the same requests leave
-//! in plain memory, on the medium too; and a search is answered as it is there.
+//! in plain memory, on the medium too, and a search is answered as it is there.
 //!
 //! Method: each workload is built tiny in plain memory, and its bytes become the contents of a
 //! medium that misbehaves by plan: reads that fail or come short, write-backs that fail,
 //! completions late and out of order. The requests run as jobs on 2 workers of 8 fibers each, for a
 //! cache of as few frames as its jobs' pins allow, of 16 and of 64. A job tries a request a few
-//! times; what still failed is submitted again, perhaps to the other worker. Then the plan ends:
+//! times. What still failed is submitted again, perhaps to the other worker. Then the plan ends:
 //! `check` must pass, on the runtime and on the bytes of the medium, and return what it returns in
 //! plain memory. Seeds are printed.
 
@@ -113,7 +113,7 @@ fn is_injected(error: AccessError) -> bool {
     matches!(error, AccessError::Flash { source: FlashError::Io(5) | FlashError::Short, .. })
 }
 
-/// Runs jobs `0..count` until each has succeeded, many at once; returns their results and how many
+/// Runs jobs `0..count` until each has succeeded, many at once. Returns their results and how many
 /// attempts failed.
 fn serve<T: Send + 'static>(
     runtime: &Runtime,
@@ -184,7 +184,7 @@ impl Visitor for Build {
     }
 }
 
-/// Executes the requests in plain memory; returns what each found, and what `check` says.
+/// Executes the requests in plain memory. Returns what each found, and what `check` says.
 struct Plainly<'b> {
     built: &'b PlainMemory,
     region: Region,
@@ -204,14 +204,14 @@ impl Visitor for Plainly<'_> {
     }
 }
 
-/// Executes the requests on flash that misbehaves; returns what each found, what `check` says, and
+/// Executes the requests on flash that misbehaves. Returns what each found, what `check` says, and
 /// how much failed.
 struct OnFlash<'b> {
     built: &'b PlainMemory,
     region: Region,
     params: Params,
     requests: u64,
-    /// Frames of each worker; as few as the workload's pins allow, when those are more.
+    /// Frames of each worker, as few as the workload's pins allow, when those are more.
     frames: u64,
     wrong: Wrong,
 }
@@ -309,7 +309,7 @@ macro_rules! conforms {
         $(#[test]
         fn $test() {
             within(100, $name.to_owned(), || {
-                // Few popular keys, so that workers meet; then many keys, and none more popular
+                // Few popular keys, so that workers meet. Then many keys, and none more popular
                 // than others.
                 conform($name, 1 << 20, $requests, 1.2, 41);
                 conform($name, 2 << 20, $requests, 0.0, 42);

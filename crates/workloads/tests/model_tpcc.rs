@@ -2,8 +2,8 @@
 //! whatever fails, and what they leave depends on the set of requests alone.
 //!
 //! Method: two small warehouses, so small that rings of orders turn over many times and that
-//! threads meet in every district. The same requests are executed by one thread without latches; by
-//! four threads with latches, on a memory that yields at random accesses; and the same two on a
+//! threads meet in every district. The same requests are executed by one thread without latches. By
+//! four threads with latches, on a memory that yields at random accesses, and the same two on a
 //! memory that fails random accesses, failed requests being repeated. All must pass `check` and
 //! agree. Then damage of every kind is done to good data, and `check` must see it. Seeds are
 //! printed.
@@ -27,7 +27,7 @@ fn build<W: Workload>(params: &Params) -> PlainMemory {
     memory
 }
 
-/// Executes requests on a copy of `built`; returns what `check` says.
+/// Executes requests on a copy of `built`. Returns what `check` says.
 fn execute<W: Workload>(built: &PlainMemory, params: &Params, requests: u64, threads: u64, fails: u64) -> u64 {
     let memory = copy(built, region(params.bytes));
     let workload = W::open(&mut memory.clone(), region(params.bytes), params).unwrap();
@@ -81,7 +81,7 @@ fn the_mix_agrees() {
     agree::<TpccMix<NoLatch>, TpccMix<VersionLatch>>(3 << 20, 1.2, 5000, 24);
 }
 
-/// Flips bits here and there; `check` must see two fifths of them, and each of its conditions that
+/// Flips bits here and there. `check` must see two fifths of them, and each of its conditions that
 /// looks at many rows must see some.
 #[test]
 fn damage_is_found() {
@@ -118,7 +118,7 @@ fn damage_is_found() {
     }
     workload.check(&mut memory).unwrap();
     println!("{found} of {tried} flips found, by {conditions:?}");
-    // Rows of warehouses and districts are too few for flips to meet them; a unit test breaks each
+    // Rows of warehouses and districts are too few for flips to meet them. A unit test breaks each
     // condition.
     let expected = ["2)", "6)", "7)", "9)", "10, 12)"];
     for condition in expected {

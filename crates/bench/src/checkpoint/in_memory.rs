@@ -19,7 +19,7 @@ use fulgurite_sys::{Arena, Backed, DirectFile, ImageChild, ImageFile, affinity};
 use super::job::{Gaps, Job, Progress, State, Sum, WORDS};
 use super::log::{self, Changed, Log};
 use super::used::{Used, huge_bytes};
-use super::{Made, Run, Way};
+use super::way::{Made, Run, Way};
 use crate::child::added_work;
 
 const IMAGE: &str = "image";

@@ -16,7 +16,7 @@ use fulgurite_runtime::{Context, Durable, Next, Runtime, Service};
 use super::job::{Gaps, Job, Progress, State, Sum};
 use super::place::Place;
 use super::used::{Used, huge_bytes};
-use super::{Made, Run};
+use super::way::{Made, Run};
 use crate::child::added_work;
 use fulgurite_flash::Mover;
 

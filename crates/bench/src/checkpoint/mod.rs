@@ -21,6 +21,7 @@ mod log;
 mod place;
 mod shown;
 mod used;
+mod way;
 
 use std::time::Duration;
 
@@ -41,86 +42,11 @@ use crate::report::rows::Spread;
 use crate::report::{self, Report};
 use crate::values::FlashChoice;
 
-use job::{Gaps, Job, State};
-use used::Used;
+use job::Job;
+use way::{Made, Run, Way};
 
 /// Computing before each update.
 const WORK: Duration = Duration::from_micros(10);
-
-/// How the computation is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
-    /// Plain memory, no checkpoints: what the others are compared with.
-    Plain,
-    /// Plain memory; the pages that have changed are written to a file in place, and that is flushed.
-    File,
-    /// Plain memory; all of it is written to a new file, which then takes the old one's place.
-    Dump,
-    /// The same by a child process, from the memory as it was when that was forked.
-    Fork,
-    /// Plain memory; the pages that have changed are copied, and a thread appends the copy to a log.
-    Behind,
-    /// A pool behind a DRAM cache, no checkpoints.
-    Fulgurite,
-    /// The same, and `sync`.
-    Sync,
-}
-
-impl Way {
-    const ALL: [Way; 7] = [Way::Plain, Way::File, Way::Dump, Way::Fork, Way::Behind, Way::Fulgurite, Way::Sync];
-    fn name(self) -> &'static str {
-        match self {
-            Way::Plain => "plain",
-            Way::File => "file",
-            Way::Dump => "dump",
-            Way::Fork => "fork",
-            Way::Behind => "behind",
-            Way::Fulgurite => "fulgurite",
-            Way::Sync => "sync",
-        }
-    }
-    fn in_pool(self) -> bool {
-        matches!(self, Way::Fulgurite | Way::Sync)
-    }
-    /// The same memory, without checkpoints.
-    fn unkept(self) -> Way {
-        if self.in_pool() { Way::Fulgurite } else { Way::Plain }
-    }
-    fn survives(self) -> &'static str {
-        match self {
-            Way::Plain | Way::Fulgurite => "nothing",
-            Way::File => "but not while it writes",
-            Way::Dump | Way::Fork | Way::Behind | Way::Sync => "always",
-        }
-    }
-}
-
-/// One checkpoint.
-#[derive(Clone, Copy, Debug)]
-struct Made {
-    /// What the memory was.
-    state: State,
-    /// How long the computation was held up by what it called, or by the closed gate.
-    held: Duration,
-    /// From its beginning until it would survive.
-    durable: Duration,
-    /// Bytes. Of a pool those that it evicted meanwhile are among them.
-    written: u64,
-}
-
-/// What one run of one way came to.
-struct Run {
-    gaps: Gaps,
-    used: Used,
-    /// Bytes in huge pages before and after.
-    huge: (Option<u64>, Option<u64>),
-    made: Vec<Made>,
-    /// Bytes, in all.
-    written: u64,
-    end: State,
-    /// How many updates were in what was read back.
-    restored: Option<u64>,
-}
 
 /// A way, over all rounds.
 #[derive(Clone, Debug, Serialize)]

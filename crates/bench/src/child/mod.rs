@@ -11,6 +11,7 @@ mod guarded;
 mod handle;
 mod measure;
 pub mod nand;
+pub mod nand_counts;
 mod plain;
 pub mod pool;
 pub mod protocol;

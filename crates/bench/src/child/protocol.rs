@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::nand::NandCounts;
+use super::nand_counts::NandCounts;
 use crate::values::{Config, Prefetch, Replacement};
 
 /// What the program asks for.

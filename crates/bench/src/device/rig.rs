@@ -20,7 +20,7 @@ use super::medium::Plan;
 use super::nbd_client;
 use super::process::Beside;
 use super::ways::{OverNbd, Queued, Ran, SETTLE, SPIN, Waits, Way};
-use crate::child::nand::NandCounts;
+use crate::child::nand_counts::NandCounts;
 use crate::interrupt::Interrupt;
 use crate::progress;
 use fulgurite_flash::Mover;

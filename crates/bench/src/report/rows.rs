@@ -3,7 +3,7 @@
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use crate::child::nand::{NandCounts, NandShape};
+use crate::child::nand_counts::{NandCounts, NandShape};
 
 /// Of several rounds.
 #[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]

@@ -220,7 +220,7 @@ fn open(medium: &Medium, size: u64, subpage: u32, dirty: bool, token: u64) -> Re
     let first_read_s = begun.elapsed().as_secs_f64();
     let cpu_s = cpu_s() - cpu;
     ensure!(report.token == token, "the pool came back as of token {}, and {token} was synced", report.token);
-    Ok(Opened { medium_s, recover_s, first_read_s, cpu_s, report, dram_bytes: flash.dram_bytes() as u64 })
+    Ok(Opened { medium_s, recover_s, first_read_s, cpu_s, report, dram_bytes: flash.traits().dram_bytes as u64 })
 }
 
 /// What was synced is there, what was not is gone, and the tables agree.

@@ -168,7 +168,7 @@ impl Machine {
     }
     /// Tells a pool that asks before changes how many frames differ.
     fn count_changes(&mut self) {
-        if !self.flash.asks() {
+        if !self.flash.backing().is_some_and(fulgurite_flash::Backing::asks) {
             return;
         }
         Versions::counting_begins(&*self.pool);

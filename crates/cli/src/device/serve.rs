@@ -22,7 +22,7 @@ use super::args::ServeArgs;
 use super::boot;
 use fulgurite_bench::bad_input::{BadInput, bad_input, socket_error};
 use fulgurite_bench::checks;
-use fulgurite_bench::child::nand::NandCounts;
+use fulgurite_bench::child::nand_counts::NandCounts;
 use fulgurite_bench::device::medium::{self, Below, Kept, Plan};
 use fulgurite_bench::device::places::{self, Place};
 use fulgurite_bench::device::wear;

@@ -15,7 +15,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use fulgurite_flash::OpenError;
 use fulgurite_sys::{Arena, Notifier};
 
-use super::queue::{Opening, Pair};
+use super::pair::{Opening, Pair};
 use super::shared::Met;
 
 /// A queue pair, and what was found on the device.

@@ -7,12 +7,12 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fulgurite_flash::{FlashError, OpenError, VersionError, Versions};
+use fulgurite_flash::{Flash, FlashError, OpenError, Shortage, VersionError, Versions};
 use fulgurite_store::{Permissions, SUBPAGES_PER_PAGE};
 
+use super::link::{HostConfig, Link};
 use super::shared::{Covers, Shared};
 use super::transfer::Commands;
-use super::{HostConfig, Link};
 use crate::entry::{Opcode, SECTOR_BYTES, Status};
 use crate::firmware::memory::{argument_of, permissions_of_page};
 use crate::standing::Standing;
@@ -177,6 +177,7 @@ pub(super) struct Remote {
     link: Arc<dyn Link>,
     shared: Arc<Shared>,
     config: HostConfig,
+    here: Option<Arc<dyn Flash>>,
     open: Mutex<Open>,
 }
 
@@ -198,7 +199,14 @@ pub(super) struct Open {
 
 impl Remote {
     pub(super) fn new(link: Arc<dyn Link>, shared: Arc<Shared>, config: HostConfig) -> Remote {
-        Remote { link, shared, config, open: Mutex::default() }
+        Remote { link, shared, config, here: None, open: Mutex::default() }
+    }
+    /// The store is in this process, and keeps account of what differs from it itself.
+    pub(super) fn is_here(&mut self, store: Arc<dyn Flash>) {
+        self.here = Some(store);
+    }
+    fn versions_here(&self) -> Option<&dyn Versions> {
+        self.here.as_ref()?.versions()
     }
     pub(super) fn lock(&self) -> MutexGuard<'_, Open> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
@@ -401,16 +409,19 @@ impl Versions for Remote {
         let unnamed = self.shared.unnamed.load(Ordering::Relaxed);
         self.link.names_states().then(|| unnamed.saturating_add(self.shared.room.claimed()))
     }
+    fn shortage(&self) -> Option<Shortage> {
+        self.versions_here()?.shortage()
+    }
     fn sync_begins(&self) {
-        self.shared.room.sync_begins();
+        self.versions_here().map_or_else(|| self.shared.room.sync_begins(), Versions::sync_begins);
     }
     fn sync_ended(&self, made: bool) {
-        self.shared.room.sync_ended(made);
+        self.versions_here().map_or_else(|| self.shared.room.sync_ended(made), |versions| versions.sync_ended(made));
     }
     fn counting_begins(&self) {
-        self.shared.room.counting_begins();
+        self.versions_here().map_or_else(|| self.shared.room.counting_begins(), Versions::counting_begins);
     }
     fn counted(&self, frames: u64) {
-        self.shared.room.counted(frames);
+        self.versions_here().map_or_else(|| self.shared.room.counted(frames), |versions| versions.counted(frames));
     }
 }

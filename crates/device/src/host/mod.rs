@@ -13,311 +13,42 @@
 mod attach;
 mod buddy;
 mod chunks;
+mod held;
+mod here;
 mod kept;
+mod link;
 mod memory;
 mod old;
 mod pages;
+mod pair;
 mod queue;
+mod replay;
 mod restrict;
 mod room;
 mod shared;
 mod transfer;
 
-use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use fulgurite_flash::{
-    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, QueueUser, Traits, Versions,
-    check_range,
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, QueueUser, Traits, VersionError,
+    Versions, check_range,
 };
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Permissions, Pool};
-use fulgurite_sys::{Arena, Clock, Notifier};
+use fulgurite_sys::{Arena, Notifier};
 
-use crate::device::{Attachment, Device, DeviceConfig, Life};
-use crate::firmware::Wake;
-use crate::hosts::{Place, Refusal, Who};
-use crate::planted::PlantedReplay;
-use crate::region::{Capability, Features, Region};
+use crate::device::{Device, DeviceConfig};
+use crate::region::Features;
+use held::Held;
+use pair::Opening;
 use shared::Shared;
 
 pub use buddy::Buddy;
+pub use link::{Hold, HostConfig, Link, Linked, Want};
 pub use old::OldState;
 pub use transfer::{Commands, Done};
-
-/// How often it is asked whether a device that is away has returned, by who opens a queue.
-const AWAY_LOOK: Duration = Duration::from_millis(2);
-
-/// How the driver behaves.
-#[derive(Clone, Debug)]
-pub struct HostConfig {
-    /// Copies through the data buffer also where frames could be shared: as the paper's driver must.
-    pub copies: bool,
-    /// How long a request may take before it ends with [`fulgurite_flash::FlashError::TimedOut`]; only where data are copied, for else
-    /// the device may yet touch the frame. None waits for ever. A write that has timed out may yet be done: until the device has answered it,
-    /// its sector holds the one or the other, and further writes of it wait in the same queue, but in no other one. Memory operations take as
-    /// long as the device's heartbeat grows; they time out when it has stood still for so long. After one that changes data, which it could
-    /// yet do at any time, all further requests of this host end with [`fulgurite_flash::FlashError::Poisoned`].
-    pub timeout: Option<Duration>,
-    /// How long to try to attach again to a device that has died, before requests end with [`fulgurite_flash::FlashError::Closed`]; and how
-    /// long who opens a queue waits for a device that is away.
-    pub reattach: Duration,
-    /// Bytes of copies that are kept of writes which have completed and that no flush covers, so that they can be written once more to a
-    /// device that dies and returns; 0 keeps none, and such a death is told by [`fulgurite_flash::FlashError::Poisoned`]. Where as much is
-    /// kept, the driver flushes by itself before it sends further writes; or has no copies of them, where only its program names states
-    /// ([`crate::SocketLink::names_states`]). Never more than the frames of the queues, but in that case, and at least
-    /// as much as their writes in flight take, or some have no copy. Copies are kept only of a device of another process that says neither
-    /// that writes survive it nor that nothing does. They cost a copy of 4 KiB for each write, also where frames are the data buffer.
-    ///
-    /// 8 MiB: 2048 writes between two flushes of the driver's own, which is a percent of their time over NAND (a flush ends with the
-    /// last program, 0.2 to 1 ms, and 2048 programs on 256 planes take some ms).
-    pub unflushed_bytes: usize,
-    /// Data travel with their checksums. What is written goes with its own in the entry, which the device compares with what lies in the data
-    /// buffer as it takes the entry: a write that was damaged there ends with [`FlashError::Corrupt`], and nothing is written. What is read is
-    /// compared, once it is in its frame, with what the device says of what it put into the buffer: a read that was damaged on its way is done
-    /// once more, and then ends with [`FlashError::Corrupt`]. Only where data are copied, and by queues, not by [`Commands`] nor of states of
-    /// old. 0.2 µs for each request, on both sides.
-    pub checks_data: bool,
-    /// What all these times are measured by.
-    pub clock: Clock,
-    /// For tests of the tests.
-    #[doc(hidden)]
-    pub planted: Option<PlantedReplay>,
-}
-
-impl Default for HostConfig {
-    fn default() -> Self {
-        HostConfig {
-            copies: false,
-            timeout: None,
-            reattach: Duration::ZERO,
-            unflushed_bytes: 8 << 20,
-            checks_data: false,
-            clock: Clock::get(),
-            planted: None,
-        }
-    }
-}
-
-impl HostConfig {
-    /// For a device of another process, which may be stopped, may die and return, and whose memory is not this program's alone: requests, and
-    /// attaching again, are given up after `patience`; data go with their checksums.
-    #[must_use]
-    pub fn of_another_process(patience: Duration) -> HostConfig {
-        HostConfig { timeout: Some(patience), reattach: patience, checks_data: true, ..HostConfig::default() }
-    }
-}
-
-/// What a queue wants of a device.
-#[derive(Debug)]
-pub struct Want<'w> {
-    /// Commands in flight.
-    pub depth: usize,
-    /// Sectors of data buffer, where data are copied.
-    pub buffer_sectors: u32,
-    /// Frames that may be the data buffer; none where the host wants to copy.
-    pub frames: Option<&'w Arc<Arena>>,
-    /// What the device notifies when the host sleeps.
-    pub wake: &'w Arc<Notifier>,
-    /// Who wants it. The program's number is the way's to know.
-    pub who: Who,
-}
-
-/// A queue pair that was opened.
-pub struct Linked {
-    /// Its region.
-    pub region: Arc<Region>,
-    /// Which of the region's pairs.
-    pub pair: u32,
-    /// What wakes the device.
-    pub doorbell: Arc<dyn Wake>,
-    /// Whether the device is still there.
-    pub life: Arc<Life>,
-    /// The frames are the data buffer.
-    pub shares_frames: bool,
-    /// The newest state there that has a name, in a session of the program that names them; else 0.
-    pub newest_token: u64,
-    /// In such a session: the temporary pages of the program, if it has been there before and made some, are still there.
-    pub has_temporary: bool,
-    /// DRAM that the device's side of it takes in this process.
-    pub device_bytes: usize,
-    /// Closes it.
-    pub hold: Box<dyn Hold>,
-}
-
-impl std::fmt::Debug for Linked {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Linked").field("region", &self.region).field("pair", &self.pair).finish_non_exhaustive()
-    }
-}
-
-/// Keeps a queue pair open. Dropping it closes the pair.
-pub trait Hold: Send {
-    /// Closes it: nothing more is taken from it.
-    fn close(&mut self);
-    /// After that: whether the device touches none of the frames any more.
-    fn has_let_go(&self) -> bool;
-    /// Asks whether the device is still there, where that is not told by itself; the [`Life`] knows then.
-    fn check(&self) {}
-    /// Sleeps until the device has notified this host, `wake` was notified, or the time is over.
-    fn sleep(&self, wake: &Notifier, timeout: Duration) {
-        wake.wait(Some(timeout));
-    }
-}
-
-/// A queue pair of a device in this process.
-struct Here {
-    attachment: Attachment,
-    clock: Clock,
-    /// Until the device has let go of the pair.
-    _place: Place,
-}
-
-impl Hold for Here {
-    fn close(&mut self) {
-        self.attachment.close();
-    }
-    fn has_let_go(&self) -> bool {
-        self.attachment.has_let_go()
-    }
-}
-
-impl Drop for Here {
-    fn drop(&mut self) {
-        self.attachment.close();
-        // Until then something of it may be written, and whoever comes next must find that.
-        while !self.attachment.has_let_go() {
-            self.clock.sleep(Duration::from_micros(50));
-        }
-    }
-}
-
-/// A way to a device.
-pub trait Link: Send + Sync {
-    /// Opens a queue pair.
-    ///
-    /// # Errors
-    /// When the device is not there, which is an [`OpenError::System`] of the kind [`ErrorKind::NotConnected`], or has no room; of the kind
-    /// [`ErrorKind::ResourceBusy`] when it is to restore something and other hosts have been there since the device started.
-    fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError>;
-    /// One line about the device.
-    fn describe(&self) -> String;
-    /// Capacity, in sectors of 4 KiB.
-    fn sectors(&self) -> u32;
-    /// What it can do.
-    fn features(&self) -> Features;
-    /// What the device has done, as far as that can be known.
-    fn counters(&self) -> DeviceCounters;
-    /// Whether it runs on another core than its hosts, so that a host may spin for what it expects.
-    fn has_own_core(&self) -> bool {
-        true
-    }
-    /// Whether frames that are sealed memory are handed to it, and nothing is copied.
-    fn takes_frames(&self) -> bool {
-        false
-    }
-    /// Whether it may come back without what it had acknowledged: a process of its own may. One in this process ends with it.
-    fn may_forget(&self) -> bool {
-        true
-    }
-    /// Whether no other program is let in beside this one.
-    fn is_alone(&self) -> bool {
-        false
-    }
-    /// Whether this program names the states of the device's store, and nobody else does: its driver never flushes by itself.
-    fn names_states(&self) -> bool {
-        false
-    }
-    /// DRAM of the device in this process.
-    fn dram_bytes(&self) -> usize {
-        0
-    }
-}
-
-impl Link for Device {
-    fn open(&self, want: &Want<'_>) -> Result<Linked, OpenError> {
-        let frames = want.frames.cloned();
-        let buffer = if frames.is_some() { 0 } else { want.buffer_sectors };
-        // Nobody boots from a device of its own process.
-        let capability = Capability { boot_sectors: 0, ..self.backend().capability(1, want.depth, buffer) };
-        let place = self.admit(want.who, usize::MAX).map_err(|refusal| {
-            let kind = match refusal {
-                Refusal::Restoring | Refusal::TakingBack => ErrorKind::NotConnected,
-                Refusal::Shared => ErrorKind::ResourceBusy,
-                _ => ErrorKind::Other,
-            };
-            OpenError::System { what: "attach to the device", source: io::Error::new(kind, refusal) }
-        })?;
-        let refused = |error| OpenError::System { what: "make a region", source: io::Error::other(error) };
-        let region = Arc::new(Region::create(capability, false).map_err(refused)?);
-        place.is_in(&region);
-        let shares_frames = frames.is_some();
-        let attachment = self.attach(&region, 0, frames, want.wake.clone())?;
-        let (doorbell, life): (Arc<dyn Wake>, _) = (attachment.doorbell().clone(), attachment.life().clone());
-        let device_bytes = attachment.bytes();
-        let hold = Box::new(Here { attachment, clock: self.clock().clone(), _place: place });
-        Ok(Linked {
-            region,
-            pair: 0,
-            doorbell,
-            life,
-            shares_frames,
-            newest_token: 0,
-            has_temporary: false,
-            device_bytes,
-            hold,
-        })
-    }
-    fn has_own_core(&self) -> bool {
-        Device::has_own_core(self)
-    }
-    fn may_forget(&self) -> bool {
-        false
-    }
-    fn describe(&self) -> String {
-        self.flash().describe()
-    }
-    fn sectors(&self) -> u32 {
-        self.flash().subpages()
-    }
-    fn features(&self) -> Features {
-        self.backend().features()
-    }
-    fn counters(&self) -> DeviceCounters {
-        let mut counters = self.flash().counters();
-        counters.device_cpu_ns += u64::try_from(self.cpu().as_nanos()).unwrap_or(u64::MAX);
-        counters
-    }
-    fn dram_bytes(&self) -> usize {
-        self.flash().traits().dram_bytes
-    }
-}
-
-/// Opens something of a device; while that is away, again and again for as long as a host waits for one that has died.
-fn patiently<T>(config: &HostConfig, mut open: impl FnMut() -> Result<T, OpenError>) -> Result<T, OpenError> {
-    let end_ns = config.clock.after(config.reattach);
-    loop {
-        match open() {
-            Err(OpenError::System { source, .. })
-                if source.kind() == ErrorKind::NotConnected && config.clock.now_ns() < end_ns =>
-            {
-                config.clock.sleep(AWAY_LOOK);
-            }
-            opened => return opened,
-        }
-    }
-}
-
-/// A device that was there, and died before it could be used.
-fn died_again() -> OpenError {
-    let source = io::Error::new(
-        ErrorKind::NotConnected,
-        "it died again before all was written that it had lost; try once more, or wait longer for it",
-    );
-    OpenError::System { what: "attach to the device", source }
-}
 
 /// What a driver has seen of its device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -377,7 +108,11 @@ impl DeviceFlash {
     /// Over a device in this process.
     #[must_use]
     pub fn on(device: Arc<Device>, host: HostConfig) -> DeviceFlash {
-        DeviceFlash { device: Some(device.clone()), ..DeviceFlash::over(device, host) }
+        let mut flash = DeviceFlash::over(device.clone(), host);
+        if let Some(remote) = &mut flash.remote {
+            remote.is_here(device.flash().clone());
+        }
+        DeviceFlash { device: Some(device), ..flash }
     }
     /// Over a way to a device.
     #[must_use]
@@ -413,6 +148,17 @@ impl DeviceFlash {
             self.shared.keeps_for(&self.config, usize::MAX);
         }
         Ok(commands)
+    }
+    /// The state of a token of the device's store, to be read beside the live one.
+    ///
+    /// # Errors
+    /// When there is no such token; what the device says.
+    pub fn open_token(&self, token: u64) -> Result<OldState, VersionError> {
+        let (link, shared) = (self.link.clone(), self.shared.clone());
+        // Its frames are its own, and few.
+        let config = HostConfig { copies: true, ..self.config.clone() };
+        let held = Arc::new(Held::of(token, link.clone(), shared.clone(), config.clone())?);
+        Ok(OldState::over(Opening { link, shared, config, at: Some(held.clone()) }, held))
     }
     /// What the driver has seen.
     #[must_use]
@@ -451,7 +197,10 @@ impl Backing for DeviceFlash {
         }
     }
     fn waits_for_room(&self) -> bool {
-        self.shared.room.waits()
+        match self.here() {
+            Some(flash) => flash.backing().is_some_and(Backing::waits_for_room),
+            None => self.shared.room.waits(),
+        }
     }
     fn versions(&self) -> Option<&dyn Versions> {
         self.remote.as_ref().map(|remote| remote as &dyn Versions)
@@ -499,7 +248,7 @@ impl Flash for DeviceFlash {
             return Err(OpenError::Depth { depth });
         }
         let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
-        let opening = queue::Opening { link, shared, config, at: None };
+        let opening = Opening { link, shared, config, at: None };
         Ok(Box::new(queue::DeviceQueue::open(opening, frames, depth, wake)?))
     }
     fn trim(&self, first: SubpageIndex, count: u32) -> Result<(), FlashError> {

@@ -8,52 +8,17 @@
 //! [`Opcode::ReadAt`]: crate::Opcode::ReadAt
 //! [`Opcode::Hold`]: crate::Opcode::Hold
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use fulgurite_flash::{
-    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, VersionError, Versions,
-    check_range,
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, Versions, check_range,
 };
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
-use super::queue::{DeviceQueue, EROFS, Opening};
-use super::shared::Shared;
-use super::transfer::Commands;
-use super::{DeviceFlash, HostConfig, Link};
-use crate::entry::Opcode;
-
-/// A token that is held.
-pub(super) struct Held {
-    token: u64,
-    link: Arc<dyn Link>,
-    shared: Arc<Shared>,
-    config: HostConfig,
-    /// The queue pair that holds it.
-    commands: Mutex<Option<Commands>>,
-}
-
-impl Held {
-    /// The token.
-    pub(super) fn token(&self) -> u64 {
-        self.token
-    }
-    /// Holds it on the device that is there now.
-    pub(super) fn renew(&self) -> Result<(), VersionError> {
-        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
-        if commands.as_ref().is_some_and(Commands::is_there) {
-            return Ok(());
-        }
-        *commands = None;
-        let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
-        let opened = Commands::open(link, shared, config, 1, 1);
-        let lost = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
-        let mut opened = opened.map_err(lost)?;
-        opened.version(Opcode::Hold, self.token)?;
-        *commands = Some(opened);
-        Ok(())
-    }
-}
+use super::held::Held;
+use super::pair::Opening;
+use super::queue::{DeviceQueue, EROFS};
 
 /// See the top of the file.
 pub struct OldState {
@@ -63,37 +28,19 @@ pub struct OldState {
 
 impl std::fmt::Debug for OldState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OldState").field("token", &self.held.token).finish_non_exhaustive()
-    }
-}
-
-impl DeviceFlash {
-    /// The state of a token of the device's store, to be read beside the live one.
-    ///
-    /// # Errors
-    /// When there is no such token; what the device says.
-    pub fn open_token(&self, token: u64) -> Result<OldState, VersionError> {
-        let (link, shared) = (self.link.clone(), self.shared.clone());
-        // Its frames are its own, and few.
-        let config = HostConfig { copies: true, ..self.config.clone() };
-        let held = Held {
-            token,
-            link: link.clone(),
-            shared: shared.clone(),
-            config: config.clone(),
-            commands: Mutex::default(),
-        };
-        held.renew()?;
-        let held = Arc::new(held);
-        Ok(OldState { opening: Opening { link, shared, config, at: Some(held.clone()) }, held })
+        f.debug_struct("OldState").field("token", &self.held.token()).finish_non_exhaustive()
     }
 }
 
 impl OldState {
+    /// That of a token that is held.
+    pub(super) fn over(opening: Opening, held: Arc<Held>) -> OldState {
+        OldState { opening, held }
+    }
     /// The token.
     #[must_use]
     pub fn token(&self) -> u64 {
-        self.held.token
+        self.held.token()
     }
 }
 
@@ -121,7 +68,7 @@ impl Flash for OldState {
         self.opening.link.sectors()
     }
     fn describe(&self) -> String {
-        format!("token {} of the store of {}", self.held.token, self.opening.link.describe())
+        format!("token {} of the store of {}", self.held.token(), self.opening.link.describe())
     }
     fn traits(&self) -> Traits {
         let config = &self.opening.config;

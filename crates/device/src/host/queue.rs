@@ -16,17 +16,11 @@ use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Clock, Notifier};
 
 use super::attach::{Attached, Attempt};
-use super::old::Held;
-use super::shared::{Covers, Met, Shared, keeps};
-use super::{HostConfig, Link, Linked, Want, died_again, patiently};
-use crate::bell::Bell;
-use crate::entry::{
-    COMPLETION_WORDS, Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, SUBMISSION_WORDS, Status,
-    VERIFY_CHECKSUM,
-};
+use super::link::{died_again, patiently};
+use super::pair::{LIES_MAX, Opening, Pair};
+use super::shared::{Covers, Met, keeps};
+use crate::entry::{Command, Ended, NO_ID, Opcode, SAY_CHECKSUM, SECTOR_BYTES, Status, VERIFY_CHECKSUM};
 use crate::firmware::checksum_of;
-use crate::region::Features;
-use crate::ring::{Consumer, Producer};
 
 /// At one in how many polls that find nothing the queue asks whether the device has ended, and looks for requests whose time is over.
 const LOOK: u32 = 128;
@@ -42,8 +36,6 @@ const LET_GO_NS: u64 = 10_000_000_000;
 const ANSWER_NS: u64 = 1_000_000_000;
 /// Queue pairs opened one after the other without any command completing on them, before the device is given up.
 const FRUITLESS_MAX: u32 = 8;
-/// Completions in a row that are not believed, until the queue pair is left: so many do not come of an accident.
-pub(super) const LIES_MAX: u32 = 64;
 /// The longest sleep: a bell that was scribbled over costs no more than this.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The longest spin before a sleep: about what being woken costs.
@@ -51,16 +43,6 @@ const SPIN_MAX_NS: u64 = 20_000;
 
 /// The kernel's word for what may only be read.
 pub(super) const EROFS: i32 = 30;
-
-/// What a queue is opened with.
-#[derive(Clone)]
-pub(super) struct Opening {
-    pub(super) link: Arc<dyn Link>,
-    pub(super) shared: Arc<Shared>,
-    pub(super) config: HostConfig,
-    /// The state that is read, if it is not the live one; nothing is written then.
-    pub(super) at: Option<Arc<Held>>,
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
@@ -91,20 +73,6 @@ struct Slot {
     flushing: bool,
     /// The data of this read were damaged on their way, and it was sent once more.
     again: bool,
-}
-
-/// The host's side of a queue pair.
-pub(super) struct Pair {
-    pub(super) linked: Linked,
-    pub(super) submissions: Producer<SUBMISSION_WORDS>,
-    pub(super) completions: Consumer<COMPLETION_WORDS>,
-    pub(super) doorbell: Bell,
-    pub(super) bell: Bell,
-    /// The first sector of the data buffer in the region; none where frames are shared.
-    pub(super) buffer: Option<u32>,
-    pub(super) keeps_writes: bool,
-    closed: bool,
-    shared: Arc<Shared>,
 }
 
 /// On lines of its own: the memory beside it may be the device's.
@@ -152,64 +120,6 @@ pub(super) struct DeviceQueue {
     /// The device is on another core: to spin for it may pay.
     spins: bool,
     spin_ns: u64,
-}
-
-impl Pair {
-    pub(super) fn of(linked: Linked, shared: Arc<Shared>) -> Pair {
-        let (submissions, completions) = linked.region.host_ends(linked.pair);
-        Pair {
-            submissions,
-            completions,
-            doorbell: linked.region.doorbell(),
-            bell: linked.region.host_bell(linked.pair),
-            buffer: (!linked.shares_frames).then(|| linked.region.buffer_first(linked.pair)),
-            keeps_writes: linked.region.capability().features.has(Features::KEEPS_WRITES),
-            closed: false,
-            linked,
-            shared,
-        }
-    }
-    /// Takes nothing more from it. Others may come once the device has heard of it, so it is said before.
-    pub(super) fn close(&mut self) {
-        if std::mem::replace(&mut self.closed, true) {
-            return;
-        }
-        // What one that died has said stays: it is asked for when the next one is met.
-        self.linked.hold.check();
-        if !self.linked.life.has_ended() {
-            self.shared.leaves(&self.linked.region);
-        }
-        self.linked.hold.close();
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        self.close();
-    }
-}
-
-impl Opening {
-    pub(super) fn link(&self, frames: &Arc<Arena>, depth: usize, wake: &Arc<Notifier>) -> Result<Pair, OpenError> {
-        let frames = (!self.config.copies).then_some(frames);
-        let want = Want { depth, buffer_sectors: depth as u32, frames, wake, who: self.shared.who(false) };
-        let linked = self.link.open(&want)?;
-        let capability = linked.region.capability();
-        let refused = |what: &'static str| OpenError::System {
-            what: "attach to the device",
-            source: std::io::Error::other(what),
-        };
-        if (capability.depth as usize) < depth {
-            return Err(refused("its queues are not as deep as was asked for"));
-        }
-        if !linked.shares_frames && (capability.buffer_sectors as usize) < depth {
-            return Err(refused("its data buffer is smaller than was asked for"));
-        }
-        if capability.sectors != self.link.sectors() {
-            return Err(refused("it has another size than before"));
-        }
-        Ok(Pair::of(linked, self.shared.clone()))
-    }
 }
 
 impl DeviceQueue {

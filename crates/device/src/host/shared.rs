@@ -9,29 +9,21 @@
 //! completed on a device which is not the current one any more is not acknowledged, but sent once more.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use fulgurite_flash::{FlashError, OpenError};
+use fulgurite_flash::FlashError;
 use fulgurite_sys::Clock;
 
 use super::kept::Kept;
+use super::link::{HostConfig, Link, Linked};
 use super::restrict::Restrictions;
 use super::room::Room;
-use super::transfer::Commands;
-use super::{HostConfig, Link, Linked};
 use crate::device::Life;
-use crate::entry::{Opcode, SECTOR_BYTES};
+use crate::entry::SECTOR_BYTES;
 use crate::hosts::Who;
 use crate::planted::PlantedReplay;
 use crate::region::{Features, Region};
-
-/// Commands in flight while copies are written once more.
-const REPLAY_DEPTH: usize = 16;
-/// The least time for that, whatever the host's patience is.
-const REPLAY_MIN: Duration = Duration::from_secs(1);
 
 /// What a flush covers that was submitted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,15 +45,16 @@ pub(super) enum Met {
     Again,
 }
 
+/// What all queues know of the device, and the copies.
 #[derive(Debug, Default)]
-struct Known {
+pub(super) struct Known {
     /// The device that all copies are on; 0: none yet.
-    instance: u64,
+    pub instance: u64,
     /// Copies are on their way to another one: none is added meanwhile.
     replaying: bool,
     /// Times that this came to nothing.
     in_vain: u64,
-    kept: Kept,
+    pub kept: Kept,
     /// Those that were opened on that device, and not closed before it died.
     regions: Vec<Arc<Region>>,
     /// Copies below this mark were there while none was open, and others may have come and gone; 0: none were.
@@ -150,7 +143,7 @@ impl Shared {
     pub(crate) fn new(clock: &Clock) -> Shared {
         Shared { room: Room::new(clock), ..Shared::default() }
     }
-    fn known(&self) -> MutexGuard<'_, Known> {
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Who opens a queue pair, and whether to write once more what was acknowledged.
@@ -421,62 +414,5 @@ impl Shared {
         }
         copies.arrived = Some((instance, region));
         true
-    }
-    /// Writes all copies to a device, by a queue pair of its own. Fails with `Closed` when that is to stop, with `TimedOut` when it takes longer
-    /// than the host's patience.
-    fn replay(
-        self: &Arc<Self>,
-        link: &Arc<dyn Link>,
-        config: &HostConfig,
-        instance: u64,
-        stop: &AtomicBool,
-    ) -> Result<(), FlashError> {
-        let patience = config.reattach.max(REPLAY_MIN);
-        let end_ns = config.clock.after(patience);
-        let timeout = Some(config.timeout.map_or(patience, |timeout| timeout.max(REPLAY_MIN)));
-        let config = HostConfig { timeout, ..config.clone() };
-        let opened = Commands::for_replay(link.clone(), self.clone(), config, REPLAY_DEPTH);
-        let mut commands = opened.map_err(|error| match error {
-            // Others were there first, and what they have written is newer.
-            OpenError::System { source, .. } if source.kind() == ErrorKind::ResourceBusy => FlashError::Poisoned,
-            _ => FlashError::Closed,
-        })?;
-        if commands.instance() != instance {
-            // It has died again.
-            return Err(FlashError::Closed);
-        }
-        let (mut from, mut under_way) = (0, 0);
-        loop {
-            // A few at a time: whoever lets go of copies meanwhile does not wait for the device.
-            let some = self.known().kept.some_from(from, REPLAY_DEPTH);
-            let Some((last, ..)) = some.last() else { break };
-            from = last + 1;
-            if stop.load(Ordering::Acquire) {
-                return Err(FlashError::Closed);
-            }
-            if commands.clock().now_ns() > end_ns {
-                return Err(FlashError::TimedOut);
-            }
-            for (_, sector, bytes) in &some {
-                while commands.begin(Opcode::Write, (*sector).into(), 1, Some(&bytes[..])).is_none() {
-                    commands.end_any()?;
-                    under_way -= 1;
-                }
-                under_way += 1;
-            }
-            self.restored.fetch_add(some.len() as u64, Ordering::Relaxed);
-        }
-        for _ in 0..under_way {
-            commands.end_any()?;
-        }
-        Ok(())
-    }
-    /// For tests of the tests: copies are written after what was in flight.
-    pub(super) fn replay_late(self: &Arc<Self>, link: &Arc<dyn Link>, config: &HostConfig) {
-        if config.planted == Some(PlantedReplay::After) {
-            config.clock.sleep(Duration::from_millis(5));
-            let instance = self.known().instance;
-            let _ = self.replay(link, config, instance, &AtomicBool::new(false));
-        }
     }
 }

@@ -17,9 +17,9 @@ use fulgurite_sys::{Clock, Notifier};
 
 use super::buddy::Buddy;
 use super::chunks::Chunks;
-use super::queue::{LIES_MAX, Pair};
+use super::link::{HostConfig, Link, Want, died_again, patiently};
+use super::pair::{LIES_MAX, Pair};
 use super::shared::{Covers, Met, Shared, keeps};
-use super::{HostConfig, Link, Want, died_again, patiently};
 use crate::entry::{Command, Ended, Opcode, SECTOR_BYTES, Status};
 use crate::hosts::Who;
 use crate::identity::Identity;

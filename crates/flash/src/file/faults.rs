@@ -8,48 +8,14 @@ use std::time::Duration;
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_testkit::Random;
 
-use super::{EAGAIN, EINTR, FileBackend, FileConfig, FileFlash, Tries};
+use super::medium::{EAGAIN, EINTR};
+use super::nth::{Nth, Plan};
+use super::{FileBackend, FileConfig, FileFlash};
 use crate::{Flash, FlashError, Op, Queue, Request, lock};
 
 use fulgurite_testkit as trials;
-
-/// Results from this one on, before that one, are replaced.
-#[derive(Debug, Default)]
-pub(super) struct Nth {
-    plan: Option<Plan>,
-    seen: u64,
-    hit: u64,
-}
-#[derive(Clone, Copy, Debug)]
-struct Plan {
-    from: u64,
-    until: u64,
-    only_flushes: bool,
-    says: i32,
-}
-
-impl Nth {
-    /// What the kernel is made to have said. No operation: a run of several.
-    pub(super) fn say(&mut self, result: i32, op: Option<Op>) -> i32 {
-        let Some(plan) = self.plan else { return result };
-        if plan.only_flushes && op != Some(Op::Flush) {
-            return result;
-        }
-        let number = self.seen;
-        self.seen += 1;
-        // A flush moves nothing.
-        if !(plan.from..plan.until).contains(&number) || (op == Some(Op::Flush) && plan.says >= 0) {
-            return result;
-        }
-        self.hit += 1;
-        plan.says
-    }
-    /// Pauses are left out where a plan is: the clock is not what is tested.
-    pub(super) fn hurry(&self, tries: &mut Tries) {
-        tries.no_room &= self.plan.is_none();
-    }
-}
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -68,16 +34,6 @@ const TROUBLES: [(&str, i32, bool, bool, FlashError); 8] = [
 
 const SUBPAGES: u32 = 16;
 const DEPTH: usize = 8;
-
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 32) % u64::from(n)) as u32
-    }
-}
 
 /// A file and its queue.
 struct Bench {
@@ -137,7 +93,7 @@ impl Bench {
     /// A random workload against a map: how many results of the kernel were seen, how many of them replaced, and the errors.
     fn run(&mut self, seed: u64, plan: Plan) -> (u64, u64, BTreeSet<String>, Vec<FlashError>) {
         self.begin(plan);
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random(seed);
         // What a subpage may hold: one value, or, where a write failed, that of it or one from before.
         let mut model: BTreeMap<u32, Vec<u64>> = (0..SUBPAGES).map(|subpage| (subpage, vec![0])).collect();
         let (mut version, mut errors, mut ops) = (0u64, Vec::new(), BTreeSet::new());

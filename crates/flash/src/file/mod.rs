@@ -1,6 +1,6 @@
 //! A regular file or block device as flash: subpage i is its bytes from i x 4096 on.
 //!
-//! Holds what both ways to drive it share: what is open, what a result means, when the medium is poisoned. `open` judges
+//! `medium` is what both ways to drive it share: what is open, what a result means, when the medium is poisoned. `open` judges
 //! paths, `holders` finds who has them open, `name` sees when a file loses its own, `uring` and `threads` are the queues; `runs` says which writes of a batch they make one request of. Invariants: the file is locked for this medium alone; after a flush has
 //! failed no write and no flush reaches the file any more (the kernel reports such a failure once, so nothing written since
 //! the last good flush can be trusted); a flush of a file that was deleted or replaced fails; a block device that is mounted is never opened.
@@ -8,7 +8,10 @@
 #[cfg(test)]
 mod faults;
 mod holders;
+mod medium;
 mod name;
+#[cfg(test)]
+mod nth;
 mod open;
 mod runs;
 mod threads;
@@ -18,17 +21,17 @@ pub use open::claim;
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex, format_bytes};
-use fulgurite_sys::{Arena, Clock, DirectFile, Notifier, RingUser, Uring};
+use fulgurite_sys::{Arena, Clock, Notifier, RingUser, Uring};
 
 use crate::{
-    Backing, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueUser, Traits, Tuning, check_depth,
-    check_range, lock,
+    Backing, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, Tuning, check_depth, check_range,
+    lock,
 };
+use medium::Medium;
+use name::Name;
 
 /// Which file, and what to do about it.
 #[derive(Clone, Debug)]
@@ -99,31 +102,6 @@ pub struct FileFlash {
     warnings: Mutex<Vec<String>>,
 }
 
-/// What all queues of a file share.
-#[derive(Debug)]
-struct Medium {
-    file: Arc<DirectFile>,
-    name: name::Name,
-    subpages: u32,
-    clock: Clock,
-    poisoned: AtomicBool,
-    reads: AtomicU64,
-    writes: AtomicU64,
-    write_requests: AtomicU64,
-    read_requests: AtomicU64,
-    flushes: AtomicU64,
-    errors: AtomicU64,
-    /// What the kernel is made to have said, for so many results.
-    #[cfg(test)]
-    script: Mutex<std::collections::VecDeque<i32>>,
-    /// The same for results by their number.
-    #[cfg(test)]
-    nth: Mutex<faults::Nth>,
-    /// Errors with which it is made to refuse to be entered, for so many times.
-    #[cfg(test)]
-    refusals: Mutex<std::collections::VecDeque<i32>>,
-}
-
 impl FileFlash {
     /// Opens or creates a file.
     ///
@@ -154,27 +132,7 @@ impl FileFlash {
                 config.path.display()
             ));
         }
-        let [reads, writes, write_requests, read_requests, flushes, errors] = [0; 6].map(AtomicU64::new);
-        let poisoned = AtomicBool::new(false);
-        let medium = Medium {
-            name: name::Name::of(&file, &config.path),
-            file: Arc::new(file),
-            subpages,
-            clock: config.clock.clone(),
-            poisoned,
-            reads,
-            writes,
-            write_requests,
-            read_requests,
-            flushes,
-            errors,
-            #[cfg(test)]
-            script: Mutex::default(),
-            #[cfg(test)]
-            nth: Mutex::default(),
-            #[cfg(test)]
-            refusals: Mutex::default(),
-        };
+        let medium = Medium::new(Name::of(&file, &config.path), file, subpages, config.clock.clone());
         Ok(FileFlash {
             medium: Arc::new(medium),
             path: config.path.clone(),
@@ -245,16 +203,7 @@ impl Flash for FileFlash {
         None
     }
     fn counters(&self) -> DeviceCounters {
-        let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
-        DeviceCounters {
-            reads: get(&self.medium.reads),
-            writes: get(&self.medium.writes),
-            write_requests: get(&self.medium.write_requests),
-            read_requests: get(&self.medium.read_requests),
-            flushes: get(&self.medium.flushes),
-            errors: get(&self.medium.errors),
-            ..DeviceCounters::default()
-        }
+        self.medium.counters()
     }
 }
 
@@ -295,179 +244,15 @@ impl FileFlash {
     }
 }
 
-impl Medium {
-    /// Whether a flush has failed: nothing is written any more.
-    fn is_poisoned(&self) -> bool {
-        self.poisoned.load(Ordering::Relaxed)
-    }
-
-    /// Why a request is refused before it is tried, if it is.
-    fn refusal(&self, request: &crate::Request, frame_count: u32) -> Option<FlashError> {
-        if request.op != Op::Read && self.is_poisoned() {
-            return Some(FlashError::Poisoned);
-        }
-        let inside = request.subpage.0 < self.subpages && request.frame.0 < frame_count;
-        (!inside && request.op != Op::Flush).then_some(FlashError::OutOfRange)
-    }
-
-    /// What the kernel's result means for a request, as [`judge`] has it.
-    fn judge(&self, op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
-        let judged = judge(op, self.scripted(result, Some(op)), tries);
-        #[cfg(test)]
-        lock(&self.nth).hurry(tries);
-        // A flush promises that the data is found again, which that of a file without its name is not.
-        if op == Op::Flush && judged == Some(Ok(())) && self.name.is_lost(&self.file) {
-            return Some(Err(FlashError::Unlinked));
-        }
-        judged
-    }
-    /// Whether a request of so many subpages moved all of them. If not, each is to be tried by itself: which of them the kernel would
-    /// not do, and which it was only kept from by its neighbours, only that can tell.
-    fn all_moved(&self, count: usize, result: i32) -> bool {
-        self.scripted(result, None) == (count * SUBPAGE_BYTES) as i32
-    }
-    #[cfg(test)]
-    fn scripted(&self, result: i32, op: Option<Op>) -> i32 {
-        let result = lock(&self.nth).say(result, op);
-        lock(&self.script).pop_front().unwrap_or(result)
-    }
-    #[cfg(not(test))]
-    fn scripted(&self, result: i32, _: Option<Op>) -> i32 {
-        result
-    }
-
-    /// An error that a test has the kernel refuse to be entered with.
-    #[cfg(test)]
-    fn scripted_refusal(&self) -> Option<std::io::Error> {
-        lock(&self.refusals).pop_front().map(std::io::Error::from_raw_os_error)
-    }
-    #[cfg(not(test))]
-    fn scripted_refusal(&self) -> Option<std::io::Error> {
-        None
-    }
-
-    /// Counts requests of the kernel that write.
-    fn count_write_requests(&self, count: u64) {
-        self.write_requests.fetch_add(count, Ordering::Relaxed);
-    }
-
-    /// The same of those that read.
-    fn count_read_requests(&self, count: u64) {
-        if count > 0 {
-            self.read_requests.fetch_add(count, Ordering::Relaxed);
-        }
-    }
-
-    /// Counts a request that has ended, and poisons the medium if it was a flush that failed.
-    fn account(&self, op: Op, result: Result<(), FlashError>) {
-        if op == Op::Flush && result.is_err() {
-            self.poisoned.store(true, Ordering::Relaxed);
-        }
-        let counter = match (result, op) {
-            (Err(_), _) => &self.errors,
-            (_, Op::Read) => &self.reads,
-            (_, Op::Write) => &self.writes,
-            (_, Op::Flush) => &self.flushes,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// The kernel was interrupted, or asks to come again later.
-const EINTR: i32 = 4;
-const EAGAIN: i32 = 11;
-/// It has no memory at the moment.
-const ENOMEM: i32 = 12;
-
-/// How often a request may be put off (`EAGAIN`, `ENOMEM`, `EINTR`) before that is an error. With the pauses between, that is after
-/// half a second of a kernel that has no room.
-const PUT_OFF_MAX: u8 = 64;
-/// The first pause before what the kernel had no room for is tried again. Each further one is twice as long, up to the longest.
-const PAUSE_FIRST: Duration = Duration::from_micros(4);
-const PAUSE_LONGEST: Duration = Duration::from_millis(10);
-
-/// How long to leave the kernel alone that had no room, as often as `put_off` says.
-fn pause(put_off: u8) -> Duration {
-    PAUSE_FIRST.saturating_mul(1 << put_off.saturating_sub(1).min(30)).min(PAUSE_LONGEST)
-}
-
-/// How often a request was tried again.
-#[derive(Clone, Copy, Default, Debug)]
-struct Tries {
-    put_off: u8,
-    short: bool,
-    /// The kernel had no room for it, the last time.
-    no_room: bool,
-}
-
-impl Tries {
-    /// How long the request waits before it is tried again: only for room.
-    fn pause(&self) -> Duration {
-        if self.no_room { pause(self.put_off) } else { Duration::ZERO }
-    }
-}
-
-/// What the kernel's result (bytes, or a negative errno) means for a request; none: try the whole request again.
-///
-/// Short transfers, `EAGAIN`, `ENOMEM` and `EINTR` are normal. A short one is tried again whole (a remainder would not be aligned for
-/// `O_DIRECT`), once. What there was no room for is tried again after a pause ([`Tries::pause`]), which is the caller's to keep. A
-/// flush is never tried again.
-fn judge(op: Op, result: i32, tries: &mut Tries) -> Option<Result<(), FlashError>> {
-    tries.no_room = result == -EAGAIN || result == -ENOMEM;
-    match (op, result) {
-        (Op::Flush, 0..) => Some(Ok(())),
-        (Op::Read | Op::Write, n) if n == SUBPAGE_BYTES as i32 => Some(Ok(())),
-        (Op::Read | Op::Write, 0..) if tries.short => Some(Err(FlashError::Short)),
-        (Op::Read | Op::Write, 0..) => {
-            tries.short = true;
-            None
-        }
-        (Op::Read | Op::Write, n) if (tries.no_room || n == -EINTR) && tries.put_off < PUT_OFF_MAX => {
-            tries.put_off += 1;
-            None
-        }
-        (_, n) => Some(Err(FlashError::Io(-n))),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::medium::{EAGAIN, EINTR, ENOMEM, PAUSE_FIRST, PUT_OFF_MAX, pause};
     use super::*;
+    use crate::Op;
     use fulgurite_format::{FrameIndex, SubpageIndex};
 
-    #[test]
-    fn what_results_mean() {
-        let mut tries = Tries::default();
-        assert_eq!(judge(Op::Read, 4096, &mut tries), Some(Ok(())));
-        assert_eq!(judge(Op::Write, -28, &mut tries), Some(Err(FlashError::Io(28))));
-        assert_eq!(judge(Op::Flush, 0, &mut tries), Some(Ok(())));
-        // A flush is not tried again, whatever the kernel says.
-        for errno in [4, 5, 11, 12] {
-            assert_eq!(judge(Op::Flush, -errno, &mut tries), Some(Err(FlashError::Io(errno))));
-        }
-        assert_eq!(judge(Op::Read, 512, &mut tries), None);
-        assert_eq!(judge(Op::Read, 0, &mut tries), Some(Err(FlashError::Short)));
-        for _ in 0..PUT_OFF_MAX {
-            assert_eq!(judge(Op::Write, -11, &mut tries), None);
-        }
-        assert_eq!(judge(Op::Write, -11, &mut tries), Some(Err(FlashError::Io(11))));
-    }
-    #[test]
-    fn pauses_are_for_room_and_bounded() {
-        let mut tries = Tries::default();
-        assert_eq!(judge(Op::Read, -EINTR, &mut tries), None);
-        assert_eq!(tries.pause(), Duration::ZERO);
-        let mut last = Duration::ZERO;
-        for errno in [EAGAIN, ENOMEM].into_iter().cycle().take(usize::from(PUT_OFF_MAX) - 1) {
-            assert_eq!(judge(Op::Read, -errno, &mut tries), None);
-            let now = tries.pause();
-            assert!(now > last || now == PAUSE_LONGEST, "{now:?} after {last:?}");
-            last = now;
-        }
-        assert_eq!((pause(1), last, pause(u8::MAX)), (PAUSE_FIRST, PAUSE_LONGEST, PAUSE_LONGEST));
-        assert_eq!(judge(Op::Read, 512, &mut tries), None);
-        assert_eq!(tries.pause(), Duration::ZERO);
-    }
     fn request(op: Op, subpage: u32) -> crate::Request {
         crate::Request { tag: 7, op, subpage: SubpageIndex(subpage), frame: FrameIndex(0) }
     }

@@ -14,7 +14,8 @@ use std::time::Duration;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Notifier, planted};
 
-use super::{Medium, Tries, runs};
+use super::medium::{Medium, Tries};
+use super::runs;
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, Switches, frame_count, lock};
 

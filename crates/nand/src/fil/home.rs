@@ -1,6 +1,9 @@
 //! Writes on their way to their homes, and extents that begin anew.
 
-use super::{Fil, FlashStatus, PER_PAGE_MAX, Program, purpose};
+use super::Fil;
+use super::config::PER_PAGE_MAX;
+use super::program::{Program, purpose};
+use super::request::FlashStatus;
 use crate::fil::log::Pending;
 use crate::geometry::{Block, NandPage};
 use crate::nand::NandOp;
@@ -180,7 +183,7 @@ impl Fil {
         }
     }
     /// Programs a home that is held, and all before it in its block, with what there is. The flush
-    /// of `epoch` waits for them; later ones do in any case, as flushes end in their order.
+    /// of `epoch` waits for them. Later ones do in any case, as flushes end in their order.
     pub(super) fn force(&mut self, page: NandPage, epoch: u64) {
         let g = self.layout.geometry;
         let block = g.block_of(page);

@@ -1,8 +1,8 @@
 //! Which page of NAND a flash page belongs to.
 //!
 //! An extent is one erase block in each of N planes. Its flash pages lie across them: with pages of
-//! NAND of 4 KiB, flash page k lies on the k mod N-th plane, in page k / N of that plane's block;
-//! larger pages of NAND hold neighbours.
+//! NAND of 4 KiB, flash page k lies on the k mod N-th plane, in page k / N of that plane's block.
+//! Larger pages of NAND hold neighbours.
 //!
 //! ```text
 //!   page of the block   plane 0        plane 1        plane 2        plane 3         (N = 4, pages of NAND of 8 KiB)
@@ -10,12 +10,12 @@
 //!         1             k = 8, 9       k = 10, 11     ...
 //! ```
 //!
-//! The planes are divided into groups of N neighbours; extent e lies in group e mod (planes / N),
+//! The planes are divided into groups of N neighbours. Extent e lies in group e mod (planes / N),
 //! so that extents that are begun one after the other lie on different planes. Of each plane some
 //! blocks are kept for the log, and some to replace bad ones.
 
+use super::config::{FilConfig, FilError, StateError};
 use crate::divisor::Divisor;
-use crate::fil::{FilConfig, FilError, StateError};
 use crate::geometry::{Block, Geometry, NandPage, Plane};
 use crate::nand::Nand;
 
@@ -54,7 +54,7 @@ pub(super) struct Layout {
 }
 
 impl Layout {
-    /// Divides a device; also returns the blocks of each plane for the log.
+    /// Divides a device. Also returns the blocks of each plane for the log.
     pub fn new(nand: &Nand, config: &FilConfig) -> Result<(Layout, Vec<Vec<Block>>), FilError> {
         let g = nand.geometry();
         let width = if config.planes_per_extent == 0 { g.planes() } else { config.planes_per_extent };
@@ -156,7 +156,7 @@ impl Layout {
             words.extend(spare.iter().map(|block| block.0));
         }
     }
-    /// The inverse; `take` judges a block of a plane.
+    /// The inverse. `take` judges a block of a plane.
     pub fn restore(
         &mut self,
         mut next: impl FnMut() -> Result<u32, StateError>,

@@ -1,11 +1,11 @@
 //! The log: some blocks of each plane, whose pages of NAND take flash pages from anywhere.
 //!
-//! Each plane has a block that is being filled; planes take turns. A block in which nothing counts
+//! Each plane has a block that is being filled. Planes take turns. A block in which nothing counts
 //! any more is *free*, and erased when it is used again. The last free block is kept for moves:
 //! when few are left, what still counts in the block where that is least is moved, one block at a
 //! time. What finds no room meanwhile waits.
 //!
-//! Invariants: of a flash page at most one copy in the log counts; a block is erased only when
+//! Invariants: of a flash page at most one copy in the log counts. A block is erased only when
 //! nothing in it counts, and what was moved out of it is programmed: a power cut, or a program that
 //! fails, finds one of the two.
 
@@ -13,7 +13,10 @@ use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
 
-use super::{FLASH_PAGE_BYTES, Fil, FlashStatus, PER_PAGE_MAX, Program, StateError, purpose};
+use super::Fil;
+use super::config::{FLASH_PAGE_BYTES, PER_PAGE_MAX, StateError};
+use super::program::{Program, purpose};
+use super::request::FlashStatus;
 use crate::geometry::{Block, Geometry, NandPage};
 use crate::nand::{Nand, NandOp};
 use crate::slots::NONE;
@@ -127,7 +130,7 @@ impl Log {
         self.blocks[at].live -= 1;
         true
     }
-    /// Puts flash pages in a page of NAND; `new` is told those that were not in the log.
+    /// Puts flash pages in a page of NAND. `new` is told those that were not in the log.
     fn put(&mut self, page: NandPage, pages: &[u32; PER_PAGE_MAX], mut new: impl FnMut(u32)) {
         let per_page = self.geometry.flash_pages_per_page();
         let at = self.at(self.geometry.block_of(page));
@@ -192,7 +195,7 @@ impl Log {
     pub fn save_blocks(&self, words: &mut Vec<u32>) {
         words.extend(self.blocks.iter().map(|at| at.block.0));
     }
-    /// The inverse, of a log in which nothing is; `take` judges a block of a plane.
+    /// The inverse, of a log in which nothing is. `take` judges a block of a plane.
     pub fn restore_blocks(
         &mut self,
         mut next: impl FnMut() -> Result<u32, StateError>,
@@ -236,7 +239,7 @@ impl Log {
     fn free(&self, nand: &Nand) -> usize {
         (0..self.blocks.len()).filter(|at| self.is_free(*at, nand)).count()
     }
-    /// A page of NAND that can be programmed next, and the block to erase before; none where there
+    /// A page of NAND that can be programmed next, and the block to erase before. None where there
     /// is no room.
     fn room(&mut self, nand: &Nand, is_move: bool) -> Option<(NandPage, Option<Block>)> {
         let planes = self.geometry.planes();
@@ -281,7 +284,7 @@ impl Log {
 
 impl Fil {
     /// What waits for the log and is due by then goes there, as many flash pages to a page of NAND
-    /// as it has; the last one is filled with what is due later.
+    /// as it has. The last one is filled with what is due later.
     pub(super) fn log_pending(&mut self, due: u64) {
         let mut program = Program { epoch: self.epoch(), ..Program::default() };
         let mut count = 0;
@@ -392,7 +395,7 @@ impl Fil {
             }
         }
     }
-    /// Nothing more fits: what is held is programmed at home, whatever is missing there; what has
+    /// Nothing more fits: what is held is programmed at home, whatever is missing there. What has
     /// no home is not written.
     fn log_is_full(&mut self, program: &Program) {
         if let (true, Some(from)) = (program.moves, self.log.moves.from) {
@@ -577,7 +580,7 @@ mod tests {
         let now = fil.now_ns();
         fil.submit(now, FlashRequest { tag: op as u64, op, flash_page, reclaim: false }).unwrap();
     }
-    /// The end of the next flush; all between is checked.
+    /// The end of the next flush. All between is checked.
     fn flushed(fil: &mut Fil) -> FlashDone {
         let mut done = Vec::new();
         loop {

@@ -19,43 +19,14 @@
 use fulgurite_format::crc32c;
 
 use super::Fil;
+use super::config::{STATE_VERSION as VERSION, StateError};
 use crate::geometry::{Block, Plane};
 
 /// What the state of a NAND device begins with.
 pub const STATE_MAGIC: [u8; 8] = *b"FULGNAND";
-const VERSION: u32 = 3;
 /// Without the blocks of the log, which are taken for those of a new device then.
 const WITHOUT_LOG: u32 = 2;
 const FAILED: u32 = 1 << 31;
-
-/// Why a state is not one of this device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum StateError {
-    /// It is something else.
-    #[error("it is no state of a NAND device")]
-    Magic,
-    /// Of another version.
-    #[error("it is of version {found}, and this program reads version {}; use the program that wrote it", VERSION)]
-    Version {
-        /// Its version.
-        found: u32,
-    },
-    /// It was changed since it was written, or not written whole.
-    #[error("it is damaged: its checksum is {expected:08x}, and that of its bytes {got:08x}")]
-    Checksum {
-        /// It says.
-        expected: u32,
-        /// Its bytes say.
-        got: u32,
-    },
-    /// Of a device that is divided otherwise.
-    #[error("it is of a device of another geometry or division; use the NAND file and the size that it was made with")]
-    Geometry,
-    /// Its checksum holds, and it says what cannot be.
-    #[error("it says what cannot be of {0}")]
-    Nonsense(&'static str),
-}
 
 /// Words of 4 bytes, one after the other.
 struct Words<'b>(&'b [u8]);

@@ -1,6 +1,6 @@
 //! Room for a sync: who may change what, and what whoever is outside is told of it. With the lock that both hang on.
 //!
-//! Where only the program syncs, what it changes in DRAM must find places at the next sync ([`crate::Changes`] decides). A device has its
+//! What a program changes in DRAM must find places at the next sync ([`crate::Changes`] decides). A device has its
 //! store here and its program elsewhere, in another process, that may not wait for an answer at each change: so the room is published
 //! ([`Pool::room`]), by whoever lets go of the store.
 //!
@@ -145,7 +145,12 @@ impl Pool {
         }
         let inner = self.lock_to_look();
         inner.failed()?;
-        if self.changes.claim(inner.store.room_for_changes()) { Ok(()) } else { Err(FlashError::NoSpace) }
+        if !self.changes.claim(inner.store.room_for_changes()) {
+            return Err(FlashError::NoSpace);
+        }
+        // Where somebody syncs for those who wait, their time begins anew.
+        self.helpers.has_places();
+        Ok(())
     }
 }
 

@@ -11,7 +11,7 @@
 
 use fulgurite_format::{Header, Kind, NO_EXTENT, PageBuffer, StreamPosition};
 
-use super::failing::may_be_repeated;
+use super::request::may_be_repeated;
 use super::{Io, Outcome, Purpose, Store};
 use crate::geometry::{ANCHOR_PAIRS_WITHOUT, FIRST_PLACES};
 use crate::stream::Stream;

@@ -7,22 +7,13 @@
 use fulgurite_flash::FlashError;
 use fulgurite_format::{FlashPage, Record};
 
+use super::request::{is_of_the_page, may_be_repeated};
 use super::{Outcome, Store};
 
 /// Suspects beyond which it is the device that fails.
 const SUSPECTS_MAX: usize = 64;
 /// Checkpoints that may fail one after the other before the pool is poisoned.
 const CHECKPOINT_TRIES: u32 = 3;
-
-/// Whether an error tells of the flash page: EIO, ENODATA, EBADMSG, EILSEQ and EREMOTEIO are what the kernel's block layer makes of
-/// errors of the medium (`blk_errors` in block/blk-core.c), besides a checksum that is wrong.
-pub(super) fn is_of_the_page(error: FlashError) -> bool {
-    matches!(error, FlashError::Corrupt | FlashError::Short | FlashError::Io(5 | 61 | 74 | 84 | 121))
-}
-/// Whether a write may succeed elsewhere, or later: also EINTR, EAGAIN and EBUSY.
-pub(super) fn may_be_repeated(error: FlashError) -> bool {
-    is_of_the_page(error) || matches!(error, FlashError::Io(4 | 11 | 16))
-}
 
 impl Store {
     /// A write failed: nothing lies at this place. Returns whether it is worth trying at another one.
@@ -84,27 +75,6 @@ impl Store {
         self.start_checkpoint();
         for extent in checkpoint.extents {
             self.extents.free_metadata(extent, self.state.wear());
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_an_error_tells_of() {
-        for (error, of_the_page, repeated) in [
-            (FlashError::Corrupt, true, true),
-            (FlashError::Short, true, true),
-            (FlashError::Io(5), true, true),
-            (FlashError::Io(121), true, true),
-            (FlashError::Io(4), false, true),
-            (FlashError::Io(16), false, true),
-            (FlashError::Io(19), false, false),
-            (FlashError::NoSpace, false, false),
-        ] {
-            assert_eq!((is_of_the_page(error), may_be_repeated(error)), (of_the_page, repeated), "{error:?}");
         }
     }
 }

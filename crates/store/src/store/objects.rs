@@ -9,36 +9,23 @@
 //!
 //! Invariants: an extent holds objects or subpages, never both; what waits here is not part of a token until it is recorded.
 
+pub(super) mod log;
 mod lost;
 mod reclaim;
 mod room;
 mod streams;
 
-use std::collections::{HashMap, VecDeque};
+use fulgurite_format::{OBJECTS_MAX, ObjectWritten, ObjectsWritten, Owner, Record, SUBPAGE_BYTES, crc32c, zero_page};
 
-use foldhash::fast::FixedState;
-use fulgurite_format::{
-    OBJECTS_MAX, ObjectWritten, ObjectsWritten, Owner, PageBuffer, Record, SUBPAGE_BYTES, Status, crc32c, zero_page,
-};
-
-use super::failing::may_be_repeated;
-use super::{Io, N, Outcome, Store, WriteError};
+use super::request::may_be_repeated;
+use super::{Io, N, ObjectPurpose as Purpose, Outcome, Store, WriteError};
 use crate::extents::Writer;
-use crate::geometry::Geometry;
-use crate::objects::{Packer, UNITS_PER_PAGE};
-use reclaim::{MovePage, ObjectReclaim};
-use streams::{Division, STREAMS, Stream};
-
-/// The most objects of a batch that are taken at once: some 30 flash pages of small ones.
-pub const OBJECTS_AT_ONCE: usize = 1024;
-/// Flash pages that may wait here or be under way before no more are taken.
-const WAITING_MAX: usize = 64;
-/// Flash pages that are written at a time.
-const DEPTH: usize = 16;
-/// Extents that are being filled or settled.
-const OPEN_MAX: usize = 2 * STREAMS;
-/// Places at which a flash page is tried; as for subpages, where so many fail it is the device.
-const PLACES_MAX: u32 = 4;
+use crate::objects::Packer;
+pub use log::OBJECTS_AT_ONCE;
+use log::{
+    Batch, DEPTH, ObjectLog, OpenExtent, PLACES_MAX, PackedPage, Stage, WAITING_MAX, status_when_written, summary_pages,
+};
+use streams::{Division, Stream};
 
 /// What became of a batch that was handed over.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,151 +34,6 @@ pub struct ObjectBatch {
     pub taken: usize,
     /// What to ask [`Store::take_batch`] for.
     pub number: u64,
-}
-
-/// What a request is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Purpose {
-    /// A flash page of programs' objects, by its number.
-    Write(u64),
-    /// A page of a summary of the extent that is reclaimed.
-    Summary,
-    /// A flash page from which objects are copied.
-    Source(u32),
-    /// A flash page that objects are moved to.
-    Move(u32),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
-    Waiting,
-    Writing(u32),
-    Written(u32),
-    Failed(WriteError),
-}
-
-/// A flash page of a batch.
-#[derive(Debug)]
-struct PackedPage {
-    /// None where all objects of it are freed.
-    page: Option<PageBuffer>,
-    stream: Stream,
-    objects: Vec<ObjectWritten>,
-    stage: Stage,
-    failed: u32,
-    batch: u64,
-}
-
-/// A batch that is under way: flash pages to come, by how much its objects weigh more than what they replace, and what failed first.
-#[derive(Debug)]
-struct Batch {
-    pages: usize,
-    grows: u64,
-    result: Result<(), WriteError>,
-}
-
-/// An extent that is being filled with objects.
-#[derive(Debug)]
-struct OpenExtent {
-    extent: u32,
-    /// Flash pages given out.
-    next: u32,
-    /// Writes in flight.
-    pending: u32,
-    /// Objects of all flash pages given out.
-    promised: usize,
-    owners: Vec<Owner>,
-}
-
-/// Pages of a summary of so many objects: the last one has room, so that it says that it is the last.
-fn summary_pages(objects: usize) -> u32 {
-    (objects / Owner::PER_PAGE) as u32 + 1
-}
-
-/// All that a pool of objects needs beside one without.
-#[derive(Debug)]
-pub(super) struct ObjectLog {
-    geometry: Geometry,
-    /// By stream.
-    open: [Option<OpenExtent>; STREAMS],
-    /// Full, with writes in flight.
-    settling: Vec<OpenExtent>,
-    queue: VecDeque<PackedPage>,
-    /// The number of the first in the queue.
-    first: u64,
-    batches: HashMap<u64, Batch, FixedState>,
-    next_batch: u64,
-    /// By how much all batches under way weigh more than what they replace.
-    grows: u64,
-    /// The reclaim of an extent, and flash pages of moved objects that wait for places or are being written.
-    reclaim: Option<ObjectReclaim>,
-    ready: VecDeque<MovePage>,
-    moving: Vec<(u32, MovePage)>,
-}
-
-impl ObjectLog {
-    /// None for a pool without objects.
-    pub fn of(geometry: Geometry) -> Option<Box<ObjectLog>> {
-        geometry.objects.then(|| {
-            Box::new(ObjectLog {
-                geometry,
-                open: [const { None }; STREAMS],
-                settling: Vec::new(),
-                queue: VecDeque::new(),
-                first: 0,
-                batches: HashMap::default(),
-                next_batch: 0,
-                grows: 0,
-                reclaim: None,
-                ready: VecDeque::new(),
-                moving: Vec::new(),
-            })
-        })
-    }
-    pub fn is_quiet(&self) -> bool {
-        self.queue.is_empty() && self.reclaim.is_none() && self.ready.is_empty() && self.moving.is_empty()
-    }
-    /// Whether the reclaim under way goes on by itself; none when there is none.
-    pub fn reclaim_moves(&self) -> Option<bool> {
-        self.reclaim.as_ref().map(|reclaim| reclaim.is_moving() || !self.moving.is_empty())
-    }
-    /// The extent whose objects are being copied, from when it is known where they go until they lie there.
-    pub fn copied_from(&self) -> Option<u32> {
-        self.reclaim.as_ref().and_then(ObjectReclaim::copied_from)
-    }
-    /// DRAM of what waits and of the owners of open extents.
-    pub fn bytes(&self) -> usize {
-        let objects = |page: &PackedPage| page.objects.capacity() * size_of::<ObjectWritten>();
-        let packed =
-            self.queue.iter().map(|page| page.page.iter().len() * SUBPAGE_BYTES + objects(page)).sum::<usize>();
-        let moved =
-            self.ready.iter().chain(self.moving.iter().map(|(_, page)| page)).map(MovePage::bytes).sum::<usize>();
-        let open = self.open.iter().flatten().chain(&self.settling);
-        let owners: usize = open.map(|open| open.owners.capacity() * size_of::<Owner>()).sum();
-        let reclaim = self.reclaim.as_ref().map_or(0, ObjectReclaim::bytes);
-        size_of::<ObjectLog>() + packed + moved + owners + reclaim
-    }
-    /// DRAM that it may come to: all waits that may, and extents are full of the smallest objects.
-    pub fn bytes_max(&self) -> usize {
-        // What is taken at once is not halved by packing; and it is freed objects at the most, which have no flash page.
-        let packed = (2 * WAITING_MAX + 2) * OBJECTS_AT_ONCE * size_of::<ObjectWritten>();
-        // Of an extent, beside their summary.
-        let units = UNITS_PER_PAGE as usize;
-        let pages = self.geometry.extent_pages as usize * Owner::PER_PAGE / (Owner::PER_PAGE + units) + 1;
-        // Memory that grows doubles.
-        let open = OPEN_MAX * 2 * pages * units * size_of::<Owner>();
-        let most = packed + open + reclaim::bytes_max(pages * units, self.geometry.extent_pages as usize);
-        // More extents are being settled for a moment where they are tiny.
-        (size_of::<ObjectLog>() + most).max(self.bytes())
-    }
-    /// A write to a flash page has ended; with whose objects are there, or none when it failed.
-    fn settled(&mut self, place: u32, owners: impl Iterator<Item = u32>) {
-        let extent = self.geometry.extent_of(place);
-        let open = self.open.iter_mut().flatten().chain(&mut self.settling).find(|open| open.extent == extent);
-        let open = open.expect("it was given out");
-        open.pending -= 1;
-        open.owners.extend(owners.map(|subpage| Owner { subpage, checksum: place }));
-    }
 }
 
 impl Store {
@@ -436,15 +278,6 @@ impl Store {
         self.condemn();
         result
     }
-}
-
-/// Status of a page from when something of it is written on.
-pub(super) fn status_when_written(status: Status) -> Status {
-    if status.has(Status::ALLOCATED) && !status.has(Status::DELETED) {
-        return status;
-    }
-    // Writing a page that was not allocated creates it (NVMM, "write").
-    Status::ALLOCATED.with(Status::READ).with(Status::WRITE).with(Status::PERMANENT)
 }
 
 /// Packs a batch, the longest objects first, so that little of the flash pages is left over, and hot ones apart. Of two objects of one

@@ -3,7 +3,7 @@
 use fulgurite_flash::FlashError;
 use fulgurite_format::{FlashPage, Owner, Record};
 
-use super::failing::is_of_the_page;
+use super::request::is_of_the_page;
 use super::{Io, N, Outcome, Purpose, Store};
 use crate::extents::{Content, Writer};
 use crate::geometry::{METADATA_RESERVE, RECLAIM_AHEAD};

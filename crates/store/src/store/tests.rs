@@ -128,7 +128,7 @@ fn what_may_be_written_without_a_sync_is_bounded() {
 fn dram_for_history_is_shared_out() {
     let of = |history_bytes, geometry| {
         let config = StoreConfig { history_bytes, ..StoreConfig::default() };
-        let (config, checksums) = retention::bounded(config, geometry);
+        let (config, checksums) = bounded(config, geometry);
         (config.history_bytes, config.commit_after, config.table_limit, checksums)
     };
     assert_eq!(of(usize::MAX, small()), (usize::MAX, 64, u32::MAX, usize::MAX));
@@ -138,7 +138,7 @@ fn dram_for_history_is_shared_out() {
     let objects = Geometry::with_objects(40 * 8, 8, 64).unwrap();
     assert_eq!(of(512 << 10, objects), (512 << 10, 4, 4 + 8192, 1792));
     let config = StoreConfig { commit_after: 1, table_limit: 100, history_bytes: 1 << 20, ..StoreConfig::default() };
-    let (config, _) = retention::bounded(config, small());
+    let (config, _) = bounded(config, small());
     assert_eq!((config.commit_after, config.table_limit), (2, 100));
 }
 /// What is said before there is a pool is what the pool says that it may come to.

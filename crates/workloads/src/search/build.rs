@@ -36,7 +36,7 @@ fn bytes_needed(corpus: &Corpus) -> u64 {
     let documents = files.len() as u64 * DOCUMENT_BYTES;
     let texts: u64 = files.iter().map(|f| u64::from(f.bytes) + f.path.as_os_str().len() as u64).sum();
     let pairs: u64 = files.iter().map(|f| u64::from(f.distinct_words)).sum();
-    // The sketch is within a few percent; there cannot be more words than pairs.
+    // The sketch is within a few percent. There cannot be more words than pairs.
     let words = (corpus.distinct_words() + corpus.distinct_words() / 16 + 64).min(pairs);
     let firsts: u64 = files.iter().map(|f| u64::from(f.distinct_words) * leb_bytes(f.bytes.into())).sum();
     let blocks = words.min(pairs / 2) + pairs / BLOCK_POSTINGS as u64;
@@ -265,7 +265,7 @@ fn write_list<M: Memory>(writer: &mut Writer<'_, M>, postings: &[Posting]) -> Re
     Ok(place)
 }
 
-/// Writes the dictionary; returns how many buckets words belong in, and how many there are.
+/// Writes the dictionary. Returns how many buckets words belong in, and how many there are.
 fn write_dictionary<M: Memory>(
     writer: &mut Writer<'_, M>,
     words: &WordTable,
@@ -357,7 +357,7 @@ impl<'m, M: Memory> Writer<'m, M> {
         }
         Ok(())
     }
-    /// Writes bytes that may not straddle; returns where.
+    /// Writes bytes that may not straddle. Returns where.
     fn write_whole(&mut self, bytes: &[u8]) -> Result<u64, WorkloadError> {
         if self.buffer.len() + bytes.len() > SUBPAGE_BYTES {
             self.align(PAGE)?;
@@ -371,7 +371,7 @@ impl<'m, M: Memory> Writer<'m, M> {
         let zeros = [0u8; SUBPAGE_BYTES];
         self.write(&zeros[..gap as usize])
     }
-    /// Writes what is left; returns the start of the next subpage.
+    /// Writes what is left. Returns the start of the next subpage.
     fn finish(mut self) -> Result<u64, WorkloadError> {
         if !self.buffer.is_empty() {
             self.align(PAGE)?;
@@ -398,7 +398,7 @@ mod tests {
     use fulgurite_sys::Backed;
     use zerocopy::FromZeros;
 
-    /// A list of this many postings with random gaps and impacts, written; and the index around it.
+    /// A list of this many postings with random gaps and impacts, written, and the index around it.
     fn written(memory: &mut PlainMemory, count: u32) -> (Index, Entry, Vec<Posting>) {
         let region = Region::new(Address::from_linear(3 << 12), 64 << 20);
         let mut document = 0;

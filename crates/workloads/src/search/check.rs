@@ -1,7 +1,7 @@
 //! The check: the index says of the texts exactly what the texts say.
 //!
 //! Two walks, each front to back, so that it is fast through a small cache too. The first reads
-//! every document and counts its words anew; the second reads the dictionary and every list. Both
+//! every document and counts its words anew. The second reads the dictionary and every list. Both
 //! sum up the same hash of (word, document, impact, first occurrence), and the sums and counts must
 //! be equal. Besides, each list's order, counts and skip entries are checked, and that each word is
 //! found where readers look for it.
@@ -16,7 +16,7 @@ use super::layout::{
 use super::word::{DocumentWords, hash_bytes, mix};
 use crate::WorkloadError;
 
-/// What a walk has seen; equal for both when the index is right.
+/// What a walk has seen. Equal for both when the index is right.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Seen {
     postings: u64,
@@ -36,7 +36,7 @@ fn require(holds: bool, what: impl FnOnce() -> String) -> Result<(), WorkloadErr
     if holds { Ok(()) } else { Err(inconsistent(what())) }
 }
 
-/// Checks everything; returns a number that stands for all that the index holds.
+/// Checks everything. Returns a number that stands for all that the index holds.
 pub(super) fn check<M: Memory>(index: &Index, memory: &mut M) -> Result<u64, WorkloadError> {
     let texts = check_texts(index, memory)?;
     let lists = check_lists(index, memory)?;

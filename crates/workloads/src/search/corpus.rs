@@ -2,7 +2,7 @@
 //!
 //! Scanning reads every file once, to tell text from data and to find duplicates, and keeps paths,
 //! sizes and hashes, never the text. Invariants: the order is that of a depth-first walk sorted by
-//! name, so the same tree gives the same corpus; each inode and each content is there once. It
+//! name, so the same tree gives the same corpus. Each inode and each content is there once. It
 //! follows no symlinks and enters no pseudo file systems and no directories for temporary files
 //! (other than the directory it was given).
 
@@ -18,7 +18,7 @@ use ignore::WalkBuilder;
 
 use super::word::{DocumentWords, hash_bytes};
 
-/// Bytes of the largest file that is indexed; larger ones are data more often than text.
+/// Bytes of the largest file that is indexed. Larger ones are data more often than text.
 pub const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Bytes at the front of a file that decide whether it may be text.
 const PROBE_BYTES: usize = 64 << 10;
@@ -90,8 +90,8 @@ pub enum CorpusError {
 /// How many files were left out, and why.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Skipped {
-    /// Not UTF-8, or with NULs or too many control characters at the front, or without a word;
-    /// empty files too.
+    /// Not UTF-8, or with NULs or too many control characters at the front, or without a word.
+    /// Empty files too.
     pub binary: u64,
     /// Larger than [`FILE_BYTES_MAX`].
     pub large: u64,
@@ -141,7 +141,7 @@ impl Corpus {
     /// be read are counted in [`Corpus::skipped`].
     pub fn scan(dir: &Path, limit: u64, progress: &mut dyn FnMut(u64, u64)) -> Result<Corpus, CorpusError> {
         let unreadable = |source| CorpusError::Unreadable { dir: dir.to_owned(), source };
-        // The directory itself may be a symlink; below it none is followed.
+        // The directory itself may be a symlink. Below it none is followed.
         let root = dir.canonicalize().map_err(unreadable)?;
         if !root.is_dir() {
             return Err(CorpusError::NotADirectory { path: dir.to_owned() });
@@ -347,7 +347,7 @@ fn looks_like_text(front: &[u8]) -> bool {
     !front.contains(&0) && front.iter().filter(|b| odd(b)).count() * 100 <= front.len()
 }
 
-/// Counts distinct hashes in 4 KiB, within about 1.6% (HyperLogLog; Flajolet, Fusy, Gandouet,
+/// Counts distinct hashes in 4 KiB, within about 1.6% (HyperLogLog, Flajolet, Fusy, Gandouet,
 /// Meunier 2007).
 struct Sketch {
     registers: Box<[u8; Sketch::REGISTERS]>,

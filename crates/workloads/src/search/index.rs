@@ -1,7 +1,7 @@
 //! The index as readers see it: words looked up, lists walked, documents and their texts read,
 //! through any memory.
 //!
-//! Invariants: nothing here allocates or panics, whatever the region holds; what cannot be is
+//! Invariants: nothing here allocates or panics, whatever the region holds. What cannot be is
 //! [`AccessError::Corrupt`]. A block of postings is one access, decoded into a buffer on the stack.
 
 use fulgurite_memory::{AccessError, Address, Memory, Ptr, Region, SUBPAGE_BYTES};
@@ -80,7 +80,7 @@ impl Index {
         Ok(document)
     }
 
-    /// Copies the text from byte `start` on, as far as it goes, to the front of `into`; returns how
+    /// Copies the text from byte `start` on, as far as it goes, to the front of `into`. Returns how
     /// much.
     pub(super) fn text<M: Memory>(
         &self,
@@ -113,7 +113,7 @@ pub(super) struct Cursor {
     /// The next block that may be wanted.
     next_block: u32,
     block: BlockHeader,
-    /// Which posting of the block; the block's count when none is loaded.
+    /// Which posting of the block. The block's count when none is loaded.
     at: usize,
     documents: [u32; BLOCK_POSTINGS],
     raw: [u8; BLOCK_BYTES_MAX],
@@ -172,7 +172,7 @@ impl Cursor {
 
     /// Moves to the first posting whose document is `document` or later, in a block that has an
     /// impact of `min_impact` or more (blocks that do not are passed over, unread), and returns its
-    /// document; `None` past the end. `blocks_left` counts the blocks that may still be read; with
+    /// document. `None` past the end. `blocks_left` counts the blocks that may still be read, with
     /// none left, the list ends here.
     pub(super) fn seek<M: Memory>(
         &mut self,

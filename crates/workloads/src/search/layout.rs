@@ -36,7 +36,7 @@
 //!
 //! Places are bytes from the start of the region. Blocks are never across a subpage boundary, typed
 //! records are aligned to their size, and a bucket is a subpage, so only texts and passages
-//! straddle; they are raw bytes. A word belongs in the bucket that its hash selects, and, while
+//! straddle. They are raw bytes. A word belongs in the bucket that its hash selects, and, while
 //! buckets from there on say that they overflow, maybe in the next one.
 //!
 //! An *impact* is what a posting adds to its document's BM25 score, without the word's weight, in
@@ -122,7 +122,7 @@ pub(super) fn tag(hash: u64) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct Document {
-    /// Of its path; its text follows the path.
+    /// Of its path. Its text follows the path.
     pub place: u64,
     /// Of its text.
     pub hash: u64,
@@ -186,7 +186,7 @@ const K1: f64 = 1.2;
 const B: f64 = 0.75;
 /// Weights of words are in this many parts of one.
 pub(super) const WEIGHT_ONE: f64 = 1024.0;
-/// The most that a posting's part of the score can be, without the weight; impacts are 255ths of
+/// The most that a posting's part of the score can be, without the weight. Impacts are 255ths of
 /// it.
 pub(super) const PART_MAX: f64 = K1 + 1.0;
 
@@ -228,7 +228,7 @@ impl Entry {
         into[4..12].copy_from_slice(&self.list.to_le_bytes());
         into[ENTRY_BYTES..ENTRY_BYTES + word.len()].copy_from_slice(word);
     }
-    /// Reads the one at the front of `from`; `None` when that cannot be one.
+    /// Reads the one at the front of `from`. `None` when that cannot be one.
     #[inline]
     pub(super) fn decode(from: &[u8]) -> Option<Entry> {
         let head = u32::from_le_bytes(from.get(..4)?.try_into().ok()?);
@@ -246,7 +246,7 @@ fn push_leb(mut value: u32, into: &mut Vec<u8>) {
     into.push(value as u8);
 }
 
-/// The number at `*at`, which moves past it; `None` past the end or 32 bits.
+/// The number at `*at`, which moves past it. `None` past the end or 32 bits.
 #[inline(always)]
 fn leb(from: &[u8], at: &mut usize) -> Option<u32> {
     let mut value = 0u32;

@@ -1,8 +1,8 @@
 //! Search: an inverted index built from the real files under a directory, served with queries drawn
 //! from their text.
 //!
-//! The index holds the texts themselves (once), so that snippets come from flash memory; the lists
-//! of documents that have each word, compressed; and a dictionary. It is built in one pass, read
+//! The index holds the texts themselves (once), so that snippets come from flash memory. The lists
+//! of documents that have each word, compressed, and a dictionary. It is built in one pass, read
 //! only afterwards, and lies in one [`Region`], in the layout that `layout` draws. A request
 //! ([`Query`]) looks two or three words up, intersects their lists, ranks by BM25 and reads the
 //! snippets of the three best. Since nothing changes, requests need no latch: [`Search`] is generic
@@ -167,7 +167,7 @@ fn one_line(bytes: &[u8]) -> String {
     line
 }
 
-/// Cumulative shares of Zipf's law over `count` ranks, in 2^64ths; 0 is uniform.
+/// Cumulative shares of Zipf's law over `count` ranks, in 2^64ths. 0 is uniform.
 fn zipf_shares(count: usize, exponent: f64) -> Box<[u64]> {
     let shares: Vec<f64> = (1..=count).map(|rank| (rank as f64).powf(-exponent)).collect();
     let total: f64 = shares.iter().sum();

@@ -1,12 +1,12 @@
 //! Answering: intersects the words' lists, ranks by BM25, and cuts snippets from the texts.
 //!
-//! The rarest word leads; the others skip to its documents. A block of the lead's list is not even
+//! The rarest word leads. The others skip to its documents. A block of the lead's list is not even
 //! read when its best impact, with the best of all others, cannot reach the ten best so far
-//! (block-max pruning; Ding and Suel, "Faster top-k document retrieval using block-max indexes",
+//! (block-max pruning, Ding and Suel, "Faster top-k document retrieval using block-max indexes",
 //! SIGIR 2011), which changes no result. What bounds the work of a query is [`BLOCKS_MAX`]: after
 //! that many blocks it answers with the best found. Equal scores are ordered by document.
 //!
-//! Invariant: no heap allocation, and less than 16 KiB of stack, for requests; [`Index::find`]
+//! Invariant: no heap allocation, and less than 16 KiB of stack, for requests. [`Index::find`]
 //! depends only on the region.
 
 use fulgurite_memory::{AccessError, Memory};
@@ -46,7 +46,7 @@ pub(super) struct Ranking {
 }
 
 impl Ranking {
-    /// Best first; equal scores by document.
+    /// Best first. Equal scores by document.
     pub(super) fn as_slice(&self) -> &[Ranked] {
         &self.best[..self.count]
     }
@@ -115,7 +115,7 @@ impl Index {
         Ok(ranking)
     }
 
-    /// Copies the text around the rarest word's first occurrence; returns how much.
+    /// Copies the text around the rarest word's first occurrence. Returns how much.
     pub(super) fn snippet<M: Memory>(
         &self,
         memory: &mut M,

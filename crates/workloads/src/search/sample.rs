@@ -1,7 +1,7 @@
 //! Queries: what a request asks for, and the sample of passages that they are drawn from.
 //!
 //! A query is two or three words that stand near each other at a random place of a random document,
-//! so that it has an answer and words are asked for about as they occur; words that very many
+//! so that it has an answer and words are asked for about as they occur. Words that very many
 //! documents have, or only one, are left out. When the index is built, passages of the text are
 //! drawn and some words of each are kept at the end of the index. They are loaded into DRAM when it
 //! is opened (counted in `dram_bytes`): a user's query comes from the network, so reading it must
@@ -57,7 +57,7 @@ impl Query {
 }
 
 /// Words that stand near each other in the text: each its length, a byte, and its bytes, without
-/// gaps; then zeros.
+/// gaps. Then zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub(super) struct Passage([u8; PASSAGE_BYTES]);
@@ -76,7 +76,7 @@ impl Passage {
         }
         Passage(bytes)
     }
-    /// Its words, and how many; those that cannot be words end it.
+    /// Its words, and how many. Those that cannot be words end it.
     fn words(&self) -> ([Word; PASSAGE_WORDS], usize) {
         let mut words = [Word::default(); PASSAGE_WORDS];
         let (mut at, mut count) = (0, 0);
@@ -107,7 +107,7 @@ pub(super) fn below(random: u64, limit: u64) -> u64 {
     ((u128::from(random) * u128::from(limit)) >> 64) as u64
 }
 
-/// Draws the sample. `documents` and their texts lie in the region; `words` and `df` (by number)
+/// Draws the sample. `documents` and their texts lie in the region. `words` and `df` (by number)
 /// are the index's.
 pub(super) fn draw_passages<M: Memory>(
     memory: &mut M,
@@ -144,7 +144,7 @@ pub(super) fn draw_passages<M: Memory>(
             if found.len() > best.len() {
                 best = found;
             }
-            // A small corpus may have no more than two or three such words at a place; enough for a
+            // A small corpus may have no more than two or three such words at a place. Enough for a
             // query.
             if best.len() >= PASSAGE_WORDS_ENOUGH || (attempt >= TRIES / 2 - 1 && best.len() >= QUERY_WORDS) {
                 break;

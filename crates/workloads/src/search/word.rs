@@ -6,7 +6,7 @@
 //! most of the dictionary. There is no stemming and no list of stop words, and text without spaces
 //! between words (Chinese, Japanese) is found by whole runs only.
 //!
-//! Invariant: the hashes here are part of the index's layout; changing them changes
+//! Invariant: the hashes here are part of the index's layout. Changing them changes
 //! [`super::layout::MAGIC`].
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -22,7 +22,7 @@ pub const NUMBER_BYTES_MAX: usize = 4;
 pub struct Word([u8; WORD_BYTES_MAX]);
 
 impl Word {
-    /// The word with these folded bytes; `None` when they are too many.
+    /// The word with these folded bytes. `None` when they are too many.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Word> {
         let mut word = [0; WORD_BYTES_MAX];
         word.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -71,7 +71,7 @@ pub(super) fn mix(a: u64, b: u64) -> u64 {
     fold(fold(a ^ K[0], K[1]) ^ fold(b ^ K[2], K[3]), K[1])
 }
 
-/// A hash of any bytes; tells contents apart, and is not meant to withstand an adversary.
+/// A hash of any bytes. Tells contents apart, and is not meant to withstand an adversary.
 pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
     let mut hash = bytes.len() as u64 ^ K[3];
     let mut chunks = bytes.chunks_exact(8);
@@ -83,7 +83,7 @@ pub(super) fn hash_bytes(bytes: &[u8]) -> u64 {
     mix(hash, u64::from_le_bytes(last))
 }
 
-/// What each ASCII byte folds to; 0 for those that end a word.
+/// What each ASCII byte folds to. 0 for those that end a word.
 const FOLD: [u8; 128] = {
     let mut table = [0; 128];
     let mut b = 0;
@@ -144,7 +144,7 @@ pub fn for_each_word(text: &str, mut each: impl FnMut(&Word, usize)) {
 /// Numbers distinct words 0, 1, 2... in the order they come. Open addressing, at most half full.
 #[derive(Default)]
 pub(super) struct WordTable {
-    /// High half: part of the word's hash; low half: its number plus one; 0 is free.
+    /// High half: part of the word's hash. Low half: its number plus one. 0 is free.
     slots: Vec<u64>,
     words: Vec<Word>,
 }

@@ -13,7 +13,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-/// Which transaction wrote a record last. Grows with each; all zero is no transaction.
+/// Which transaction wrote a record last. Grows with each. All zero is no transaction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, FromBytes, IntoBytes, Immutable)]
 #[repr(transparent)]
 pub struct Tid(u64);
@@ -31,7 +31,7 @@ impl Tid {
     pub const fn epoch(self) -> u32 {
         (self.0 >> SEQUENCE_BITS) as u32
     }
-    /// Its number in the epoch; two transactions that share no record may have the same.
+    /// Its number in the epoch. Two transactions that share no record may have the same.
     #[must_use]
     pub const fn sequence(self) -> u32 {
         self.0 as u32

@@ -2,7 +2,7 @@
 //! transactions.
 //!
 //! The tables are those of [`crate::Tpcc`] that new orders use, each row a record, each table under
-//! an index. Orders are a ring of records per district; their index has a key for each order that
+//! an index. Orders are a ring of records per district. Their index has a key for each order that
 //! is kept, which comes with the order and goes after its place was taken: changes of the index
 //! that mean nothing until, or once, the district's record says so. A key without its order is
 //! harmless, as the record says which order it is, and is removed by a later new order of the
@@ -31,7 +31,7 @@ use crate::{Params, Random, Workload, WorkloadError, header, mix};
 const LATCHES: usize = 1 << 16;
 /// The epoch that built the records.
 const FIRST_EPOCH: u32 = 1;
-/// Keys of orders that are no longer kept that one new order removes at most; each brings one.
+/// Keys of orders that are no longer kept that one new order removes at most. Each brings one.
 const SWEEP_MAX: u32 = 2;
 
 /// Where the tables lie.
@@ -120,7 +120,7 @@ struct Indexes<L> {
     orders: Index<L>,
 }
 
-/// Silo under TPC-C's new orders; one of a hundred is rolled back.
+/// Silo under TPC-C's new orders. One of a hundred is rolled back.
 #[derive(Debug)]
 pub struct SiloTpcc<L> {
     silo: Silo<L>,
@@ -133,7 +133,7 @@ pub struct SiloTpcc<L> {
 
 impl<L: Latch> Workload for SiloTpcc<L> {
     const NAME: &'static str = "silo-tpcc";
-    /// District, order, and a row of stock for each line; the index changes before that, with
+    /// District, order, and a row of stock for each line. The index changes before that, with
     /// fewer.
     const PINS: u32 = 2 + LINES_MAX as u32;
     type Request = NewOrder;
@@ -372,7 +372,7 @@ impl<L: Latch> SiloTpcc<L> {
         (FIRST_EPOCH..=self.silo.epoch()).contains(&tid.epoch())
     }
 
-    /// Checks a district and its orders; returns the number of the next one.
+    /// Checks a district and its orders. Returns the number of the next one.
     fn check_district<M: Memory>(&self, memory: &mut M, district: u64) -> Result<u64, WorkloadError> {
         let (shape, orders) = (&self.tables.shape, &self.indexes.orders);
         let (tid, row) = index::read(memory, self.tables.districts.at(district))?;

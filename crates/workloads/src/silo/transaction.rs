@@ -12,7 +12,7 @@
 //! What differs from Silo, and why: the lock bit of a record is a latch in DRAM, found by hash of
 //! the record's address, because latches never live in flash memory. Its version also says whether
 //! a record may have changed since it was read, so that validation touches no record, and so no
-//! flash. Two records may share a latch; then a change of one may make a reader of the other run
+//! flash. Two records may share a latch. Then a change of one may make a reader of the other run
 //! again, which is rare and harmless. The identifiers in the records decide where latches cannot:
 //! for records that the transaction itself holds. Without a log there is no order of a worker's
 //! commits to keep, and identifiers are not larger than the worker's last one unless they met it.
@@ -32,7 +32,7 @@ use super::Tid;
 
 /// Most records that a transaction may write.
 pub const WRITES_MAX: usize = 24;
-/// Commits of a thread between two advances of the epoch (Silo advances every 40 ms; nothing here
+/// Commits of a thread between two advances of the epoch (Silo advances every 40 ms, nothing here
 /// has a clock).
 const COMMITS_PER_EPOCH: u32 = 4096;
 /// Transactions that are expected to be under way at once.
@@ -129,7 +129,7 @@ impl<L: Latch> Silo<L> {
     /// Begins the next epoch.
     ///
     /// # Errors
-    /// As [`Memory::store`]; the epoch stays then.
+    /// As [`Memory::store`]. The epoch stays then.
     #[cold]
     pub fn advance_epoch<M: Memory>(&self, memory: &mut M) -> Result<(), AccessError> {
         let _section = memory.write_section()?;
@@ -151,7 +151,7 @@ impl<L: Latch> Silo<L> {
     /// may see records of different moments, but then its run does not commit.
     ///
     /// # Errors
-    /// What `body` or the commit met; nothing was changed. Between two runs, [`Memory::yield_now`]
+    /// What `body` or the commit met. Nothing was changed. Between two runs, [`Memory::yield_now`]
     /// ends a job that was cancelled or is late.
     #[inline]
     pub fn run<M: Memory, R>(
@@ -363,7 +363,7 @@ impl<L: Latch> Transaction<'_, L> {
     /// identifier.
     ///
     /// # Errors
-    /// [`Stop::Conflict`] when that is not so; what an access met. Nothing was written then.
+    /// [`Stop::Conflict`] when that is not so. What an access met. Nothing was written then.
     pub fn commit<M: Memory>(mut self, memory: &mut M) -> Result<Tid, Stop> {
         let silo = self.silo;
         let Scratch { reads, records, pieces, bytes } = &mut self.scratch;

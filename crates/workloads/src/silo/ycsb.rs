@@ -4,7 +4,7 @@
 //! workload A (Cooper et al., SoCC 2010): 80% reads and 20% read-modify-writes instead of blind
 //! writes, records of 100 bytes instead of 1000, keys of 8 bytes in a tree. Two things are ours: a
 //! transaction has [`YCSB_KEYS`] keys instead of one, so that there is something to keep
-//! serialisable; and keys have a Zipf distribution, as AstriFlash's workloads do.
+//! serialisable, and keys have a Zipf distribution, as AstriFlash's workloads do.
 //!
 //! ```text
 //! +-----+---------+------------------------+
@@ -81,7 +81,7 @@ pub struct SiloYcsb<L> {
 /// One transaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct YcsbRequest {
-    /// Its keys; one may come twice.
+    /// Its keys. One may come twice.
     pub keys: [u64; YCSB_KEYS],
     /// Bit i: whether key i is changed.
     pub writes: u8,

@@ -9,7 +9,7 @@
 //!   number;
 //! * `updated` and `moved` are sums over the requests, so their hash does not depend on the order.
 //!
-//! A latch stands for all rows of a subscriber. Readers take none and validate; writers pin what
+//! A latch stands for all rows of a subscriber. Readers take none and validate. Writers pin what
 //! they will change, then lock, then write, so that no task waits for flash while holding a latch
 //! and nothing can fail once it is held.
 

@@ -36,7 +36,7 @@ pub(super) struct Subscriber {
     pub unused: [u8; 2],
 }
 
-/// One row of `Access_Info`; absent when `ai_type` is 0.
+/// One row of `Access_Info`. Absent when `ai_type` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct AccessInfo {
@@ -49,7 +49,7 @@ pub(super) struct AccessInfo {
     pub unused: [u8; 1],
 }
 
-/// One row of `Special_Facility`; absent when `sf_type` is 0.
+/// One row of `Special_Facility`. Absent when `sf_type` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct SpecialFacility {
@@ -64,7 +64,7 @@ pub(super) struct SpecialFacility {
     pub unused: [u8; 3],
 }
 
-/// One row of `Call_Forwarding`; absent when `end_time` is 0.
+/// One row of `Call_Forwarding`. Absent when `end_time` is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, FromBytes, IntoBytes, Immutable)]
 #[repr(C)]
 pub(super) struct CallForwarding {
@@ -261,8 +261,8 @@ mod tests {
             active += rows.special_facility.iter().filter(|r| r.is_active != 0).count();
             forwarding += usize::from(rows.subscriber.forwardings);
         }
-        // 2.5 of each kind to a subscriber, 85% of them active, 1.5 forwardings to a facility;
-        // within 3%.
+        // 2.5 of each kind to a subscriber, 85% of them active, 1.5 forwardings to a facility.
+        // Within 3%.
         for (got, expected) in [
             (info as f64 / f64::from(n), 2.5),
             (facility as f64 / f64::from(n), 2.5),

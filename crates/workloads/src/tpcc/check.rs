@@ -47,7 +47,7 @@ struct Checker<'d, L, M> {
     sum: u64,
 }
 
-/// Checks everything; returns the invariant.
+/// Checks everything. Returns the invariant.
 pub(crate) fn check<L: Latch, M: Memory>(
     name: &'static str,
     seed: u64,

@@ -1,13 +1,13 @@
 //! The open database: tables, latches, and what several transactions need.
 //!
 //! A transaction first reads what never changes and pins what it will change, all of which may wait
-//! for flash; then it takes its latches, which are never held across flash; then it reads what may
+//! for flash. Then it takes its latches, which are never held across flash. Then it reads what may
 //! have changed and writes, in pinned subpages, where nothing can fail. So an error changes
 //! nothing, and a popular district is held for a microsecond, not for a miss.
 //!
 //! Latches are taken in one order: warehouse, districts (ascending), customers (by latch), stock
 //! (by latch). Where a row lies that depends on what a latch protects (the slot of the next order),
-//! it is guessed before and checked under the latch; a wrong guess lets go and begins again, which
+//! it is guessed before and checked under the latch. A wrong guess lets go and begins again, which
 //! only happens when another transaction has gone ahead.
 
 use fulgurite_memory::{AccessError, Exclusive, Latch, LatchTable, Memory};
@@ -97,7 +97,7 @@ pub(crate) fn read_whole<L: Latch, M: Memory, R>(
         if latch.read_validate(version) {
             return result;
         }
-        // What a torn state led to is no error; what ends the job is.
+        // What a torn state led to is no error. What ends the job is.
         if let Err(error @ (AccessError::Cancelled | AccessError::DeadlineExceeded | AccessError::ShuttingDown)) =
             result
         {

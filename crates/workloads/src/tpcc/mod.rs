@@ -90,7 +90,7 @@ fn too_small(workload: &'static str) -> WorkloadError {
     WorkloadError::Unusable { workload, what }
 }
 
-/// TPC-C's new-order transaction; one of a hundred is rolled back.
+/// TPC-C's new-order transaction. One of a hundred is rolled back.
 #[derive(Debug)]
 pub struct Tpcc<L>(Core<L>);
 

@@ -1,5 +1,5 @@
-//! The new-order transaction (clause 2.4): reads warehouse, customer, items; takes the district's
-//! next number; takes from stock; writes the order and its lines.
+//! The new-order transaction (clause 2.4): reads warehouse, customer, items. Takes the district's
+//! next number. Takes from stock. Writes the order and its lines.
 
 use std::mem::offset_of;
 

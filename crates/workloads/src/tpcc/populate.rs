@@ -11,7 +11,7 @@ use super::schema::{
 };
 use crate::{Random, WorkloadError};
 
-/// Cents that each customer has paid at first; the year-to-date sums follow from it (clause
+/// Cents that each customer has paid at first. The year-to-date sums follow from it (clause
 /// 4.3.3.1: 30,000.00 a district).
 pub(crate) const FIRST_PAYMENT_CENTS: u64 = 1_000;
 /// What `data` of an item and of a stock row contain in one of ten (clause 4.3.3.1).
@@ -46,7 +46,7 @@ fn text(random: &mut Random, into: &mut [u8]) {
     }
 }
 
-/// Text of a random length; the rest is zero.
+/// Text of a random length. The rest is zero.
 fn texts<const N: usize>(random: &mut Random, shortest: usize) -> [u8; N] {
     let mut bytes = [0; N];
     let len = random.between(shortest as u64, N as u64) as usize;

@@ -40,7 +40,7 @@ impl<L: Latch> Database<L> {
     }
 
     /// How many of the items that a district sold lately are nearly sold out. The orders are as of
-    /// one moment; stock is read as committed, which is the isolation that the standard asks for
+    /// one moment. Stock is read as committed, which is the isolation that the standard asks for
     /// (clause 2.8.2.3).
     pub fn stock_level<M: Memory>(&self, memory: &mut M, query: &StockLevel) -> Result<u64, AccessError> {
         let tables = &self.tables;

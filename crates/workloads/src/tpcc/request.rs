@@ -40,7 +40,7 @@ pub struct NewOrder {
 pub enum Who {
     /// By number.
     Number(u32),
-    /// By the number of the last name; of several, the one in the middle by first name.
+    /// By the number of the last name, of several, the one in the middle by first name.
     Name(u16),
 }
 

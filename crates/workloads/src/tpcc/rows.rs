@@ -1,6 +1,6 @@
 //! Dense tables: rows of one size, numbered from zero, none of which straddles a subpage.
 //!
-//! A subpage holds as many whole rows as fit; what is left at its end is not used. Where a row lies
+//! A subpage holds as many whole rows as fit. What is left at its end is not used. Where a row lies
 //! is arithmetic, so a table needs no index and no memory of its own.
 
 use std::marker::PhantomData;

@@ -11,14 +11,14 @@
 //! ```
 //!
 //! Widths are the standard's, at an alignment of eight, so that rows are copied by words. Money is
-//! in cents; taxes and discounts are in hundredths of a percent. The key of a row is where it lies;
-//! columns that would only repeat it are left out.
+//! in cents. Taxes and discounts are in hundredths of a percent. The key of a row is where it lies.
+//! Columns that would only repeat it are left out.
 //!
 //! An order's lines lie with it (an interleaved table, as stores for such data offer), and the row
 //! of NEW-ORDER is the order's own `carrier` that is still null: from `first_undelivered` on, all
 //! are. Orders and history are rings, because a benchmark of millions of requests must not grow:
 //! the oldest gives its place to the newest. An order that is not yet delivered when its place is
-//! needed leaves NEW-ORDER as if it had been; the district counts those.
+//! needed leaves NEW-ORDER as if it had been. The district counts those.
 
 use fulgurite_memory::{Ptr, Region, SUBPAGE_BYTES};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
@@ -53,7 +53,7 @@ pub(crate) struct Warehouse {
 pub(crate) struct District {
     /// The number of the next order, from 1.
     pub next_order: u32,
-    /// The oldest order in NEW-ORDER; `next_order` when there is none.
+    /// The oldest order in NEW-ORDER. `next_order` when there is none.
     pub first_undelivered: u32,
     pub ytd_cents: u64,
     /// Rows ever put into HISTORY.
@@ -205,7 +205,7 @@ const _: () = assert!(size_of::<Order>() == 752 && size_of::<History>() == 48);
 pub(crate) struct Shape {
     pub warehouses: u64,
     pub items: u64,
-    /// Customers of a district; as many orders and rows of history are kept.
+    /// Customers of a district, as many orders and rows of history are kept.
     pub customers: u64,
     /// Different last names.
     pub names: u64,
@@ -229,7 +229,7 @@ impl Shape {
             let items = (Self::ITEMS * part / 1024).max(Self::ITEMS_MIN);
             Shape { warehouses: 2, items, customers, names: customers.min(Self::NAMES) }
         };
-        // Bit by bit; requests name a warehouse in 16 bits, which is 5 TiB of them.
+        // Bit by bit. Requests name a warehouse in 16 bits, which is 5 TiB of them.
         let most = (0..16).rev().fold(0u64, |w, bit| if size(&full(w | 1 << bit)) <= bytes { w | 1 << bit } else { w });
         if most >= 2 {
             return Some(full(most));

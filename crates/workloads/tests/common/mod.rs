@@ -21,7 +21,7 @@ pub struct Unsteady {
     yields: u64,
     /// Of 10,000 accesses.
     fails: u64,
-    /// Accesses until one fails; 0 for none.
+    /// Accesses until one fails. 0 for none.
     fuse: u64,
     /// Accesses that have failed.
     pub failed: u64,

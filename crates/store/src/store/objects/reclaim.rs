@@ -17,10 +17,11 @@ use fulgurite_format::{
     crc32c, zero_page,
 };
 
-use super::super::failing::{is_of_the_page, may_be_repeated};
+use super::super::ObjectPurpose as Purpose;
+use super::super::request::{is_of_the_page, may_be_repeated};
 use super::super::{Io, N, Outcome, Store};
+use super::log::summary_pages;
 use super::streams::{Division, Stream};
-use super::{Purpose, summary_pages};
 use crate::extents::Writer;
 use crate::geometry::METADATA_RESERVE;
 use crate::objects::{OPEN_PAGES, Packer, TightPacker, UNITS_PER_PAGE, weight};

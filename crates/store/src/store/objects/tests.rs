@@ -1,8 +1,11 @@
 //! Goal: what is handed over is packed, placed, tried again and recorded as it is said to be, to the last object.
 //! Method: a store over pages in DRAM of which each request is looked at, and numbers that were worked out by hand.
 
+use fulgurite_format::Status;
+
 use super::super::tests::{leave_free, made, settle};
 use super::*;
+use crate::geometry::Geometry;
 use crate::geometry::RECLAIM_RESERVE;
 use fulgurite_flash::FlashError;
 use fulgurite_policy::Heat;

@@ -1,0 +1,53 @@
+//! A token of a device's store that is held: by a queue pair of its own, with which the device lets go of it.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fulgurite_flash::{FlashError, VersionError};
+
+use super::link::{HostConfig, Link};
+use super::shared::Shared;
+use super::transfer::Commands;
+use crate::entry::Opcode;
+
+/// A token that is held.
+pub(super) struct Held {
+    token: u64,
+    link: Arc<dyn Link>,
+    shared: Arc<Shared>,
+    config: HostConfig,
+    /// The queue pair that holds it.
+    commands: Mutex<Option<Commands>>,
+}
+
+impl Held {
+    /// Holds a token of the device.
+    pub(super) fn of(
+        token: u64,
+        link: Arc<dyn Link>,
+        shared: Arc<Shared>,
+        config: HostConfig,
+    ) -> Result<Held, VersionError> {
+        let held = Held { token, link, shared, config, commands: Mutex::default() };
+        held.renew()?;
+        Ok(held)
+    }
+    /// The token.
+    pub(super) fn token(&self) -> u64 {
+        self.token
+    }
+    /// Holds it on the device that is there now.
+    pub(super) fn renew(&self) -> Result<(), VersionError> {
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        if commands.as_ref().is_some_and(Commands::is_there) {
+            return Ok(());
+        }
+        *commands = None;
+        let (link, shared, config) = (self.link.clone(), self.shared.clone(), self.config.clone());
+        let opened = Commands::open(link, shared, config, 1, 1);
+        let lost = |_| if self.shared.has_lost() { FlashError::Poisoned } else { FlashError::Closed };
+        let mut opened = opened.map_err(lost)?;
+        opened.version(Opcode::Hold, self.token)?;
+        *commands = Some(opened);
+        Ok(())
+    }
+}

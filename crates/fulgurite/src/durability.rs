@@ -1,0 +1,41 @@
+//! What is promised of a pool.
+
+use std::time::Duration;
+
+/// What a crash or a power failure leaves of a pool.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub enum Durability {
+    /// Nothing is promised, and no token is made: the pool may be empty. It costs least. What is overwritten is dead at once, so a pool
+    /// that has no space left is full of what is needed, and the access that finds no place fails.
+    Cache,
+    /// A consistent state that is about `every` or `bytes` behind, whichever comes first, as a thread syncs so often by itself.
+    /// Whoever stops in good order loses nothing. When so much is written between two syncs that space runs out, it syncs earlier, and who
+    /// writes waits for that. A write section that is too large for the room of a whole pool keeps that sync waiting. After two seconds its
+    /// next change is refused ([`crate::AccessError::PoolFull`]). Room for the sync is left, as with [`Durability::Sync`].
+    Lazy {
+        /// The time between two syncs, a millisecond at the least; without the time that a sync itself takes. A sync that fails, as the
+        /// medium does for some time or has no space, is made again after a second, until the medium has lost what it had promised.
+        every: Duration,
+        /// Bytes changed after which it syncs earlier: what was written back to the pool since the last sync, and what differs from it in
+        /// DRAM, whole subpages. That is looked at every 20 ms, and less often where there is so much DRAM that looking would take more than
+        /// a hundredth of a core. Subpages that a job has pinned do not count until they are written.
+        bytes: u64,
+    },
+    /// The last state whose [`Fulgurite::sync`](crate::Fulgurite::sync) returned. Only the program knows when its state is worth a name, so nothing else syncs: who
+    /// writes more between two of them than the pool has room for gets an error, and should sync more often. Room is left for a sync of
+    /// all that differs in DRAM: whoever would change one subpage more is told, and nobody else, so that readers go on and the sync can
+    /// be made, which makes room. To pin a subpage counts as to change it.
+    #[default]
+    Sync,
+}
+
+impl Durability {
+    /// What it asks of a store.
+    pub(crate) fn of_store(self) -> fulgurite_store::Durability {
+        match self {
+            Durability::Cache => fulgurite_store::Durability::Cache,
+            Durability::Lazy { .. } | Durability::Sync => fulgurite_store::Durability::Sync,
+        }
+    }
+}

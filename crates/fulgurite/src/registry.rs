@@ -1,0 +1,127 @@
+//! The directory of a pool, and the containers under its roots that are open: each once in a process.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fulgurite_memory::{AccessError, Container, Directory, Heap, Region, RootError, Rooted};
+use fulgurite_runtime::{Context, Durable, Runtime};
+
+use crate::error::{Error, access_error};
+
+/// Latches of a container: 32 KiB of DRAM.
+pub(crate) const LATCHES: usize = 1 << 12;
+
+/// An open container.
+pub(crate) type Handle<C> = Arc<Rooted<C>>;
+
+/// Takes all shared addresses from the runtime; returns how many bytes there are.
+pub(crate) fn take_all(runtime: &Runtime) -> Result<u64, AccessError> {
+    let Err(AccessError::NoSpace { free, .. }) = runtime.reserve_shared(u64::MAX) else { return Ok(0) };
+    runtime.reserve_shared(free)?;
+    Ok(free)
+}
+
+/// An open container, whatever it holds.
+pub(crate) trait Open: Send + Sync {
+    fn save(&self, context: &mut Context) -> Result<(), AccessError>;
+    fn reload(&self, context: &mut Context, directory: &Directory) -> Result<bool, RootError>;
+    fn abandon(&self);
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+}
+
+impl<C: Container + Send + Sync + 'static> Open for Rooted<C> {
+    fn save(&self, context: &mut Context) -> Result<(), AccessError> {
+        Rooted::save(self, context)
+    }
+    fn reload(&self, context: &mut Context, directory: &Directory) -> Result<bool, RootError> {
+        Rooted::reload(self, context, directory)
+    }
+    fn abandon(&self) {
+        Rooted::abandon(self);
+    }
+    fn any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
+    }
+}
+
+/// The directory of a pool, and the containers under its roots that are open.
+pub(crate) struct Registry {
+    pub directory: Directory,
+    /// By name. Never held across an access.
+    pub open: Mutex<BTreeMap<String, Arc<dyn Open>>>,
+    /// By name, what could not be saved at the last sync, and why.
+    pub unsaved: Mutex<BTreeMap<String, AccessError>>,
+    /// Whoever opens or makes something waits for others who do. Never taken inside a job.
+    pub turn: Mutex<()>,
+}
+
+pub(crate) fn hold<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What panicked while it held one left whole values.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    pub fn new(directory: Directory) -> Registry {
+        Registry { directory, open: Mutex::default(), unsaved: Mutex::default(), turn: Mutex::default() }
+    }
+    fn all(&self) -> Vec<(String, Arc<dyn Open>)> {
+        hold(&self.open).iter().map(|(name, open)| (name.clone(), open.clone())).collect()
+    }
+}
+
+impl Durable for Registry {
+    fn save(&self, context: &mut Context) -> Result<(), AccessError> {
+        let mut unsaved = BTreeMap::new();
+        for (name, open) in self.all() {
+            match open.save(context) {
+                Ok(()) => {}
+                // One that is damaged does not keep all others from being durable.
+                Err(error) if error.is_damage() => {
+                    unsaved.insert(name, error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        *hold(&self.unsaved) = unsaved;
+        Ok(())
+    }
+    fn reload(&self, context: &mut Context) -> Result<(), AccessError> {
+        let mut result = self.directory.reload(context);
+        for (name, open) in self.all() {
+            match open.reload(context, &self.directory) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => result = result.and(Err(error)),
+            }
+            hold(&self.open).remove(&name);
+        }
+        result.map_err(access_error)
+    }
+}
+
+impl Registry {
+    pub fn open_or_make<C: Container + Send + Sync + 'static>(
+        &self,
+        m: &mut Context,
+        name: String,
+        bytes: (u64, u64),
+        make: impl FnOnce(&mut Context, &Arc<Heap>, Region) -> Result<C, AccessError>,
+    ) -> Result<Handle<C>, Error> {
+        // Between what is found in the directory and what is noted here, no roll back comes.
+        let _section = m.write_section()?;
+        let known = hold(&self.open).get(&name).cloned();
+        if let Some(known) = known {
+            // Of another type? The directory has the words for it.
+            self.directory.find_as(m, &name, &C::type_name(), C::parts())?;
+            return known.any().downcast().map_err(|_| Error::OpenOtherwise { name });
+        }
+        let rooted = match Rooted::<C>::open(m, &self.directory, &name, LATCHES) {
+            Err(RootError::Unknown { .. }) => Rooted::create(m, &self.directory, &name, bytes, make)?,
+            opened => opened?,
+        };
+        let rooted = Arc::new(rooted);
+        hold(&self.open).insert(name, rooted.clone());
+        Ok(rooted)
+    }
+}

@@ -1,0 +1,88 @@
+//! How a store behaves.
+
+use crate::extents::Victims;
+use crate::planted::Planted;
+use crate::table::INDICES;
+
+/// What happens to data when the process dies (design: "Durability").
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Durability {
+    /// The pool may be empty then. Nothing old is kept, so that overwritten data is dead at once.
+    Cache,
+    /// The state of the last token is there.
+    #[default]
+    Sync,
+}
+
+/// How a store behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct StoreConfig {
+    /// What survives.
+    pub durability: Durability,
+    /// Tokens kept beside those that are pinned, the newest included; at least 1.
+    pub keep_tokens: usize,
+    /// Tokens that are older are dropped, unless they are pinned or the newest, in the unit of [`Store::tick`](crate::Store::tick).
+    pub keep_age: u64,
+    /// Bytes for new data below which the oldest tokens are dropped, those that are pinned and the newest excepted; 0 for never.
+    pub keep_bytes: u64,
+    /// The most subpages that may be written and not synced; then writers get [`WriteError::NoSpace`](crate::WriteError::NoSpace) until a sync.
+    pub uncommitted_max: u64,
+    /// The most DRAM in bytes for what tokens remember and for pages of the journal that wait, beside what the pool needs when there is
+    /// one version of everything. Beyond it the oldest tokens are dropped as above, and then writers get [`WriteError::NoSpace`](crate::WriteError::NoSpace) until
+    /// a sync. Less than 512 KiB is taken for that. `usize::MAX`: no bound.
+    pub history_bytes: usize,
+    /// Which extent is reclaimed next.
+    pub victims: Victims,
+    /// The most entries of the page table.
+    pub table_limit: u32,
+    /// The indices that entries of the page table can have at all. Only tests change it: there are 2^30 - 1.
+    #[doc(hidden)]
+    pub table_indices: u32,
+    /// Pages of the journal that wait in DRAM before they are committed without being asked for.
+    pub commit_after: usize,
+    /// Pages of the journal after which a checkpoint begins, at least; a journal may grow to twice the last checkpoint.
+    pub checkpoint_after: u64,
+    /// Epochs after which versions get younger times ([`Record::Restamp`](fulgurite_format::Record::Restamp)); a pinned token may be twice as old. Only tests change
+    /// it: times of 24 bits are misread when they are 2^23 epochs old.
+    #[doc(hidden)]
+    pub restamp_after: u64,
+    /// How many times more often one extent may be filled than another before what lies in that is moved, so that it is filled, too.
+    pub wear_spread: u32,
+    /// Opens a pool of which something that was promised is lost ([`crate::Loss`]), in the last state that can be read. What was
+    /// lost is so for good then.
+    pub accept_loss: bool,
+    /// Temporary pages stay when the pool is opened: whoever opens it lets processes come and go, and deletes them when it knows that theirs has
+    /// gone ([`crate::Pool::drop_temporary`]).
+    pub temporary_stays: bool,
+    /// Makes no checksums of data and compares none, to measure what they cost. Only for a pool that is empty and keeps nothing
+    /// ([`Durability::Cache`]): whoever opens it later finds it empty again, and so no data without a checksum.
+    pub unchecked: bool,
+    /// A bug on purpose.
+    #[doc(hidden)]
+    pub planted: Option<Planted>,
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        StoreConfig {
+            durability: Durability::Sync,
+            keep_tokens: 1,
+            keep_age: u64::MAX,
+            keep_bytes: 0,
+            uncommitted_max: u64::MAX,
+            history_bytes: usize::MAX,
+            victims: Victims::default(),
+            table_limit: u32::MAX,
+            table_indices: INDICES,
+            commit_after: 64,
+            checkpoint_after: 1024,
+            restamp_after: 1 << 21,
+            wear_spread: 64,
+            accept_loss: false,
+            temporary_stays: false,
+            unchecked: false,
+            planted: None,
+        }
+    }
+}
