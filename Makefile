@@ -2,15 +2,17 @@
 
 TOOLS := scripts/with-tools
 
-.PHONY: help demo test bench soak mutants fmt clean
+.PHONY: help demo test test-full bench soak coverage mutants fmt clean
 
 help:
 	@echo "make demo    index this machine's text into flash memory and serve it with 3-5% of the index in DRAM;"
 	@echo "             then kill a program again and again, and find all that it saved"
-	@echo "make test    everything that must hold: format, lints, tests, models, sanitizer, documents, quick benchmarks"
+	@echo "make test    everything that must hold: format, lints, licences, tests, models, sanitizer, documents"
+	@echo "make test-full  the same with more of all that is random, more under the sanitizer, and all quick benchmarks"
 	@echo "make bench   the figures, into docs/results/ (some hours; 30 GiB of disk, for the file"
 	@echo "             that FLASH=PATH names and those beside it; root for the comparison with swap)"
-	@echo "make soak    the tests of durability up to the larger aims of scripts/figures, with ever new seeds"
+	@echo "make coverage  what share of each crate's lines its tests run"
+	@echo "make soak    make test-full, then the tests of durability up to the larger aims of scripts/figures, with ever new seeds"
 	@echo "             (ROWS: which of them, or no), 1,000 kills of a device's process under load, some mutants"
 	@echo "             (MUTANTS=no: none), then all randomised tests with new seeds, for MINUTES (60)"
 	@echo "make mutants change one thing at a time in format, policy and store: do the tests notice?"
@@ -22,13 +24,19 @@ demo:
 	@$(TOOLS) cargo run --quiet --release -p fulgurite-cli -- demo $(ARGS)
 
 test:
-	@$(TOOLS) scripts/test
+	@$(TOOLS) --with nextest,deny scripts/test
+
+test-full:
+	@$(TOOLS) --with nextest,deny scripts/test full
 
 bench:
 	@$(TOOLS) scripts/bench
 
 soak:
-	@$(TOOLS) scripts/soak
+	@$(TOOLS) --with nextest,deny scripts/soak
+
+coverage:
+	@$(TOOLS) --with nextest,llvm-cov scripts/coverage
 
 mutants:
 	@$(TOOLS) scripts/mutants

@@ -55,7 +55,7 @@ pub struct Judged {
 }
 
 /// A medium to measure on.
-pub struct Medium {
+pub struct TestBed {
     on: On,
     device_core: Option<usize>,
     /// Removed at the end.
@@ -98,12 +98,12 @@ impl Judged {
     ///
     /// # Errors
     /// When it cannot be made; [`crate::interrupt::Interrupted`].
-    pub fn make(self, interrupt: &Interrupt) -> Result<Medium> {
+    pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let subpages = (self.bytes / SUBPAGE_BYTES as u64) as u32;
         let cores = affinity::cores();
         // Who plays a device has a core of its own, where there is one.
         let core = cores.last().copied().filter(|_| cores.len() > 1);
-        let mut medium = Medium { on: On::File(PathBuf::new()), device_core: None, made: None, _helper: None };
+        let mut medium = TestBed { on: On::File(PathBuf::new()), device_core: None, made: None, _helper: None };
         medium.on = match self.choice {
             FlashChoice::Memory => On::Held(Arc::new(MemoryFlash::new(subpages)?)),
             FlashChoice::Emulated => {
@@ -168,7 +168,7 @@ fn fitted(choice: &NandChoice, holds: Holds, bytes: u64) -> Result<(Profile, Fil
     }
 }
 
-impl Medium {
+impl TestBed {
     /// Opens its first so many bytes; a file as whoever opens a pool does, a device of another process for this one alone.
     ///
     /// # Errors
@@ -201,7 +201,7 @@ impl Medium {
     }
 }
 
-impl Drop for Medium {
+impl Drop for TestBed {
     fn drop(&mut self) {
         if let Some(path) = &self.made {
             let _ = std::fs::remove_file(path);

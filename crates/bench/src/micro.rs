@@ -15,7 +15,7 @@ use fulgurite_format::format_bytes;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::medium::{Holds, Judged, Medium};
+use super::medium::{Holds, Judged, TestBed};
 use crate::args::MicroArgs;
 use crate::bad_input::bad_input;
 use crate::checks;
@@ -219,7 +219,7 @@ pub fn run(args: &MicroArgs) -> Result<()> {
     bar.finish_and_clear();
     let medium = rigs.medium;
     let misses = rigs.misses;
-    let device_core = medium.as_ref().and_then(Medium::device_core);
+    let device_core = medium.as_ref().and_then(TestBed::device_core);
     let flash = misses.as_ref().map(|misses| misses.flash().describe());
 
     let figures = collected.figures();
@@ -281,7 +281,7 @@ struct Rigs<'i> {
     hits: Option<Hits>,
     /// Above the medium: it goes first.
     misses: Option<Misses>,
-    medium: Option<Medium>,
+    medium: Option<TestBed>,
 }
 
 impl Rigs<'_> {

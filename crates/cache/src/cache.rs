@@ -134,6 +134,8 @@ pub struct Cache<U: Users> {
     pub(crate) shared: Arc<Shared>,
     pub(crate) users: U,
     pub(crate) queue: Box<dyn Queue>,
+    /// The queue may keep writes back.
+    pub(crate) holds_writes: bool,
     pub(crate) completions: Vec<Completion>,
     /// Submitted and not yet handed over.
     pub(crate) unflushed: usize,
@@ -215,6 +217,7 @@ impl<U: Users> Cache<U> {
             id,
             users,
             queue,
+            holds_writes: false,
             completions: Vec::with_capacity(depth),
             unflushed: 0,
             requests: vec![Request::default(); depth],
@@ -334,7 +337,7 @@ impl<U: Users> Cache<U> {
         let count = count.clamp(1, self.held.len() as u32);
         self.frame_limit = count;
         // What the medium keeps back is missing from the stock.
-        let kept_back = (2 * self.shared.flash.holds_writes()).min(count as usize / 128);
+        let kept_back = (2 * self.shared.holds_writes).min(count as usize / 128);
         self.low_water = (count as usize / 8).min(64 + kept_back);
         for local in (0..count).rev().map(LocalFrame) {
             if std::mem::take(&mut self.held[local.index()].out) {

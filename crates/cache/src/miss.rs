@@ -4,7 +4,7 @@
 //! compare-and-swap wins owns the miss; the driver of the other hands its waiter over to that cache, which tells it (or, if it has
 //! finished meanwhile, tells it to look again).
 
-use fulgurite_flash::Op;
+use fulgurite_flash::{Backing, Op};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{MissKind, Replacement, Waiter};
 
@@ -180,10 +180,10 @@ impl<U: Users> Cache<U> {
         let local = self.local(frame);
         self.held[local.index()] = Held { subpage, fresh, linked: true, out: false };
         self.users.touched(frame, self.shared.frames.marks(frame));
-        if self.shared.restricts {
+        if self.shared.backing().is_some() {
             // What could not be written back was written while it might be, and is not to be lost.
             if !has_changes(self.shared.frames.marks(frame).dirty.load(Ordering::Relaxed)) {
-                let may = self.shared.flash.may(subpage, true);
+                let may = self.shared.backing().is_none_or(|backing| backing.may(subpage, true));
                 let mark = if may { self.mark_of_clean() } else { READ_ONLY };
                 self.shared.frames.marks(frame).dirty.store(mark, Ordering::Relaxed);
             }
@@ -194,7 +194,7 @@ impl<U: Users> Cache<U> {
 
     /// The mark of a frame whose content flash holds. Where the medium has begun to ask who writes, it is asked for all others as well.
     pub(crate) fn mark_of_clean(&mut self) -> u8 {
-        let asks = self.shared.restricts && self.shared.flash.asks();
+        let asks = self.shared.backing().is_some_and(Backing::asks);
         if asks != self.asks {
             self.asks = asks;
             if asks {

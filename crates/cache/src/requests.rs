@@ -1,6 +1,6 @@
 //! The requests of a cache: submitted, handed over, completed, given up.
 
-use fulgurite_flash::{Completion, FlashError, Op};
+use fulgurite_flash::{Completion, FlashError, Op, Switches};
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_policy::{MissKind, Waiter};
 
@@ -63,7 +63,11 @@ impl<U: Users> Cache<U> {
         if self.unflushed > 0 {
             self.unflushed = 0;
             // A sync waits for them.
-            self.queue.hold_writes(!self.shared.cut.holds_back());
+            let hold_writes = !self.shared.cut.holds_back();
+            if hold_writes != self.holds_writes {
+                self.holds_writes = hold_writes;
+                self.queue.switch(Switches { hold_writes, ..Switches::default() });
+            }
             // A medium that takes no more completes its requests with an error, which their waiters get.
             let _ = self.queue.flush();
         }

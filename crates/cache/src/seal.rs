@@ -12,7 +12,7 @@
 //!   those that are not written, and the write-backs that were under way at the cut.
 //! * A frame that is pinned is neither sealed nor being written from where it lies.
 
-use fulgurite_flash::{FlashError, Op};
+use fulgurite_flash::{Backing, FlashError, Op};
 use fulgurite_format::{FrameIndex, LocalFrame};
 use fulgurite_policy::Replacement;
 
@@ -215,14 +215,14 @@ impl<U: Users> Cache<U> {
             return Unsealed::Never;
         }
         if seen == ASKS {
-            return match shared.flash.begin_change(for_sync) {
+            return match shared.backing().map_or(Ok(()), |backing| backing.begin_change(for_sync)) {
                 Ok(()) => {
                     shared.frames.marks(frame).has_asked();
                     Unsealed::Yes
                 }
                 // The sync that is being written makes room.
                 Err(_) if shared.cut.makes_room() => Unsealed::Later,
-                Err(FlashError::NoSpace) if shared.flash.waits_for_room() => Unsealed::Later,
+                Err(FlashError::NoSpace) if shared.backing().is_some_and(Backing::waits_for_room) => Unsealed::Later,
                 Err(error) => Unsealed::Refused(error),
             };
         }
@@ -230,7 +230,7 @@ impl<U: Users> Cache<U> {
             return Unsealed::Later;
         }
         // One more change than the one that is being written.
-        if shared.restricts && shared.flash.asks() && shared.flash.begin_change(false).is_err() {
+        if shared.backing().is_some_and(|backing| backing.asks() && backing.begin_change(false).is_err()) {
             return Unsealed::Later;
         }
         if dirty.compare_exchange(SEALED, COPYING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fulgurite_flash::Flash;
+use fulgurite_flash::{Backing, Flash, Traits};
 use fulgurite_format::FrameIndex;
 use fulgurite_sys::ArenaError;
 
@@ -38,8 +38,10 @@ pub struct Shared {
     pub cut: Cut,
     /// What lies below.
     pub flash: Arc<dyn Flash>,
-    /// The medium may say that subpages must not be read, or not be written.
-    pub restricts: bool,
+    /// The medium has a backing, which is asked at each miss.
+    asks_backing: bool,
+    /// Writes that the medium keeps back at the most.
+    pub(crate) holds_writes: usize,
     alone: bool,
     frames_max: u32,
     planted: Option<Planted>,
@@ -62,12 +64,14 @@ impl Shared {
     pub fn new(flash: Arc<dyn Flash>, shape: Shape, planted: Option<Planted>) -> Result<Shared, ArenaError> {
         let Shape { subpages, existing, caches, frames_max } = shape;
         let alone = caches == 1;
+        let Traits { shares_frames, holds_writes, .. } = flash.traits();
         Ok(Shared {
             table: Table::new(subpages, existing, caches as usize)?,
             near: Near::new(frames_max, alone),
-            frames: Frames::new(frames_max * caches, flash.wants_shared_frames())?,
+            frames: Frames::new(frames_max * caches, shares_frames)?,
             cut: Cut::default(),
-            restricts: flash.restricts(),
+            asks_backing: flash.backing().is_some(),
+            holds_writes,
             flash,
             alone,
             frames_max,
@@ -75,6 +79,12 @@ impl Shared {
         })
     }
 
+    /// What is to be asked beside reading and writing; none of a flat medium, where that is one load.
+    #[inline]
+    #[must_use]
+    pub fn backing(&self) -> Option<&dyn Backing> {
+        if self.asks_backing { self.flash.backing() } else { None }
+    }
     /// Whether a bug was planted on purpose.
     #[inline]
     pub(crate) fn has_planted(&self, bug: Planted) -> bool {

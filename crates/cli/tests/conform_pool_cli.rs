@@ -63,14 +63,7 @@ fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
 }
 /// Bytes that look like nothing, the same every time; no subpage of them is like another.
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut x = seed * 2 + 1;
-    let mut next = || {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        x as u8
-    };
-    (0..bytes).map(|_| next()).collect()
+    fulgurite_testkit::Random(seed).bytes(bytes)
 }
 /// A directory with a pool of 16 MiB.
 fn pool() -> tempfile::TempDir {

@@ -49,14 +49,7 @@ fn json(directory: &Path, code: i32, words: &[&str]) -> serde_json::Value {
 }
 /// Bytes that no two seeds have in common.
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..bytes).map(|_| next()).collect()
+    fulgurite_testkit::Random(seed).bytes(bytes)
 }
 fn directory() -> tempfile::TempDir {
     tempfile::tempdir_in(Path::new(PROGRAM).parent().unwrap()).unwrap()

@@ -114,13 +114,10 @@ fn a_full_file_system_is_told_and_space_that_is_made_is_used() {
     let path = &mounted.path();
     // What is not free of the 64 MiB from the beginning.
     let taken = 64 * MIB - mounted.free();
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = trials::Random(seed);
     for round in 0..rounds {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
         // Between 1 and 11 MiB are left; a pool of 12 has no room.
-        let left = MIB + state % (10 * MIB);
+        let left = MIB + random.below(10 * MIB);
         let filler = path.join("filler");
         let content = vec![round as u8 + 1; 3 << 20];
         fs::write(path.join("source"), &content).unwrap();

@@ -114,12 +114,12 @@ impl Run {
 }
 
 /// What lies behind the firmware.
-struct Medium {
+struct Behind {
     flash: Arc<dyn Flash>,
     pool: Option<Arc<Pool>>,
 }
 
-impl Medium {
+impl Behind {
     /// DRAM that it may come to.
     fn set_aside(&self) -> usize {
         self.flash.traits().dram_bytes
@@ -134,7 +134,7 @@ impl Medium {
 pub struct Device {
     config: DeviceConfig,
     single_core: bool,
-    medium: Medium,
+    medium: Behind,
     /// Names this opening of the medium: it stays when the thread is started again, for no write is lost by that. When a session has ended it is
     /// another one.
     instance: Arc<AtomicU64>,
@@ -214,7 +214,7 @@ impl Device {
     /// # Errors
     /// When the kernel refuses thread, core or descriptor.
     pub fn start(flash: Arc<dyn Flash>, config: DeviceConfig) -> Result<Device, OpenError> {
-        Device::over(Medium { flash, pool: None }, config)
+        Device::over(Behind { flash, pool: None }, config)
     }
     /// Starts a device over the journaled store, which is its translation layer: it has memory operations, too.
     ///
@@ -222,9 +222,9 @@ impl Device {
     /// As [`Device::start`].
     pub fn start_store(store: Layered<Pool>, config: DeviceConfig) -> Result<Device, OpenError> {
         let pool = Some(store.layer().clone());
-        Device::over(Medium { flash: Arc::new(store), pool }, config)
+        Device::over(Behind { flash: Arc::new(store), pool }, config)
     }
-    fn over(mut medium: Medium, config: DeviceConfig) -> Result<Device, OpenError> {
+    fn over(mut medium: Behind, config: DeviceConfig) -> Result<Device, OpenError> {
         let cached = config.firmware.write_cache;
         if cached > 0 && medium.pool.is_some() {
             // A sync would name a state that is not in the store yet.
@@ -251,7 +251,7 @@ impl Device {
         Ok(Device { config, single_core, medium, instance, session, hosts, run, past_cpu_ns, dram })
     }
     fn begin(
-        medium: &Medium,
+        medium: &Behind,
         config: &DeviceConfig,
         instance: &Arc<AtomicU64>,
         session: Option<&Arc<Session>>,

@@ -21,7 +21,7 @@ use fulgurite_sys::Arena;
 use process::*;
 
 fn kills() -> u32 {
-    std::env::var("FULGURITE_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(100)
+    fulgurite_testkit::runs(100) as u32
 }
 
 /// Kills and starts the process again and again until told to stop.

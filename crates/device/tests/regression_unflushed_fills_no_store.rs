@@ -41,7 +41,7 @@ fn a_host_that_never_flushes_is_never_told_that_there_is_no_space() {
         queue.one(Op::Flush, 0, 0).unwrap();
         for round in 0..1000 {
             for frame in 0..8 {
-                let (sector, stamp) = (random.below(sectors.into()) as u32 / 8 * 8 + frame, random.next());
+                let (sector, stamp) = (random.below(sectors) / 8 * 8 + frame, random.next());
                 if sector < sectors {
                     fill(&frames, frame, stamp);
                     queue.submit(Op::Write, sector, frame);
@@ -50,7 +50,7 @@ fn a_host_that_never_flushes_is_never_told_that_there_is_no_space() {
             }
             let ended = queue.finish_all();
             assert!(ended.values().all(|result| result.is_ok()), "{sectors} sectors, round {round}: {ended:?}");
-            let (sector, stamp) = (random.below(sectors.into()) as u32, random.next());
+            let (sector, stamp) = (random.below(sectors), random.next());
             fill(&frames, 0, stamp);
             let mut bytes = [0; SECTOR_BYTES];
             frames.read(0, &mut bytes);

@@ -405,12 +405,11 @@ mod tests {
     }
     #[test]
     fn taking_and_giving_back_agrees_with_a_bitmap() {
-        let (mut space, mut used, mut state) = (Space::new(60), [false; 60], 11u64);
+        let (mut space, mut used, mut random) = (Space::new(60), [false; 60], fulgurite_testkit::Random(11));
         let mut held: Vec<PageRange> = Vec::new();
         used[0] = true;
         for _ in 0..5000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let pick = (state >> 33) as u32;
+            let pick = random.next() as u32;
             if pick.is_multiple_of(2) || held.is_empty() {
                 if let Some(range) = space.take(1 + pick / 2 % 7) {
                     let pages = range.first as usize..(range.first + range.count) as usize;

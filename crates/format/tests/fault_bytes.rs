@@ -3,6 +3,7 @@
 //! times in all.
 
 use fulgurite_testkit as trials;
+use fulgurite_testkit::Random;
 
 use fulgurite_format::{
     Anchor, Band, Checksums, EntryIndex, FlashPage, HEADER_BYTES, Header, History, KeptToken, Kind, Member, MemberName,
@@ -10,19 +11,6 @@ use fulgurite_format::{
     PageRange, PoolId, ROOT_ENTRY_BYTES, Reader, Record, RootEntry, SUBPAGE_BYTES, Space, Status, Superblock, TypePart,
     crc32c, zero_page,
 };
-
-struct Random(u64);
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-    fn below(&mut self, n: usize) -> usize {
-        (((self.next() >> 32) * n as u64) >> 32) as usize
-    }
-}
 
 /// What a sound payload of each kind looks like.
 fn samples() -> Vec<Vec<u8>> {
@@ -142,7 +130,7 @@ fn no_bytes_make_a_decoder_panic() {
 
 /// Returns the executions, and the pages that were opened.
 fn a_million(samples: &[Vec<u8>], seed: u64) -> (u64, u64) {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random(seed);
     let (mut executions, mut opened) = (0u64, 0u64);
     let kinds = [Kind::Superblock, Kind::Anchor, Kind::Journal, Kind::Checkpoint, Kind::Summary, Kind::Member];
     while executions < 1_000_000 {

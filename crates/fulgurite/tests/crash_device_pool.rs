@@ -5,7 +5,7 @@
 //! array in rounds, notes the round under a root, syncs, and says so. One of the two or both are killed with SIGKILL at random moments. Each
 //! start of the program compares all that it finds with what the rounds make by the same seed, computed anew. Once more with a program that also pins
 //! tokens, unpins them and goes back two rounds, which it says before and after, and makes the same rounds again from there. Seeds are printed;
-//! `FULGURITE_KILLS` says how many kills.
+//! `FULGURITE_RUNS` says how many kills.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap as Model, VecDeque};
 use std::io::{BufRead, BufReader, Read};
@@ -266,7 +266,8 @@ impl Drop for DeviceProcess {
 }
 
 fn kills() -> u64 {
-    std::env::var("FULGURITE_KILLS").ok().and_then(|value| value.parse().ok()).unwrap_or(10)
+    // One of the device, one of the program, one of both.
+    trials::runs(10).max(3)
 }
 
 /// A directory with a pool in `data`.
@@ -282,7 +283,7 @@ fn with_a_pool() -> tempfile::TempDir {
 fn a_killed_program_a_killed_device_and_both_leave_the_last_synced_state() {
     let seed = trials::first_seed(u64::from(std::process::id()) << 8 | 5);
     let kills = kills();
-    println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_KILLS={kills} repeats it");
+    println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_RUNS={kills} repeats it");
     let directory = with_a_pool();
     let directory = directory.path();
     let mut random = Random(seed);
@@ -353,7 +354,7 @@ impl Told {
 fn a_kill_in_a_roll_back_leaves_one_of_the_two_states_and_what_is_pinned() {
     let seed = trials::first_seed(u64::from(std::process::id()) << 8 | 6);
     let kills = kills();
-    println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_KILLS={kills} repeats it");
+    println!("seed {seed}; FULGURITE_SEED={seed} FULGURITE_RUNS={kills} repeats it");
     let directory = with_a_pool();
     let directory = directory.path();
     let mut random = Random(seed);

@@ -125,6 +125,8 @@ impl Crew {
                     let ended = bank.section(m, writer);
                     match ended {
                         Ok(value) => done[writer as usize].store(value, Ordering::SeqCst),
+                        // That is never named.
+                        Err(AccessError::MemoryPoisoned) => return,
                         Err(_) => return cut_off[writer as usize].store(true, Ordering::SeqCst),
                     }
                     drop(section);
@@ -181,8 +183,9 @@ fn mark(runtime: &Runtime, bank: &Bank, marker: u64) -> Result<(), AccessError> 
     })
 }
 
-/// What memory shows after a roll back, when its writers have ended.
-fn check(runtime: &Runtime, bank: &Bank, came: Came, crew: Crew, (live, token): (u64, u64)) -> bool {
+/// What memory shows after a roll back, when its writers have ended. Returns whose sections the program itself has cut off, which the next
+/// state that has a name shows then, and whether memory goes on.
+fn check(runtime: &Runtime, bank: &Bank, came: Came, crew: Crew, (live, token): (u64, u64)) -> (Vec<bool>, bool) {
     let before: Vec<u64> = crew.done.iter().map(|done| done.load(Ordering::SeqCst)).collect();
     let (_, cut_off) = crew.end();
     let (bank, aside) = (bank.clone(), cut_off.clone());
@@ -193,7 +196,7 @@ fn check(runtime: &Runtime, bank: &Bank, came: Came, crew: Crew, (live, token): 
             assert_eq!(runtime.run(move |m| m.store(at, 1)), Err(AccessError::MemoryPoisoned), "page {page}");
         }
         assert!(matches!(runtime.sync(), Err(SyncError::Poisoned { .. })));
-        return false;
+        return (cut_off, false);
     }
     match runtime.run(move |m| bank.found(m, &aside)) {
         Ok((marker, _)) if came == Came::Made => assert_eq!(marker, token, "the state that was gone back to"),
@@ -203,10 +206,11 @@ fn check(runtime: &Runtime, bank: &Bank, came: Came, crew: Crew, (live, token): 
             assert_eq!(lost, None, "a roll back that was refused loses nothing");
         }
         // The medium is gone for good: nothing is shown.
-        Err(AccessError::Flash { .. }) => return false,
+        Err(AccessError::Flash { .. }) => return (cut_off, false),
         Err(error) => panic!("{error}"),
     }
-    !cut_off.contains(&true)
+    let goes_on = !cut_off.contains(&true);
+    (cut_off, goes_on)
 }
 
 // ---- a pool of the program's own ------------------------------------------------------------------------------------------
@@ -247,13 +251,13 @@ impl World {
         World::over(MemoryFlash::new(FLASH).unwrap(), workers, keep_bytes, true)
     }
     /// What a new process finds.
-    fn reopened(self) -> (u64, Vec<u64>) {
+    fn reopened(self, aside: Vec<bool>) -> u64 {
         let World { medium, pool, runtime, bank } = self;
         drop((runtime, pool, bank));
         let storage = MemoryFlash::over(medium.inner().storage().clone(), FLASH).unwrap();
         let world = World::over(storage, 1, 0, false);
         let bank = world.bank.clone();
-        world.runtime.run(move |m| bank.found(m, &[false; WRITERS as usize])).unwrap()
+        world.runtime.run(move |m| bank.found(m, &aside)).unwrap().0
     }
 }
 
@@ -332,7 +336,7 @@ fn among_writers(seed: u64) -> Came {
     let came = came(runtime.roll_back(token), |error| matches!(error, SyncError::Poisoned { .. }));
     world.medium.set_plan(FaultPlan::default());
     drop(other.join().unwrap());
-    let goes_on = check(runtime, bank, came, crew, (live, target));
+    let (cut_off, goes_on) = check(runtime, bank, came, crew, (live, target));
     // What is whole can be named.
     let expected = match came {
         Came::Made => target,
@@ -345,8 +349,12 @@ fn among_writers(seed: u64) -> Came {
         markers = vec![target];
     } else if came == Came::Refused {
         markers.retain(|marker| *marker != target);
+        // Memory that is dropped is synced.
+        markers.push(live);
     }
-    let (marker, _) = world.reopened();
+    // What is poisoned names nothing, so that only the sync before can have named a section that was cut off.
+    let aside = if came == Came::HalfWay && trouble != Trouble::Sync { vec![false; cut_off.len()] } else { cut_off };
+    let marker = world.reopened(aside);
     assert!(markers.contains(&marker), "{trouble:?}, {came:?}: state {marker}, not of {markers:?}");
     came
 }
@@ -502,7 +510,7 @@ fn deaths(first: u64, count: u64) -> [u64; 3] {
         let came = came(killed, |error| matches!(error, Error::Sync(SyncError::Poisoned { .. })));
         assert!(came != Came::Refused, "seed {}: a death is met by another try", first + death);
         counts[came as usize] += 1;
-        let goes_on = check(memory.runtime(), &bank, came, crew, (marker, target));
+        let (cut_off, goes_on) = check(memory.runtime(), &bank, came, crew, (marker, target));
         let expected = if came == Came::Made { target } else { marker };
         let states = if goes_on && memory.sync().is_ok() { vec![expected] } else { vec![target, named[1].0] };
         if goes_on && !random.one_in(4) {
@@ -511,7 +519,8 @@ fn deaths(first: u64, count: u64) -> [u64; 3] {
         drop((memory, bank));
         (memory, bank) = over_device(directory);
         let its = bank.clone();
-        let found = memory.run(move |m| its.found(m, &[false; WRITERS as usize])).unwrap();
+        let aside = if came == Came::HalfWay { vec![false; cut_off.len()] } else { cut_off };
+        let found = memory.run(move |m| its.found(m, &aside)).unwrap();
         assert!(states.contains(&found.0), "seed {}: {came:?}: state {}, not of {states:?}", first + death, found.0);
     }
     counts

@@ -21,6 +21,7 @@ use fulgurite::{
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, FlashError, MemoryFlash, Op, Rule, When};
 use fulgurite_memory::{Masstree, PlainMemory};
 use fulgurite_sys::Backed;
+use fulgurite_testkit::Random;
 
 /// Jobs at a time: as many as two workers have fibers.
 const JOBS: u64 = 12;
@@ -36,22 +37,6 @@ const LATCHES: usize = 64;
 type Value = [u64; 6];
 
 type Medium = Arc<FaultyFlash<MemoryFlash>>;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 /// What the test needs of a map from numbers to numbers.
 trait Map: Sized + Send + Sync + 'static {

@@ -492,8 +492,8 @@ fn a_panic_of_the_medium_in_a_roll_back_poisons_the_memory() {
 fn regression_a_roll_back_ends_while_jobs_hold_all_fibers() {
     within(120, "a roll back beside jobs that wait for it", || {
         let directory = tempfile::tempdir().unwrap();
-        let medium = Medium::NewPool { path: directory.path().join("pool"), bytes: 16 << 20 };
-        let builder = Fulgurite::builder(medium).dram("4M").unwrap().with(|runtime| runtime.fibers(1));
+        let medium = Medium::new_pool(directory.path().join("pool"), 16_u64 << 20);
+        let builder = Fulgurite::builder(medium).dram("4M").with(|runtime| runtime.fibers(1));
         let memory = builder.start().unwrap();
         let value = memory.named("value").value(1u64).unwrap();
         let token = memory.sync().unwrap();

@@ -18,25 +18,11 @@ use fulgurite::{
     JobOptions, Masstree, Medium, Memory, NoLatch, Permissions, Pinned, PoolError, Ptr, RedBlackTree, Region,
     RootError, Rooted, VersionLatch,
 };
+use fulgurite_testkit::Random;
 
 const KEYS: u64 = 4000;
 const POOL_BYTES: u64 = 48 << 20;
 const TOKENS: usize = 64;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone)]
-struct Random(u64);
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 #[derive(Clone, Default, PartialEq, Debug)]
 struct Model {

@@ -16,6 +16,7 @@ use fulgurite::{AccessError, Address, Context, Durable, JobOptions, Runtime, SUB
 use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, FlashError, MemoryFlash, Op, When};
 use fulgurite_format::PoolId;
 use fulgurite_store::{Geometry, Permissions, Pool, StoreConfig};
+use fulgurite_testkit::Random;
 
 const ACCOUNTS: u64 = 96;
 const EACH: u64 = 1000;
@@ -30,20 +31,8 @@ fn page(n: u64) -> Address {
     Address::from_linear(n * SUBPAGE_BYTES as u64)
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
 fn seed(name: &str) -> u64 {
-    let given = std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok());
-    let seed = given.unwrap_or_else(|| std::process::id().into());
+    let seed = fulgurite_testkit::first_seed(std::process::id().into());
     println!("{name}: seed {seed} (FULGURITE_SEED)");
     seed
 }

@@ -169,12 +169,11 @@ fn jobs_of_several_workers_get_all_pins_that_they_declared() {
         runtime.run(|m| (0..32).try_for_each(|i| m.store(word(i, 0), i))).unwrap();
         let job = |seed: u64| {
             move |m: &mut fulgurite_runtime::Context| {
-                let mut random = seed;
+                let mut random = fulgurite_testkit::Random(seed);
                 for _ in 0..20 {
                     let mut pins = Vec::new();
                     for _ in 0..6 {
-                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                        pins.push(m.pin(word((random >> 33) % 32, 0).address())?);
+                        pins.push(m.pin(word(random.below(32), 0).address())?);
                         m.yield_now()?;
                     }
                 }

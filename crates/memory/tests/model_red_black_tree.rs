@@ -69,7 +69,7 @@ where
                     (Bound::Unbounded, Bound::Excluded(high)),
                 ] {
                     let mut all = model.range(bounds);
-                    let limit = random.below(40);
+                    let limit = random.below(40_u64);
                     let mut left = limit;
                     let calls = tree.range(&mut memory, bounds, |key, value| {
                         assert_eq!(all.next(), Some((key, value)));

@@ -17,6 +17,7 @@ use fulgurite_memory::{
     RedBlackTree, Region, RootError, Rooted, Stored, VersionLatch,
 };
 use fulgurite_sys::Backed;
+use fulgurite_testkit::Random;
 
 const PAGE: u64 = 64 << 10;
 const SPACE: u64 = 160 * PAGE;
@@ -28,20 +29,6 @@ type Hashed = HashMap<u64, [u64; 3], VersionLatch>;
 type Tree = BPlusTree<u64, VersionLatch>;
 type RedBlack = RedBlackTree<u64, u64, VersionLatch>;
 type Trie = Masstree<VersionLatch>;
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-struct Random(u64);
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-}
 
 fn memory() -> PlainMemory {
     PlainMemory::new(Backed::BasePages).unwrap()
@@ -275,8 +262,8 @@ fn run(seed: u64) {
 
 #[test]
 fn everything_is_found_again_and_rolls_back_together() {
-    let runs = std::env::var("FULGURITE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(15);
-    let first = std::env::var("FULGURITE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let runs = fulgurite_testkit::runs(15);
+    let first = fulgurite_testkit::first_seed(1);
     for seed in first..first + runs {
         if let Err(panic) = catch_unwind(|| run(seed)) {
             eprintln!("FULGURITE_SEED={seed} FULGURITE_RUNS=1 repeats it");

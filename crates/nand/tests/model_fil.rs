@@ -7,25 +7,13 @@
 //! `FULGURITE_SEED=s FULGURITE_RUNS=1` replays one.
 
 use fulgurite_testkit as trials;
+use fulgurite_testkit::Random;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fulgurite_nand::{
     Fil, FilConfig, FilError, FlashDone, FlashOp, FlashRequest, FlashStatus, Geometry, Parts, Profile,
 };
-
-struct Random(u64);
-impl Random {
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (((self.0 >> 32) * u64::from(end)) >> 32) as u32
-    }
-    fn one_in(&mut self, n: u32) -> bool {
-        self.below(n) == 0
-    }
-}
 
 fn profile(random: &mut Random) -> Profile {
     let mut profile = Profile::built_in(["slc", "mlc", "tlc"][random.below(3) as usize]).unwrap();
@@ -130,7 +118,7 @@ fn arrivals(random: &mut Random, first: u32, pages: u32) -> VecDeque<u32> {
 
 fn traffic(seed: u64, cached: bool) -> Driver {
     println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = Random(seed);
     let profile = profile(&mut random);
     let planes = profile.geometry.planes();
     let width = [0, 1, 2, planes][random.below(4) as usize];
@@ -139,7 +127,7 @@ fn traffic(seed: u64, cached: bool) -> Driver {
         cached_writes: cached,
         buffer_pages: 16 + random.below(32),
         log_blocks: 4,
-        hold_ns: u64::from(random.below(3)) * 20_000,
+        hold_ns: random.below(3_u64) * 20_000,
         depth: 64,
         seed,
         ..FilConfig::default()

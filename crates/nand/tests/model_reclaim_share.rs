@@ -31,7 +31,7 @@ fn share(planes: u32, width: u32) -> Share {
     let mut fil = Fil::new(profile, config).unwrap();
     let (first, pages) = (fil.extent_pages(), fil.flash_pages() - fil.extent_pages());
     let (mut now, mut tag, mut done) = (0, 0, Vec::<FlashDone>::new());
-    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    let mut random = fulgurite_testkit::Random(1);
     let mut ask = |fil: &mut Fil, now, op, flash_page| {
         tag += 1;
         let taken = fil.submit(now, FlashRequest { tag, op, flash_page, reclaim: false });
@@ -48,11 +48,8 @@ fn share(planes: u32, width: u32) -> Share {
     let (counted, since, erases) = (*fil.counters(), now, fil.nand().counters().erases);
     let mut written = 0;
     for i in 0..300_000_u32 {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
         now += 4_000;
-        ask(&mut fil, now, FlashOp::Read, first + (((random >> 32) * u64::from(pages)) >> 32) as u32);
+        ask(&mut fil, now, FlashOp::Read, first + random.below(pages));
         if i % 30 == 0 {
             ask(&mut fil, now, FlashOp::Write, first + written % pages);
             written += 1;

@@ -148,10 +148,9 @@ mod tests {
             let bytes = ghost.bytes();
             let mut model: VecDeque<Option<u32>> = VecDeque::new();
             let (mut found, mut expected) = (0_u32, 0_u32);
-            let mut state = 0x1234_5678_u64;
+            let mut random = fulgurite_testkit::Random(0x1234_5678);
             for _ in 0..20_000 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                let subpage = (state >> 33) as u32 % (3 * window as u32);
+                let subpage = random.below(3 * window as u32);
                 let at = model.iter().position(|s| *s == Some(subpage));
                 let got = ghost.take(SubpageIndex(subpage));
                 if let Some(at) = at {

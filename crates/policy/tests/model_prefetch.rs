@@ -8,6 +8,7 @@ use std::collections::{HashSet, VecDeque};
 
 use fulgurite_format::SubpageIndex;
 use fulgurite_policy::{PrefetchPolicy, Prefetcher};
+use fulgurite_testkit::Random;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
@@ -55,11 +56,6 @@ impl Cache {
     }
 }
 
-fn random(seed: &mut u64) -> u32 {
-    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-    (*seed >> 33) as u32
-}
-
 const POLICIES: [PrefetchPolicy; 4] =
     [PrefetchPolicy::Adaptive, PrefetchPolicy::Fixed(1), PrefetchPolicy::Fixed(5), PrefetchPolicy::Fixed(16)];
 
@@ -80,17 +76,18 @@ fn one_stream_misses_only_at_its_start() {
 fn interleaved_streams_are_found() {
     // 24 fibers, each reading its own part in order, at equal distances (a power of two: the worst
     // for a table by low bits), their turns at random, and random misses among them.
-    let mut seed = 7;
+    let seed = 7;
     println!("seed {seed}");
+    let mut random = Random(seed);
     let mut at: Vec<u32> = (0..24).map(|fiber| fiber << 16).collect();
     let mut cache = Cache::new(PrefetchPolicy::Adaptive, 4_000);
     let mut noise = 0;
     for _ in 0..24_000 {
-        let fiber = random(&mut seed) as usize % at.len();
+        let fiber = random.below(at.len());
         cache.touch(at[fiber]);
         at[fiber] += 1;
-        if random(&mut seed).is_multiple_of(8) {
-            cache.touch((1 << 31) | random(&mut seed));
+        if random.one_in(8) {
+            cache.touch((1 << 31) | random.next() as u32 >> 1);
             noise += 1;
         }
     }
@@ -102,32 +99,34 @@ fn interleaved_streams_are_found() {
 #[test]
 fn random_access_leads_to_nothing() {
     for policy in POLICIES {
-        let mut seed = 11;
+        let seed = 11;
         println!("seed {seed}");
+        let mut random = Random(seed);
         let mut cache = Cache::new(policy, 100);
-        (0..20_000).for_each(|_| cache.touch(random(&mut seed) % 10_000_000));
+        (0..20_000).for_each(|_| cache.touch(random.below(10_000_000)));
         assert_eq!(cache.fetched, 0, "{policy}");
     }
 }
 
 /// Runs of four subpages at random places: every run looks like a stream, and is over as soon as it
 /// does.
-fn short_runs(cache: &mut Cache, runs: usize, seed: &mut u64) {
+fn short_runs(cache: &mut Cache, runs: usize, random: &mut Random) {
     for _ in 0..runs {
-        let start = random(seed) % 100_000_000 * 32;
+        let start = random.below(100_000_000) * 32;
         (start..start + 3).for_each(|s| cache.touch(s));
     }
 }
 
 #[test]
 fn turns_off_when_it_does_not_pay_and_on_again_when_it_does() {
-    let mut seed = 13;
+    let seed = 13;
     println!("seed {seed}");
+    let mut random = Random(seed);
     let mut cache = Cache::new(PrefetchPolicy::Adaptive, 200);
-    short_runs(&mut cache, 1_000, &mut seed);
+    short_runs(&mut cache, 1_000, &mut random);
     assert_eq!(cache.prefetcher.window(), 0);
     let before = cache.fetched;
-    short_runs(&mut cache, 20_000, &mut seed);
+    short_runs(&mut cache, 20_000, &mut random);
     let after = cache.fetched - before;
     assert!(after < 1_000, "{after} subpages fetched for nothing in 20000 runs: trials get rarer");
     // Real streams: found again by a trial, at the latest after as many of their misses as the
@@ -135,19 +134,20 @@ fn turns_off_when_it_does_not_pay_and_on_again_when_it_does() {
     (0..20_000).for_each(|s| cache.touch(s));
     assert_eq!(cache.prefetcher.window(), 16);
     let mut fixed = Cache::new(PrefetchPolicy::Fixed(8), 200);
-    short_runs(&mut fixed, 1_000, &mut seed);
+    short_runs(&mut fixed, 1_000, &mut random);
     assert_eq!(fixed.fetched, 8_000, "a fixed window does as it is told");
 }
 
 #[test]
 fn streams_that_break_off_are_bounded_before_any_eviction_tells() {
-    let mut seed = 17;
+    let seed = 17;
     println!("seed {seed}");
+    let mut random = Random(seed);
     let mut cache = Cache::new(PrefetchPolicy::Adaptive, usize::MAX);
-    short_runs(&mut cache, 2_000, &mut seed);
+    short_runs(&mut cache, 2_000, &mut random);
     assert!(cache.fetched <= 2_000, "{}", cache.fetched);
     let known = cache.fetched;
-    short_runs(&mut cache, 200, &mut seed);
+    short_runs(&mut cache, 200, &mut random);
     assert!(cache.fetched - known <= 200, "a driver that never tells gets one in each run at most");
 }
 

@@ -316,15 +316,15 @@ proptest! {
 }
 
 /// A stream of keys with Zipf popularity (exponent 1), scattered, from a fixed seed.
-fn zipf(keys: usize, count: usize, mut seed: u64) -> impl Iterator<Item = u64> + Clone {
+fn zipf(keys: usize, count: usize, seed: u64) -> impl Iterator<Item = u64> + Clone {
     let mut sums: Vec<f64> = Vec::with_capacity(keys);
     for rank in 1..=keys {
         sums.push(sums.last().unwrap_or(&0.0) + 1.0 / rank as f64);
     }
     let sums = std::rc::Rc::new(sums);
+    let mut random = fulgurite_testkit::Random(seed);
     (0..count).map(move |_| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let at = (seed >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
+        let at = (random.next() >> 11) as f64 / (1_u64 << 53) as f64 * sums[sums.len() - 1];
         (sums.partition_point(|s| *s < at) as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     })
 }
@@ -407,11 +407,8 @@ fn a_cursor_holds_while_the_policy_changes() {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
     for policy in ReplacementPolicy::ALL {
-        let mut random = seed;
-        let mut next = |limit: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % limit
-        };
+        let mut state = fulgurite_testkit::Random(seed);
+        let mut next = |limit: u64| state.below(limit);
         for _ in 0..100 {
             let capacity = 1 + next(40) as usize;
             let mut replacement = AnyReplacement::new(policy, capacity);
@@ -457,11 +454,8 @@ fn the_coldest_are_told_in_the_order_in_which_they_would_go() {
     let seed = u64::from(std::process::id());
     println!("seed {seed}");
     for policy in ReplacementPolicy::ALL {
-        let mut random = seed;
-        let mut next = |limit: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % limit
-        };
+        let mut state = fulgurite_testkit::Random(seed);
+        let mut next = |limit: u64| state.below(limit);
         for _ in 0..200 {
             let capacity = 1 + next(90) as usize;
             let mut replacement = AnyReplacement::new(policy, capacity);

@@ -299,7 +299,7 @@ impl Builder {
         };
         let needs = Needs::with(self.pool_bytes, self.workers, self.fibers, self.stack_bytes, depth, self.replacement);
         let Needs { fixed_bytes: fixed, per_frame_bytes: per_frame } = needs;
-        let fixed = fixed.saturating_add(self.flash.dram_bytes() as u64);
+        let fixed = fixed.saturating_add(self.flash.traits().dram_bytes as u64);
         let meta_of_max = max_bytes.saturating_sub(self.dram_bytes) / per_frame * (per_frame - SUBPAGE_BYTES as u64);
         let fixed = fixed.saturating_add(meta_of_max);
         // More frames than subpages would never be used.

@@ -418,7 +418,7 @@ impl Context {
         }
         self.verdict()?;
         let subpage = subpage as u32;
-        if self.cache.restricts && !self.shared.flash.may(subpage, false) {
+        if self.cache.backing().is_some_and(|backing| !backing.may(subpage, false)) {
             return Err(AccessError::NotPermitted { at, write: false });
         }
         self.state.wanted.set(at.subpage_offset() as u32);

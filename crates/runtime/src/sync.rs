@@ -303,7 +303,8 @@ impl Runtime {
     /// while frames may differ already.
     pub fn count_changes(&self) {
         let shared = &self.shared;
-        let Some(versions) = shared.flash.versions().filter(|_| shared.flash.asks()) else { return };
+        let Some(backing) = shared.flash.backing().filter(|backing| backing.asks()) else { return };
+        let Some(versions) = backing.versions() else { return };
         versions.counting_begins();
         let counts: Vec<_> = shared
             .mailboxes

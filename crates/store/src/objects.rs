@@ -467,13 +467,8 @@ mod tests {
     }
     #[test]
     fn what_is_weighed_is_packed() {
-        let mut state = 7u64;
-        let mut random = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let mut state = fulgurite_testkit::Random(7);
+        let mut random = |below: u64| state.below(below);
         let line = f64::from(PAGE_WEIGHT.div_ceil(Owner::PER_PAGE as u32));
         let (mut most, mut saved) = (0.0f64, 0);
         for _ in 0..3000 {
@@ -505,13 +500,8 @@ mod tests {
     /// Both packers put each object where a search through all pages would.
     #[test]
     fn model_each_object_goes_where_it_is_said_to() {
-        let mut state = 11u64;
-        let mut random = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let mut state = fulgurite_testkit::Random(11);
+        let mut random = |below: u64| state.below(below);
         for round in 0..200 {
             let largest = 1 + random(4096);
             let mut lengths: Vec<u16> = (0..random(200)).map(|_| 1 + random(largest) as u16).collect();

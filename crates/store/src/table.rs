@@ -253,13 +253,8 @@ mod tests {
     #[test]
     fn model_chains_are_what_they_were_made() {
         const PAGES: u32 = 5;
-        let mut state = 9u64;
-        let mut random = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % below) as u32
-        };
+        let mut state = fulgurite_testkit::Random(9);
+        let mut random = |below: u64| state.below(below) as u32;
         let mut table = Table::new(PAGES, 30);
         table.set_indices(25);
         let mut model = vec![Vec::new(); PAGES as usize];

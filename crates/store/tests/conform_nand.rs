@@ -123,13 +123,6 @@ impl World {
     }
 }
 
-fn random(state: &mut u64, end: u32) -> u32 {
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    (((*state >> 32) * u64::from(end)) >> 32) as u32
-}
-
 fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
     println!("seed {seed}, pages of {page_bytes}, {width} planes to an extent, cached {cached_writes}");
     let mut profile = Profile::built_in("mlc").unwrap();
@@ -165,12 +158,11 @@ fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
     }
     let config = StoreConfig::default();
     let (mut store, _) = recover(&mut world.lies.clone(), config).unwrap();
-    let (mut state, mut contents) = (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, HashMap::new());
+    let (mut random, mut contents) = (trials::Random(seed), HashMap::new());
     let mut places = Vec::new();
     for round in 0..1500_u32 {
-        let first = random(&mut state, subpages);
-        let mut batch: Vec<u32> =
-            (0..1 + random(&mut state, 40)).map(|i| (first + i * (1 + round % 3)) % subpages).collect();
+        let first = random.below(subpages);
+        let mut batch: Vec<u32> = (0..1 + random.below(40)).map(|i| (first + i * (1 + round % 3)) % subpages).collect();
         batch.sort_unstable();
         batch.dedup();
         let mut rest = &batch[..];
@@ -187,7 +179,7 @@ fn run(seed: u64, page_bytes: u64, width: u32, cached_writes: bool) {
             let mut writes: Vec<(u32, u32)> = now.iter().copied().zip(places.iter().copied()).collect();
             // Workers overtake each other.
             for at in 1..writes.len() {
-                let with = at - 1 + random(&mut state, 2) as usize;
+                let with = at - 1 + random.below(2);
                 writes.swap(at, with);
             }
             for (subpage, place) in writes {

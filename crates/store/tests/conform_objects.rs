@@ -15,27 +15,19 @@ use fulgurite_store::{
     WriteError,
 };
 use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_testkit::Random;
 
 const POOL: PoolId = PoolId([9; 16]);
 const SUBPAGES: u32 = 1 << 13;
 
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-    fn object(&mut self) -> Vec<u8> {
-        let length = match self.below(8) {
-            0 => 0,
-            1 => 4096,
-            2 => 1 + self.below(4095),
-            _ => 1 + self.below(300),
-        };
-        (0..length).map(|_| self.below(256) as u8).collect()
-    }
+fn object(random: &mut Random) -> Vec<u8> {
+    let length = match random.below(8) {
+        0 => 0,
+        1 => 4096,
+        2 => 1 + random.below(4095),
+        _ => 1 + random.below(300),
+    };
+    random.bytes(length)
 }
 
 fn geometry() -> Geometry {
@@ -100,15 +92,15 @@ fn read_through(flash: &dyn Flash, subpages: &[u32], mut each: impl FnMut(u32, R
 
 #[test]
 fn what_was_written_is_read_and_kept_by_tokens() {
-    let seed = std::env::var("FULGURITE_SEED").ok().and_then(|n| n.parse().ok()).unwrap_or(5);
+    let seed = fulgurite_testkit::first_seed(5);
     println!("seed {seed}; replay with FULGURITE_SEED={seed}");
-    let mut random = Random(seed | 1);
+    let mut random = Random(seed);
     let medium = medium();
     let mut pool = Arc::new(open(&medium));
     let (mut now, mut tokens, mut written) = (Contents::new(), BTreeMap::<u64, Contents>::new(), 0);
     for round in 0..60 {
         let count = 1 + random.below(60);
-        let batch: Vec<(u32, Vec<u8>)> = (0..count).map(|_| (random.below(700) as u32, random.object())).collect();
+        let batch: Vec<(u32, Vec<u8>)> = (0..count).map(|_| (random.below(700) as u32, object(&mut random))).collect();
         write(&pool, &batch, &mut now);
         if random.below(3) == 0 {
             tokens.insert(pool.sync().unwrap(), now.clone());
@@ -174,7 +166,7 @@ fn when_a_write_of_objects_returns_it_has_ended() {
     faulty.set_plan(plan(Fault::Late { polls: 5 }));
     let (mut random, mut now) = (Random(11), Contents::new());
     for round in 0..10u32 {
-        let objects: Vec<(u32, Vec<u8>)> = (0..1 + round * 20).map(|n| (n * 7, random.object())).collect();
+        let objects: Vec<(u32, Vec<u8>)> = (0..1 + round * 20).map(|n| (n * 7, object(&mut random))).collect();
         write(&pool, &objects, &mut now);
         check(&pool, &now);
     }
@@ -334,7 +326,7 @@ fn dram_stays_within_what_is_set_aside() {
         // All subpages are objects, then they are overwritten, most of them by as few bytes as an object may have.
         let batch: Vec<(u32, Vec<u8>)> = (0..512)
             .map(|i| {
-                let subpage = if round < 16 { round * 512 + i } else { random.below(SUBPAGES.into()) as u32 };
+                let subpage = if round < 16 { round * 512 + i } else { random.below(SUBPAGES) };
                 (subpage, vec![round as u8; if random.below(50) == 0 { 3000 } else { 16 }])
             })
             .collect();

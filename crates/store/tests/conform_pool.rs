@@ -15,19 +15,10 @@ use fulgurite_flash::{
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, Status, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Permissions, Pool, PoolError, StoreConfig, WriteError};
 use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_testkit::Random;
 
 const POOL: PoolId = PoolId([7; 16]);
 const DEPTH: usize = 32;
-
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 fn config(durability: Durability) -> StoreConfig {
     let mut config = StoreConfig::default();

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fulgurite_flash::{FileBackend, FileConfig, FileFlash, Flash, Op, Request};
+use fulgurite_flash::{FileBackend, FileConfig, FileFlash, Flash, Op, Request, Switches};
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Clock, Notifier};
@@ -129,7 +129,7 @@ fn conform_writes_that_may_be_kept_back_go_out_together_and_all_go_out() {
     queue.use_frames(0..FRAMES);
     let mut next = 0;
     let mut requests = |may_hold: bool, writes: u32, sleep: bool| {
-        queue.hold_writes(may_hold);
+        queue.switch(Switches { hold_writes: may_hold, ..Switches::default() });
         let before = written(&*medium);
         for _ in 0..writes {
             let (subpage, frame) = (SubpageIndex(next * 7 % SUBPAGES), FrameIndex(next % 64));
@@ -174,7 +174,7 @@ fn conform_writes_are_kept_back_for_exactly_as_long_as_they_may_be() {
     let frames = Arc::new(Arena::anonymous(FRAMES as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap());
     let mut queue = flash.open_queue(frames, 64, Arc::new(Notifier::new().unwrap())).unwrap();
     queue.use_frames(0..FRAMES);
-    queue.hold_writes(true);
+    queue.switch(Switches { hold_writes: true, ..Switches::default() });
     let mut ended = Vec::new();
     for round in 0..3 {
         let before = written(&*medium).0;

@@ -90,7 +90,7 @@ fn each_request_fails_and_the_power_at_any_point_of_that() {
             let log = world.flash.log.as_ref().expect("it is kept");
             // From a while before the first failure.
             let skipped = log.len() * (from as usize) / (requests as usize + 1) * 3 / 4;
-            let (config, mut random) = (world.config, Random::new(seed + from));
+            let (config, mut random) = (world.config, Random(seed + from));
             let looked = each_moment(&mut world, skipped, |moment, write| {
                 let count = moment.cached.len().min(60);
                 let before = moment.cached.len() - count;
@@ -121,12 +121,12 @@ fn lives_full_of_failures() {
     for seed in first_seed()..first_seed() + runs(60) {
         let mut world = World::new(roomy(), config(None, seed), seed);
         for life in 0..6 {
-            let mut from = world.requests + u64::from(world.random.below(30));
+            let mut from = world.requests + world.random.below(30_u64);
             for i in 0..60 {
                 if world.requests > from + 3 {
-                    from = world.requests + u64::from(world.random.below(40));
+                    from = world.requests + world.random.below(40_u64);
                 }
-                let until = from + 1 + u64::from(world.random.below(3));
+                let until = from + 1 + world.random.below(3_u64);
                 let error = FlashError::Io([EIO, 11, 4, 61][world.random.below(4) as usize]);
                 // Flushes may not fail, or it ends at once.
                 world.fails = Some(Failing { from, until, trouble: Trouble::Fails(error), only_flushes: false });

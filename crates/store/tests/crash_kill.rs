@@ -116,12 +116,11 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
         Arc::new(FileFlash::open(&FileConfig::create(&path, u64::from(geometry().flash_pages()) << 12)).unwrap());
     Pool::format(&medium, geometry(), PoolId([9; 16]), 0).unwrap();
     drop(medium);
-    let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut random = trials::Random(seed);
     // (newest batch, token) that was acknowledged, and what all batches so far have left.
     let (mut acknowledged, mut acknowledged_token) = (0, 0);
     let (mut applied, mut expected) = (0, vec![0u64; SUBPAGES as usize]);
     for kill in 0..kills {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let mut child = fulgurite_testkit::again(module_path!(), "writer")
             .env(CHILD, &path)
             .stdin(Stdio::null())
@@ -142,7 +141,7 @@ fn a_killed_process_loses_nothing_that_was_acknowledged() {
             }
             newest
         });
-        std::thread::sleep(Duration::from_micros(10_000 + (random >> 33) % 90_000));
+        std::thread::sleep(Duration::from_micros(10_000 + random.below(90_000_u64)));
         child.kill().unwrap();
         let status = child.wait().unwrap();
         assert_eq!(status.signal(), Some(9), "kill {kill}: the writer ended by itself: {status}");

@@ -65,7 +65,7 @@ fn run(planted: Option<Planted>, seed: u64, steps: u32) -> World {
 fn crashes(planted: Option<Planted>, seed: u64, steps: u32, one_in: u32) -> Result<u64, String> {
     let mut world = run(planted, seed, steps);
     let moved = world.store.counters().object_pages_copied;
-    let (config, mut images, mut random) = (world.config, 0, Random::new(seed));
+    let (config, mut images, mut random) = (world.config, 0, Random(seed));
     each_moment(&mut world, 0, |moment, write| {
         if !random.one_in(one_in) {
             return Ok(());

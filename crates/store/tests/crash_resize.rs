@@ -71,7 +71,7 @@ fn sizes(random: &mut Random, seed: u64, objects: bool) -> (Geometry, Geometry) 
 
 /// A random pool of one size that becomes one of the other, with a log from its beginning; and what it was at first.
 fn resized(seed: u64, objects: bool) -> Option<(World, Moment, [Geometry; 2])> {
-    let mut random = Random::new(seed + 77);
+    let mut random = Random(seed + 77);
     let (from, to) = sizes(&mut random, seed, objects);
     let mut world = World::new(from, config(None, seed), seed);
     world.flash.pages = from.flash_pages().max(to.flash_pages());
@@ -150,7 +150,7 @@ fn go_on(image: &Image<'_>, config: StoreConfig, moment: &Moment, to: Geometry, 
 fn every_moment(seed: u64, objects: bool) -> Result<u64, String> {
     let Some((mut world, mut moment, sizes)) = resized(seed, objects) else { return Ok(0) };
     let (config, to) = (world.config, sizes[1]);
-    let mut random = Random::new(seed);
+    let mut random = Random(seed);
     let mut images = 0;
     let mut seen = [look(&moment.all(), &config, &moment, sizes)? == sizes[0], false];
     for event in world.flash.log.take().unwrap() {

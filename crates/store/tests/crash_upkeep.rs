@@ -13,11 +13,12 @@ use fulgurite_store::{Geometry, RecoverError, Store, StoreConfig, recover};
 use world::attacks::{self, Step, each_moment, first_seed, quiet_run, runs, step};
 use world::images::{Found, open_whole};
 use world::objects::tiny_objects;
+use world::trials;
 use world::{Content, Failing, ForgetfulFlash, POOL, Random, Trouble, World, tiny};
 
 /// Opens what may be there after each write since `from`.
 fn crashes(world: &mut World, from: usize, seed: u64) -> u64 {
-    let (config, mut images, mut random) = (world.config, 0, Random::new(seed));
+    let (config, mut images, mut random) = (world.config, 0, Random(seed));
     let looked = each_moment(world, from, |moment, write| {
         let count = moment.cached.len().min(60);
         let skipped = moment.cached.len() - count;
@@ -131,7 +132,8 @@ fn reclaim_and_levelling() {
         images += crashes(&mut world, from, seed);
     }
     println!("reclaim: {reclaimed} copies, {images} images, 0 violations");
-    assert!(reclaimed > 50 && images > 2000);
+    let (copies, of_all) = if trials::is_whole(30) { (50, 2000) } else { (0, 400) };
+    assert!(reclaimed > copies && images > of_all, "{reclaimed} and {images} are too few");
 }
 
 #[test]
@@ -165,7 +167,7 @@ fn bad_flash_pages_and_checkpoints_that_fail() {
         images += crashes(&mut world, from, seed);
     }
     println!("failing flash pages: {images} images, 0 violations");
-    assert!(images > 2000);
+    assert!(images > if trials::is_whole(30) { 2000 } else { 400 }, "{images} are too few");
 }
 
 #[test]
@@ -205,7 +207,7 @@ fn going_on_after_a_loss() {
             turns -= 1;
         }
         let done = world.store.is_quiet();
-        let mut random = Random::new(seed);
+        let mut random = Random(seed);
         world.flash.crash(&mut random);
         match recover(&mut world.flash, world.config) {
             // Not accepted yet; nothing is different.
@@ -221,7 +223,8 @@ fn going_on_after_a_loss() {
         }
     }
     println!("going on after a loss: {again} times to be accepted again, {through} through, 0 violations");
-    assert!(again > 5 && through > 5);
+    let least = if trials::is_whole(150) { 5 } else { 0 };
+    assert!(again > least && through > least, "{again} and {through} are too few");
 }
 
 #[test]
@@ -260,7 +263,7 @@ fn giving_up_what_is_lost() {
         world.settle();
         assert_eq!(world.store.state().audit(), Vec::<String>::new());
         given_up += lost.len();
-        let (config, mut random, lost_max) = (world.config, Random::new(seed), lost.len());
+        let (config, mut random, lost_max) = (world.config, Random(seed), lost.len());
         let looked = each_moment(&mut world, from, |moment, _| {
             for _ in 0..6 {
                 images += 1;

@@ -13,6 +13,7 @@ use fulgurite_format::{Header, Kind, PoolId, SUBPAGE_BYTES};
 use fulgurite_store::{Geometry, Loss, Pool, PoolError, RecoverError, StoreConfig, recover};
 use fulgurite_sys::Arena;
 use world::attacks::{self, Step, first_seed, runs, step};
+use world::trials;
 use world::{Content, World, checksum_of};
 
 /// A random run that ended quietly, all of it on flash.
@@ -57,7 +58,7 @@ fn accept(world: &mut World) -> Loss {
     world.store = store;
     world.store.begin_checkpoint();
     world.settle();
-    assert_eq!(world.store.counters().checkpoints, 1);
+    assert!(world.store.counters().checkpoints >= 1, "a loss that was accepted is written down");
     world.now = world.tokens[&report.token].clone();
     world.tokens.retain(|t, _| *t <= report.token);
     report.lost.unwrap()
@@ -79,7 +80,7 @@ fn forget_damaged(world: &mut World) -> usize {
 #[test]
 fn what_was_promised_and_is_damaged_is_named() {
     let (mut refused, mut harmless, mut rewritten) = (0, 0, 0);
-    for seed in first_seed()..first_seed() + runs(60) {
+    for seed in trials::seeds(3, 60) {
         println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
         let reference = quiet(seed);
         let promised = reference.store.durable_token();
@@ -135,7 +136,7 @@ fn what_was_promised_and_is_damaged_is_named() {
     println!(
         "damaged journals: {refused} refused by name, {harmless} without loss, {rewritten} had overwritten data, 0 missed"
     );
-    assert!(refused > 100);
+    assert!(refused > if trials::is_whole(60) { 100 } else { 0 }, "{refused} are too few");
 }
 
 #[test]
@@ -185,7 +186,7 @@ fn what_a_crash_tore_is_told_and_refuses_nothing() {
         }
     }
     println!("torn commits: {torn}, {seen} of them with a beginning that tells, none refused");
-    assert!(seen > 20);
+    assert!(seen > if trials::is_whole(60) { 20 } else { 0 }, "{seen} are too few");
 }
 
 #[test]

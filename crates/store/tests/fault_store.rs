@@ -15,7 +15,7 @@ use fulgurite_format::{
 };
 use fulgurite_store::{Geometry, RecoverError, Store, StoreConfig, TableFull, WriteError};
 use world::attacks::{self, Met, Step, first_seed, runs, step};
-use world::trials::{figure, is_whole};
+use world::trials::{self, figure, is_whole};
 use world::{Content, Failed, Failing, ForgetfulFlash, POOL, Trouble, World, tiny};
 
 const EIO: i32 = 5;
@@ -66,7 +66,7 @@ fn the_nth_request_fails() {
     let since = Instant::now();
     let (mut workloads, mut tried, mut poisoned) = (0u64, 0u64, 0u64);
     let mut kinds: BTreeMap<String, u64> = BTreeMap::new();
-    for seed in first_seed()..first_seed() + runs(20) {
+    for seed in trials::seeds(1, 20) {
         workloads += 1;
         let never = Failing { from: u64::MAX, until: u64::MAX, trouble: TROUBLES[0].1, only_flushes: false };
         let without = workload(seed, never);
@@ -398,7 +398,7 @@ fn sealed_nonsense_is_an_error_and_no_panic() {
         let mut world = attacks::quiet_run(None, seed);
         let config = world.config;
         let moment = attacks::left_by(&mut world);
-        let mut random = world::Random::new(seed);
+        let mut random = world::Random(seed);
         let mut places: Vec<u32> = moment.durable.keys().copied().collect();
         places.sort_unstable();
         for place in places {
@@ -442,7 +442,7 @@ fn numbers_from_all_of_64_bits_are_an_error_or_can_be_gone_on_from() {
         let mut config = world.config;
         config.accept_loss = true;
         let moment = attacks::left_by(&mut world);
-        let mut random = world::Random::new(seed + 1);
+        let mut random = world::Random(seed + 1);
         let opened = |place: &u32| match &moment.durable[place] {
             Content::Metadata(page) => Header::open(page).ok().map(|(header, ..)| (*place, header)),
             _ => None,
@@ -633,7 +633,7 @@ fn as_many_tokens_as_an_anchor_has_room_for() {
         world.settle();
     }
     assert_eq!(world.store.state().tokens().as_slice().len(), TOKENS_MAX);
-    let (config, mut images, mut random) = (world.config, 0, world::Random::new(3));
+    let (config, mut images, mut random) = (world.config, 0, world::Random(3));
     attacks::each_moment(&mut world, from, |moment, _| {
         let arrived = moment.cached.iter().filter(|_| random.one_in(2)).cloned();
         images += 1;

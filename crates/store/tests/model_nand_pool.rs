@@ -13,29 +13,11 @@ use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_nand::{FilConfig, Geometry as Division, Parts, Profile};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_testkit::{Random, seed};
 
 const DEPTH: usize = 16;
 const EXTENT_PAGES: u32 = 16;
 const SUBPAGES: u32 = 1000;
-
-/// The seed of this run: `FULGURITE_SEED`, or the time.
-fn seed() -> u64 {
-    let seed = std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-    });
-    println!("seed {seed}");
-    seed
-}
-
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 /// 4 planes of 70 blocks of 8 pages, in times that a test can wait for; extents lie across 2 planes.
 fn profile() -> Profile {
@@ -137,7 +119,7 @@ fn choose(random: &mut Random) -> Vec<u32> {
     let mut chosen = Vec::new();
     for _ in 0..=random.below(DEPTH as u64 - 1) {
         let range = if random.below(2) == 0 { SUBPAGES / 10 } else { SUBPAGES };
-        let subpage = random.below(range.into()) as u32;
+        let subpage = random.below(range);
         if !chosen.contains(&subpage) {
             chosen.push(subpage);
         }

@@ -27,12 +27,12 @@ fn by_age_whatever_the_clock_does() {
         let mut made: Vec<(u64, u64, u64)> = Vec::new();
         let mut pinned = 0;
         for i in 0..300u64 {
-            let step = u64::from(world.random.below(30));
+            let step = world.random.below(30_u64);
             let before = clock;
             (clock, real) = (clock + step, real + step);
             if world.random.one_in(25) {
                 // Set back, by minutes or years; nobody knows how long that took.
-                clock = clock.saturating_sub(u64::from(world.random.below(2_000_000)));
+                clock = clock.saturating_sub(world.random.below(2_000_000_u64));
             }
             unseen += step - clock.saturating_sub(before).min(step);
             world.store.tick(clock);
@@ -185,7 +185,8 @@ fn a_full_pool_takes_writes_again_after_a_sync_and_a_drop() {
 fn dram_for_history_stays_within_its_bound() {
     let bound = 512 << 10;
     let (mut most, mut dropped, mut refusals) = (0, 0, 0);
-    for seed in first_seed()..first_seed() + runs(4) {
+    // At least one of each kind below.
+    for seed in first_seed()..first_seed() + runs(4).max(2) {
         println!("seed {seed}; replay with FULGURITE_SEED={seed} FULGURITE_RUNS=1");
         let mut config = StoreConfig::default();
         config.keep_tokens = 400;

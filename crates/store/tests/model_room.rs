@@ -6,6 +6,7 @@
 //! the middle of a batch, the published room is compared with what the store says.
 
 use fulgurite_testkit as trials;
+use fulgurite_testkit::Random;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,16 +18,6 @@ use fulgurite_store::{Geometry, Permissions, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Notifier};
 
 const DEPTH: usize = 64;
-
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 /// Writes these subpages, a batch at a time; stops at the first that is refused.
 fn write(queue: &mut dyn Queue, subpages: &[u32]) -> Result<(), FlashError> {
@@ -52,7 +43,7 @@ fn write(queue: &mut dyn Queue, subpages: &[u32]) -> Result<(), FlashError> {
 fn some(random: &mut Random, count: u64, of: u32) -> Vec<u32> {
     let mut chosen = BTreeSet::new();
     while (chosen.len() as u64) < count.min(of.into()) {
-        chosen.insert(random.below(of.into()) as u32);
+        chosen.insert(random.below(of));
     }
     let mut chosen = Vec::from_iter(chosen);
     for i in (1..chosen.len()).rev() {
@@ -154,7 +145,7 @@ fn one_history(seed: u64) {
         match random.below(12) {
             0 => _ = pool.sync(),
             1 => {
-                let page = random.below(geometry.pages().into()) as u32;
+                let page = random.below(geometry.pages());
                 let end = geometry.pages().min(page + 1 + random.below(4) as u32);
                 let _ = match random.below(3) {
                     0 => pool.set_permissions(page..end, Permissions::DEFAULT),
@@ -177,7 +168,7 @@ fn one_history(seed: u64) {
                 // A batch, looked at as it goes.
                 let count = 1 + random.below(DEPTH as u64) as usize;
                 for tag in 0..count {
-                    let subpage = SubpageIndex(random.below(geometry.subpages.into()) as u32);
+                    let subpage = SubpageIndex(random.below(geometry.subpages));
                     let frame = FrameIndex(tag as u32);
                     queue.submit(Request { tag: tag as u64, op: Op::Write, subpage, frame }).unwrap();
                 }

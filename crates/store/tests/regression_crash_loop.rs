@@ -13,24 +13,12 @@ use fulgurite_flash::{
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Geometry, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_testkit::Random;
 
 const PAGES: u32 = 2048;
 const SUBPAGES: u32 = 512;
 const DEPTH: usize = 4;
 const LIVES: u32 = 1000;
-
-struct Random(u64);
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
 
 /// A flash that takes its time to flush, so that a life may end between any two of its requests.
 fn flash() -> Arc<FaultyFlash<MemoryFlash>> {
@@ -83,14 +71,11 @@ impl Life {
 
 #[test]
 fn a_pool_whose_programs_die_soon_stays_usable() {
-    let seed = std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-    });
-    println!("seed {seed}");
+    let seed = fulgurite_testkit::seed();
     let mut medium = flash();
     let below: Arc<dyn Flash> = medium.clone();
     Pool::format(&below, Geometry::new(PAGES, 32, Some(SUBPAGES)).unwrap(), PoolId([3; 16]), 0).unwrap();
-    let mut random = Random(seed | 1);
+    let mut random = Random(seed);
     // None: it was cut off, and either is right.
     let mut synced: BTreeMap<u32, Option<u64>> = BTreeMap::new();
     for life in 0..LIVES {

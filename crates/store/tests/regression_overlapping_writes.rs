@@ -30,7 +30,7 @@ fn regression_writes_of_one_subpage_at_the_same_time() {
         let mut driver = Driver::new(&flash, &frames, DEPTH as usize);
         let mut allowed: Vec<Vec<u64>> = found.iter().map(|&before| vec![before]).collect();
         let mut written = vec![false; SUBPAGES as usize];
-        for frame in 0..=random.below(DEPTH.into()) as u32 {
+        for frame in 0..=random.below(u64::from(DEPTH)) as u32 {
             // A few of them many times, or all of them.
             let subpage = if round % 2 == 0 { random.below(3) } else { random.below(SUBPAGES) };
             let stamp = (round << 32 | u64::from(frame)) + 1;

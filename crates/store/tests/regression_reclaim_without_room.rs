@@ -76,14 +76,13 @@ fn who_must_sync_is_told_so() {
         for subpage in 0..subpages {
             assert!(write(&mut store, &mut flash, subpage, &what), "{what}: it fills without a sync");
         }
-        let mut random = seed;
+        let mut random = fulgurite_testkit::Random(seed);
         for _ in 0..8 {
             store.sync().unwrap();
             flash.serve(&mut store);
             let mut written = 0;
             loop {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                if !write(&mut store, &mut flash, (random >> 33) as u32 % subpages, &what) {
+                if !write(&mut store, &mut flash, random.below(subpages), &what) {
                     break;
                 }
                 written += 1;

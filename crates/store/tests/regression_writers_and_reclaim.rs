@@ -9,24 +9,16 @@ use fulgurite_flash::{Fault, FaultPlan, FaultyFlash, Flash, MemoryFlash, Op, Req
 use fulgurite_format::{FrameIndex, PoolId, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Durability, Geometry, Pool, StoreConfig};
 use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_testkit::Random;
 
 const POOL: PoolId = PoolId([9; 16]);
 /// Turns without a write's end after which none is expected any more; a commit takes fewer than a hundred.
 const PATIENCE: u32 = 20_000;
 
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-    /// Every power of two of subpages is as likely as any other: 1/x, about what Zipf's law gives.
-    fn skewed(&mut self, n: u64) -> u32 {
-        let below = 1 << (1 + self.below(u64::from(n.ilog2())));
-        (self.below(below).wrapping_mul(0x9E37_79B9) % n) as u32
-    }
+/// Every power of two of subpages is as likely as any other: 1/x, about what Zipf's law gives.
+fn skewed(random: &mut Random, n: u64) -> u32 {
+    let below = 1_u64 << (1 + random.below(u64::from(n.ilog2())));
+    (random.below(below).wrapping_mul(0x9E37_79B9) % n) as u32
 }
 
 fn overwrite(extents: u32, extent_pages: u32, depth: usize, writes: u32, seed: u64) {
@@ -50,7 +42,8 @@ fn overwrite(extents: u32, extent_pages: u32, depth: usize, writes: u32, seed: u
     while ended < geometry.subpages + writes {
         while begun < geometry.subpages + writes && !free.is_empty() {
             // First all of it, then what is likely to be written more often.
-            let subpage = if begun < geometry.subpages { begun } else { random.skewed(u64::from(geometry.subpages)) };
+            let subpage =
+                if begun < geometry.subpages { begun } else { skewed(&mut random, u64::from(geometry.subpages)) };
             if under_way.values().any(|s| *s == subpage) {
                 break;
             }

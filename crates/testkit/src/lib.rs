@@ -9,4 +9,4 @@ mod trials;
 
 pub use child::{again, arguments};
 pub use random::Random;
-pub use trials::{cannot, each_seed, figure, file_system_of, first_seed, is_whole, runs, seeds};
+pub use trials::{cannot, each_seed, figure, file_system_of, first_seed, is_full, is_whole, runs, seed, seeds, share};

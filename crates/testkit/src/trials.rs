@@ -1,12 +1,19 @@
 //! How large a randomised test is, where it begins, and how it tells what it did.
 //!
-//! `FULGURITE_SEED` is the first seed, `FULGURITE_RUNS` how many there are, whatever the test counts (seeds, kills, rounds); the seeds count
-//! up. Unset, both are the test's own. So `FULGURITE_SEED=s FULGURITE_RUNS=1` replays one. `scripts/test` and `scripts/soak` name a file
-//! in `FULGURITE_FIGURES`, to which each test adds what it did for a row of the table in `scripts/figures`, and compare the sums with what
-//! that table asks for.
+//! `FULGURITE_SEED` is the first seed, and the seeds count up. `FULGURITE_RUNS` is their number, whatever the test
+//! counts (seeds, kills, rounds). Unset, the first seed is the test's own, and the number a share of the test's own:
+//! `FULGURITE_VOLUME` per cent, 20 unless set. `make test-full` sets 100. So `FULGURITE_SEED=s FULGURITE_RUNS=1`
+//! replays one.
+//!
+//! `scripts/test` and `scripts/soak` name a file in `FULGURITE_FIGURES`. Each test adds to it what it did for a row of
+//! the table in `scripts/figures`, and the scripts compare the sums with the aims in that table.
 
 use std::io::Write;
 use std::ops::Range;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Per cent of a test's own number where nothing else is asked for.
+const SMALL_PERCENT: u64 = 20;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|e| panic!("{name}={text}: {e}")))
@@ -16,16 +23,34 @@ fn number(name: &str) -> Option<u64> {
 pub fn first_seed(own: u64) -> u64 {
     number("FULGURITE_SEED").unwrap_or(own)
 }
-/// `FULGURITE_RUNS`, or the test's own number.
+/// `FULGURITE_SEED`, or the time; prints it.
+pub fn seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
+    let seed = first_seed(now);
+    println!("seed {seed}; FULGURITE_SEED={seed} repeats it");
+    seed
+}
+/// `FULGURITE_RUNS`, or the share of the test's own number that `FULGURITE_VOLUME` asks for, at least one.
 pub fn runs(own: u64) -> u64 {
-    number("FULGURITE_RUNS").unwrap_or(own)
+    number("FULGURITE_RUNS").unwrap_or_else(|| (own * percent()).div_ceil(100).max(1))
+}
+/// Whether all that a test may do is asked for.
+pub fn is_full() -> bool {
+    number("FULGURITE_RUNS").is_some() || percent() >= 100
+}
+/// What a run does of its own number of steps or operations, of which the seeds are not the measure.
+pub fn share(own: u64) -> u64 {
+    if is_full() { own } else { (own * percent()).div_ceil(100) }
+}
+fn percent() -> u64 {
+    number("FULGURITE_VOLUME").unwrap_or(SMALL_PERCENT)
 }
 /// The seeds of this run.
 pub fn seeds(own_first: u64, own_count: u64) -> Range<u64> {
     let first = first_seed(own_first);
     first..first.saturating_add(runs(own_count))
 }
-/// Whether a test has its own size, so that what it comes to can be compared with what was planned.
+/// Whether a test has all of its own number, so that what it comes to can be compared with what was planned.
 pub fn is_whole(own: u64) -> bool {
     runs(own) >= own
 }

@@ -14,6 +14,7 @@ use std::sync::atomic::AtomicU64;
 
 use fulgurite_memory::{AccessError, Address, Memory, NoLatch, PlainMemory, PlainPin, Region, View, ViewMut};
 use fulgurite_sys::Backed;
+use fulgurite_testkit::Random;
 use fulgurite_workloads::{Corpus, CorpusError, Params, Query, Workload, WorkloadError};
 
 type Search = fulgurite_workloads::Search<NoLatch>;
@@ -66,21 +67,8 @@ impl Memory for Failing {
     }
 }
 
-/// A sequence of random numbers (splitmix64, Steele, Lea, Flood 2014).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % limit
-    }
-}
-
 /// Writes `count` files of words of which low numbers are frequent.
-fn write_texts(dir: &Path, count: u64, numbers: &mut Numbers) {
+fn write_texts(dir: &Path, count: u64, numbers: &mut Random) {
     for i in 0..count {
         let mut text = format!("Title{i}");
         for _ in 0..numbers.below(120) {
@@ -195,7 +183,7 @@ fn agree(memory: &mut PlainMemory, search: &Search, naive: &Naive, words: &[&str
 fn index_equals_a_naive_one_and_answers_equal_a_naive_scorer() {
     println!("seed {SEED:#x}");
     let dir = tempfile::tempdir().unwrap();
-    let mut numbers = Numbers(SEED);
+    let mut numbers = Random(SEED);
     write_texts(dir.path(), 1500, &mut numbers);
     let corpus = scan(dir.path());
     let naive = Naive::of(&corpus);
@@ -297,7 +285,7 @@ fn one_word_is_an_index() {
 fn failing_accesses_change_no_answer() {
     println!("seed {SEED:#x}");
     let dir = tempfile::tempdir().unwrap();
-    write_texts(dir.path(), 1200, &mut Numbers(SEED ^ 1));
+    write_texts(dir.path(), 1200, &mut Random(SEED ^ 1));
     let (mut plain, region, search) = build(&scan(dir.path()));
     let mut memory = Failing { memory: plain.clone(), failed: BTreeSet::new() };
     let mut failures = 0;
@@ -320,7 +308,7 @@ fn failing_accesses_change_no_answer() {
 fn damage_is_found_and_never_a_panic() {
     println!("seed {SEED:#x}");
     let dir = tempfile::tempdir().unwrap();
-    let mut numbers = Numbers(SEED ^ 2);
+    let mut numbers = Random(SEED ^ 2);
     write_texts(dir.path(), 400, &mut numbers);
     let (mut memory, _, search) = build(&scan(dir.path()));
     let base = Address::from_linear(5 << 12);
@@ -347,7 +335,7 @@ fn damage_is_found_and_never_a_panic() {
 fn requests_are_a_function_of_seed_and_number_and_follow_zipf() {
     println!("seed {SEED:#x}");
     let dir = tempfile::tempdir().unwrap();
-    write_texts(dir.path(), 800, &mut Numbers(SEED ^ 3));
+    write_texts(dir.path(), 800, &mut Random(SEED ^ 3));
     let corpus = scan(dir.path());
     let (mut memory, region, search) = build(&corpus);
     let (mut twin_memory, _, twin) = build(&corpus);

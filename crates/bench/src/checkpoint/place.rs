@@ -19,7 +19,7 @@ use crate::child::pool::EXTENT_PAGES;
 use crate::child::pool::benchmark_id;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
-use crate::medium::{self, Holds, Medium};
+use crate::medium::{self, Holds, TestBed};
 use crate::values::FlashChoice;
 use fulgurite_flash::Mover;
 
@@ -49,7 +49,7 @@ pub enum Place {
     /// On a medium of so many bytes, which is held: a device of another process would have to be attached to again.
     Medium {
         /// What it lies on. A file that was made goes with it.
-        _made: Medium,
+        _made: TestBed,
         /// The same, opened.
         flash: Arc<dyn Flash>,
     },

@@ -69,28 +69,28 @@ impl std::fmt::Display for Below {
     }
 }
 
-impl Medium {
+impl Behind {
     /// Starts a device over it.
     ///
     /// # Errors
     /// [`Device::start`]'s.
     pub fn start(self, config: DeviceConfig) -> Result<Arc<Device>> {
         Ok(Arc::new(match self {
-            Medium::Flat(flash) => Device::start(flash, config)?,
-            Medium::Store(store, _) => Device::start_store(*store, config)?,
+            Behind::Flat(flash) => Device::start(flash, config)?,
+            Behind::Store(store, _) => Device::start_store(*store, config)?,
         }))
     }
     /// The NAND, if that is what is below.
     pub fn nand(&self) -> Option<Arc<NandFlash>> {
         match self {
-            Medium::Flat(_) => None,
-            Medium::Store(_, nand) => nand.clone(),
+            Behind::Flat(_) => None,
+            Behind::Store(_, nand) => nand.clone(),
         }
     }
 }
 
 /// What a device is made of.
-pub enum Medium {
+pub enum Behind {
     /// This alone: its sectors are the medium's.
     Flat(Arc<dyn Flash>),
     /// A store, and the NAND that it is over, if it is.
@@ -321,11 +321,11 @@ impl Plan {
     ///
     /// # Errors
     /// The medium's; `BadInput` where the file holds another device.
-    pub fn open(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Medium> {
+    pub fn open(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Behind> {
         if self.over_data {
             return self.open_over_data(keeps, interrupt);
         }
-        let Some((profile, config)) = self.nand else { return Ok(Medium::Flat(self.flat(self.bytes, interrupt)?)) };
+        let Some((profile, config)) = self.nand else { return Ok(Behind::Flat(self.flat(self.bytes, interrupt)?)) };
         let fil = Fil::new(profile, config)?;
         let geometry = geometry(self.bytes, &fil)?;
         let old = !self.makes()?;
@@ -367,17 +367,17 @@ impl Plan {
                 format_bytes(u64::from(asked.extent_pages) << 12)
             );
         }
-        Ok(Medium::Store(Box::new(store.into_flash()), Some(nand)))
+        Ok(Behind::Store(Box::new(store.into_flash()), Some(nand)))
     }
     /// A store without NAND. Its geometry is its own.
-    fn open_over_data(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Medium> {
+    fn open_over_data(&self, keeps: StoreConfig, interrupt: &Interrupt) -> Result<Behind> {
         let old = !self.makes()?;
         let below = self.flat(self.bytes, interrupt)?;
         if !old {
             make(&below, geometry_over_data(self.bytes)?)?;
         }
         match Pool::open(below, keeps) {
-            Ok((store, _)) => Ok(Medium::Store(Box::new(store.into_flash()), None)),
+            Ok((store, _)) => Ok(Behind::Store(Box::new(store.into_flash()), None)),
             Err(error) if old => {
                 bad_input!("--data holds no pool that can be used: {error}; `fulgurite pool check` says more")
             }

@@ -21,7 +21,7 @@ use fulgurite_runtime::{Context, Counts, Next, Runtime, Service, WorkerStatistic
 use fulgurite_sys::clock::thread_cpu;
 
 use crate::child;
-use crate::medium::Medium;
+use crate::medium::TestBed;
 use fulgurite_flash::Mover;
 
 pub const FIBERS: u32 = 64;
@@ -234,7 +234,7 @@ impl Misses {
     ///
     /// # Errors
     /// When there is no memory, a core cannot be had, the flash fails, or `progress` does.
-    pub fn start(sizes: Sizes, medium: &Medium, progress: &mut dyn FnMut(f64) -> Result<()>) -> Result<Misses> {
+    pub fn start(sizes: Sizes, medium: &TestBed, progress: &mut dyn FnMut(f64) -> Result<()>) -> Result<Misses> {
         let subpages = sizes.data_bytes / 4096;
         ensure!(
             subpages.is_power_of_two() && subpages >= RESIDENT,

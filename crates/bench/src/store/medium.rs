@@ -15,7 +15,7 @@ use crate::checks::{self, Wanted};
 use crate::child::pool::benchmark_id;
 use crate::interrupt::Interrupt;
 use crate::machine::Machine;
-use crate::medium::{self, Holds, Medium};
+use crate::medium::{self, Holds, TestBed};
 use crate::values::FlashChoice;
 
 /// Extents of a pool under measurement are of 2 MiB, of less where it would have fewer of them than this.
@@ -63,7 +63,7 @@ impl Judged {
     ///
     /// # Errors
     /// As [`medium::Judged::make`].
-    pub fn make(self, interrupt: &Interrupt) -> Result<Medium> {
+    pub fn make(self, interrupt: &Interrupt) -> Result<TestBed> {
         let medium = self.0.make(interrupt)?;
         if medium.device_core().is_some() {
             affinity::pin_to(&affinity::cores()[..1])?;

@@ -19,7 +19,7 @@ use crate::args::StoreArgs;
 use crate::bad_input::bad_input;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
-use crate::medium::Medium;
+use crate::medium::TestBed;
 use crate::progress;
 use crate::report::charts::{Bar, Bars, stack};
 use crate::report::rows::Spread;
@@ -136,7 +136,7 @@ pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     if interrupted { Err(Interrupted.into()) } else { Ok(()) }
 }
 
-fn row(medium: &Medium, size: u64, dirty: u32, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
+fn row(medium: &TestBed, size: u64, dirty: u32, rounds: u32, interrupt: &Interrupt) -> Result<Row> {
     let geometry = medium::geometry(size)?;
     let live = medium::subpages_at(geometry, FULL);
     let order = Shuffled::new(live)?;
@@ -206,7 +206,7 @@ fn cpu_s() -> f64 {
 }
 
 /// Opens the pool, and reads one subpage.
-fn open(medium: &Medium, size: u64, subpage: u32, dirty: bool, token: u64) -> Result<Opened> {
+fn open(medium: &TestBed, size: u64, subpage: u32, dirty: bool, token: u64) -> Result<Opened> {
     let cpu = cpu_s();
     let begun = Instant::now();
     let flash = medium.open(size)?;
@@ -220,11 +220,11 @@ fn open(medium: &Medium, size: u64, subpage: u32, dirty: bool, token: u64) -> Re
     let first_read_s = begun.elapsed().as_secs_f64();
     let cpu_s = cpu_s() - cpu;
     ensure!(report.token == token, "the pool came back as of token {}, and {token} was synced", report.token);
-    Ok(Opened { medium_s, recover_s, first_read_s, cpu_s, report, dram_bytes: flash.dram_bytes() as u64 })
+    Ok(Opened { medium_s, recover_s, first_read_s, cpu_s, report, dram_bytes: flash.traits().dram_bytes as u64 })
 }
 
 /// What was synced is there, what was not is gone, and the tables agree.
-fn judge(medium: &Medium, size: u64, (live, dirty, unsynced): (u32, u32, u32), order: &Shuffled) -> Result<()> {
+fn judge(medium: &TestBed, size: u64, (live, dirty, unsynced): (u32, u32, u32), order: &Shuffled) -> Result<()> {
     let pool = Pool::open(medium.open(size)?, config())?.0;
     let wrong = pool.audit();
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));

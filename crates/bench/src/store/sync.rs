@@ -25,7 +25,7 @@ use crate::bad_input::bad_input;
 use crate::checks;
 use crate::interrupt::{Interrupt, Interrupted};
 use crate::machine::Machine;
-use crate::medium::Medium;
+use crate::medium::TestBed;
 use crate::progress;
 use crate::report::charts::{Axis, Curve, Curves, stack};
 use crate::report::rows::Spread;
@@ -109,7 +109,7 @@ enum Device {
 }
 
 impl Device {
-    fn new(medium: &Medium, flash: &Arc<dyn Flash>, from: u64) -> Result<Device> {
+    fn new(medium: &TestBed, flash: &Arc<dyn Flash>, from: u64) -> Result<Device> {
         if let Some(path) = medium.path() {
             let file = DirectFile::open(path).with_context(|| format!("{} cannot be opened", path.display()))?;
             let memory = Arena::anonymous(PLAIN.0, Backed::HugePages)?;

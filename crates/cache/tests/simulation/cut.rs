@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use fulgurite_flash::{FlashError, Layer, VersionError, Versions};
+use fulgurite_flash::{Backing, FlashError, Layer, VersionError, Versions};
 
 use super::fibers::Wake;
 use super::machine::{DEVICE_TIMEOUT_NS, Machine, Mail, divided, wait_for_device};
@@ -168,7 +168,7 @@ impl Machine {
     }
     /// Tells a pool that asks before changes how many frames differ.
     fn count_changes(&mut self) {
-        if !self.flash.asks() {
+        if !self.flash.backing().is_some_and(Backing::asks) {
             return;
         }
         Versions::counting_begins(&*self.pool);

@@ -165,11 +165,8 @@ mod tests {
     /// Against a map of who has which sector, for buffers of any size.
     #[test]
     fn it_never_gives_a_sector_twice() {
-        let mut random = 12345u64;
-        let mut next = |n: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % n
-        };
+        let mut state = fulgurite_testkit::Random(12345);
+        let mut next = |n: u64| state.below(n);
         for sectors in [1, 7, 64, 100, 1000] {
             let (mut buddy, mut owned) = (Buddy::new(sectors), vec![false; sectors as usize]);
             let mut taken: Vec<(u32, u32)> = Vec::new();

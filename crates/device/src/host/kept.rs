@@ -130,11 +130,8 @@ mod tests {
     fn what_is_kept_is_what_no_flush_covers() {
         const SECTORS: u64 = 12;
         for seed in 0..200u64 {
-            let mut state = seed;
-            let mut random = |below: u64| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-                (state >> 33) % below
-            };
+            let mut state = fulgurite_testkit::Random(seed);
+            let mut random = |below: u64| state.below(below);
             let mut kept = Kept::default();
             kept.raise_limit(5);
             let mut all: Vec<(u64, u32)> = Vec::new();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
+use fulgurite_testkit::Random;
 
 use super::medium::{EAGAIN, EINTR};
 use super::nth::{Nth, Plan};
@@ -33,16 +34,6 @@ const TROUBLES: [(&str, i32, bool, bool, FlashError); 8] = [
 
 const SUBPAGES: u32 = 16;
 const DEPTH: usize = 8;
-
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        ((self.0 >> 32) % u64::from(n)) as u32
-    }
-}
 
 /// A file and its queue.
 struct Bench {
@@ -102,7 +93,7 @@ impl Bench {
     /// A random workload against a map: how many results of the kernel were seen, how many of them replaced, and the errors.
     fn run(&mut self, seed: u64, plan: Plan) -> (u64, u64, BTreeSet<String>, Vec<FlashError>) {
         self.begin(plan);
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random(seed);
         // What a subpage may hold: one value, or, where a write failed, that of it or one from before.
         let mut model: BTreeMap<u32, Vec<u64>> = (0..SUBPAGES).map(|subpage| (subpage, vec![0])).collect();
         let (mut version, mut errors, mut ops) = (0u64, Vec::new(), BTreeSet::new());

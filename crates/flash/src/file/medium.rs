@@ -18,7 +18,7 @@ use crate::{DeviceCounters, FlashError, Op};
 
 /// What all queues of a file share.
 #[derive(Debug)]
-pub(super) struct Medium {
+pub(super) struct OpenFile {
     pub file: Arc<DirectFile>,
     name: Name,
     pub subpages: u32,
@@ -41,11 +41,11 @@ pub(super) struct Medium {
     pub refusals: Mutex<std::collections::VecDeque<i32>>,
 }
 
-impl Medium {
+impl OpenFile {
     /// Over an open file of so many subpages.
-    pub fn new(name: Name, file: DirectFile, subpages: u32, clock: Clock) -> Medium {
+    pub fn new(name: Name, file: DirectFile, subpages: u32, clock: Clock) -> OpenFile {
         let [reads, writes, write_requests, read_requests, flushes, errors] = [0; 6].map(AtomicU64::new);
-        Medium {
+        OpenFile {
             name,
             file: Arc::new(file),
             subpages,

@@ -30,7 +30,7 @@ use crate::{
     Backing, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, Tuning, check_depth, check_range,
     lock,
 };
-use medium::Medium;
+use medium::OpenFile;
 use name::Name;
 
 /// Which file, and what to do about it.
@@ -96,7 +96,7 @@ const FALLBACK_THREADS: usize = 32;
 /// A file or block device as flash.
 #[derive(Debug)]
 pub struct FileFlash {
-    medium: Arc<Medium>,
+    medium: Arc<OpenFile>,
     path: PathBuf,
     backend: FileBackend,
     warnings: Mutex<Vec<String>>,
@@ -132,7 +132,7 @@ impl FileFlash {
                 config.path.display()
             ));
         }
-        let medium = Medium::new(Name::of(&file, &config.path), file, subpages, config.clock.clone());
+        let medium = OpenFile::new(Name::of(&file, &config.path), file, subpages, config.clock.clone());
         Ok(FileFlash {
             medium: Arc::new(medium),
             path: config.path.clone(),

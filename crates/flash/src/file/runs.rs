@@ -48,14 +48,8 @@ mod tests {
     }
     #[test]
     fn model_every_write_is_in_one_run() {
-        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-        let mut below = |n: u64| {
-            // xorshift64 (Marsaglia, 2003).
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % n
-        };
+        let mut state = fulgurite_testkit::Random(0x9E37_79B9_7F4A_7C15);
+        let mut below = |n: u64| state.below(n);
         for round in 0..2000 {
             let (count, range) = (below(100), 1 + below(120));
             let mut batch: Vec<(u32, u64)> = (0..count).map(|i| (below(range) as u32, i)).collect();

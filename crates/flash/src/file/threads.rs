@@ -14,7 +14,7 @@ use std::time::Duration;
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Notifier, planted};
 
-use super::medium::{Medium, Tries};
+use super::medium::{OpenFile, Tries};
 use super::runs;
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, Switches, frame_count, lock};
@@ -34,7 +34,7 @@ pub(super) struct ThreadQueue {
 }
 
 struct Pool {
-    medium: Arc<Medium>,
+    medium: Arc<OpenFile>,
     frames: Arc<Arena>,
     wake: Arc<Notifier>,
     jobs: Mutex<Jobs>,
@@ -62,7 +62,7 @@ struct Jobs {
 
 impl ThreadQueue {
     pub(super) fn open(
-        medium: Arc<Medium>,
+        medium: Arc<OpenFile>,
         frames: Arc<Arena>,
         depth: usize,
         wake: Arc<Notifier>,

@@ -21,7 +21,7 @@ use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::uring::{RingFull, Uring};
 use fulgurite_sys::{Arena, Notifier};
 
-use super::medium::{EAGAIN, EINTR, ENOMEM, Medium, Tries, pause};
+use super::medium::{EAGAIN, EINTR, ENOMEM, OpenFile, Tries, pause};
 use super::runs;
 use crate::slots::Slots;
 use crate::{Completion, FlashError, Op, Queue, QueueFull, Request, Switches, frame_count};
@@ -43,7 +43,7 @@ pub(super) const REFUSED_MAX: u8 = 255;
 const NAP: Duration = Duration::from_millis(1);
 
 pub(super) struct UringQueue {
-    medium: Arc<Medium>,
+    medium: Arc<OpenFile>,
     ring: Uring,
     wake: Arc<Notifier>,
     slots: Slots,
@@ -92,7 +92,7 @@ struct UnderWay {
 const LAST: u32 = u32::MAX;
 
 impl UringQueue {
-    pub(super) fn new(medium: Arc<Medium>, ring: Uring, frames: &Arena, depth: usize, wake: Arc<Notifier>) -> Self {
+    pub(super) fn new(medium: Arc<OpenFile>, ring: Uring, frames: &Arena, depth: usize, wake: Arc<Notifier>) -> Self {
         let (subpage, frame) = (SubpageIndex(0), FrameIndex(0));
         let idle =
             UnderWay { op: Op::Read, subpage, frame, tries: Tries::default(), due: None, next: LAST, stage: LAST };
@@ -459,14 +459,8 @@ mod tests {
         queue.use_frames(0..STAGING_FROM);
         let seed = 0x9E37_79B9_7F4A_7C15_u64;
         println!("seed {seed:#x}");
-        let mut state = seed;
-        let mut below = |n: u32| {
-            // xorshift64 (Marsaglia, 2003).
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            (state % u64::from(n)) as u32
-        };
+        let mut state = fulgurite_testkit::Random(seed);
+        let mut below = |n: u32| state.below(n);
         let (mut model, mut version, mut copied) = (vec![0; subpages as usize], 0, 0);
         for round in 0..60 {
             // Runs with gaps between them, of frames from all over or side by side; more of them than there are stages.

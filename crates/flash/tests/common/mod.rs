@@ -10,14 +10,7 @@ use std::time::Duration;
 use fulgurite_flash::*;
 use fulgurite_format::{FrameIndex, SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_sys::{Arena, Backed, Notifier};
-pub use trials::Random;
-
-/// The seed of this run: `FULGURITE_SEED`, or the time.
-pub fn seed() -> u64 {
-    std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-    })
-}
+pub use trials::{Random, seed};
 
 pub fn arena(frames: u32) -> Arc<Arena> {
     Arc::new(Arena::anonymous(frames as usize * SUBPAGE_BYTES, Backed::BasePages).unwrap())

@@ -56,8 +56,12 @@ pub struct Plan {
 
 /// Fibers of all workers; as many jobs.
 const FIBERS: u64 = 48;
-/// Operations of a run, about.
+/// Operations of a run at full volume, about.
 pub const OPERATIONS: u64 = 96_000;
+/// Operations of this run, about. A bug that was planted is hunted with all.
+pub fn operations(planted: Option<Planted>) -> u64 {
+    if planted.is_some() { OPERATIONS } else { fulgurite_testkit::share(OPERATIONS) }
+}
 /// Flash pages of a pool: several times what is live, so that hundreds of write-backs may come between two syncs; not so many that
 /// extents become empty before they are wanted, and nothing is reclaimed.
 const POOL_PAGES: u32 = 1536;
@@ -258,6 +262,7 @@ fn at_rest(runtime: &Runtime, table: &Arc<Table>, time: u64) -> Log {
 pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, String> {
     let mut ground = Ground::new(plan, seed);
     let stamps = if plan.clock { Stamps::clock() } else { Stamps::counted() };
+    let each = operations(planted) / FIBERS;
     let table = Arc::new(Table::new(stamps, plan.groups, plan.workers as u64, plan.medium.tolerates()));
     let runtime = ground.runtime(plan, false, planted);
     let mut report = Report::default();
@@ -271,7 +276,7 @@ pub fn run(plan: &Plan, seed: u64, planted: Option<Planted>) -> Result<Report, S
                 let pins = id % 12 < 2;
                 let options = JobOptions::new().pins(pins.into()).worker(id as usize % plan.workers);
                 let its = table.clone();
-                runtime.submit_with(&options, move |m| work(m, &its, (id, seed, pins), OPERATIONS / FIBERS)).unwrap()
+                runtime.submit_with(&options, move |m| work(m, &its, (id, seed, pins), each)).unwrap()
             })
             .collect();
         for job in jobs {

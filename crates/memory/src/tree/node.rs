@@ -238,10 +238,9 @@ mod tests {
         let mut memory = [0u64; 128];
         // SAFETY: the array outlives the view and is not touched otherwise.
         let view = unsafe { ViewMut::from_raw(NonNull::from(&mut memory).cast(), 1024) };
-        let (mut model, mut state) = (Vec::<(u64, u32)>::new(), 7u64);
+        let (mut model, mut random) = (Vec::<(u64, u32)>::new(), fulgurite_testkit::Random(7));
         for step in 0..4000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let key = (state >> 33) % 200;
+            let key = random.below(200_u64);
             let (below, up_to) = (model.partition_point(|m| m.0 < key), model.partition_point(|m| m.0 <= key));
             assert_eq!(shape.keys_below(&view, model.len(), key), below);
             assert_eq!(shape.keys_up_to(&view, model.len(), key), up_to);

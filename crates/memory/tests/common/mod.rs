@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use fulgurite_memory::{AccessError, Address, Memory, Pinned, PlainMemory, View, ViewMut};
 use fulgurite_sys::Backed;
+pub use fulgurite_testkit::Random;
 
 #[derive(Default, Debug)]
 struct PinCount {
@@ -248,35 +249,4 @@ pub fn interleave<O: Copy + std::fmt::Debug, S: Clone + PartialEq + std::fmt::De
     }
     println!("{ran} of {rounds} interleaved: {first} as if first, {second} as if second");
     assert!(ran > rounds / 4 && second > 0, "{ran} {first} {second}");
-}
-
-/// Random numbers (splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// From `FULGURITE_SEED` where it is set, else from `default`; prints the seed.
-    pub fn seeded(what: &str, default: u64) -> Self {
-        let seed = std::env::var("FULGURITE_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(default);
-        println!("{what}: FULGURITE_SEED={seed}");
-        Random(seed)
-    }
-    /// A stream of its own, for thread or round `number`.
-    pub fn split(&self, number: u64) -> Self {
-        let mut other = Random(self.0 ^ number.wrapping_mul(0xD134_2543_DE82_EF95));
-        other.next();
-        other
-    }
-    /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-    /// A number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
-    }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fulgurite_flash::{Flash, MemoryFlash};
 use fulgurite_nbd::{NbdAddress, NbdConfig, NbdServer};
-pub use trials::Random;
+pub use trials::{Random, seed};
 
 pub const READ: u16 = 0;
 pub const WRITE: u16 = 1;
@@ -21,15 +21,6 @@ pub const FLUSH: u16 = 3;
 pub const TRIM: u16 = 4;
 pub const WRITE_ZEROES: u16 = 6;
 pub const FUA: u16 = 1;
-
-/// The seed of this run: `FULGURITE_SEED`, or the time.
-pub fn seed() -> u64 {
-    let seed = std::env::var("FULGURITE_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or_else(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
-    });
-    println!("seed {seed}");
-    seed
-}
 
 /// A server over a socket in a directory of its own.
 pub struct Served {

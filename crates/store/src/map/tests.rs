@@ -2,20 +2,10 @@
 //! promises, and gives readers nothing that was never true. Method: random changes of few pages beside an array; then readers that look
 //! for what cannot be while one thread does the same as fast as it can. What the memory model allows is in `tests/loom_map.rs`.
 
+use fulgurite_testkit::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
-
-/// Numbers by SplitMix64.
-struct Random(u64);
-impl Random {
-    fn below(&mut self, n: u32) -> u32 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        ((z ^ (z >> 31)) >> 33) as u32 % n
-    }
-}
 
 /// The checksum that belongs to a place of a subpage in these tests.
 fn at(subpage: u32, place: u32) -> Located {
@@ -140,7 +130,7 @@ fn model_readers_find_only_what_was() {
     let pages = 3;
     let mut writer = MapWriter::new(pages);
     let (over, looks) = (AtomicBool::new(false), AtomicU64::new(0));
-    let seed = std::env::var("FULGURITE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let seed = fulgurite_testkit::first_seed(1);
     println!("seed {seed}");
     std::thread::scope(|scope| {
         for reader in 0..2 {

@@ -10,10 +10,11 @@ use super::images::{Found, Image, Moment, Promise, open, open_whole};
 use super::{Content, Random, World, quick_checkpoints, tiny};
 
 /// How much to do.
+use super::trials;
 pub use super::trials::runs;
 /// The first seed: of the environment, or 0.
 pub fn first_seed() -> u64 {
-    super::trials::first_seed(0)
+    trials::first_seed(0)
 }
 /// Says how to come back to a violation.
 pub fn replay(seed: u64, what: &str) -> String {
@@ -127,7 +128,7 @@ pub fn enumerate(planted: Option<Planted>, seed: u64, lengths: std::ops::RangeIn
             }
             world.settle();
             let config = world.config;
-            let mut random = Random::new(seed + number);
+            let mut random = Random(seed + number);
             let looked = each_moment(&mut world, from, |moment, write| {
                 let count = moment.cached.len();
                 let mut look = |chosen: u64| {
@@ -205,7 +206,7 @@ pub fn random_crashes(planted: Option<Planted>, seed: u64) -> Result<u64, String
     crashes(random_run(planted, seed, 150), seed, 8)
 }
 fn crashes(mut world: World, seed: u64, one_in: u32) -> Result<u64, String> {
-    let (config, mut images, mut random) = (world.config, 0, Random::new(seed));
+    let (config, mut images, mut random) = (world.config, 0, Random(seed));
     each_moment(&mut world, 0, |moment, _| {
         if !random.one_in(one_in) {
             return Ok(());
@@ -223,7 +224,7 @@ fn crashes(mut world: World, seed: u64, one_in: u32) -> Result<u64, String> {
 /// Crashes that tear pages of metadata at 512 bytes, 1 or 2 KiB.
 pub fn torn(planted: Option<Planted>, seed: u64) -> Result<u64, String> {
     let mut world = random_run(planted, seed, 60);
-    let (config, mut images, mut random) = (world.config, 0, Random::new(seed));
+    let (config, mut images, mut random) = (world.config, 0, Random(seed));
     each_moment(&mut world, 0, |moment, _| {
         let metadata = moment.cached.iter().any(|(_, c)| matches!(c, Content::Metadata(_)));
         if !metadata {
@@ -344,7 +345,7 @@ pub fn flip_all(moment: &Moment, config: StoreConfig, place: u32) -> Result<Met,
     let before = HashMap::from([(place, moment.durable.get(&place).cloned())]);
     let used = HEADER_BYTES + Header::open(page).map_or(0, |(h, ..)| h.used);
     // Of the zeros behind what is used, all in the first superblock; elsewhere one in seven, unless there is time.
-    let every = if place == 0 || runs(0) > 0 { 1 } else { 7 };
+    let every = if place == 0 || trials::is_full() { 1 } else { 7 };
     for bit in (0..used * 8).chain((used * 8..page.len() * 8).step_by(every)) {
         let mut flipped = page.clone();
         Rc::make_mut(&mut flipped)[bit / 8] ^= 1 << (bit % 8);
@@ -356,7 +357,7 @@ pub fn flip_all(moment: &Moment, config: StoreConfig, place: u32) -> Result<Met,
 
 /// One bit anywhere.
 pub fn flip_some(moment: &Moment, config: StoreConfig, seed: u64, count: u64) -> Result<Met, String> {
-    let (mut met, mut random) = (Met::default(), Random::new(seed));
+    let (mut met, mut random) = (Met::default(), Random(seed));
     let mut places: Vec<u32> = moment.durable.keys().copied().collect();
     places.sort_unstable();
     for _ in 0..count {
@@ -389,7 +390,7 @@ pub fn misplaced(planted: Option<Planted>, seed: u64, count: u64) -> Result<Met,
         }
     }
     let moment = left_by(&mut world);
-    let (mut met, mut random) = (Met::default(), Random::new(seed));
+    let (mut met, mut random) = (Met::default(), Random(seed));
     let mut places: Vec<u32> = earlier.keys().copied().collect();
     places.sort_unstable();
     for _ in 0..count {

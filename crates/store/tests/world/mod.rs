@@ -7,6 +7,7 @@ pub mod attacks;
 pub mod images;
 pub mod objects;
 pub use fulgurite_testkit as trials;
+pub use fulgurite_testkit::Random;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
@@ -18,27 +19,6 @@ use fulgurite_store::{
 };
 
 pub const POOL: PoolId = PoolId(*b"a pool for tests");
-
-/// A generator of random numbers (xorshift64*), so that a seed replays a run.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-impl Random {
-    pub fn new(seed: u64) -> Random {
-        Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-    }
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
-    }
-    pub fn below(&mut self, n: u32) -> u32 {
-        (((self.next() >> 32) * u64::from(n)) >> 32) as u32
-    }
-    pub fn one_in(&mut self, n: u32) -> bool {
-        self.below(n) == 0
-    }
-}
 
 /// What a flash page holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -270,7 +250,7 @@ impl World {
         World {
             store,
             flash,
-            random: Random::new(seed),
+            random: Random(seed),
             config,
             now: Contents::new(),
             tokens: BTreeMap::from([(0, Contents::new())]),

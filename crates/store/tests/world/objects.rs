@@ -20,15 +20,7 @@ pub fn length_of(number: u64) -> usize {
 }
 /// The bytes of an object.
 pub fn object_bytes(number: u64) -> Vec<u8> {
-    let length = length_of(number);
-    let mut state = number | 1;
-    let next = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    };
-    (0..length).map(next).collect()
+    super::Random(number).bytes(length_of(number))
 }
 fn number_of(counter: u64, length: usize) -> u64 {
     OBJECT | (length as u64) << 40 | counter

@@ -62,7 +62,7 @@ impl Model {
         Model { state, random: Random(seed), now, tokens, at, next: 1 }
     }
     fn below(&mut self, n: u32) -> u32 {
-        self.random.below(n.into()) as u32
+        self.random.below(n)
     }
     fn has_objects(&self) -> bool {
         self.state.geometry().objects

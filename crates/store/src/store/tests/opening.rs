@@ -95,7 +95,7 @@ fn journal(pages: &Pages, from: u64, end: u64) -> (u64, u64) {
 
 #[test]
 fn model_what_is_opened_is_what_was_there() {
-    let seed = std::env::var("FULGURITE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(11);
+    let seed = fulgurite_testkit::first_seed(11);
     println!("seed {seed}");
     let mut random = numbers(seed);
     let config = StoreConfig { checkpoint_after: 6, commit_after: 3, keep_tokens: 3, ..StoreConfig::default() };

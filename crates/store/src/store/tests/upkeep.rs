@@ -261,7 +261,7 @@ fn a_sync_is_two_flushes_and_each_is_counted() {
 /// Each extent of metadata is the journal's or the checkpoint's, and is given back when it is neither.
 #[test]
 fn metadata_is_what_the_journal_and_the_checkpoint_in_effect_take() {
-    let seed = std::env::var("FULGURITE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(3);
+    let seed = fulgurite_testkit::first_seed(3);
     println!("seed {seed}");
     let mut random = numbers(seed);
     let config = StoreConfig { checkpoint_after: 5, commit_after: 2, keep_tokens: 3, ..StoreConfig::default() };
@@ -304,15 +304,10 @@ fn metadata_is_what_the_journal_and_the_checkpoint_in_effect_take() {
     }
     assert!(failed > 5 && made.0.counters().checkpoints > 20, "{failed}, {:?}", made.0.counters());
 }
-/// Numbers below a bound (xorshift).
+/// Numbers below a bound.
 pub(super) fn numbers(seed: u64) -> impl FnMut(u64) -> u64 {
-    let mut state = seed | 1;
-    move |below| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    }
+    let mut random = fulgurite_testkit::Random(seed);
+    move |below| random.below(below)
 }
 #[test]
 fn anchors_go_in_pairs_from_one_extent_to_the_other() {

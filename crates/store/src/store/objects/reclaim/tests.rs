@@ -75,13 +75,8 @@ fn objects_stay_in_order_unless_that_costs_flash_pages() {
 }
 #[test]
 fn model_all_that_is_packed_goes_somewhere() {
-    let mut state = 5u64;
-    let mut random = |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut state = fulgurite_testkit::Random(5);
+    let mut random = |below: u64| state.below(below);
     let mut heat = Heat::new(1 << 12);
     let g = Geometry { extent_pages: 64, extents: 200, subpages: 1 << 12, objects: true };
     for round in 0..300 {

@@ -2,7 +2,7 @@
 //! reordering that the memory model allows, also when a lap overwrites entries.
 //! Method: loom runs a queue of depth 2 for several laps: requests of two words one way, completions the other; the
 //! producer writes again only after the completion, as a queue does. Run with
-//! `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-flash --test model_ring`.
+//! `RUSTFLAGS="--cfg loom" cargo test --release -p fulgurite-flash --test loom_ring`.
 #![cfg(loom)]
 
 use fulgurite_flash::ring::ring;
