@@ -10,10 +10,12 @@ use fulgurite_store::Pool;
 
 use crate::Error;
 
-/// How long a device of another process may be away, or leave a request without an answer, before requests fail.
+/// How long a device of another process may be away, or leave a request without an answer, before
+/// requests fail.
 const DEVICE_AWAY: Duration = Duration::from_secs(30);
 
-/// The part of the DRAM budget that holds copies of what was written to a device's store and not named yet, at the most.
+/// The part of the DRAM budget that holds copies of what was written to a device's store and not
+/// named yet, at the most.
 const COPIES_SHARE: u64 = 4;
 
 /// The driver of a device of another process.
@@ -39,8 +41,8 @@ pub fn alone(socket: &Path, share_frames: bool) -> Result<Arc<DeviceFlash>, Erro
     Ok(Arc::new(DeviceFlash::over(Arc::new(link), host_of_another())))
 }
 
-/// Opens the store of a device of another process, whose states this program names alone. A budget of so much DRAM pays for
-/// the copies of what has no name yet.
+/// Opens the store of a device of another process, whose states this program names alone. A budget
+/// of so much DRAM pays for the copies of what has no name yet.
 ///
 /// # Errors
 /// [`Error::Device`]; [`Error::Open`] when the session cannot begin.

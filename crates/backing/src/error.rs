@@ -7,7 +7,8 @@ use fulgurite_flash::OpenError;
 use fulgurite_format::ParseUnitError;
 use fulgurite_store::{GeometryError, MemberError, PoolError};
 
-/// See the top of the file. Exhaustive, so that the public crate turns each of them into one of its own.
+/// See the top of the file. Exhaustive, so that the public crate turns each of them into one of its
+/// own.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A size cannot be read.

@@ -1,4 +1,5 @@
-//! What lies below a cache, opened in one way: a place, whether it keeps a pool, and how requests get there.
+//! What lies below a cache, opened in one way: a place, whether it keeps a pool, and how requests
+//! get there.
 //!
 //! | | flat | a pool |
 //! |---|---|---|
@@ -6,13 +7,15 @@
 //! | a file or block device | [`Medium::file`], [`Medium::new_file`] | [`Medium::pool`], [`Medium::new_pool`] |
 //! | a device of another process | [`Medium::device`] | [`Medium::device_pool`] |
 //!
-//! A place of this process is reached directly, or through a device of this process on a core of its own
-//! ([`Settings::on_device`]).
+//! A place of this process is reached directly, or through a device of this process on a core of
+//! its own ([`Settings::on_device`]).
 //!
-//! Invariants: a setting that a medium cannot honour is refused by name, before anything is created or changed. Each medium
-//! says itself how workers drive it ([`fulgurite_flash::Tuning`]), so that every program drives it in the same way.
+//! Invariants: a setting that a medium cannot honour is refused by name, before anything is created
+//! or changed. Each medium says itself how workers drive it ([`fulgurite_flash::Tuning`]), so that
+//! every program drives it in the same way.
 //!
-//! What this crate does not do: it holds no frames and runs no jobs, and it makes no pool for benchmarks.
+//! What this crate does not do: it holds no frames and runs no jobs, and it makes no pool for
+//! benchmarks.
 #![forbid(unsafe_code)]
 
 mod devices;

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use fulgurite_format::Size;
 
-/// Where the data lies: a place, and whether it keeps a pool. Sizes are numbers of bytes, or text such as `"64M"`.
+/// Where the data lies: a place, and whether it keeps a pool. Sizes are numbers of bytes, or text
+/// such as `"64M"`.
 #[derive(Clone, Debug)]
 pub struct Medium {
     pub(crate) place: Place,
@@ -37,14 +38,15 @@ impl Medium {
     fn of(place: Place, kept: bool) -> Medium {
         Medium { place, kept, share_frames: false }
     }
-    /// A pool that was made before: journaled, with the state of its last token. `path` is its file or block device. A pool that
-    /// spans several is opened by any of them and needs all of them. The others are found in the directory of the one that is
-    /// named, if they were there, or where they were last.
+    /// A pool that was made before: journaled, with the state of its last token. `path` is its file
+    /// or block device. A pool that spans several is opened by any of them and needs all of them.
+    /// The others are found in the directory of the one that is named, if they were there, or where
+    /// they were last.
     pub fn pool(path: impl Into<PathBuf>) -> Medium {
         Medium::of(Place::File { path: path.into(), create: None }, true)
     }
-    /// A pool in a file that is created, of a multiple of 64 KiB, and written once in full. Journal and reclaim need a part of it:
-    /// programs get about five sixths of a large one.
+    /// A pool in a file that is created, of a multiple of 64 KiB, and written once in full. Journal
+    /// and reclaim need a part of it: programs get about five sixths of a large one.
     pub fn new_pool(path: impl Into<PathBuf>, size: impl Into<Size>) -> Medium {
         Medium::of(Place::File { path: path.into(), create: Some(size.into()) }, true)
     }
@@ -64,33 +66,40 @@ impl Medium {
     pub fn memory(size: impl Into<Size>) -> Medium {
         Medium::of(Place::Memory { size: size.into() }, false)
     }
-    /// A device of another process (`fulgurite device serve`), which this program has for itself as long as it runs, by the socket
-    /// that it listens at. Its contents are overwritten, and it keeps nothing. While the device is away, for half a minute at the
-    /// most, requests wait. What it had not flushed is written again when it is back.
+    /// A device of another process (`fulgurite device serve`), which this program has for itself as
+    /// long as it runs, by the socket that it listens at. Its contents are overwritten, and it
+    /// keeps nothing. While the device is away, for half a minute at the most, requests wait. What
+    /// it had not flushed is written again when it is back.
     pub fn device(socket: impl Into<PathBuf>) -> Medium {
         Medium::of(Place::Served { socket: socket.into() }, false)
     }
-    /// The store of a device of another process (`fulgurite device serve` with `--nand` or `--store`), which this program has for
-    /// itself as long as it runs, as a pool: with what is in it, names, tokens, sync and roll back. The device's firmware runs the
-    /// store, and this process none.
+    /// The store of a device of another process (`fulgurite device serve` with `--nand` or
+    /// `--store`), which this program has for itself as long as it runs, as a pool: with what is in
+    /// it, names, tokens, sync and roll back. The device's firmware runs the store, and this
+    /// process none.
     ///
-    /// What a sync has named survives a kill of this program, of the device, and of both. All else is gone when this program ends,
-    /// in whatever way: the device goes back to the newest token before it admits another program. When the device alone dies,
-    /// requests wait for half a minute at the most. What was written since the last sync is written again when it is back, up to
-    /// 8 MiB of it, or a quarter of the DRAM budget, which pays for these copies. Where more was written, or pages were deleted or
-    /// got other permissions since, every request ends with `Poisoned` instead, and the program is to be started again, at its last
-    /// sync. Temporary pages stay when the device alone dies, and go with this program.
+    /// What a sync has named survives a kill of this program, of the device, and of both. All else
+    /// is gone when this program ends, in whatever way: the device goes back to the newest token
+    /// before it admits another program. When the device alone dies, requests wait for half a
+    /// minute at the most. What was written since the last sync is written again when it is back,
+    /// up to 8 MiB of it, or a quarter of the DRAM budget, which pays for these copies. Where more
+    /// was written, or pages were deleted or got other permissions since, every request ends with
+    /// `Poisoned` instead, and the program is to be started again, at its last sync. Temporary
+    /// pages stay when the device alone dies, and go with this program.
     ///
-    /// Not as over a pool of this process: the device decides how many tokens are kept, and how long. So `keep_tokens`, `keep_age`
-    /// and `keep_space` are refused, as is a durability of `Cache`. Room for a sync is kept as there: a program that would change
-    /// more between two syncs than the device has room for gets `PoolFull` (with a `Lazy` durability it waits for the sync, up to
-    /// two seconds). A device of an older version does not say what room it has. Then any access that needs a frame may get
+    /// Not as over a pool of this process: the device decides how many tokens are kept, and how
+    /// long. So `keep_tokens`, `keep_age` and `keep_space` are refused, as is a durability of
+    /// `Cache`. Room for a sync is kept as there: a program that would change more between two
+    /// syncs than the device has room for gets `PoolFull` (with a `Lazy` durability it waits for
+    /// the sync, up to two seconds). A device of an older version does not say what room it has.
+    /// Then any access that needs a frame may get
     /// `PoolFull`, and the sync may find no room either: the program is to be started again, at its last sync.
     pub fn device_pool(socket: impl Into<PathBuf>) -> Medium {
         Medium::of(Place::Served { socket: socket.into() }, true)
     }
-    /// Hands this program's frames to the device of another process, so that nothing is copied. The program then trusts the
-    /// device's process with them as it trusts its own, and a request has no time-out.
+    /// Hands this program's frames to the device of another process, so that nothing is copied. The
+    /// program then trusts the device's process with them as it trusts its own, and a request has
+    /// no time-out.
     #[must_use]
     pub fn share_frames(mut self, share: bool) -> Medium {
         self.share_frames = share;

@@ -1,4 +1,5 @@
-//! Opens a medium: settings are judged first, then the place, then what it keeps, then the transport.
+//! Opens a medium: settings are judged first, then the place, then what it keeps, then the
+//! transport.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub struct Settings {
     pub keep_age: Option<Duration>,
     /// Bytes that older tokens leave free.
     pub keep_space: Option<u64>,
-    /// A device of this process is before the medium, on a core if one is named. A pool's store runs in it.
+    /// A device of this process is before the medium, on a core if one is named. A pool's store
+    /// runs in it.
     pub on_device: Option<Option<usize>>,
     /// The budget of everything, of which a pool's history and a device's copies are parts.
     pub dram_bytes: u64,
@@ -145,8 +147,9 @@ fn remove(path: &Path) {
     let _ = std::fs::remove_file(path);
 }
 
-/// What a pool lies on: its file or device, or all those that it spans, of which `path` is any. They say from then on that the
-/// pool is changed, so that a copy of one that was made before is known as old.
+/// What a pool lies on: its file or device, or all those that it spans, of which `path` is any.
+/// They say from then on that the pool is changed, so that a copy of one that was made before is
+/// known as old.
 fn all_of_pool(path: &Path) -> Result<Arc<dyn Flash>, Error> {
     let mut open = |path: &Path| -> Result<Arc<dyn Flash>, OpenError> {
         Ok(Arc::new(FileFlash::open(&FileConfig::existing(path))?))
@@ -171,7 +174,8 @@ fn open_pool(path: &Path, file: Arc<dyn Flash>, settings: &Settings) -> Result<O
     config.keep_tokens = settings.keep_tokens.unwrap_or(1).max(1);
     config.keep_age = settings.keep_age.map_or(u64::MAX, |age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX));
     config.keep_bytes = settings.keep_space.unwrap_or(0);
-    // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the oldest go first.
+    // Part of the budget from the start, so that what tokens remember cannot grow beyond it: the
+    // oldest go first.
     config.history_bytes = usize::try_from(settings.dram_bytes / HISTORY_SHARE).unwrap_or(usize::MAX - 1);
     let (pool, _) = Pool::open(file, config).map_err(|source| Error::Pool { path: path.into(), source })?;
     let store = pool.into_flash();

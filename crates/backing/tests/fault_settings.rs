@@ -1,6 +1,7 @@
-//! Goal: a setting that a medium cannot honour, and a size that is none, are refused by name, before anything is created or
-//! changed; all others are accepted.
-//! Method: every setting with every medium, against a table of what each can honour; the directory is looked at afterwards.
+//! Goal: a setting that a medium cannot honour, and a size that is none, are refused by name,
+//! before anything is created or changed; all others are accepted.
+//! Method: every setting with every medium, against a table of what each can honour; the directory
+//! is looked at afterwards.
 
 use std::path::Path;
 use std::time::Duration;

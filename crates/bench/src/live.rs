@@ -474,7 +474,7 @@ fn row(session: &Session, workload: &str, plan: &Plan, one: &Contestant, dram_on
         device_late_share: per(sum(|o| o.device_late), reads + writes),
         device_lateness_us_max: one.outcomes.iter().map(|o| o.device_lateness_ns_max).max().unwrap_or(0) as f64 / 1e3,
         device_latency_us: (guarded && session.flash.flash == FlashChoice::Emulated)
-            .then(|| session.flash.read_latency.as_secs_f64() * 1e6),
+            .then_some(session.flash.read_latency.as_secs_f64() * 1e6),
         taken_share: Spread::of(&one.taken),
         disturbed_rounds: one.taken.iter().filter(|share| **share > disturbance::OF_ROUND).count(),
         repeated_rounds: 0,

@@ -1,27 +1,32 @@
-//! What a medium is like, and how a queue is used: plain values that a decorator copies and changes.
+//! What a medium is like, and how a queue is used: plain values that a decorator copies and
+//! changes.
 //!
-//! A decorator begins with those of the medium within (`Traits { trims: false, ..inner.traits() }`), so that a field that is
-//! added later passes through it unless it says otherwise. No method of [`Flash`](crate::Flash) or [`Queue`](crate::Queue)
-//! that a medium implements has a default, for the same reason.
+//! A decorator begins with those of the medium within (`Traits { trims: false, ..inner.traits()
+//! }`), so that a field that is added later passes through it unless it says otherwise. No method
+//! of [`Flash`](crate::Flash) or [`Queue`](crate::Queue) that a medium implements has a default,
+//! for the same reason.
 
 use std::time::Duration;
 
 /// What holds for a medium as long as it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Traits {
-    /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts against the budget.
+    /// DRAM that the medium itself keeps in this process for its work, beside its queues: it counts
+    /// against the budget.
     pub dram_bytes: usize,
-    /// Frames should be memory that can be handed to another process ([`fulgurite_sys::Arena::sealed_memfd`]): the medium is
-    /// one, and moves data straight from and to them then. Read once, before there are frames.
+    /// Frames should be memory that can be handed to another process
+    /// ([`fulgurite_sys::Arena::sealed_memfd`]): the medium is one, and moves data straight from
+    /// and to them then. Read once, before there are frames.
     pub shares_frames: bool,
-    /// How long a request may wait in the medium although nothing is wrong with it: a device of another process that is away
-    /// is waited for. A time-out for requests adds this to the time that they may take.
+    /// How long a request may wait in the medium although nothing is wrong with it: a device of
+    /// another process that is away is waited for. A time-out for requests adds this to the time
+    /// that they may take.
     pub patience: Duration,
-    /// How many neighbouring subpages of a batch become one request, at the most. Where that is more than one, writes cost
-    /// less the more of them are handed over together.
+    /// How many neighbouring subpages of a batch become one request, at the most. Where that is
+    /// more than one, writes cost less the more of them are handed over together.
     pub gathers: usize,
-    /// How many writes a queue keeps back at the most, where it is allowed to ([`Switches::hold_writes`]), so that more of
-    /// them go out as one request.
+    /// How many writes a queue keeps back at the most, where it is allowed to
+    /// ([`Switches::hold_writes`]), so that more of them go out as one request.
     pub holds_writes: usize,
     /// Whether [`Flash::trim`](crate::Flash::trim) does anything.
     pub trims: bool,
@@ -41,9 +46,10 @@ pub struct Tuning {
 impl Tuning {
     /// A request costs a few stores, and its completion comes sooner than a thread wakes up.
     pub const MEMORY: Tuning = Tuning { submit_batch: 1, spin: Duration::from_micros(100) };
-    /// A hand-over is a system call, worth gathering a few requests for. A disk's completions are worth sleeping for: beside
-    /// 100 µs of polling, 20 µs took 6% less CPU a request (`bench live --flash FILE --create --workload array-swap`, four
-    /// pairs of runs on a busy machine), and their throughputs did not differ.
+    /// A hand-over is a system call, worth gathering a few requests for. A disk's completions are
+    /// worth sleeping for: beside 100 µs of polling, 20 µs took 6% less CPU a request (`bench live
+    /// --flash FILE --create --workload array-swap`, four pairs of runs on a busy machine), and
+    /// their throughputs did not differ.
     pub const FILE: Tuning = Tuning { submit_batch: 4, spin: Duration::from_micros(20) };
 }
 
@@ -72,13 +78,15 @@ pub enum QueueUser {
 /// What a queue does beside moving subpages. All are off in a queue that was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Switches {
-    /// Reads, too, wait for the end of the batch, and those of neighbouring places go out as one request.
+    /// Reads, too, wait for the end of the batch, and those of neighbouring places go out as one
+    /// request.
     pub gather_reads: bool,
     /// Completions say the checksum of what was moved, made by what moves it.
     pub checksums: bool,
-    /// Writes may be kept back for a while ([`Traits::holds_writes`]): nothing waits for them but the need for their frames.
+    /// Writes may be kept back for a while ([`Traits::holds_writes`]): nothing waits for them but
+    /// the need for their frames.
     pub hold_writes: bool,
-    /// What is submitted is a store's own work: its journal, its copies. A medium that counts what waits for what tells it
-    /// from what programs asked for.
+    /// What is submitted is a store's own work: its journal, its copies. A medium that counts what
+    /// waits for what tells it from what programs asked for.
     pub own_work: bool,
 }

@@ -1,7 +1,7 @@
-//! Goal: a decorator passes on everything that it does not change on purpose: traits, permissions, room, states with names, trims,
-//! the user and the switches of a queue.
-//! Method: a medium whose every answer is unusual, and which notes what it is told; each decorator over it, and what is to be
-//! seen through it written down field by field.
+//! Goal: a decorator passes on everything that it does not change on purpose: traits, permissions,
+//! room, states with names, trims, the user and the switches of a queue.
+//! Method: a medium whose every answer is unusual, and which notes what it is told; each decorator
+//! over it, and what is to be seen through it written down field by field.
 
 use crate::{common, nand};
 

@@ -1,6 +1,6 @@
-//! Goal: every medium keeps the contract of `Flash` and `Queue`: what was written is what is read, each request completes
-//! exactly once, bounds and depths hold, and dropping a queue with requests in flight harms nobody. So does every decorator, over
-//! every medium.
+//! Goal: every medium keeps the contract of `Flash` and `Queue`: what was written is what is read,
+//! each request completes exactly once, bounds and depths hold, and dropping a queue with requests
+//! in flight harms nobody. So does every decorator, over every medium.
 //! Method: one suite, run over every medium and under every decorator; random reads and writes are
 //! compared with a map; frames are stamped so that misplaced and torn data show. Seeds are printed.
 
@@ -143,7 +143,8 @@ fn striped(mut member: impl FnMut(u32) -> Arc<dyn Flash>) -> StripedFlash {
     StripedFlash::new(members, layout)
 }
 
-/// The suite over a medium, which `make` makes with so many subpages, as it is and under every decorator.
+/// The suite over a medium, which `make` makes with so many subpages, as it is and under every
+/// decorator.
 fn conform_under_all<F: Flash + 'static>(mut make: impl FnMut(u32) -> F) {
     let seed = seed();
     conform(&make(SUBPAGES), seed);
@@ -159,8 +160,8 @@ fn conform_under_all<F: Flash + 'static>(mut make: impl FnMut(u32) -> F) {
     behaves(&Layered::new(Arc::new(Log::new(Arc::new(faulty), SUBPAGES))), seed);
 }
 
-/// NAND whose log has room for the whole device: the suite writes in any order, which is not NAND's. What comes late stays in the
-/// log, and where that is full a write may fail.
+/// NAND whose log has room for the whole device: the suite writes in any order, which is not
+/// NAND's. What comes late stays in the log, and where that is full a write may fail.
 fn over_nand(data: Arc<dyn Flash>) -> NandFlash {
     let mut profile = nand::small();
     profile.geometry =
@@ -246,7 +247,8 @@ fn a_timed_device_by_a_simulated_clock_takes_exactly_its_latencies() {
     assert_eq!(flash.counters().lateness_ns_max, 0);
 }
 
-/// Worker and device go to sleep at about the same time, over and over: a lost wake-up would be a wait to the end of its time.
+/// Worker and device go to sleep at about the same time, over and over: a lost wake-up would be a
+/// wait to the end of its time.
 #[test]
 fn no_wake_up_is_lost_between_two_sleepers() {
     const HANG: Duration = Duration::from_secs(20);

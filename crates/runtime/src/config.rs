@@ -9,8 +9,6 @@ use fulgurite_format::{PAGE_BYTES, SUBPAGE_BYTES, format_bytes};
 use fulgurite_policy::{AdmissionPolicy, PrefetchPolicy, ReplacementPolicy, SchedulingPolicy, bytes_per_frame};
 use fulgurite_sys::Clock;
 
-use crate::runtime::Runtime;
-
 /// Why a runtime could not be built. Nothing was started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -75,7 +73,7 @@ pub enum BuildError {
 /// How long a request may take on a medium that is there.
 const DEVICE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Builds a [`Runtime`]. Every setting has a default but the flash.
+/// Builds a [`Runtime`](crate::Runtime). Every setting has a default but the flash.
 #[derive(Clone)]
 #[must_use = "call `build`"]
 pub struct Builder {
@@ -141,7 +139,7 @@ impl Builder {
         self.dram_bytes = bytes;
         self
     }
-    /// How far [`Runtime::set_dram`] may raise the budget (default: no further than it starts). Costs what is
+    /// How far [`set_dram`](crate::Runtime::set_dram) may raise the budget (default: no further than it starts). Costs what is
     /// kept for each frame beside its subpage, from the start: some 80 bytes.
     pub fn dram_max(mut self, bytes: u64) -> Self {
         self.dram_max_bytes = bytes;
@@ -252,14 +250,6 @@ impl Builder {
         self.planted = Some(bug);
         self
     }
-    /// Starts the runtime.
-    ///
-    /// # Errors
-    /// [`BuildError`], before any thread runs.
-    pub fn build(self) -> Result<Runtime, BuildError> {
-        Runtime::start(self)
-    }
-
     /// Checks the settings and divides the budget.
     pub(crate) fn layout(&self) -> Result<Layout, BuildError> {
         let unusable = |what, got, advice| Err(BuildError::Unusable { what, got, advice });
@@ -412,4 +402,9 @@ fn machine_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find(|l| l.starts_with("MemTotal:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+/// A time in nanoseconds; what does not fit is 584 years.
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

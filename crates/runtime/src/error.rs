@@ -1,6 +1,8 @@
 //! What can go wrong with an access to flash memory, and with a job.
 
-use fulgurite_flash::{Flash, FlashError, Shortage};
+use std::time::Duration;
+
+use fulgurite_flash::{Flash, FlashError, Shortage, VersionError};
 use fulgurite_format::Address;
 
 /// Why an access to flash memory failed. Nothing was changed by the access that returned it.
@@ -70,7 +72,7 @@ pub enum AccessError {
     /// A fiber died while it held the latch; what the latch protects may be half changed.
     #[error("this container is unusable: a job failed mid-update, or it was rolled back or removed; reopen it")]
     Poisoned,
-    /// A roll back has failed half way ([`SyncError::Poisoned`](crate::SyncError::Poisoned) says why), and what the memory would show belongs to
+    /// A roll back has failed half way ([`SyncError::Poisoned`](SyncError::Poisoned) says why), and what the memory would show belongs to
     /// no one state.
     #[error("a roll back failed midway, and this memory is unusable; close it and open it again")]
     MemoryPoisoned,
@@ -175,5 +177,71 @@ impl AccessError {
             }
             _ => AccessError::Flash { at, source },
         }
+    }
+}
+
+/// Why there is no token, or why none was returned to.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SyncError {
+    /// The medium keeps no versions.
+    #[error("{medium} keeps no versions; use a pool")]
+    NoVersions {
+        /// What it is.
+        medium: String,
+    },
+    /// The medium failed, has no space, or has no such token.
+    #[error(transparent)]
+    Version(#[from] VersionError),
+    /// The pool has no place for what differs in DRAM, or the page table none for its versions. Nothing is lost: it is in DRAM still.
+    #[error("{} for a sync{}; {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
+    NoSpace {
+        /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device that does not say.
+        uncommitted: Option<u64>,
+        /// What there is no more of; none where the store does not say.
+        shortage: Option<Shortage>,
+    },
+    /// A write section did not end.
+    #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
+    SectionOpen {
+        /// Whose job it is.
+        worker: usize,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// Jobs hold pins, and with them what would be forgotten.
+    #[error("jobs hold {pins} pins on memory that this would discard; end them first")]
+    Busy {
+        /// How many.
+        pins: u64,
+    },
+    /// State in DRAM could not be saved, or taken up again.
+    #[error("state in DRAM could not be {what}: {source}")]
+    Part {
+        /// "saved" or "reloaded".
+        what: &'static str,
+        /// The memory's word.
+        source: AccessError,
+    },
+    /// A part panicked, or the runtime is shutting down.
+    #[error("state in DRAM could not be {what}: {message}")]
+    PartDied {
+        /// "saved" or "reloaded".
+        what: &'static str,
+        /// What happened.
+        message: String,
+    },
+    /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
+    /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
+    #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
+    Poisoned {
+        /// What failed.
+        cause: Box<SyncError>,
+    },
+}
+
+impl From<FlashError> for SyncError {
+    fn from(error: FlashError) -> SyncError {
+        SyncError::Version(error.into())
     }
 }

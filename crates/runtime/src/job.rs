@@ -11,21 +11,12 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::config::nanos;
+use crate::context::Context;
+use crate::control::{Control, Priority};
 use crate::mailbox::Message;
 use crate::shared::Shared;
-use crate::{AccessError, Context};
-
-/// How urgent a job is among those that wait to be started.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
-pub enum Priority {
-    /// After all others.
-    Low,
-    /// The default.
-    #[default]
-    Normal,
-    /// Before all others.
-    High,
-}
+use crate::thread::assert_foreign;
 
 /// What may be said about a job when it is submitted.
 #[derive(Clone, Debug)]
@@ -148,32 +139,6 @@ pub enum SubmitError {
     ShuttingDown,
 }
 
-/// What a running job and its handle share.
-#[derive(Debug)]
-pub(crate) struct Control {
-    pub name: &'static str,
-    pub cancelled: AtomicBool,
-    /// In nanoseconds of the clock; `u64::MAX` for none.
-    pub deadline_ns: u64,
-    pub submitted_ns: u64,
-    pub priority: Priority,
-    pub pins: u32,
-}
-
-impl Control {
-    /// Why the job must not go on, if it must not.
-    #[inline]
-    pub(crate) fn verdict(&self, now_ns: impl FnOnce() -> u64) -> Result<(), AccessError> {
-        if self.cancelled.load(Ordering::Relaxed) {
-            return Err(AccessError::Cancelled);
-        }
-        if self.deadline_ns != u64::MAX && now_ns() > self.deadline_ns {
-            return Err(AccessError::DeadlineExceeded);
-        }
-        Ok(())
-    }
-}
-
 /// Where the result goes; kept by the worker too, so that a fiber that dies without unwinding still fails its job.
 pub(crate) trait Finish: Send + Sync {
     fn fail(&self, error: JobError);
@@ -225,7 +190,7 @@ impl<T: Send> JobHandle<T> {
     /// # Panics
     /// Inside a job, whose worker could never run the other one.
     pub fn wait(self) -> Result<T, JobError> {
-        crate::worker::assert_foreign("wait for a job");
+        assert_foreign("wait for a job");
         let mut state = self.slot.state.lock();
         loop {
             if let Some(result) = state.result.take() {
@@ -313,7 +278,7 @@ where
     F: FnOnce(&mut Context) -> T + Send + 'static,
 {
     let slot = Arc::new(Slot { state: Mutex::new(SlotState { result: None, waker: None }), ready: Condvar::new() });
-    let deadline_ns = options.deadline.map_or(u64::MAX, |d| now_ns.saturating_add(crate::nanos(d)));
+    let deadline_ns = options.deadline.map_or(u64::MAX, |d| now_ns.saturating_add(nanos(d)));
     let control = Arc::new(Control {
         name: options.name,
         cancelled: AtomicBool::new(false),

@@ -16,32 +16,34 @@
 
 mod config;
 mod context;
+mod control;
 mod cut;
 mod error;
+mod fibers;
 mod guarded;
+mod halt;
 mod job;
+mod jobs;
 mod mailbox;
 mod queue;
 mod runtime;
 mod service;
 mod shared;
+mod state;
 mod stats;
 mod sync;
+mod thread;
 mod worker;
 
 pub use config::{BuildError, Builder, Needs};
 pub use context::{Context, OwnedFrame, PinnedFrame, WriteSection};
-pub use error::AccessError;
+pub use control::Priority;
+pub use error::{AccessError, SyncError};
 #[doc(hidden)]
 pub use fulgurite_cache::Planted;
-pub use job::{JobError, JobHandle, JobOptions, Priority, SubmitError};
+pub use job::{JobError, JobHandle, JobOptions, SubmitError};
 pub use runtime::{Runtime, ServeError};
 pub use service::{Next, Service};
 pub use shared::WorkerId;
 pub use stats::{Counts, Statistics, WorkerStatistics};
-pub use sync::{Durable, StateHeld, SyncError, Synced};
-
-/// A time in nanoseconds; what does not fit is 584 years.
-pub(crate) fn nanos(time: std::time::Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
+pub use sync::{Durable, StateHeld, Synced};

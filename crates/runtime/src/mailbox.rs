@@ -9,9 +9,7 @@ use fulgurite_flash::FlashError;
 use fulgurite_policy::Waiter;
 use fulgurite_sys::Notifier;
 
-use crate::cut::Halt;
-use crate::job::ErasedJob;
-use crate::service::ServiceFactory;
+use crate::halt::Halt;
 use crate::stats::WorkerStatistics;
 
 /// Why a fiber that waited runs again.
@@ -35,8 +33,8 @@ pub(crate) enum Message {
     Join { subpage: u32, waiter: Waiter },
     /// A fiber of this worker may go on: from the wait with this ticket, or from whatever wait it is in if that is 0.
     Wake { fiber: u32, ticket: u32, wake: Wake },
-    /// Serve requests that are generated inside the worker.
-    Serve(ServiceFactory),
+    /// There is a service, or a job of the runtime itself, for this worker.
+    Work,
     /// Have this many frames.
     SetFrames(u32),
     /// Tell the statistics; start anew if asked.
@@ -53,8 +51,6 @@ pub(crate) enum Message {
     TakeOut { range: std::ops::Range<u32>, write_back: bool, reply: std::sync::mpsc::Sender<StillThere> },
     /// Tell how many frames differ from the medium.
     CountChanges(std::sync::mpsc::Sender<u64>),
-    /// A job of the runtime itself, for the fiber that is kept for these.
-    OwnJob(Box<dyn ErasedJob>),
     /// Look around: something has changed.
     Nudge,
     /// Write all dirty frames back and flush the medium.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use fulgurite_policy::{Admission, AdmissionPolicy, Overloaded};
 use parking_lot::Mutex;
 
-use crate::Priority;
-use crate::job::{ErasedJob, JobError};
+use crate::control::Priority;
+use crate::job::{ErasedJob, JobError, refuse};
 
 const LANES: usize = 3;
 const _: () = assert!(Priority::High as usize == LANES - 1, "a lane for each priority, in order");
@@ -134,7 +134,7 @@ impl JobQueue {
             queued
         };
         for job in queued.into_iter().flatten() {
-            crate::job::refuse(job, |name| JobError::ShutDown { name });
+            refuse(job, |name| JobError::ShutDown { name });
         }
     }
 }

@@ -12,13 +12,17 @@ use fulgurite_format::{Address, FrameIndex, SUBPAGE_BYTES};
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder};
-use crate::job::{JobHandle, JobOptions, SubmitError, new_job};
+use crate::context::Context;
+use crate::error::{AccessError, SyncError};
+use crate::job::{JobError, JobHandle, JobOptions, SubmitError, new_job};
+use crate::jobs::Jobs;
 use crate::mailbox::Message;
 use crate::service::{Service, ServiceEnd, ServiceFactory};
 use crate::shared::{Shared, WorkerId};
 use crate::stats::{Statistics, WorkerStatistics};
+use crate::sync::Durable;
+use crate::thread::{assert_foreign, on_worker};
 use crate::worker::Worker;
-use crate::{AccessError, Context, SyncError};
 use fulgurite_cache::marks::has_changes;
 
 /// Workers, their frames, and the flash behind them. Dropping it lets begun jobs end, writes dirty frames back and stops.
@@ -27,6 +31,9 @@ use fulgurite_cache::marks::has_changes;
 /// they write after that is lost, so wait for them first. A job that drops the last handle makes no token.
 pub struct Runtime {
     pub(crate) shared: Arc<Shared>,
+    pub(crate) jobs: Arc<Jobs>,
+    /// What is saved with every sync.
+    pub(crate) parts: Mutex<Vec<Arc<dyn Durable>>>,
     threads: Vec<JoinHandle<()>>,
     watchdog: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
     /// What each worker answered when it was asked last.
@@ -53,29 +60,47 @@ pub enum ServeError {
     ShutDown,
 }
 
+impl Builder {
+    /// Starts the runtime.
+    ///
+    /// # Errors
+    /// [`BuildError`], before any thread runs.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        Runtime::start(self)
+    }
+}
+
 impl Runtime {
     /// A builder over `flash`.
     pub fn builder(flash: Arc<dyn fulgurite_flash::Flash>) -> Builder {
         Builder::new(flash)
     }
 
-    pub(crate) fn start(config: Builder) -> Result<Runtime, BuildError> {
+    fn start(config: Builder) -> Result<Runtime, BuildError> {
         let shared = Arc::new(Shared::new(&config)?);
         if config.workers > 1 && !fulgurite_sys::barrier::register() {
             return Err(BuildError::NoBarrier);
         }
         fulgurite_fiber::install_overflow_handler();
         let last_answers = Mutex::new(vec![WorkerStatistics::new(); config.workers]);
-        let mut runtime = Runtime { shared: shared.clone(), threads: Vec::new(), watchdog: None, last_answers };
+        let jobs = Arc::new(Jobs::new(shared.clone()));
+        let mut runtime = Runtime {
+            shared: shared.clone(),
+            jobs: jobs.clone(),
+            parts: Mutex::new(Vec::new()),
+            threads: Vec::new(),
+            watchdog: None,
+            last_answers,
+        };
         for id in 0..config.workers {
             let (ready, is_ready) = mpsc::channel();
-            let (shared, core) = (shared.clone(), config.cores.get(id).copied());
+            let (shared, jobs, core) = (shared.clone(), jobs.clone(), config.cores.get(id).copied());
             fulgurite_sys::planted::start_thread()?;
             let thread = std::thread::Builder::new().name(format!("fulgurite-{id}")).spawn(move || {
                 let worker = core
                     .map_or(Ok(()), fulgurite_sys::affinity::pin)
                     .map_err(BuildError::from)
-                    .and_then(|()| Worker::new(id as u32, shared));
+                    .and_then(|()| Worker::new(id as u32, shared, jobs));
                 match worker {
                     Ok(worker) => {
                         worker.shared.active.fetch_add(1, Ordering::AcqRel);
@@ -126,17 +151,17 @@ impl Runtime {
         }
         self.check_pins(options.pins)?;
         let queue = match options.worker {
-            None => &shared.injector,
+            None => &self.jobs.injector,
             Some(worker) => {
-                let workers = shared.routed.len();
-                shared.routed.get(worker).ok_or(SubmitError::NoSuchWorker { worker, workers })?
+                let workers = self.jobs.routed.len();
+                self.jobs.routed.get(worker).ok_or(SubmitError::NoSuchWorker { worker, workers })?
             }
         };
         let now = shared.clock.now_ns();
         queue.admit(options.priority, now).map_err(|o| SubmitError::Overloaded { wait_ns: o.wait_ns })?;
         let (job, handle) = new_job(shared, options, now, code);
         match options.worker {
-            None => shared.inject(job),
+            None => self.jobs.inject(job),
             Some(worker) => {
                 queue.push(job);
                 shared.mailboxes[worker].send(Message::Nudge);
@@ -207,14 +232,14 @@ impl Runtime {
         S: Service + 'static,
         F: Fn(usize) -> S + Send + Sync + 'static,
     {
-        crate::worker::assert_foreign("serve");
+        assert_foreign("serve");
         let make = Arc::new(make);
         let waits: Vec<_> = (0..self.shared.mailboxes.len())
             .map(|worker| {
                 let (done, is_done) = mpsc::channel();
                 let make = make.clone();
                 let factory = ServiceFactory { make: Box::new(move || Rc::new(make(worker)) as Rc<dyn Service>), done };
-                self.shared.mailboxes[worker].send(Message::Serve(factory));
+                self.jobs.serve(worker, factory);
                 is_done
             })
             .collect();
@@ -284,7 +309,7 @@ impl Runtime {
     }
 
     fn ask_statistics(&self, reset: bool) -> Statistics {
-        crate::worker::assert_foreign("ask for statistics");
+        assert_foreign("ask for statistics");
         let replies: Vec<_> = self
             .shared
             .mailboxes
@@ -321,7 +346,7 @@ impl Runtime {
     /// # Panics
     /// Inside a job.
     pub fn write_back(&self) -> Result<(), FlashError> {
-        crate::worker::assert_foreign("write everything back");
+        assert_foreign("write everything back");
         if self.shared.flash.versions().is_some() {
             return self.sync().map(drop).map_err(|error| match error {
                 SyncError::Version(VersionError::Flash(error)) => error,
@@ -409,8 +434,8 @@ impl Runtime {
 fn result_of<T: Send + 'static>(handle: JobHandle<Result<T, AccessError>>) -> Result<T, AccessError> {
     match handle.wait() {
         Ok(result) => result,
-        Err(crate::JobError::Panicked { message, .. }) => std::panic::panic_any(message),
-        Err(crate::JobError::StackOverflow { name, stack_bytes }) => {
+        Err(JobError::Panicked { message, .. }) => std::panic::panic_any(message),
+        Err(JobError::StackOverflow { name, stack_bytes }) => {
             panic!("job \"{name}\" overflowed its stack of {stack_bytes} bytes")
         }
         Err(_) => Err(AccessError::ShuttingDown),
@@ -454,7 +479,7 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         let keeps_versions = self.shared.flash.versions().is_some() && self.watchdog.is_some();
         if keeps_versions
-            && !crate::worker::on_worker()
+            && !on_worker()
             && let Err(error) = self.sync()
         {
             eprintln!("fulgurite: what was written since the last token is lost: {error}");
@@ -468,7 +493,7 @@ impl Drop for Runtime {
                 let _ = thread.join();
             }
         }
-        self.shared.fail_queued();
+        self.jobs.fail_queued();
         if let Some((stop, thread)) = self.watchdog.take() {
             drop(stop);
             let _ = thread.join();

@@ -2,7 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::Context;
+use crate::context::Context;
+use crate::job::SubmitError;
 
 /// What a service has to do next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,5 +46,5 @@ pub(crate) enum ServiceEnd {
     /// It panicked or overflowed its stack; the text.
     Died(String),
     /// It could not begin.
-    Refused(crate::SubmitError),
+    Refused(SubmitError),
 }

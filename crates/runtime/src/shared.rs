@@ -1,4 +1,5 @@
-//! What all workers of a runtime share: what their caches share, the slots, the mailboxes, the queue of new jobs.
+//! What all fibers of a runtime share: what their caches share, the slots, the gates, the mailboxes. (What their jobs come from is in
+//! `jobs`.)
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -11,12 +12,10 @@ use fulgurite_sys::Clock;
 use parking_lot::Mutex;
 
 use crate::config::{BuildError, Builder, Layout, own_fibers};
-use crate::cut::Gate;
+use crate::error::SyncError;
 use crate::guarded::Slots;
-use crate::job::ErasedJob;
-use crate::mailbox::Mailbox;
-use crate::queue::JobQueue;
-use crate::{Durable, SyncError};
+use crate::halt::Gate;
+use crate::mailbox::{Mailbox, Message, Wake};
 
 /// Names a worker of a runtime: no other worker of this process has the same, be it of the same runtime or of another, living
 /// or gone.
@@ -55,13 +54,7 @@ pub(crate) struct Shared {
     /// Why nothing of the memory may be used any more, once that is so ([`SyncError::Poisoned`]). Set while all workers are halted, or before
     /// they are, for them to forget what lies in their frames: then nothing is a hit, and misses look here.
     pub poisoned: OnceLock<SyncError>,
-    /// What is saved with every sync.
-    pub parts: Mutex<Vec<Arc<dyn Durable>>>,
     pub mailboxes: Box<[Mailbox]>,
-    /// Jobs that any worker may run.
-    pub injector: JobQueue,
-    /// One per worker: jobs that it must run.
-    pub routed: Box<[CachePadded<JobQueue>]>,
     pub flash: Arc<dyn Flash>,
     pub clock: Clock,
     pub config: Builder,
@@ -136,10 +129,7 @@ impl Shared {
             cut_waits: Mutex::new(None),
             sync_turn: Mutex::new(()),
             poisoned: OnceLock::new(),
-            parts: Mutex::new(Vec::new()),
             mailboxes,
-            injector: JobQueue::new(config.admission),
-            routed: (0..workers).map(|_| CachePadded::new(JobQueue::new(config.admission))).collect(),
             flash: config.flash.clone(),
             clock: config.clock.clone(),
             config: config.clone(),
@@ -156,34 +146,15 @@ impl Shared {
     pub(crate) fn turns(&self) -> u64 {
         self.running.iter().map(|running| running.turns.load(Ordering::Relaxed)).sum()
     }
-    /// Hands a job that any worker may run to one that sleeps, if one does.
-    pub(crate) fn inject(&self, job: Box<dyn ErasedJob>) {
-        self.injector.push(job);
-        self.call_one();
-    }
-    /// Fails all jobs that have not begun.
-    pub(crate) fn fail_queued(&self) {
-        self.injector.fail_all();
-        self.routed.iter().for_each(|queue| queue.fail_all());
-    }
-    /// Wakes one worker that sleeps and would take the job at the head of the common queue, if there is one.
-    pub(crate) fn call_one(&self) {
-        // Against `Mailbox::doze`: either we see that it sleeps, or it sees the job.
-        std::sync::atomic::fence(Ordering::SeqCst);
-        if let Some(pins) = self.injector.head_pins() {
-            let _ = self.mailboxes.iter().any(|mailbox| mailbox.call(pins));
-        }
+    /// Ends the wait with this ticket of a fiber of `worker`, from any thread.
+    pub(crate) fn wake(&self, worker: u32, fiber: u32, ticket: u32) {
+        // By mail even to oneself: whoever wakes may be code of a user that the worker itself has called.
+        self.mailboxes[worker as usize].send(Message::Wake { fiber, ticket, wake: Wake::Retry });
     }
     /// A worker has no fibers any more, and will have none.
     pub(crate) fn leave(&self) {
         if self.active.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.mailboxes.iter().for_each(|m| m.notifier().notify());
         }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        self.fail_queued();
     }
 }

@@ -5,14 +5,16 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fulgurite_cache::StillThere;
-use fulgurite_flash::{FlashError, Shortage, VersionError, Versions};
+use fulgurite_flash::{FlashError, VersionError, Versions};
 use fulgurite_format::{Address, SUBPAGE_BYTES};
 
-use crate::cut::{Decision, Halt, HaltReport, Halted};
-use crate::error::{remedy_of, shortage_of, unsynced};
-use crate::job::{JobOptions, new_job};
+use crate::context::Context;
+use crate::error::{AccessError, SyncError};
+use crate::halt::{Decision, Halt, HaltReport, Halted};
+use crate::job::{JobError, JobOptions, new_job};
 use crate::mailbox::Message;
-use crate::{AccessError, Context, JobError, Runtime};
+use crate::runtime::Runtime;
+use crate::thread::assert_foreign;
 
 /// State in DRAM that belongs to the data in flash: an allocator's free lists, the root of a tree.
 pub trait Durable: Send + Sync {
@@ -48,72 +50,6 @@ pub struct Synced {
     pub took: Duration,
 }
 
-/// Why there is no token, or why none was returned to.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum SyncError {
-    /// The medium keeps no versions.
-    #[error("{medium} keeps no versions; use a pool")]
-    NoVersions {
-        /// What it is.
-        medium: String,
-    },
-    /// The medium failed, has no space, or has no such token.
-    #[error(transparent)]
-    Version(#[from] VersionError),
-    /// The pool has no place for what differs in DRAM, or the page table none for its versions. Nothing is lost: it is in DRAM still.
-    #[error("{} for a sync{}; {}", shortage_of(.shortage), unsynced(.uncommitted), remedy_of(.shortage))]
-    NoSpace {
-        /// Subpages that were changed and not yet synced, in DRAM or written; none where the store runs in a device that does not say.
-        uncommitted: Option<u64>,
-        /// What there is no more of; none where the store does not say.
-        shortage: Option<Shortage>,
-    },
-    /// A write section did not end.
-    #[error("a write section has been open for {} ms on worker {worker}; end it, or build the runtime with a longer gate time-out", .waited.as_millis())]
-    SectionOpen {
-        /// Whose job it is.
-        worker: usize,
-        /// How long was waited.
-        waited: Duration,
-    },
-    /// Jobs hold pins, and with them what would be forgotten.
-    #[error("jobs hold {pins} pins on memory that this would discard; end them first")]
-    Busy {
-        /// How many.
-        pins: u64,
-    },
-    /// State in DRAM could not be saved, or taken up again.
-    #[error("state in DRAM could not be {what}: {source}")]
-    Part {
-        /// "saved" or "reloaded".
-        what: &'static str,
-        /// The memory's word.
-        source: AccessError,
-    },
-    /// A part panicked, or the runtime is shutting down.
-    #[error("state in DRAM could not be {what}: {message}")]
-    PartDied {
-        /// "saved" or "reloaded".
-        what: &'static str,
-        /// What happened.
-        message: String,
-    },
-    /// A roll back failed after the medium had begun it, so that what is in DRAM and on the medium belongs to no one state. Every access,
-    /// sync and roll back fails from then on; the medium has the state before or the one that was to be gone back to, whole.
-    #[error("a roll back failed midway ({cause}), and this memory is unusable; close it and open it again")]
-    Poisoned {
-        /// What failed.
-        cause: Box<SyncError>,
-    },
-}
-
-impl From<FlashError> for SyncError {
-    fn from(error: FlashError) -> SyncError {
-        SyncError::Version(error.into())
-    }
-}
-
 /// While it lives, no sync and no roll back begins. See [`Runtime::hold_state`].
 pub struct StateHeld<'r> {
     runtime: &'r Runtime,
@@ -136,7 +72,7 @@ impl StateHeld<'_> {
     /// # Panics
     /// Inside a job.
     pub fn take_out(&self, at: Address, bytes: u64, write_back: bool) -> Result<(), SyncError> {
-        crate::worker::assert_foreign("take memory out of DRAM");
+        assert_foreign("take memory out of DRAM");
         let shared = &self.runtime.shared;
         let subpage = |linear: u64| u32::try_from(linear / SUBPAGE_BYTES as u64).unwrap_or(u32::MAX);
         let range = subpage(at.linear())..subpage(at.linear().saturating_add(bytes));
@@ -242,7 +178,7 @@ impl Runtime {
     /// # Panics
     /// Inside a job.
     pub fn sync(&self) -> Result<Synced, SyncError> {
-        crate::worker::assert_foreign("sync");
+        assert_foreign("sync");
         let shared = &self.shared;
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
@@ -333,7 +269,7 @@ impl Runtime {
     /// # Panics
     /// Inside a job.
     pub fn roll_back(&self, token: u64) -> Result<(), SyncError> {
-        crate::worker::assert_foreign("roll back");
+        assert_foreign("roll back");
         let shared = self.shared.clone();
         let versions = self.versions()?;
         let _turn = shared.sync_turn.lock();
@@ -401,7 +337,7 @@ impl Runtime {
 
     /// From now on, this is saved with every sync and reloaded after every roll back, in the order of these calls.
     pub fn keep(&self, part: Arc<dyn Durable>) {
-        self.shared.parts.lock().push(part);
+        self.parts.lock().push(part);
     }
 
     fn versions(&self) -> Result<&dyn Versions, SyncError> {
@@ -467,7 +403,7 @@ impl Runtime {
         what: &'static str,
         call: impl Fn(&dyn Durable, &mut Context) -> Result<(), AccessError> + Send + 'static,
     ) -> Result<(), SyncError> {
-        let parts = self.shared.parts.lock().clone();
+        let parts = self.parts.lock().clone();
         if parts.is_empty() {
             return Ok(());
         }
@@ -476,7 +412,7 @@ impl Runtime {
         let (job, handle) = new_job(&self.shared, &options, now, move |context| {
             parts.iter().try_for_each(|part| call(&**part, context))
         });
-        self.shared.mailboxes[0].send(Message::OwnJob(job));
+        self.jobs.for_itself(0, job);
         match handle.wait() {
             Ok(Ok(())) => Ok(()),
             Ok(Err(source)) => Err(SyncError::Part { what, source }),

@@ -4,8 +4,9 @@
 //! for each degree of heat, for what programs write and what reclaim copies alike.
 //!
 //! Invariants: an extent that has lost its last live flash page is used again only after a commit has made durable whatever took
-//! the last one away; what is in flight to an extent, or is being copied from it, keeps it from being used again. (A copy whose source was
-//! given away, and then to the same subpage, would be taken for what lies there now.)
+//! the last one away; what is in flight to an extent, its summary included, or is being copied from
+//! it, keeps it from being used again. (A copy whose source was given away, and then to the same
+//! subpage, would be taken for what lies there now.)
 
 use std::collections::VecDeque;
 
@@ -155,6 +156,8 @@ pub struct Extents {
     levelled_at: u64,
     /// Copies from it are under way.
     copied_from: Option<u32>,
+    /// Extents to which pages of a summary are in flight, each with how many.
+    summarised: Vec<(u32, u32)>,
     /// The journal is durable up to but not including this page.
     durable_end: u64,
 }
@@ -171,6 +174,7 @@ impl Extents {
             taken: Vec::new(),
             levelled_at: 0,
             copied_from: None,
+            summarised: Vec::new(),
             durable_end: 0,
             for_data: geometry.extents - FIRST_EXTENT,
             metadata: 0,
@@ -227,7 +231,13 @@ impl Extents {
     }
     /// Extents that a commit would free.
     pub fn emptied(&self) -> u32 {
-        self.emptied
+        self.emptied - self.held()
+    }
+    /// Extents that the end of a summary's write would free.
+    pub fn held(&self) -> u32 {
+        let durable = |until: u64| until < self.durable_end;
+        let held = |extent: u32| matches!(self.use_of(extent), Use::Emptied { until } if durable(until));
+        self.summarised.iter().filter(|(extent, _)| held(*extent)).count() as u32
     }
     /// DRAM in all.
     pub fn bytes(&self) -> usize {
@@ -454,12 +464,35 @@ impl Extents {
         self.durable_end = self.durable_end.max(end);
         for extent in 0..self.geometry.extents {
             let is_empty = matches!(self.use_of(extent), Use::Emptied { until } if until < end);
-            if is_empty && self.copied_from != Some(extent) {
+            if is_empty && self.copied_from != Some(extent) && !self.is_summarised(extent) {
                 self.make_free(extent, wear);
                 self.emptied -= 1;
             }
         }
         self.free() - before
+    }
+
+    /// A page of an extent's summary is in flight. The extent is not used again before that has
+    /// ended: a late write would destroy what was written there since.
+    pub fn begin_summary(&mut self, extent: u32) {
+        match self.summarised.iter_mut().find(|(e, _)| *e == extent) {
+            Some((_, pages)) => *pages += 1,
+            None => self.summarised.push((extent, 1)),
+        }
+    }
+    /// One has ended, written or not. What became free but for that is so with the last one.
+    pub fn end_summary(&mut self, extent: u32, wear: &Wear) {
+        let at = self.summarised.iter().position(|(e, _)| *e == extent).expect("it was begun");
+        self.summarised[at].1 -= 1;
+        if self.summarised[at].1 == 0 {
+            self.summarised.swap_remove(at);
+            if matches!(self.use_of(extent), Use::Emptied { .. }) {
+                self.durable(self.durable_end, wear);
+            }
+        }
+    }
+    fn is_summarised(&self, extent: u32) -> bool {
+        self.summarised.iter().any(|(e, _)| *e == extent)
     }
 
     /// Copies from this extent are under way, or from none. What became free but for that is so when they have ended.
@@ -710,6 +743,29 @@ mod tests {
         assert_eq!(extents.durable(44, &wear), 0);
         extents.set_copied_from(None, &wear);
         assert_eq!(extents.free(), 13);
+    }
+    #[test]
+    fn what_was_emptied_is_free_when_all_of_its_summary_has_ended() {
+        let (mut extents, wear) = (Extents::new(FEW), Wear::new(FEW));
+        for extent in [3, 4] {
+            assert_eq!(fill(&mut extents, Writer::Program, 0, &wear), extent);
+            extents.begin_summary(extent);
+            extents.begin_summary(extent);
+            extents.note_empty(extent, u64::from(extent) * 10);
+        }
+        // Until the journal is durable it is that which they wait for.
+        assert_eq!((extents.emptied(), extents.held(), extents.free()), (2, 0, 11));
+        assert_eq!(extents.durable(31, &wear), 0);
+        assert_eq!((extents.emptied(), extents.held(), extents.use_of(3)), (1, 1, Use::Emptied { until: 30 }));
+        extents.end_summary(3, &wear);
+        assert_eq!((extents.held(), extents.free()), (1, 11));
+        extents.end_summary(3, &wear);
+        assert_eq!((extents.emptied(), extents.held(), extents.free(), extents.use_of(3)), (1, 0, 12, Use::Free));
+        // One whose summary has ended before waits only for the journal.
+        extents.end_summary(4, &wear);
+        extents.end_summary(4, &wear);
+        assert_eq!((extents.emptied(), extents.free()), (1, 12));
+        assert_eq!((extents.durable(41, &wear), extents.emptied(), extents.free()), (1, 0, 13));
     }
     #[test]
     fn the_next_to_be_reclaimed_gains_most_for_its_age() {

@@ -391,6 +391,7 @@ impl Store {
         self.commit.is_some()
             || self.commit_wanted
             || self.checkpoint.is_some()
+            || self.extents.held() > 0
             || match &self.reclaim {
                 // Since it looked last, extents may have come free.
                 Some(reclaim) => reclaim.is_moving() || self.has_room_for_copies(),
@@ -645,9 +646,13 @@ impl Store {
             (Purpose::Journal { at }, outcome) => self.journal_done(at, &outcome),
             (Purpose::Anchor { place }, outcome) => self.anchor_done(place, &outcome),
             (Purpose::Checkpoint { place }, outcome) => self.checkpoint_done(place, &outcome),
-            // Without a summary an extent is reclaimed by a walk through the page table.
-            (Purpose::Summary { place }, Outcome::Failed(e)) => self.suspect(place, e),
-            (Purpose::Summary { .. }, _) => {}
+            (Purpose::Summary { place }, outcome) => {
+                // Without a summary an extent is reclaimed by a walk through the page table.
+                if let Outcome::Failed(e) = outcome {
+                    self.suspect(place, e);
+                }
+                self.extents.end_summary(self.geometry().extent_of(place), self.state.wear());
+            }
             (Purpose::ReclaimRead, outcome) => self.reclaim_read(outcome),
             (Purpose::Lost { subpage, from, to }, outcome) => self.marked_lost(subpage, from, to, &outcome),
             (Purpose::ReclaimCopy { from, to }, outcome) => self.reclaim_copied(from, to, outcome),
@@ -688,6 +693,7 @@ impl Store {
             return;
         }
         let page = summary_page(self.pool, place, index, self.state.epoch(), owners);
+        self.extents.begin_summary(self.geometry().extent_of(place));
         self.send(Purpose::Summary { place }, Io::Write { place, page });
     }
 }

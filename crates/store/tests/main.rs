@@ -29,6 +29,7 @@ mod model_store;
 mod model_wear;
 mod regression_copies_of_places_given_away;
 mod regression_crash_loop;
+mod regression_late_summaries;
 mod regression_overlapping_writes;
 mod regression_pages_all_or_none;
 mod regression_reclaim_without_room;

@@ -40,6 +40,7 @@ impl Random {
         other
     }
     /// The next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "it never ends, so no caller would unwrap an option")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

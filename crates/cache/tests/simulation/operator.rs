@@ -216,7 +216,10 @@ impl Machine {
         match self.pool.pin(token, pinned) {
             Ok(()) if pinned => _ = world.pinned.insert(token),
             Ok(()) => {}
-            Err(error) => self.allow(world, "pinning", error),
+            Err(error) => {
+                world.perhaps_pinned.insert(token);
+                self.allow(world, "pinning", error);
+            }
         }
     }
     fn look_at_old_state(&mut self, world: &mut World, kept: &[u64]) {
@@ -261,6 +264,7 @@ impl Machine {
         self.close_old(world);
         for token in std::mem::take(&mut world.pinned) {
             if let Err(error) = self.pool.pin(token, false) {
+                world.perhaps_pinned.insert(token);
                 self.allow(world, "unpinning", error);
             }
         }
@@ -303,7 +307,7 @@ impl Machine {
         // What a user has pinned is never taken away.
         if let Err(VersionError::Pinned { pinned, .. }) = may {
             assert!(
-                pinned > token && world.pinned.contains(&pinned),
+                pinned > token && (world.pinned.contains(&pinned) || world.perhaps_pinned.contains(&pinned)),
                 "{pinned} of {:?}, back to {token}",
                 world.pinned
             );

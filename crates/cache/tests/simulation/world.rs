@@ -155,6 +155,8 @@ pub struct World {
     pub acknowledged: u64,
     /// Tokens that were said to be kept.
     pub pinned: BTreeSet<u64>,
+    /// Tokens of which a change of the pin failed.
+    pub perhaps_pinned: BTreeSet<u64>,
     number: u64,
     pub report: Report,
     trace: Trace,
@@ -237,6 +239,7 @@ impl World {
             tokens: BTreeMap::from([(0, Rc::new(empty))]),
             acknowledged: 0,
             pinned: BTreeSet::new(),
+            perhaps_pinned: BTreeSet::new(),
             number: 1,
             report: Report::NONE,
             trace: Trace::default(),

@@ -1,4 +1,5 @@
-//! What every medium must do: one suite, for the tests of this crate and of crates that make media of their own.
+//! What every medium must do: one suite, for the tests of this crate and of crates that make media
+//! of their own.
 #![allow(dead_code, reason = "not every test file uses all of it")]
 
 use std::collections::{BTreeMap, HashMap};
@@ -20,7 +21,8 @@ pub fn conform(flash: &dyn Flash, seed: u64) {
     counts(flash);
 }
 
-/// The suite but for the counters: those of a medium over a layer are of the layer's writes and flushes.
+/// The suite but for the counters: those of a medium over a layer are of the layer's writes and
+/// flushes.
 pub fn behaves(flash: &dyn Flash, seed: u64) {
     println!("{}: seed {seed}", flash.describe());
     assert_eq!(flash.subpages(), SUBPAGES);
@@ -37,7 +39,8 @@ pub fn behaves(flash: &dyn Flash, seed: u64) {
     trims(flash, seed);
 }
 
-/// Random operations with as much in flight as fits, never two on one subpage, against a map of stamps.
+/// Random operations with as much in flight as fits, never two on one subpage, against a map of
+/// stamps.
 pub fn model(flash: &dyn Flash, depth: usize, operations: u64, seed: u64) {
     let mut random = Random(seed | 1);
     let frames = arena(depth as u32);
@@ -103,7 +106,8 @@ fn two_queues(flash: &dyn Flash, seed: u64) {
     }
 }
 
-/// Requests for what does not exist complete with an error and touch nothing; depths that cannot be are refused.
+/// Requests for what does not exist complete with an error and touch nothing; depths that cannot be
+/// are refused.
 fn bounds(flash: &dyn Flash) {
     let frames = arena(2);
     let wake = Arc::new(Notifier::new().unwrap());
@@ -142,7 +146,8 @@ fn full(flash: &dyn Flash) {
     assert!(queue.queue.bytes() > 0 && queue.queue.bytes() < 1 << 20);
 }
 
-/// A queue dropped with requests under way leaves the frames alone afterwards, and what it wrote is old or new, whole.
+/// A queue dropped with requests under way leaves the frames alone afterwards, and what it wrote is
+/// old or new, whole.
 fn dropped_in_flight(flash: &dyn Flash) {
     for round in 0..5u64 {
         let frames = arena(16);

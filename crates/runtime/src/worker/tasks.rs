@@ -24,7 +24,7 @@ impl Worker {
     /// Whether no job waits that this worker must run.
     #[inline]
     pub(super) fn none_routed(&self) -> bool {
-        self.shared.routed[self.id as usize].is_empty()
+        self.jobs.routed[self.id as usize].is_empty()
     }
 
     /// Whether a job may go before a more urgent one that does not fit: a few may, so that one that waits for pins does not keep all
@@ -38,14 +38,14 @@ impl Worker {
     #[inline]
     pub(super) fn next_job(&self) -> Option<NextJob> {
         if self.none_routed() {
-            let fits = self.shared.injector.head_pins().is_some_and(|pins| self.fits(pins));
+            let fits = self.jobs.injector.head_pins().is_some_and(|pins| self.fits(pins));
             return fits.then_some(NextJob { routed: false, passes: false });
         }
         self.next_of_both()
     }
 
     fn next_of_both(&self) -> Option<NextJob> {
-        let (own, common) = (self.shared.routed[self.id as usize].head()?, self.shared.injector.head());
+        let (own, common) = (self.jobs.routed[self.id as usize].head()?, self.jobs.injector.head());
         let own_first = common.is_none_or(|common| own.goes_before(common));
         let (first, second) = if own_first { (Some(own), common) } else { (common, Some(own)) };
         if first.is_some_and(|head| self.fits(head.pins)) {
@@ -61,7 +61,7 @@ impl Worker {
         if self.idle.is_empty() && !self.at_rest {
             return false;
         }
-        if !self.shared.injector.is_empty() || !self.none_routed() {
+        if !self.jobs.injector.is_empty() || !self.none_routed() {
             return self.next_job().is_some();
         }
         let Some((next, pins)) = self.ask_service() else { return false };
@@ -108,7 +108,7 @@ impl Worker {
     pub(super) fn pins_that_fit(&self) -> u32 {
         match self.pins_promised {
             0 => u32::MAX - 1,
-            promised => self.cache.frame_limit().saturating_sub(promised + 1),
+            promised => self.fibers.cache.frame_limit().saturating_sub(promised + 1),
         }
     }
 
@@ -119,14 +119,14 @@ impl Worker {
             return self.begin_job(index, job);
         }
         let job = self.next_job().and_then(|NextJob { routed, passes }| {
-            let queue = if routed { &self.shared.routed[self.id as usize] } else { &self.shared.injector };
+            let queue = if routed { &self.jobs.routed[self.id as usize] } else { &self.jobs.injector };
             let job = queue.pop(|pins| self.fits(pins))?;
             self.passed = if passes { self.passed + 1 } else { 0 };
             Some(job)
         });
         if let Some(job) = job {
             if self.shared.mailboxes.len() > 1 {
-                self.shared.call_one();
+                self.jobs.call_one();
             }
             return self.begin_job(index, job);
         }
@@ -141,12 +141,12 @@ impl Worker {
         serving.running += 1;
         let service = serving.service.clone();
         self.pins_promised += pins;
-        self.statistics.counts.jobs_started += 1;
+        self.fibers.statistics.counts.jobs_started += 1;
         self.shared.running[self.id as usize].begins(index, name);
-        let slot = &mut self.fibers[index as usize];
+        let slot = &mut self.slots[index as usize];
         slot.serving = true;
         slot.promised = pins;
-        slot.state.begin(None, pins, 0);
+        self.fibers.states[index as usize].begin(None, pins, 0);
         Some(Task::Service(service))
     }
 
@@ -155,7 +155,7 @@ impl Worker {
         let name = control.name;
         match control.verdict(|| self.shared.clock.now_ns()) {
             Ok(()) => {}
-            Err(crate::AccessError::Cancelled) => {
+            Err(crate::error::AccessError::Cancelled) => {
                 refuse(job, |name| JobError::Cancelled { name });
                 return None;
             }
@@ -165,25 +165,25 @@ impl Worker {
             }
         }
         self.pins_promised += control.pins;
-        self.statistics.counts.jobs_started += 1;
+        self.fibers.statistics.counts.jobs_started += 1;
         self.shared.running[self.id as usize].begins(index, name);
-        let slot = &mut self.fibers[index as usize];
+        let slot = &mut self.slots[index as usize];
         slot.promised = control.pins;
         // An urgent job counts as older than all others (policy::Scheduler).
         let age = match control.priority {
-            crate::Priority::High => control.submitted_ns >> 1,
-            crate::Priority::Normal => control.submitted_ns,
-            crate::Priority::Low => control.submitted_ns.saturating_add(1 << 62),
+            crate::control::Priority::High => control.submitted_ns >> 1,
+            crate::control::Priority::Normal => control.submitted_ns,
+            crate::control::Priority::Low => control.submitted_ns.saturating_add(1 << 62),
         };
-        slot.state.begin(Some(control.clone()), control.pins, age);
+        self.fibers.states[index as usize].begin(Some(control.clone()), control.pins, age);
         slot.finish = Some((job.finish(), control));
         Some(Task::Job(job))
     }
 
     pub(super) fn end_task(&mut self, index: u32, accesses: u64, died: Option<String>, overflowed: bool) {
-        self.statistics.counts.accesses += accesses;
-        self.statistics.counts.jobs_died += u64::from(died.is_some() || overflowed);
-        let slot = &mut self.fibers[index as usize];
+        self.fibers.statistics.counts.accesses += accesses;
+        self.fibers.statistics.counts.jobs_died += u64::from(died.is_some() || overflowed);
+        let slot = &mut self.slots[index as usize];
         self.pins_promised -= std::mem::take(&mut slot.promised);
         if let Some((finish, control)) = slot.finish.take() {
             // Nobody waits for it any more, perhaps: then the result goes here, and what its drop does is its owner's.
@@ -191,7 +191,7 @@ impl Worker {
                 drop_payload(panic);
             }
             let ns = self.shared.clock.now_ns().saturating_sub(control.submitted_ns);
-            self.statistics.job_ns.saturating_record(ns.max(1));
+            self.fibers.statistics.job_ns.saturating_record(ns.max(1));
         }
         if std::mem::take(&mut slot.serving)
             && let Some(serving) = self.service.as_mut()
@@ -201,41 +201,41 @@ impl Worker {
                 serving.died = died;
             }
         }
-        slot.state.end();
+        self.fibers.states[index as usize].end();
     }
 
     /// Whether the scheduling point between two tasks would do nothing.
     #[inline]
     pub(super) fn nothing_between(&mut self) -> bool {
         !self.shared.mailboxes[self.id as usize].has_mail()
-            && !self.cache.wants_room()
-            && !self.timer_is_due()
-            && self.cache.unflushed() < self.shared.config.submit_batch
+            && !self.fibers.cache.wants_room()
+            && !self.fibers.timer_is_due()
+            && self.fibers.cache.unflushed() < self.shared.config.submit_batch
             && !self.cut_goes_on()
             // The rest of the scheduling point must not wait for ever either.
-            && !(self.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
+            && !(self.fibers.statistics.counts.jobs_started as u32).is_multiple_of(CHECK_POINTS)
     }
 
     /// A request of a service has ended: whether its fiber serves the next one at once. That is what [`Worker::task_done`] and
     /// [`Worker::take_task`] would come to where nobody else can run, in fewer steps: requests are short. Its pins were promised
     /// already, to the request before it.
     pub(super) fn next_request(&mut self, index: u32, accesses: u64) -> bool {
-        self.statistics.counts.accesses += accesses;
-        self.publish_nothing();
-        if self.cache.in_flight() > 0 {
-            self.poll();
+        self.fibers.statistics.counts.accesses += accesses;
+        self.fibers.publish_nothing();
+        if self.fibers.cache.in_flight() > 0 {
+            self.fibers.poll();
         }
-        let alone = !self.scheduler.has_runnable()
-            && self.scheduler.may_start()
+        let alone = !self.fibers.scheduler.has_runnable()
+            && self.fibers.scheduler.may_start()
             && self.none_routed()
-            && self.shared.injector.is_empty()
+            && self.jobs.injector.is_empty()
             && self.nothing_between();
         if !alone || !matches!(self.ask_service(), Some((Next::Ready, _))) {
             return false;
         }
-        self.statistics.counts.jobs_started += 1;
+        self.fibers.statistics.counts.jobs_started += 1;
         self.shared.running[self.id as usize].turn();
-        self.fibers[index as usize].state.request_ns.set(0);
+        self.fibers.states[index as usize].request_ns.set(0);
         true
     }
 
@@ -243,9 +243,9 @@ impl Worker {
     pub(super) fn task_done(&mut self, index: u32, accesses: u64, died: Option<String>) -> bool {
         self.end_task(index, accesses, died, false);
         // The job's last reference is dead: what it touched may be evicted, or written back for whoever waited for the job.
-        self.publish_nothing();
-        if self.cache.in_flight() > 0 {
-            self.poll();
+        self.fibers.publish_nothing();
+        if self.fibers.cache.in_flight() > 0 {
+            self.fibers.poll();
         }
         if index != self.own_fiber() && self.nothing_between() {
             self.at_rest = true;

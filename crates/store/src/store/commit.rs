@@ -21,7 +21,7 @@ impl Store {
             self.witness();
             return;
         }
-        (self.commit_wanted, self.witness_wanted) = (false, false);
+        self.commit_wanted = false;
         if !self.journal.current.is_empty() {
             self.seal();
         }
@@ -29,6 +29,8 @@ impl Store {
             return;
         }
         let pages = std::mem::take(&mut self.journal.sealed);
+        // A commit without pages is no witness of the one before.
+        self.witness_wanted &= pages.is_empty();
         let end = self.journal.stream.position().sequence;
         let token = self.state.tokens().newest();
         let tokens = self.state.tokens().epochs();
@@ -97,7 +99,8 @@ impl Store {
                 let (end, token, checkpoint) = (commit.end, commit.token, commit.checkpoint);
                 self.durable_tokens = std::mem::take(&mut commit.tokens);
                 // An anchor is a witness, too.
-                self.witness_wanted = commit.promises && !checkpoint && self.config.durability != Durability::Cache;
+                let promises = commit.promises || self.witness_wanted;
+                self.witness_wanted = promises && !checkpoint && self.config.durability != Durability::Cache;
                 self.counters.commits += 1;
                 self.extents.durable(end, self.state.wear());
                 if let Some(token) = token {

@@ -2,11 +2,11 @@
 
 use std::cmp::Reverse;
 
-use super::Worker;
-use crate::context::WaitsFor;
+use super::Fibers;
 use crate::mailbox::Wake;
+use crate::state::WaitsFor;
 
-impl Worker {
+impl Fibers {
     /// Notes that a fiber is about to sleep until then. Returns the ticket of this wait.
     pub(crate) fn will_sleep(&mut self, fiber: u32, until_ns: u64) -> u32 {
         let ticket = self.will_wait(fiber, WaitsFor::Outside, self.shared.clock.now_ns());
@@ -16,12 +16,12 @@ impl Worker {
 
     /// Ends the wait that has just begun with the job's deadline, if it has one.
     pub(crate) fn until_deadline(&mut self, fiber: u32, ticket: u32) {
-        if let Some(deadline_ns) = self.fibers[fiber as usize].state.deadline_ns() {
+        if let Some(deadline_ns) = self.states[fiber as usize].deadline_ns() {
             // Most waits end before that: their timers must not pile up.
-            if self.timers.len() > 4 * self.fibers.len() {
-                let fibers = &self.fibers;
+            if self.timers.len() > 4 * self.states.len() {
+                let states = &self.states;
                 self.timers.retain(|Reverse((_, fiber, ticket))| {
-                    let state = &fibers[*fiber as usize].state;
+                    let state = &states[*fiber as usize];
                     state.waiting.get() && state.ticket.get() == *ticket
                 });
             }
@@ -32,9 +32,9 @@ impl Worker {
     /// Whether a timer has run out. Those of waits that have ended by other means go as they come up, or one of them would have the
     /// clock read here until it is due, which may be hours.
     #[inline]
-    pub(super) fn timer_is_due(&mut self) -> bool {
+    pub(crate) fn timer_is_due(&mut self) -> bool {
         while let Some(&Reverse((at, fiber, ticket))) = self.timers.peek() {
-            let state = &self.fibers[fiber as usize].state;
+            let state = &self.states[fiber as usize];
             if state.waiting.get() && state.ticket.get() == ticket {
                 return at <= self.shared.clock.now_ns();
             }
@@ -44,7 +44,7 @@ impl Worker {
     }
 
     /// Ends the waits whose time has come.
-    pub(super) fn ring_timers(&mut self) {
+    pub(crate) fn ring_timers(&mut self) {
         let now = self.shared.clock.now_ns();
         while let Some(&Reverse((at, fiber, ticket))) = self.timers.peek() {
             if at > now {

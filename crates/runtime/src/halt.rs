@@ -1,0 +1,176 @@
+//! Gates and halts: how all workers agree on one state of the memory, and how that state reaches flash while they go on.
+//!
+//! ```text
+//!  gate closed         halt              gate open                                        token named
+//!      |                |                    |                                                 |
+//!      v  open sections v  dirty frames are  v  sealed frames are written from where they lie, v
+//!  ----+----- end -----+---- sealed --------+-- or from a copy if somebody writes to one ------+------> durable
+//!      |<------ gate wait ------------------>|<------ what is written now stays in DRAM ------>|
+//! ```
+//!
+//! *Write sections* are what a cut never divides: operations and transactions. While the gate is closed none begins; those that
+//! are open end. Reads, and writes outside of sections, go on, but for the halt: a moment in which every worker stands between
+//! two fibers, so that no write outside of a section that saw a later one is on the earlier side.
+//!
+//! What a cut does to frames (sealing, writing, copying) is the cache's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use fulgurite_flash::FlashError;
+use parking_lot::{Condvar, Mutex};
+
+/// One worker's gate. Only its thread touches it; atomics because its fibers share it.
+#[derive(Default)]
+pub(crate) struct Gate {
+    pub closed: AtomicBool,
+    /// Fibers inside a write section.
+    pub open_sections: AtomicU32,
+}
+
+impl Gate {
+    /// A fiber goes in.
+    #[inline]
+    pub(crate) fn enter(&self) {
+        self.open_sections.store(self.open_sections.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+    /// A fiber has come out.
+    #[inline]
+    pub(crate) fn leave(&self) {
+        self.open_sections.store(self.open_sections.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
+    }
+}
+
+/// A place where all workers come together.
+pub(crate) struct Meeting {
+    workers: usize,
+    came: AtomicUsize,
+    round: AtomicU32,
+    lock: Mutex<()>,
+    all_here: Condvar,
+}
+
+/// How long a worker that waits for the others sleeps before it looks what has ended for it.
+const SERVED_EVERY: std::time::Duration = std::time::Duration::from_micros(200);
+/// How often a worker looks whether the others have come before it sleeps: some 20 microseconds.
+const LOOKS: u32 = 500;
+
+impl Meeting {
+    fn new(workers: usize) -> Meeting {
+        Meeting {
+            workers,
+            came: AtomicUsize::new(0),
+            round: AtomicU32::new(0),
+            lock: Mutex::new(()),
+            all_here: Condvar::new(),
+        }
+    }
+    /// Returns when all have come.
+    pub(crate) fn meet(&self) {
+        self.meet_serving(|| 0);
+    }
+    /// The same, and calls `serve` now and then until they have: what another waits for may be for this worker to take. A medium makes
+    /// room for one's writes by what it asks for through another's queue.
+    pub(crate) fn meet_serving(&self, mut serve: impl FnMut() -> usize) {
+        let round = self.round.load(Ordering::Acquire);
+        if self.came.fetch_add(1, Ordering::AcqRel) + 1 == self.workers {
+            self.came.store(0, Ordering::Relaxed);
+            let _held = self.lock.lock();
+            self.round.fetch_add(1, Ordering::AcqRel);
+            self.all_here.notify_all();
+            return;
+        }
+        for _ in 0..LOOKS {
+            if self.round.load(Ordering::Acquire) != round {
+                return;
+            }
+            fulgurite_sys::arch::relax();
+        }
+        loop {
+            serve();
+            let mut held = self.lock.lock();
+            if self.round.load(Ordering::Acquire) != round {
+                return;
+            }
+            self.all_here.wait_for(&mut held, SERVED_EVERY);
+        }
+    }
+}
+
+/// What a halt is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Halted {
+    /// To seal what is dirty.
+    Seal,
+    /// To roll back: all requests end, and the workers stay halted until it is decided what becomes of their frames.
+    RollBack,
+    /// To forget what lies in frames, because nothing of it may be used any more.
+    Poison,
+}
+
+/// What workers that were halted for a roll back do before they go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Decision {
+    /// Nothing: the medium has changed nothing.
+    Keep,
+    /// They forget what lies in their frames: the medium has another state, or nobody knows which.
+    Forget,
+}
+
+/// What a worker did while it was halted.
+#[derive(Debug, Default)]
+pub(crate) struct HaltReport {
+    /// Who reports.
+    pub worker: u32,
+    /// The sealed frames. The cache waits for them to come back in the order in which to write them.
+    pub order: Vec<u64>,
+    /// Frames that were sealed.
+    pub sealed: u64,
+    /// Frames that were copied, or written, because they are pinned.
+    pub copied: u64,
+    /// How long the worker stood still, in nanoseconds.
+    pub stood_ns: u64,
+    /// Pins that jobs of all workers hold, for which the worker goes on.
+    pub pins: u64,
+    /// What was under way did not end, and the worker goes on.
+    pub failure: Option<FlashError>,
+}
+
+/// A halt of all workers.
+pub(crate) struct Halt {
+    pub what: Halted,
+    pub meeting: Meeting,
+    pub pins: AtomicU64,
+    pub failure: Mutex<Option<FlashError>>,
+    decided: Mutex<Option<Decision>>,
+    decision: Condvar,
+    pub reports: std::sync::mpsc::Sender<HaltReport>,
+}
+
+impl Halt {
+    pub(crate) fn new(what: Halted, workers: usize, reports: std::sync::mpsc::Sender<HaltReport>) -> Arc<Halt> {
+        Arc::new(Halt {
+            what,
+            meeting: Meeting::new(workers),
+            pins: AtomicU64::new(0),
+            failure: Mutex::new(None),
+            decided: Mutex::new(None),
+            decision: Condvar::new(),
+            reports,
+        })
+    }
+    /// Lets workers go on that were halted for a roll back.
+    pub(crate) fn decide(&self, decision: Decision) {
+        *self.decided.lock() = Some(decision);
+        self.decision.notify_all();
+    }
+    pub(crate) fn wait_for_decision(&self) -> Decision {
+        let mut decided = self.decided.lock();
+        loop {
+            match *decided {
+                Some(decision) => return decision,
+                None => self.decision.wait(&mut decided),
+            }
+        }
+    }
+}

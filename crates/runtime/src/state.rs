@@ -1,0 +1,135 @@
+//! What a fiber and its worker tell each other.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::control::Control;
+use crate::mailbox::Wake;
+use crate::shared::Shared;
+
+/// What a fiber waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitsFor {
+    /// Its subpage.
+    Flash,
+    /// A frame, or room for a request.
+    Frame,
+    /// Another fiber or thread that holds a latch.
+    Latch,
+    /// A time or a future: nothing that the runtime can hasten.
+    Outside,
+}
+
+/// What a fiber and its worker tell each other. Both are on one thread; cells are enough.
+pub(crate) struct FiberState {
+    pub index: u32,
+    /// The worker that it belongs to.
+    pub worker: u32,
+    /// Kept by the fiber's pins, through this.
+    pub cache: Arc<fulgurite_cache::Shared>,
+    /// Kept by its write sections.
+    pub shared: Arc<Shared>,
+    /// The fiber waits for a wake-up.
+    pub waiting: Cell<bool>,
+    /// Counts its waits, from 1: a wake-up that names an earlier one comes too late.
+    pub ticket: Cell<u32>,
+    /// What it waits for.
+    pub waits_for: Cell<WaitsFor>,
+    /// It waited for a frame and was told of one: it goes before those that come now.
+    pub frame_turn: Cell<bool>,
+    /// The last wake-up.
+    pub wake: Cell<Wake>,
+    /// Which byte of its subpage the access that missed wants.
+    pub wanted: Cell<u32>,
+    /// About where its stack ended when it was last switched out. A hint to the caches, never followed.
+    pub stack_top: Cell<*const u8>,
+    /// When its request arrived: its age, to the scheduler.
+    pub request_ns: Cell<u64>,
+    /// When it missed, if it waits for a miss.
+    pub missed_ns: Cell<u64>,
+    /// Pins that the job may hold.
+    pub pins_limit: Cell<u32>,
+    /// Pins that an earlier job left, which somebody still holds.
+    pub pins_left: Cell<u32>,
+    /// How many there are of both.
+    pub pins: Cell<u32>,
+    /// Write sections that it is in, one inside the other.
+    pub sections: Cell<u32>,
+    pub control: std::cell::RefCell<Option<Arc<Control>>>,
+    /// The job can be cancelled or has a deadline.
+    pub bounded: Cell<bool>,
+}
+
+impl FiberState {
+    pub(crate) fn new(index: u32, worker: u32, shared: Arc<Shared>) -> Self {
+        FiberState {
+            index,
+            worker,
+            cache: shared.cache.clone(),
+            shared,
+            waiting: Cell::new(false),
+            ticket: Cell::new(0),
+            waits_for: Cell::new(WaitsFor::Outside),
+            frame_turn: Cell::new(false),
+            wake: Cell::new(Wake::Retry),
+            wanted: Cell::new(0),
+            stack_top: Cell::new(std::ptr::null()),
+            request_ns: Cell::new(0),
+            missed_ns: Cell::new(0),
+            pins_limit: Cell::new(0),
+            pins_left: Cell::new(0),
+            pins: Cell::new(0),
+            sections: Cell::new(0),
+            control: std::cell::RefCell::default(),
+            bounded: Cell::new(false),
+        }
+    }
+    pub(crate) fn begin(&self, control: Option<Arc<Control>>, pins: u32, request_ns: u64) {
+        self.frame_turn.set(false);
+        self.pins_limit.set(pins);
+        self.pins_left.set(self.pins.get());
+        self.request_ns.set(request_ns);
+        if control.is_some() || self.bounded.get() {
+            self.bounded.set(control.is_some());
+            *self.control.borrow_mut() = control;
+        }
+    }
+    pub(crate) fn end(&self) {
+        if self.bounded.replace(false) {
+            *self.control.borrow_mut() = None;
+        }
+    }
+    /// The deadline of its job, if it has one.
+    pub(crate) fn deadline_ns(&self) -> Option<u64> {
+        let control = self.control.borrow();
+        control.as_ref().map(|c| c.deadline_ns).filter(|&ns| self.bounded.get() && ns != u64::MAX)
+    }
+    /// Whether its job was cancelled.
+    pub(crate) fn cancelled(&self) -> bool {
+        let control = self.control.borrow();
+        self.bounded.get() && control.as_ref().is_some_and(|c| c.cancelled.load(Ordering::Relaxed))
+    }
+    /// The fiber begins to wait. Returns the ticket of this wait.
+    pub(crate) fn begin_wait(&self, waits_for: WaitsFor) -> u32 {
+        let ticket = self.ticket.get().wrapping_add(1).max(1);
+        self.ticket.set(ticket);
+        self.waits_for.set(waits_for);
+        self.waiting.set(true);
+        ticket
+    }
+    /// Pins that its jobs hold, those of earlier ones included.
+    pub(crate) fn pins_held(&self) -> u32 {
+        self.pins.get()
+    }
+    /// Whether it is in a write section.
+    pub(crate) fn in_section(&self) -> bool {
+        self.sections.get() > 0
+    }
+    /// For the fiber that takes the place of one that died without unwinding: wake-ups of that one come too late for this.
+    pub(crate) fn successor(&self) -> FiberState {
+        let new = FiberState::new(self.index, self.worker, self.shared.clone());
+        new.ticket.set(self.ticket.get());
+        new
+    }
+}
