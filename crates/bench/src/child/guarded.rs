@@ -163,8 +163,11 @@ fn pool_over(medium: &Arc<dyn Flash>, pool: &PoolSpec, spec: &Spec, extent_pages
     Ok(if spec.config.on_device() { fulgurite_backing::on_device(store, spec.device_core)? } else { Arc::new(store) })
 }
 
+/// A medium, and the file that it is where it is one.
+type MediumAndFile = (Arc<dyn Flash>, Option<Arc<FileFlash>>);
+
 /// The medium that the data lies on.
-fn medium(spec: &Spec) -> Result<(Arc<dyn Flash>, Option<Arc<FileFlash>>)> {
+fn medium(spec: &Spec) -> Result<MediumAndFile> {
     let subpages = match &spec.pool {
         Some(pool) => pool.flash_pages,
         None => u32::try_from(spec.region_bytes / SUBPAGE_BYTES as u64).context("more data than a flash can hold")?,
