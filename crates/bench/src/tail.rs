@@ -352,10 +352,11 @@ fn serve(
             let highest = Spread::of(recent.make_contiguous()).median;
             let per_second = highest * load / 100.0;
             let requests = (per_second * round_time.as_secs_f64()).max(32.0) as u64;
+            let mut before = Vec::new();
             loop {
                 let batch = plan.batch(seed, first, requests, Load::Poisson { per_second });
                 first += requests;
-                let mut offered = Vec::new();
+                let (mut offered, mut failed) = (Vec::new(), Ok(()));
                 for turn in 0..count {
                     let which = (turn + round + at) % count;
                     let server = &mut servers[which];
@@ -364,17 +365,30 @@ fn serve(
                     }
                     let config = server.running.way.config;
                     bar.set_message(format!("{config} at {load}%"));
-                    let outcome = disturbance::run(session, &mut server.running, &batch)
-                        .with_context(|| format!("{config} at {load}%"))?;
-                    let taken = disturbance::share(&outcome, config, session.flash.read_latency);
-                    offered.push((which, Slice { round, per_second, outcome, taken }));
+                    match disturbance::run(session, &mut server.running, &batch) {
+                        Ok(outcome) => {
+                            let taken = disturbance::share(&outcome, config, session.flash.read_latency);
+                            offered.push((which, Slice { round, per_second, outcome, taken }));
+                        }
+                        Err(error) => {
+                            failed = Err(error).with_context(|| format!("{config} at {load}%"));
+                            break;
+                        }
+                    }
                 }
-                if offered.iter().any(|(_, slice)| slice.is_disturbed())
-                    && patience.repeats(|| bar.set_message("waiting for a quiet moment"))?
-                {
+                let disturbed = offered.iter().any(|(_, slice)| slice.is_disturbed());
+                let again = match failed {
+                    Ok(()) if disturbed => patience.repeats(|| bar.set_message("waiting for a quiet moment")),
+                    failed => failed.map(|()| false),
+                };
+                if matches!(again, Ok(true)) {
+                    before = offered;
                     continue;
                 }
-                offered.into_iter().for_each(|(which, slice)| servers[which].slices[at].push(slice));
+                // Also where the run ends here: what was measured until then is kept.
+                let kept = if offered.is_empty() { std::mem::take(&mut before) } else { offered };
+                kept.into_iter().for_each(|(which, slice)| servers[which].slices[at].push(slice));
+                again?;
                 break;
             }
             bar.inc(count as u64);
