@@ -7,6 +7,8 @@ mod quick;
 mod refused;
 #[path = "common/served.rs"]
 mod served;
+#[path = "../../store/tests/world/mod.rs"]
+mod world;
 
 mod conform_bad_input;
 mod conform_bench_quick;
@@ -20,6 +22,7 @@ mod conform_pool_objects;
 mod conform_pool_served;
 mod conform_store_quick;
 mod conform_tail_quick;
+mod crash_pool_check;
 mod fault_device_data;
 mod fault_devices;
 mod fault_full_disk;

@@ -15,6 +15,7 @@ mod journal;
 mod member;
 mod metadata;
 mod objects;
+mod one_bit;
 mod size;
 mod superblock;
 

@@ -31,7 +31,7 @@ pub const FORMAT_VERSION: u16 = 1;
 /// "No extent".
 pub const NO_EXTENT: u32 = u32::MAX;
 const MAGIC: [u8; 8] = *b"FULGMETA";
-const CRC_AT: usize = 60;
+pub(crate) const CRC_AT: usize = 60;
 
 /// A page of flash in DRAM.
 pub type PageBuffer = Box<[u8; SUBPAGE_BYTES]>;
@@ -112,6 +112,14 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("N bytes")
 }
 
+/// The checksum that a page says, and the one that it has.
+pub(crate) fn stored_and_computed(page: &[u8; SUBPAGE_BYTES]) -> (u32, u32) {
+    let stored = u32::from_le_bytes(number(page, CRC_AT));
+    let mut copy = *page;
+    copy[CRC_AT..HEADER_BYTES].fill(0);
+    (stored, crc32c(&copy))
+}
+
 impl Header {
     /// Writes header and checksum into a page whose payload is in place. Returns the checksum.
     pub fn seal(&self, page: &mut [u8; SUBPAGE_BYTES]) -> u32 {
@@ -181,12 +189,10 @@ impl Header {
         if page[..8] != MAGIC {
             return Err(NotMetadata::Magic);
         }
-        let stored = u32::from_le_bytes(number(page, CRC_AT));
-        let mut copy = *page;
-        copy[CRC_AT..HEADER_BYTES].fill(0);
+        let (stored, computed) = stored_and_computed(page);
         // The version is believed only under a right checksum. Every version keeps magic, version
         // and checksum in place.
-        if check && crc32c(&copy) != stored {
+        if check && computed != stored {
             return Err(NotMetadata::Checksum);
         }
         let version = u16::from_le_bytes(number(page, 8));

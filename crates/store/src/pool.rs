@@ -636,6 +636,11 @@ impl Pool {
     pub fn uses(&self) -> ExtentUses {
         self.lock().store.uses()
     }
+    /// As [`Store::was_durable`].
+    #[must_use]
+    pub fn was_durable(&self, place: u32) -> bool {
+        self.lock_to_look().store.was_durable(place)
+    }
     /// Appends the flash pages that are needed for a page, those of older versions included.
     ///
     /// # Panics

@@ -40,26 +40,39 @@ pub fn damaged_subpage(layer: &Pool, subpage: u32, error: FlashError) -> String 
     format!("damaged: subpage {subpage} (bytes {first} to {last} of the data), {what}: {why}")
 }
 
-/// The copies of the superblock that are not what they should be, each with what it should be.
-pub(super) fn superblock_damage(medium: &Arc<dyn Flash>) -> Result<Vec<(u32, PageBuffer, String)>, AdminError> {
+/// A copy of the superblock that is not what it should be.
+pub(super) struct WrongCopy {
+    pub place: u32,
+    /// What it should be.
+    pub right: PageBuffer,
+    /// A power failure may have left it so, while the pool got another size. The next program that
+    /// opens the pool for changes writes it anew.
+    may_be_cut_off: bool,
+    /// Where it lies, and what is wrong with it.
+    pub sentence: String,
+}
+
+/// The copies of the superblock that are not what they should be.
+pub(super) fn superblock_damage(medium: &Arc<dyn Flash>) -> Result<Vec<WrongCopy>, AdminError> {
     let mut driver = Driver::new(&**medium, 4)?;
     let repairs = superblock_repairs(&mut driver);
     let why = |place: u32, driver: &mut Driver| match driver.read(place, 0) {
-        Err(e) => e.to_string(),
+        Err(e) => (false, e.to_string()),
         Ok(page) => match Header::open(&page) {
-            Err(e) => e.to_string(),
+            Err(e) => (metadata::cut_off(&page[..]), e.to_string()),
             Ok((header, ..)) if header.kind != Kind::Superblock || header.place != place => {
-                "another page of metadata is there".to_owned()
+                (false, "another page of metadata is there".to_owned())
             }
-            Ok((.., payload)) if Superblock::decode(payload).is_err() => "its content is invalid".to_owned(),
-            Ok(_) => "it says something else than the other one".to_owned(),
+            Ok((.., payload)) if Superblock::decode(payload).is_err() => (false, "its content is invalid".to_owned()),
+            Ok(_) => (true, "it says something else than the other one".to_owned()),
         },
     };
-    let damage = repairs.into_iter().map(|(place, right)| {
-        let why = why(place, &mut driver);
-        (place, right, format!("damaged: copy {place} of the superblock, on flash page {place}: {why}"))
+    let wrong = repairs.into_iter().map(|(place, right)| {
+        let (may_be_cut_off, why) = why(place, &mut driver);
+        let sentence = format!("copy {place} of the superblock, on flash page {place}: {why}");
+        WrongCopy { place, right, may_be_cut_off, sentence }
     });
-    Ok(damage.collect())
+    Ok(wrong.collect())
 }
 
 /// Whether a page, or an object, stands for what a repair gave up. Of a short object the magic is
@@ -200,10 +213,17 @@ pub struct Seen {
 /// and cannot be opened is in
 /// [`Check::seen`].
 pub fn check(files: PoolFiles, config: StoreConfig, watch: Watch<'_>) -> Result<Check, AdminError> {
-    let copies = superblock_damage(&files.flash)?;
-    let at = |(place, _, sentence)| Finding::at(Damage::Superblock, place, sentence);
-    let mut damaged: Vec<Finding> = copies.into_iter().map(at).collect();
-    let mut notes = Vec::new();
+    let (mut damaged, mut notes) = (Vec::new(), Vec::new());
+    for WrongCopy { place, may_be_cut_off, sentence, .. } in superblock_damage(&files.flash)? {
+        if may_be_cut_off {
+            notes.push(format!(
+                "note: {sentence}; a crash came while the pool got another size, or it was damaged, and the next program that changes the \
+                 pool writes it anew"
+            ));
+        } else {
+            damaged.push(Finding::at(Damage::Superblock, place, format!("damaged: {sentence}")));
+        }
+    }
     let seen = files.inspect(config, None).map(|opened| (damage(&opened, watch), opened));
     let seen = match seen {
         Ok((all, opened)) => {

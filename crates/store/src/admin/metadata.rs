@@ -6,7 +6,10 @@
 //! ends with its summary.
 //!
 //! What this file does not do: a summary or a copy of an anchor of which nothing was ever written
-//! is no damage. A crash may have come before it; of the newest anchor that is told.
+//! is no damage. A crash may have come before it; of the newest anchor that is told. What a
+//! power failure may have cut off is no damage either ([`cut_off`]). Such a page lacks whole
+//! sectors, and it was not certainly durable before the state that is looked at. Nothing needs it,
+//! and a note says where it lies.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,6 +36,25 @@ pub fn broken(content: &[u8]) -> Option<&'static str> {
         Err(NotMetadata::Magic) if Header::lacks_magic(&page) => Some("it does not begin as a page of metadata does"),
         _ => None,
     }
+}
+
+/// Bytes that a device writes whole at the least.
+const SECTOR_BYTES: usize = 512;
+
+/// Whether a power failure may have left a page like this: sectors of what was to be written, and
+/// of what was there before. A page that lacks a single bit, or its first eight bytes alone, was
+/// written whole.
+pub fn cut_off(content: &[u8]) -> bool {
+    let page = page_of(content);
+    match Header::open(&page) {
+        Err(NotMetadata::Checksum) => !Header::is_one_bit_off(&page),
+        Err(NotMetadata::Magic) => begins_blank(content) && !Header::lacks_magic(&page),
+        _ => false,
+    }
+}
+/// Whether the first sector was never written.
+fn begins_blank(content: &[u8]) -> bool {
+    content[..SECTOR_BYTES].iter().all(|byte| *byte == 0)
 }
 
 /// The pages in which metadata may lie, each with what it would be.
@@ -78,7 +100,7 @@ impl AnchorCopy {
                 AnchorCopy::Anchor(Header { place: 0, ..header }, crc32c(payload))
             }
             Ok(_) => AnchorCopy::Absent,
-            Err(_) if content.iter().all(|byte| *byte == 0) => AnchorCopy::Absent,
+            Err(_) if cut_off(content) || begins_blank(content) => AnchorCopy::Absent,
             Err(_) => AnchorCopy::Foreign,
         }
     }
@@ -137,11 +159,21 @@ pub fn damaged(
     let all: Vec<u32> = metadata.iter().map(|(place, ..)| *place).collect();
     let mut found: Vec<(u32, String)> = Vec::new();
     let mut copies = BTreeMap::new();
+    let mut partly = Vec::new();
     let mut each = |place: u32, content: Result<&[u8], FlashError>| {
         let content = match content {
             Ok(content) => content,
             Err(error) => return found.push((place, error.to_string())),
         };
+        if broken(content).is_some() && cut_off(content) && !opened.pool().was_durable(place) {
+            match what(place).0 {
+                Damage::Anchor => {
+                    copies.insert(place, AnchorCopy::Absent);
+                }
+                _ => partly.push(place),
+            }
+            return;
+        }
         if let Some(why) = broken(content) {
             return found.push((place, why.to_owned()));
         }
@@ -152,7 +184,7 @@ pub fn damaged(
             // Programs' data never lies there, and journals that did are still what they were.
             Damage::Summary
                 if full.contains(&g.extent_of(place))
-                    && content.iter().any(|byte| *byte != 0)
+                    && !begins_blank(content)
                     && Header::open(&page_of(content)) == Err(NotMetadata::Magic) =>
             {
                 found.push((place, "it is no page of metadata, and its extent is full".to_owned()));
@@ -174,7 +206,17 @@ pub fn damaged(
              that was lost; the next checkpoint writes both"
         )
     };
-    Ok((found.into_iter().map(finding).collect(), alone.map(note).into_iter().collect()))
+    let mut notes: Vec<String> = alone.map(note).into_iter().collect();
+    if !partly.is_empty() {
+        partly.sort_unstable();
+        let places: Vec<String> = partly.iter().map(u32::to_string).collect();
+        notes.push(format!(
+            "note: pages of metadata that nothing needs are there in part, on flash page {}: a crash came while they were written, or they were \
+             damaged",
+            places.join(", ")
+        ));
+    }
+    Ok((found.into_iter().map(finding).collect(), notes))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fulgurite_format::{Header, Kind, Owner, PageBuffer, zero_page};
 
-use super::check::{damage, superblock_damage};
+use super::check::{WrongCopy, damage, superblock_damage};
 use super::error::AdminError;
 use super::files::{OpenedPool, PoolFiles};
 use super::finding::{Damage, Finding, read_raw};
@@ -144,8 +144,8 @@ pub fn repair(
     if copies.is_empty() {
         said(Mended::Found("both copies of the superblock are whole: there is nothing to repair".to_owned()));
     }
-    for (place, right, sentence) in copies {
-        said(Mended::Found(sentence));
+    for WrongCopy { place, right, sentence, .. } in copies {
+        said(Mended::Found(format!("damaged: {sentence}")));
         Driver::new(&*files.flash, 4)?.write_all(vec![(place, right)])?;
         said(Mended::Done(format!("repaired: copy {place} of the superblock")));
     }

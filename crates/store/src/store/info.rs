@@ -84,6 +84,27 @@ impl Store {
             dram_bytes_max: self.dram_bytes_max(),
         }
     }
+    /// Whether the flash page at this place certainly holds a whole page of metadata: one of the
+    /// journal, or of the checkpoint, that was durable before the state was that recovery found.
+    /// Whatever else lies in an extent of metadata may have been cut off by a power failure, in
+    /// this life of the pool or an earlier one.
+    #[must_use]
+    pub fn was_durable(&self, place: u32) -> bool {
+        let (extent, index) = (self.geometry().extent_of(place), place % self.geometry().extent_pages);
+        if self.state.wear().contains(place) {
+            return false;
+        }
+        let pages = &self.journal.extents;
+        let of_journal = pages.iter().position(|(journal, _)| *journal == extent).is_some_and(|at| {
+            // Where the journal broke off inside an extent, it goes on in the next one with the
+            // number that was missing.
+            let end = pages.get(at + 1).map_or(self.journal.stream.position().sequence, |(_, first)| *first);
+            pages[at].1 + u64::from(index) < end
+        });
+        let (checkpoint, count) = &self.last_checkpoint;
+        let number = |at: usize| at as u64 * u64::from(self.geometry().extent_pages) + u64::from(index);
+        of_journal || checkpoint.iter().position(|used| *used == extent).is_some_and(|at| number(at) < *count)
+    }
     /// What its extents are used for.
     #[must_use]
     pub fn uses(&self) -> ExtentUses {

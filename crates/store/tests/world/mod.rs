@@ -9,6 +9,7 @@ pub mod objects;
 pub use fulgurite_testkit as trials;
 pub use fulgurite_testkit::Random;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
@@ -38,9 +39,13 @@ pub fn bytes_of(number: u64) -> PageBuffer {
     }
     page
 }
-/// A checksum for a program's data. The store only compares it.
+/// The checksum of a program's data.
 pub fn checksum_of(number: u64) -> u32 {
-    crc32c(&number.to_le_bytes())
+    thread_local! {
+        static KNOWN: RefCell<HashMap<u64, u32>> = RefCell::default();
+    }
+    // The same are asked for in each of many images.
+    KNOWN.with_borrow_mut(|known| *known.entry(number).or_insert_with(|| crc32c(&bytes_of(number)[..])))
 }
 
 /// Flash with a volatile cache.
@@ -114,6 +119,33 @@ impl ForgetfulFlash {
                 }
                 _ => {
                     self.durable.insert(place, content);
+                }
+            }
+        }
+    }
+    /// The power fails: of each page on its way all has arrived, nothing, or some of its sectors of
+    /// 512 bytes.
+    pub fn crash_in_sectors(&mut self, random: &mut Random) {
+        for (place, content) in std::mem::take(&mut self.cached) {
+            match (random.below(4), content) {
+                (0, _) => {}
+                (1, content) => {
+                    self.durable.insert(place, content);
+                }
+                (_, Content::Metadata(new)) => {
+                    let mut page = match self.durable.get(&place) {
+                        Some(Content::Metadata(old)) => PageBuffer::clone(old),
+                        _ => zero_page(),
+                    };
+                    for (old, new) in page.chunks_exact_mut(512).zip(new.chunks_exact(512)) {
+                        if random.one_in(2) {
+                            old.copy_from_slice(new);
+                        }
+                    }
+                    self.durable.insert(place, Content::Metadata(Rc::new(page)));
+                }
+                (_, Content::Data(_) | Content::Torn) => {
+                    self.durable.insert(place, Content::Torn);
                 }
             }
         }
