@@ -37,7 +37,7 @@ impl Waits {
 fn spins(name: &str) -> bool {
     let numbered = |rest: &str| !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit());
     SPINNING.iter().any(|spinning| match name.strip_prefix(spinning) {
-        Some("") => true,
+        Some("") => !spinning.ends_with('-'),
         Some(rest) => spinning.ends_with('-') && numbered(rest),
         None => false,
     })

@@ -127,7 +127,7 @@ mod tests {
         let mut keeper = Keeper::default();
         let full = || Err(anyhow::anyhow!("no space"));
         assert_eq!(keeper.tried(Ok(())), None);
-        assert!(keeper.tried(full()).unwrap().contains("no space; the device goes on"));
+        assert!(keeper.tried(full()).unwrap().contains("no space; the device continues"));
         assert_eq!(keeper.tried(full()), None);
         assert_eq!(keeper.tried(Ok(())), None);
         assert!(keeper.tried(full()).is_some());
