@@ -249,7 +249,8 @@ fn search(args: &DemoArgs, found: &Found<'_>, interrupt: &Interrupt) -> Result<S
     )?;
     let work = WorkArgs { miss_every: None, work: None, zipf: None };
     let (rounds, round_time) = if quick { (2, Duration::from_millis(100)) } else { (3, Duration::from_millis(1000)) };
-    let how = Measure { configs: &configs, clusters, rounds, round_time, work: &work, output: &args.output };
+    let how =
+        Measure { configs: &configs, clusters, rounds, repeats: rounds, round_time, work: &work, output: &args.output };
     let (rows, ran) = measure(&mut session, &mut image, &how)?;
     notes.extend(session.notes.iter().cloned());
     let lines: Vec<Vec<String>> = rows.iter().map(line).collect();

@@ -75,7 +75,10 @@ pub fn run(args: &LiveArgs) -> Result<()> {
         // The same requests on all media.
         let mut plan = None;
         for (session, configs) in &mut sessions {
-            let how = Measure { configs, clusters, rounds, round_time, work: &args.work, output: &args.output };
+            // On several media none is: a round more on one of them, and their requests would not be the same.
+            let repeats = if args.also.is_empty() { rounds } else { 0 };
+            let how =
+                Measure { configs, clusters, rounds, repeats, round_time, work: &args.work, output: &args.output };
             let planned = match plan {
                 Some(plan) => Ok(plan),
                 None => planned(session, &mut image, &how),
@@ -239,6 +242,8 @@ pub struct Measure<'m> {
     pub clusters: &'m [u32],
     /// Rounds.
     pub rounds: u32,
+    /// Rounds that may be run again because other work disturbed them.
+    pub repeats: u32,
     /// How long dram-only takes in one.
     pub round_time: Duration,
     /// What requests cost.
@@ -275,8 +280,7 @@ fn measured(session: &mut Session, image: &Image, how: &Measure<'_>, plan: &Plan
         session.helper.swap_on(&session.scratch.clone(), swap_bytes(image.region_bytes, swapped))?;
     }
     let bar = progress::steps(&name, ways.len() as u64 * u64::from(how.rounds + 1));
-    // As many rounds again as there are, for those that other work disturbs.
-    let mut patience = Patience::new(session, how.rounds, how.output.quick);
+    let mut patience = Patience::new(session, how.repeats, how.output.quick);
     let ran = rounds::run(session, image, plan, &ways, how.rounds, &mut patience, &bar);
     bar.finish_and_clear();
     let unswapped = if swapped > 0 { session.helper.swap_off() } else { Ok(()) };
