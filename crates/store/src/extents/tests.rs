@@ -1,3 +1,5 @@
+//! What becomes of extents: opened, filled, emptied, free again.
+
 use super::*;
 
 /// One stream for each writer; extents 3 to 15, of seven flash pages for data each.
