@@ -89,7 +89,9 @@ fn whole(json: &serde_json::Value) {
     for row in json["rows"].as_array().expect("rows") {
         let share = &row["share_of_dram_only"];
         assert!(share.is_null() || share["median"].as_f64().is_some_and(|s| s > 0.0), "a share of nothing: {row}");
-        assert!(row["rounds"].as_u64().is_some_and(|n| n > 0), "{row}");
+        // Other work may have taken so much of `bench tail`'s rounds that none makes a figure.
+        let too_disturbed = row["too_disturbed"] == serde_json::json!(true);
+        assert!(too_disturbed || row["rounds"].as_u64().is_some_and(|n| n > 0), "{row}");
     }
 }
 
@@ -190,8 +192,7 @@ fn micro() {
         }
     }
     // One measure that takes milliseconds: rounds have ended.
-    let left =
-        interrupt(&["bench", "micro", "--quick", "--rounds=1000", "--config=switch"], None, Duration::from_secs(2));
+    let left = interrupt(&["bench", "micro", "--rounds=1000", "--config=switch"], None, Duration::from_secs(2));
     assert!(kept(&left, "name") > 0, "rounds that have ended are kept: {}", left.printed);
 }
 
