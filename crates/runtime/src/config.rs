@@ -223,7 +223,7 @@ impl Builder {
         self
     }
     /// After how long a request that the medium does not answer is an error to the jobs that wait for it: 10 s, and where the medium waits
-    /// for something itself ([`Flash::patience`]), so much longer.
+    /// for something itself ([`fulgurite_flash::Traits::patience`]), so much longer.
     pub fn device_timeout(mut self, time: Duration) -> Self {
         self.device_timeout = time;
         self

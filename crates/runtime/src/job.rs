@@ -50,7 +50,7 @@ impl JobOptions {
         self.priority = priority;
         self
     }
-    /// After this time, from its submission, its next miss or wait fails with [`AccessError::DeadlineExceeded`], and the wait that
+    /// After this time, from its submission, its next miss or wait fails with [`AccessError::DeadlineExceeded`](crate::AccessError::DeadlineExceeded), and the wait that
     /// it is in, unless that is for flash; hits go on. A job that has not begun by then never does.
     pub fn deadline(mut self, after: Duration) -> Self {
         self.deadline = Some(after);
@@ -199,7 +199,7 @@ impl<T: Send> JobHandle<T> {
             self.slot.ready.wait(&mut state);
         }
     }
-    /// Makes the job's next miss or wait fail with [`AccessError::Cancelled`], and the wait that it is in, unless that is for
+    /// Makes the job's next miss or wait fail with [`AccessError::Cancelled`](crate::AccessError::Cancelled), and the wait that it is in, unless that is for
     /// flash; a job not yet started never starts.
     pub fn cancel(&self) {
         let before = self.control.cancelled.swap(true, Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! What a file or block device holds in which a device is to keep its data: a store, nothing, or something that somebody may miss.
 //!
 //! Invariants: nothing is written. What is taken for nothing is zeros, or what a store has written that was not whole yet: all of the
-//! beginning, in which signatures lie, and of [`SAMPLES`] places behind it. Of a regular file these are places in which something was
+//! beginning, in which signatures lie, and of `SAMPLES` places behind it. Of a regular file these are places in which something was
 //! written, where the file system can tell, so that a sparse file with a single page in it is not taken for nothing. A device whose
 //! data all lie between the places is: who writes that little should say what it is for.
 

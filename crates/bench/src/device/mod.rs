@@ -7,7 +7,7 @@
 //! Beside it lies what the devices that are served need, too: [`medium`] is what lies behind their firmware, [`contents`] what its file
 //! holds already, [`places`] which paths are of the same file, [`wear`] the file of the NAND's state.
 //!
-//! [`args`] is what it is told, [`cells`] what is measured, [`rig`] what on, [`ways`], [`driver`] and [`process`] how, [`shapes`] and [`shown`] what is said of it.
+//! [`args`] is what it is told, `cells` what is measured, `rig` what on, `ways`, `driver` and `process` how, `shapes` and `shown` what is said of it.
 
 pub mod args;
 mod cells;

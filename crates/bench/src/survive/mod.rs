@@ -1,8 +1,8 @@
 //! The act of the demonstration in which memory survives: a program that counts the words of real text into a table in flash is
 //! killed in the middle, again and again, and each time the table is exactly what was saved last.
 //!
-//! The program ([`counter`]) uses the public crate as anybody would. This process kills it at random moments ([`killed`]), opens
-//! the pool ([`pool`]), and counts the text itself to compare ([`text`]). In the end it reads an old state beside the newest one,
+//! The program ([`counter`]) uses the public crate as anybody would. This process kills it at random moments (`killed`), opens
+//! the pool (`pool`), and counts the text itself to compare (`text`). In the end it reads an old state beside the newest one,
 //! rolls back to it, and looks again. Nothing is left: the pool is removed however the demonstration ends, and the copy of the
 //! text has no name.
 

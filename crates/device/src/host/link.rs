@@ -52,10 +52,10 @@ pub struct HostConfig {
     pub unflushed_bytes: usize,
     /// Data travel with their checksums. What is written goes with its own in the entry, which the
     /// device compares with what lies in the data buffer as it takes the entry: a write that was
-    /// damaged there ends with [`FlashError::Corrupt`], and nothing is written. What is read is
+    /// damaged there ends with [`fulgurite_flash::FlashError::Corrupt`], and nothing is written. What is read is
     /// compared, once it is in its frame, with what the device says of what it put into the buffer:
     /// a read that was damaged on its way is done once more, and then ends with
-    /// [`FlashError::Corrupt`]. Only where data are copied, and by queues, not by
+    /// [`fulgurite_flash::FlashError::Corrupt`]. Only where data are copied, and by queues, not by
     /// [`Commands`](crate::Commands) nor of states of old. 0.2 µs for each request, on both sides.
     pub checks_data: bool,
     /// What all these times are measured by.

@@ -100,7 +100,7 @@ impl Pool {
     }
 
     /// So many frames may differ from the pool in DRAM (0: nobody says when one does): from now on whoever changes one that does not asks
-    /// before ([`fulgurite_flash::Flash::begin_change`]) while there is hardly more room than a sync needs, and gets `NoSpace` when there is no
+    /// before ([`fulgurite_flash::Backing::begin_change`]) while there is hardly more room than a sync needs, and gets `NoSpace` when there is no
     /// more than that. A sync can be made all the same, and makes room; so can any frame be written back for somebody else until then.
     pub fn leave_for_sync(&self, frames: u64) {
         let inner = self.lock();
@@ -128,7 +128,7 @@ impl Pool {
         }
         Ok(())
     }
-    /// As [`fulgurite_flash::Flash::begin_change`].
+    /// As [`fulgurite_flash::Backing::begin_change`].
     pub(super) fn claim(&self, for_sync: bool) -> Result<(), FlashError> {
         if !self.changes.asks() {
             return Ok(());

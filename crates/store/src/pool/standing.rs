@@ -17,7 +17,7 @@ impl Pool {
     pub fn counters(&self) -> StoreCounters {
         self.lock().store.counters()
     }
-    /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Flash::dram_bytes`] of it as a flash.
+    /// DRAM in bytes that it has now, with its medium's; what it may come to is [`fulgurite_flash::Traits::dram_bytes`] of it as a flash.
     #[must_use]
     pub fn dram_taken(&self) -> usize {
         let inner = self.lock();
