@@ -23,13 +23,11 @@ use crate::values::{Config, FlashChoice};
 pub struct Limit {
     /// By our own requests.
     pub device_per_s: Option<f64>,
-    /// By fio.
     pub fio_per_s: Option<f64>,
 }
 
 /// The shortest measurement: fewer requests than a disk completes in this time say little.
 const SHORTEST: Duration = Duration::from_millis(100);
-/// The longest.
 const LONGEST: Duration = Duration::from_secs(2);
 
 /// A file for fio to write to. Dropped, it is removed; the helper removes it when the program cannot.
@@ -65,7 +63,6 @@ fn write_bytes<'o>(outcomes: impl IntoIterator<Item = &'o Outcome>) -> u64 {
     mean.round().max(1.0) as u64 * SUBPAGE_BYTES as u64
 }
 
-/// Requests in flight at most.
 fn depth(session: &Session, way: Way) -> usize {
     let fibers = if way.config == Config::FlashSync { 1 } else { session.flash.fibers as usize };
     (fibers * way.threads).min(fulgurite_flash::DEPTH_MAX)

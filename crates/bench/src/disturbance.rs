@@ -27,7 +27,6 @@ const QUIET: f64 = 0.1;
 /// Time that a set of cores has spent so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Spent {
-    /// With any work.
     busy: Duration,
     /// With other guests of the same host, as far as the hypervisor says so.
     stolen: Duration,

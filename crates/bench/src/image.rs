@@ -25,9 +25,7 @@ const STEP_BYTES: usize = 8 << 20;
 /// A workload's data as it was built.
 #[derive(Debug)]
 pub struct Image {
-    /// The workload.
     pub workload: String,
-    /// What it was built from.
     pub params: Params,
     /// Bytes of its region, from address 0: whole pages.
     pub region_bytes: u64,

@@ -26,7 +26,6 @@ struct Seen {
 }
 
 impl Seen {
-    /// Counts a look.
     fn look(&mut self, threads: impl Iterator<Item = (Thread, u64)>) -> u64 {
         for (thread, ns) in threads {
             let last = self.last.entry(thread).or_default();

@@ -26,7 +26,7 @@ use crate::values::{Config, FlashChoice, NandChoice, workloads};
 /// Data with `--quick`: seven workloads in under a minute, and 3% of it still hold stacks and tables.
 const QUICK_DATA_BYTES: u64 = 160 << 20;
 
-/// Runs it.
+/// Runs `bench live`.
 pub fn run(args: &LiveArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;
@@ -233,22 +233,16 @@ fn media(args: &LiveArgs, data_bytes: u64) -> Result<Vec<FlashArgs>> {
     Ok(media)
 }
 
-/// How a workload is measured.
 #[derive(Clone, Copy, Debug)]
 pub struct Measure<'m> {
-    /// Configurations.
     pub configs: &'m [Config],
     /// Values of `vm.page-cluster` for os-swap.
     pub clusters: &'m [u32],
-    /// Rounds.
     pub rounds: u32,
     /// Rounds that may be run again because other work disturbed them.
     pub repeats: u32,
-    /// How long dram-only takes in one.
     pub round_time: Duration,
-    /// What requests cost.
     pub work: &'m WorkArgs,
-    /// Where text goes.
     pub output: &'m OutputArgs,
 }
 
@@ -261,7 +255,6 @@ pub fn measure(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> R
     measured(session, image, how, &plan)
 }
 
-/// What its requests will be.
 fn planned(session: &mut Session, image: &mut Image, how: &Measure<'_>) -> Result<Plan> {
     let misses_matter = how.configs.iter().any(|c| c.capped());
     let plan = calibrate::calibrate(session, image, how.work, how.round_time, misses_matter)?;
@@ -545,7 +538,6 @@ fn suspect(row: &LiveRow) -> bool {
         && row.share_of_dram_only.is_some_and(|share| share.median > NOISE)
 }
 
-/// Averages over the workloads.
 fn summary(rows: &[LiveRow]) -> String {
     let of = |label: &String| {
         let these = rows.iter().filter(|row| row.label() == *label);
@@ -590,7 +582,6 @@ fn names_of(rows: &[LiveRow]) -> Vec<String> {
     names
 }
 
-/// Throughput as a share of dram-only.
 pub fn share_bars(rows: &[LiveRow]) -> Bars {
     let groups = names_of(rows);
     let series = labels(rows);
@@ -628,7 +619,6 @@ pub fn share_bars(rows: &[LiveRow]) -> Bars {
     }
 }
 
-/// Latency by percentile.
 pub fn latency_curves(rows: &[LiveRow], workload: &str) -> Curves {
     let of = |row: &LiveRow| Curve {
         name: row.label(),

@@ -30,23 +30,17 @@ use crate::values::{FlashChoice, NandChoice};
 /// Planes of a built-in profile of NAND: AstriFlash's, as many as the emulated device has.
 const PLANES: u32 = 256;
 
-/// What lies on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holds {
     /// A pool of this process, with so many flash pages in an extent.
-    Pool {
-        /// How many.
-        extent_pages: u32,
-    },
+    Pool { extent_pages: u32 },
     /// Data as they are. NAND has a device before it then, whose firmware keeps its rules by a store.
     Data,
 }
 
-/// What was asked for, judged.
 pub struct Judged {
     choice: FlashChoice,
     share_frames: bool,
-    /// The file must be made.
     create: bool,
     bytes: u64,
     holds: Holds,
@@ -54,11 +48,9 @@ pub struct Judged {
     planes: Option<usize>,
 }
 
-/// A medium to measure on.
 pub struct TestBed {
     on: On,
     device_core: Option<usize>,
-    /// Removed at the end.
     made: Option<PathBuf>,
     _helper: Option<Helper>,
 }
@@ -188,7 +180,6 @@ impl TestBed {
             }
         }
     }
-    /// The file, if it is one.
     pub fn path(&self) -> Option<&Path> {
         match &self.on {
             On::File(path) => Some(path),

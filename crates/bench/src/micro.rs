@@ -31,9 +31,7 @@ use miss::{Measured, Misses, Phase, Sizes};
 /// One figure: the median of the rounds, and the rounds.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Figure {
-    /// Its key in the JSON.
     pub name: &'static str,
-    /// What it is.
     pub what: &'static str,
     /// Nanoseconds (`ns`), or a share (`share`).
     pub unit: &'static str,
@@ -174,7 +172,7 @@ struct MicroReport<'r> {
     report: Report<'r, Figure>,
 }
 
-/// Runs it.
+/// Runs `bench micro`.
 pub fn run(args: &MicroArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;

@@ -80,7 +80,7 @@ const PREFETCH: [PrefetchPolicy; 5] = [
 
 const KINDS: [(Hits, &str); 2] = [(Hits::Marked, "marked"), (Hits::Known, "known")];
 
-/// Runs it.
+/// Runs `bench policies`.
 pub fn run(args: &PoliciesArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;

@@ -17,9 +17,7 @@ use crate::report::rows::Spread;
 /// One configuration, in one of its ways, and what it did.
 #[derive(Debug)]
 pub struct Contestant {
-    /// The way it runs.
     pub way: Way,
-    /// Its process, until it has ended.
     pub running: Option<Running>,
     /// One for each round that it ran in and that counts.
     pub outcomes: Vec<Outcome>,
@@ -27,21 +25,16 @@ pub struct Contestant {
     pub taken: Vec<f64>,
     /// Hash of all requests executed, of those that are not measured too.
     pub request_hash: u64,
-    /// The workload's invariant in the end.
     pub invariant: Option<u64>,
-    /// Highest use of its cgroup.
     pub peak_bytes: Option<u64>,
     /// What its file or device allowed by itself, beside each of these rounds.
     pub limits: Vec<Limit>,
     /// What it runs on, in a line.
     pub flash: String,
-    /// The geometry of its NAND.
     pub nand: Option<NandShape>,
-    /// Its DRAM.
     pub dram_bytes: u64,
     /// Of that, what the workload itself uses.
     pub workload_bytes: u64,
-    /// Limit of its cgroup.
     pub limit_bytes: Option<u64>,
 }
 
@@ -323,7 +316,6 @@ impl Contestant {
     }
 }
 
-/// The name of a way.
 pub fn name(way: Way) -> String {
     match (way.config.paged_by_kernel(), way.page_cluster) {
         (false, _) if way.threads > 1 => format!("{}, {} workers", way.config, way.threads),

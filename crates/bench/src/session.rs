@@ -97,7 +97,6 @@ const DEVICE_FIXED_BYTES: u64 = 8 << 20;
 struct AtOnce {
     /// Under the DRAM budget, or with all their data in DRAM.
     all: u64,
-    /// With all their data in DRAM.
     whole: u64,
     /// On flash, each with a copy of the data of its own.
     guarded: u64,
@@ -105,9 +104,7 @@ struct AtOnce {
     on_named: u64,
     /// Of those, over a pool, which is larger than its data.
     pools: u64,
-    /// Under swap.
     swapped: u64,
-    /// Over a mapped file.
     mapped: u64,
 }
 
@@ -138,19 +135,13 @@ impl AtOnce {
 /// Everything that is the same for all configurations of a run.
 #[derive(Debug)]
 pub struct Session {
-    /// The machine.
     pub machine: Machine,
-    /// Ctrl-C.
     pub interrupt: Interrupt,
     /// The flash and the memory in front of it.
     pub flash: FlashArgs,
-    /// Bytes of data.
     pub data_bytes: u64,
-    /// The DRAM budget.
     pub dram_bytes: u64,
-    /// Cores of the workers.
     pub cores: Vec<usize>,
-    /// Core of the emulated device.
     pub device_core: Option<usize>,
     /// Where swap files and mapped files lie.
     pub scratch: PathBuf,
@@ -158,7 +149,6 @@ pub struct Session {
     pub capabilities: Capabilities,
     /// Sentences about what is skipped or weaker than it should be.
     pub notes: Vec<String>,
-    /// The helper.
     pub helper: Helper,
     flash_path: Option<FlashPath>,
     flash_path_taken: bool,
@@ -170,7 +160,6 @@ pub struct Session {
 /// One way to run a configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// The configuration.
     pub config: Config,
     /// Workers of the guarded path, threads of plain memory.
     pub threads: usize,
@@ -178,20 +167,14 @@ pub struct Way {
     pub page_cluster: Option<u32>,
 }
 
-/// A configuration that runs.
 #[derive(Debug)]
 pub struct Running {
-    /// Which.
     pub way: Way,
-    /// Its process.
     pub child: ChildHandle,
-    /// What it said of itself.
     pub opened: Opened,
-    /// Its cgroup and that one's limit.
     pub cgroup: Option<(String, u64)>,
     /// The file that its flash lies in, if it does.
     pub path: Option<PathBuf>,
-    /// Its DRAM.
     pub dram_bytes: u64,
     /// Of that, what the workload itself uses.
     pub workload_bytes: u64,

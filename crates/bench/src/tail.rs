@@ -33,7 +33,6 @@ use crate::report::rows::{Calibration, Percentiles, Spread};
 use crate::report::{self, Report, table};
 use crate::values::{Config, workloads};
 
-/// One configuration at one load.
 #[derive(Clone, Debug, Default, Serialize)]
 struct Row {
     workload: String,
@@ -68,16 +67,13 @@ struct Row {
     p999_us: Option<f64>,
     /// Lowest and highest round.
     p99_us_spread: Option<Spread>,
-    /// From start to end.
     service_p50_us: Option<f64>,
     service_p99_us: Option<f64>,
-    /// As a multiple of flash-sync's.
     service_p99_of_flash_sync: Option<f64>,
     /// What this multiple comes to where requests are not preempted and all else is ideal: simulated, an estimate.
     floor_service_p99_of_flash_sync: Option<f64>,
     misses_per_s: f64,
     misses_per_op: f64,
-    /// Misses per guarded access.
     miss_ratio: f64,
     accesses_per_miss: f64,
     /// Computing between misses: dram-only's time per request, closed loop, times requests per miss; none without misses.
@@ -204,7 +200,7 @@ const SATURATED: f64 = 0.985;
 /// are drawn when somebody is there to begin them: so the time grows by this factor at most, and memory by nothing.
 const BEYOND: f64 = 1.25;
 
-/// Runs it.
+/// Runs `bench tail`.
 pub fn run(args: &TailArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;

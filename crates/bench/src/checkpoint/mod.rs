@@ -45,7 +45,6 @@ use crate::values::FlashChoice;
 use job::Job;
 use way::{Made, Run, Way};
 
-/// Computing before each update.
 const WORK: Duration = Duration::from_micros(10);
 
 /// A way, over all rounds.
@@ -104,7 +103,7 @@ struct Cpu {
     kernel_threads: Option<f64>,
 }
 
-/// Runs it.
+/// Runs `bench checkpoint`.
 pub fn run(args: &CheckpointArgs) -> Result<()> {
     let interrupt = Interrupt::catch()?;
     checks::outputs(&args.output)?;

@@ -28,11 +28,9 @@ pub fn pool_bytes(data_bytes: u64) -> u64 {
     data_bytes * 2 + (256 << 20)
 }
 
-/// What was asked for, judged.
 pub enum Judged {
     /// A medium for a pool of this process.
     Medium(Box<medium::Judged>, u64),
-    /// The store of a device.
     Store(Served),
 }
 
@@ -50,10 +48,8 @@ pub enum Place {
     Medium {
         /// What it lies on. A file that was made goes with it.
         _made: TestBed,
-        /// The same, opened.
         flash: Arc<dyn Flash>,
     },
-    /// The store of a device.
     Store(Served),
 }
 
@@ -182,14 +178,12 @@ impl Place {
     pub fn is_served(&self) -> bool {
         matches!(self, Place::Store(_))
     }
-    /// The medium in a line.
     pub fn describe(&self) -> String {
         match self {
             Place::Medium { flash: medium, .. } => medium.describe(),
             Place::Store(served) => format!("the store of the device at {}", served.socket.display()),
         }
     }
-    /// What the pool is, for people.
     pub fn sentence(&self) -> String {
         match self {
             Place::Medium { .. } => format!("The pool of fulgurite and sync is on: {}.", self.describe()),

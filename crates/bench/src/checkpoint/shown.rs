@@ -8,7 +8,6 @@ use crate::report::rows::Spread;
 use crate::report::svg::Canvas;
 use crate::report::table;
 
-/// The table.
 pub fn lines(rows: &[Row]) -> String {
     let heading = [
         "way",

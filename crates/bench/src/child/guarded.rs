@@ -112,7 +112,6 @@ fn bring_in(runtime: &Runtime, bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// What is under a runtime.
 struct Under {
     medium: Arc<dyn Flash>,
     flash: Arc<dyn Flash>,
@@ -211,7 +210,7 @@ fn medium(spec: &Spec) -> Result<MediumAndFile> {
 }
 
 impl Replacement {
-    /// The runtime's name for it.
+    /// Returns the runtime's name for it.
     pub fn policy(self) -> ReplacementPolicy {
         match self {
             Replacement::Clock => ReplacementPolicy::Clock,
@@ -222,7 +221,7 @@ impl Replacement {
 }
 
 impl Prefetch {
-    /// The runtime's name for it.
+    /// Returns the runtime's name for it.
     pub fn policy(self) -> PrefetchPolicy {
         match self {
             Prefetch::Off | Prefetch::Window(0) => PrefetchPolicy::Off,
@@ -438,7 +437,6 @@ struct Shares {
     taken: Mutex<Vec<Taken>>,
 }
 
-/// What one worker did.
 struct Taken {
     requests: u64,
     end_ns: u64,
@@ -449,7 +447,6 @@ struct Taken {
     failed: Option<AccessError>,
 }
 
-/// One worker's source of requests.
 struct Requests<W> {
     workload: Arc<W>,
     batch: Batch,

@@ -51,7 +51,6 @@ impl ChildHandle {
         let output = BufReader::new(process.stdout.take().context("it has no output")?);
         Ok(ChildHandle { process, input, output, interrupt: interrupt.clone() })
     }
-    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }

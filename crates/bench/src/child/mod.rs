@@ -29,21 +29,17 @@ pub use added_work::{compute, time as time_work};
 pub use handle::{ChildHandle, shared_path};
 use protocol::{Batch, Command, Opened, Outcome, Reply, Spec};
 
-/// A configuration that is open.
 trait Runner {
-    /// What it is.
     fn opened(&self) -> Opened;
     /// Opens the workload again with another Zipf exponent.
     fn zipf(&mut self, exponent: f64) -> Result<()>;
-    /// Executes requests.
     fn run(&mut self, batch: &Batch) -> Result<Outcome>;
-    /// The workload's invariant.
     fn check(&mut self) -> Result<u64>;
     /// Requests a second that the device itself completes, with so much of them reads and so many in flight.
     fn device(&mut self, read_share: f64, depth: usize, time: Duration) -> Result<f64>;
 }
 
-/// Serves until standard input closes.
+/// Runs it.
 pub fn run() -> ExitCode {
     // Nothing of the program survives it, whichever way it ends.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));

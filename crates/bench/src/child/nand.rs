@@ -155,9 +155,7 @@ pub fn attached(socket: &Path, frames: bool, part: Option<(u32, u32)>, subpages:
 
 /// A device that was filled: the driver that the runtime sees, and the NAND under it.
 pub struct Made {
-    /// The host's side.
     pub device: Arc<DeviceFlash>,
-    /// The NAND.
     pub nand: Arc<NandFlash>,
 }
 

@@ -22,7 +22,6 @@ use crate::kernel;
 
 struct Plain<W> {
     spec: Spec,
-    /// Where the data begins.
     base: usize,
     memory: PlainMemory,
     workload: Arc<W>,
@@ -156,7 +155,6 @@ impl Share {
     }
 }
 
-/// What one thread did.
 struct Taken {
     requests: u64,
     end_ns: u64,

@@ -31,7 +31,6 @@ pub enum Contents {
     Nothing,
     /// A store, all of it, as it seems.
     Store,
-    /// Something else, in words.
     Other(String),
 }
 

@@ -11,12 +11,12 @@
 
 pub mod args;
 mod cells;
-pub mod contents;
+mod contents;
 mod driver;
 pub mod medium;
 mod nbd_client;
 pub mod places;
-pub mod process;
+pub(crate) mod process;
 mod rig;
 mod shapes;
 mod shown;

@@ -12,7 +12,6 @@ const OPTION_MAGIC: &[u8] = b"IHAVEOPT";
 const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
 
-/// A connected client.
 pub struct Client {
     incoming: BufReader<UnixStream>,
     stream: UnixStream,
@@ -43,7 +42,6 @@ impl Client {
         let bytes = u64::from_be_bytes(export[..8].try_into().expect("eight bytes"));
         Ok(Client { incoming, stream, bytes, out: Vec::new() })
     }
-    /// Bytes of the export.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

@@ -157,7 +157,6 @@ impl Rig {
         flash.commands(1, 1)?.flush().context("the device over NAND cannot be flushed")?;
         Ok((Driver::of_store(flash.clone(), into), nand, flash))
     }
-    /// What it is, a line each.
     pub fn about(&self) -> &[String] {
         &self.about
     }

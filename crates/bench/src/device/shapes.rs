@@ -15,21 +15,17 @@ const SAME: f64 = 0.9;
 /// A step up that is none may be noise by so much.
 const NOISE: f64 = 0.95;
 
-/// One shape.
 #[derive(Clone, Debug, Serialize)]
 pub struct Shape {
     medium: &'static str,
     what: &'static str,
-    /// What the paper says.
     paper: &'static str,
     found: String,
     holds: bool,
-    /// Why not, where that is known.
     why: Option<&'static str>,
 }
 
 impl Shape {
-    /// In words.
     pub fn line(&self) -> String {
         let holds = if self.holds { "yes" } else { "no" };
         let why = self.why.filter(|_| !self.holds).map_or_else(String::new, |why| format!(" {why}."));

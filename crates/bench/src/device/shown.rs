@@ -9,13 +9,11 @@ use crate::report::rows::Spread;
 use crate::report::svg::Canvas;
 use crate::report::table;
 
-/// Something that was aimed at.
 #[derive(Clone, Debug, Serialize)]
 pub struct Goal {
     what: String,
     /// The median of the rounds.
     found: f64,
-    /// With the lowest and the highest.
     spread: Spread,
     unit: &'static str,
     /// At most, or at least.
@@ -40,7 +38,6 @@ impl Goal {
         let met = found.median >= least;
         Goal { what, found: found.median, spread: found, unit, most: None, least: Some(least), met }
     }
-    /// In words.
     pub fn line(&self) -> String {
         let bound = match (self.most, self.least) {
             (Some(most), _) => format!("at most {}", table::number(most)),
@@ -170,7 +167,6 @@ pub fn beside_each_other(rows: &[Row]) -> Option<String> {
     (!lines.is_empty()).then(|| format!("Beside each other\n{}", table::table(&heading, 1, lines)))
 }
 
-/// One table a figure.
 pub fn tables(rows: &[Row]) -> String {
     let mut text = String::new();
     for (figure, title) in [
@@ -231,7 +227,6 @@ pub fn tables(rows: &[Row]) -> String {
     text
 }
 
-/// An axis of sizes.
 fn sizes(label: &str, rows: &[&Row], of: impl Fn(&Row) -> Option<u64>) -> Axis {
     let mut all: Vec<u64> = rows.iter().filter_map(|row| of(row)).collect();
     all.sort_unstable();

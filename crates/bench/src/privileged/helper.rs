@@ -158,7 +158,6 @@ impl Helper {
     }
 }
 
-/// "on", "off" or "absent".
 fn zswap() -> &'static str {
     match fs::read_to_string(ZSWAP).as_deref().map(str::trim) {
         Ok("Y") => "on",

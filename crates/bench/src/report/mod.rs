@@ -1,8 +1,8 @@
 //! What the program hands out: rows, tables, JSON, plots, HTML.
 
 pub mod charts;
-pub mod html;
-pub mod rows;
+pub(crate) mod html;
+pub(crate) mod rows;
 pub mod svg;
 pub mod table;
 

@@ -11,7 +11,6 @@ use fulgurite_workloads::{ZipfKeys, mix};
 use crate::interrupt::Interrupt;
 use fulgurite_flash::Mover;
 
-/// Words of a subpage.
 const WORDS: usize = SUBPAGE_BYTES / 8;
 
 fn word(subpage: u32, version: u32) -> u64 {

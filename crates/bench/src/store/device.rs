@@ -29,24 +29,19 @@ const BEHIND: u64 = 4;
 /// In so many turns a measurement of reads is divided, so that both meet the same moments of a machine that others share.
 const TURNS: u32 = 10;
 
-/// One kind of request.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
     kind: &'static str,
-    /// What it lies on.
     flash: String,
     pool_bytes: u64,
     live_bytes: u64,
-    /// Requests in flight.
     depth: usize,
     /// A sync of the pool, a flush of the medium, after so many writes.
     sync_every: Option<u64>,
     rounds: usize,
-    /// Of the medium itself.
     raw_per_s: Spread,
     /// The same where each subpage that is read is summed, as a pool does, and nothing else is done: what checksums leave of the medium.
     summed_per_s: Option<Spread>,
-    /// Through the pool.
     pool_per_s: Spread,
     /// The pool by the medium itself, round by round.
     ratio: Spread,
@@ -69,17 +64,12 @@ struct Rates {
     summed: f64,
 }
 
-/// What is measured.
 pub struct Setting {
-    /// Bytes of the pool.
     pub pool_bytes: u64,
-    /// Rounds, each of every kind.
     pub rounds: u32,
     /// A sync after so much was written, in percent of the data.
     pub sync_every: f64,
-    /// How long one measurement takes.
     pub time: Duration,
-    /// Of what is drawn.
     pub seed: u64,
 }
 
@@ -172,7 +162,6 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     Ok(Kind::ALL.into_iter().enumerate().map(row).collect())
 }
 
-/// The table.
 pub fn lines(rows: &[Row]) -> String {
     let heading = [
         "beside the medium",
@@ -199,7 +188,6 @@ pub fn lines(rows: &[Row]) -> String {
     table::table(&heading, 1, body)
 }
 
-/// The drawing.
 pub fn bars(rows: &[Row]) -> Bars {
     let bar = |row: &Row, share: Spread, per_s: Spread| {
         let tip = format!(

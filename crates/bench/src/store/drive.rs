@@ -16,17 +16,14 @@ pub const DEPTH: usize = 64;
 /// How long the last completions are waited for.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is asked of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Reads at random.
     RandomReads,
     /// The same, fewer in flight: the medium's latency decides, and not the processors of who asks and, where the medium is played by
     /// one, of the medium.
     FewRandomReads,
     /// Writes one after the other.
     OrderedWrites,
-    /// Writes at random.
     RandomWrites,
 }
 
@@ -37,11 +34,9 @@ impl Kind {
     pub fn reads(self) -> bool {
         matches!(self, Kind::RandomReads | Kind::FewRandomReads)
     }
-    /// Requests in flight.
     pub fn depth(self) -> usize {
         if self == Kind::FewRandomReads { DEPTH / 8 } else { DEPTH }
     }
-    /// Its name in results.
     pub fn name(self) -> &'static str {
         match self {
             Kind::RandomReads => "random reads",
@@ -55,19 +50,14 @@ impl Kind {
 /// What is asked of it, of which subpages, and for how long.
 #[derive(Clone, Debug)]
 pub struct Load {
-    /// What.
     pub kind: Kind,
-    /// Of these.
     pub subpages: Range<u32>,
     /// A flush after so many writes, beside those that follow.
     pub flush_every: u64,
-    /// Of what is drawn.
     pub seed: u64,
-    /// How long.
     pub time: Duration,
 }
 
-/// A queue and its frames.
 pub struct Driver {
     queue: Box<dyn Queue>,
     frames: Arc<Arena>,

@@ -23,13 +23,11 @@ const EXTENTS_MIN: u32 = 128;
 /// Flash pages of an extent at most, and at least.
 const EXTENT_PAGES: (u32, u32) = (512, 32);
 
-/// What was asked for, judged.
 pub struct Judged(medium::Judged);
 
 /// Where nobody says what to measure on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Otherwise {
-    /// An emulated device.
     Emulated,
     /// A file in the scratch directory.
     File,

@@ -20,7 +20,6 @@ use crate::report::table;
 
 /// Bytes of an object: one of a cache of small items, and one that is a quarter of a flash page.
 const SIZES: [usize; 2] = [128, 1024];
-/// Flash pages in an extent.
 const EXTENT_PAGES: u32 = 64;
 /// Live data as a share of what is not reserve.
 const FULL: f64 = 0.8;
@@ -78,7 +77,6 @@ struct Writer {
     flash: Metadata,
     bytes: usize,
     packed: bool,
-    /// How often each object was written.
     times: Vec<u64>,
     unsynced: u64,
     sync_every: u64,
@@ -198,7 +196,6 @@ fn row(flash_pages: u32, bytes: usize, packed: bool, args: &StoreArgs, interrupt
     })
 }
 
-/// Flash pages of a pool.
 fn flash_pages(quick: bool) -> u32 {
     if quick { 32 << 8 } else { 64 << 8 }
 }
@@ -229,7 +226,6 @@ pub fn rows(args: &StoreArgs, interrupt: &Interrupt) -> Result<(Vec<Row>, bool)>
     Ok((rows, false))
 }
 
-/// A table.
 pub fn lines(rows: &[Row]) -> String {
     let heading = ["objects", "written", "full", "live", "data", "metadata", "in all", "DRAM"];
     let body = rows.iter().map(|row| {

@@ -32,19 +32,15 @@ struct Row {
     /// Live data as a share of what is not reserve.
     full: f64,
     victims: &'static str,
-    /// Bytes of the pool.
     pool_bytes: u64,
-    /// Bytes of live data.
     live_bytes: u64,
     /// A sync after so many bytes written.
     sync_every_bytes: u64,
     /// Subpages that programs wrote while it was counted.
     written: u64,
-    /// Subpages that reclaim copied for them.
     copied: u64,
     /// (written + copied) / written.
     amplification: f64,
-    /// The same of the policy alone.
     simulated: f64,
     ratio: f64,
     /// Pages of metadata for each subpage written.
@@ -100,14 +96,12 @@ impl Metadata {
     }
 }
 
-/// Flash pages in an extent.
 const EXTENT_PAGES: u32 = 512;
 /// Subpages that a batch of write-backs has.
 const BATCH: usize = 64;
 /// How often the data is overwritten; counted is the second half.
 const OVERWRITES: u64 = 4;
 
-/// Runs it.
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let bytes = match args.size[..] {
@@ -217,7 +211,6 @@ fn reserve(geometry: Geometry) -> u32 {
     geometry.reserved_extents()
 }
 
-/// Names subpages to write.
 enum Next {
     InOrder(u32, u32),
     Keys(ZipfKeys, Random),

@@ -35,10 +35,8 @@ const SYNCS: u32 = 16;
 /// Subpages read back and judged after the last round.
 const JUDGED: u32 = 4096;
 
-/// One size of pool.
 #[derive(Clone, Debug, Serialize)]
 struct Row {
-    /// What it lies on.
     flash: String,
     pool_bytes: u64,
     live_bytes: u64,
@@ -50,21 +48,16 @@ struct Row {
     journal_pages: u64,
     records: u64,
     rounds: usize,
-    /// Until the file is open.
     medium_s: Spread,
-    /// From there until the pool is.
     recover_s: Spread,
     /// From there until the first subpage was read.
     first_read_s: Spread,
-    /// In all.
     total_s: Spread,
     /// CPU time of this process meanwhile: what stays where others have the machine for a while.
     cpu_s: Spread,
-    /// DRAM of the store then.
     dram_bytes: u64,
 }
 
-/// One opening.
 struct Opened {
     medium_s: f64,
     recover_s: f64,
@@ -81,7 +74,6 @@ fn config() -> StoreConfig {
     config
 }
 
-/// Runs it.
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let quick = args.output.quick;

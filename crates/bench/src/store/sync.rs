@@ -38,7 +38,6 @@ const FULL: f64 = 60.0;
 const PLAIN: (usize, usize) = (1 << 20, 4);
 /// Writes of the store under way, as many as of a runtime's sync.
 const STORE_DEPTH: usize = 128;
-/// Workers of the largest runtime.
 const MOST_WORKERS: usize = 2;
 /// Extents that may be opened for data of other heat beside what a round fills.
 const OPEN_EXTENTS: u64 = 8;
@@ -71,29 +70,24 @@ struct Row {
     halt_ms: Option<Spread>,
     /// Frames that were copied, because a job wrote to them meanwhile.
     copied: Option<Spread>,
-    /// Waits at the gate.
     gate_waits: Option<Spread>,
     /// Under load: the longest that a writer waited for its write section, and that a reader of what is in DRAM waited in all.
     longest_gate_wait_ms: Option<Spread>,
     longest_read_ms: Option<Spread>,
-    /// Of reads of flash meanwhile.
     miss_p99_ms: Option<Spread>,
 }
 
 /// How long one round took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Took {
-    /// All of it.
     pub total_ns: u64,
     /// After the last write, where that is told apart.
     pub sync_ns: u64,
-    /// Of a runtime's sync.
     pub cut: Option<Cut>,
 }
 
 /// A way to make dirty bytes durable.
 pub trait Way {
-    /// Its name in results.
     fn name(&self) -> &str;
     /// Writes so many bytes and makes them durable.
     ///
@@ -198,7 +192,6 @@ impl Way for Store {
     }
 }
 
-/// Runs it.
 pub fn run(args: &StoreArgs, interrupt: &Interrupt) -> Result<()> {
     let machine = Machine::describe();
     let quick = args.output.quick;

@@ -24,18 +24,15 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// being counted while it was saved are either.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Expected {
-    /// Its token.
     pub token: u64,
     /// How often each piece was counted, at least.
     pub least: Vec<u64>,
-    /// At most.
     pub most: Vec<u64>,
 }
 
 /// A state that the program said is saved.
 #[derive(Clone, Copy, PartialEq, Debug, serde::Serialize)]
 pub struct Saved {
-    /// Its token.
     pub token: u64,
     /// Pieces that are in it for certain.
     pub pieces: u64,
@@ -52,7 +49,6 @@ pub struct Heard {
     saving: Option<(Instant, Vec<u64>)>,
     /// The last state that it said is saved.
     acknowledged: Expected,
-    /// All that it said are saved.
     pub saved: Vec<Saved>,
 }
 
@@ -118,23 +114,18 @@ impl Heard {
     }
 }
 
-/// A life that ended.
 #[derive(Debug)]
 pub struct Life {
-    /// What was heard of it.
     pub heard: Heard,
-    /// How long it lived.
     pub lived: Duration,
 }
 
 /// When to kill: so long after it has said so often that a state is saved, or that it is about to save the next one.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
-    /// States that are saved.
     pub saved: usize,
     /// Whether the next one must have begun to be saved.
     pub saving: bool,
-    /// And then so long.
     pub delay: Duration,
 }
 

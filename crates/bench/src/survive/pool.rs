@@ -13,10 +13,8 @@ use fulgurite::{AccessError, Context, Fulgurite, HashMap, Latch, Medium, NoLatch
 use super::counter::{PIECES, Table, WORDS, open};
 use super::text::{Contents, Key};
 
-/// An open pool.
 pub struct Reopened {
     memory: Fulgurite,
-    /// Its newest state.
     pub token: u64,
     /// How long it took until it was open.
     pub took: Duration,
