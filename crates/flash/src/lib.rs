@@ -27,8 +27,10 @@
 #![deny(unsafe_code)]
 
 mod backing;
+mod cells;
 #[expect(unsafe_code, reason = "media promise what no type can check")]
 mod contract;
+mod counters;
 mod emulated;
 mod error;
 mod fault;
@@ -55,6 +57,7 @@ use fulgurite_sys::{Arena, Notifier};
 
 pub use backing::Backing;
 pub use contract::FrameContract;
+pub use counters::{DeviceCounters, LATE_NS};
 pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
 pub use error::{FlashError, OpenError, QueueFull};
 pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
@@ -106,44 +109,6 @@ pub struct Completion {
     pub checksum: u32,
 }
 const _: () = assert!(size_of::<Completion>() == 24);
-
-/// What a medium has done since it was opened. Fields that a medium cannot know stay 0.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct DeviceCounters {
-    /// Subpages read.
-    pub reads: u64,
-    /// Subpages written.
-    pub writes: u64,
-    /// Requests of the kernel or device that this took, those tried again included: fewer where writes to neighbouring places go
-    /// out as one. 0 where the medium does not count them.
-    pub write_requests: u64,
-    /// The same of reads: fewer where a queue was asked to gather them ([`Switches::gather_reads`]).
-    pub read_requests: u64,
-    /// Flushes completed.
-    pub flushes: u64,
-    /// Requests that ended in an error.
-    pub errors: u64,
-    /// CPU time of the medium's own threads, up to about a millisecond ago.
-    pub device_cpu_ns: u64,
-    /// Emulated device: completions posted more than [`LATE_NS`] after they were due.
-    pub late: u64,
-    /// Emulated device: how long after they were due all completions were posted, in sum.
-    pub lateness_ns_total: u64,
-    /// Emulated device: the longest of these.
-    pub lateness_ns_max: u64,
-}
-
-impl DeviceCounters {
-    /// Mean lateness of a completion, in nanoseconds.
-    #[must_use]
-    pub fn lateness_ns_mean(&self) -> u64 {
-        self.lateness_ns_total / (self.reads + self.writes + self.flushes + self.errors).max(1)
-    }
-}
-
-/// From how many nanoseconds on a completion of the emulated device counts as late.
-pub const LATE_NS: u64 = 5_000;
 
 /// A medium: subpages that can be read, written and flushed through queues.
 pub trait Flash: FrameContract + Send + Sync {

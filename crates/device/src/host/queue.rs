@@ -266,14 +266,14 @@ impl DeviceQueue {
         }
         while let Some(entry) = self.pair.completions.pop() {
             let Ok(words) = entry else {
-                self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
+                self.opening.shared.seen.broken.add(1);
                 return self.is_broken();
             };
             let Ended { id, status, result: said } = Ended::unpack(words);
             // What waits in the batch is not in flight: an end of it is as little to be believed as one of a free id.
             let slot = self.slots.get_mut(usize::from(id)).filter(|slot| slot.used != Use::Free && slot.sent);
             let Some(slot) = slot else {
-                self.opening.shared.broken.fetch_add(1, Ordering::Relaxed);
+                self.opening.shared.seen.broken.add(1);
                 self.lies += 1;
                 if id == NO_ID || self.lies > LIES_MAX {
                     return self.is_broken();
@@ -358,7 +358,7 @@ impl DeviceQueue {
         !slot.promised
     }
     fn count_frames(&self) {
-        self.opening.shared.with_frames.fetch_add(self.pair.linked.shares_frames.into(), Ordering::Relaxed);
+        self.opening.shared.seen.with_frames.add(self.pair.linked.shares_frames.into());
     }
     fn has_flushed(&self, covers: Option<Covers>, status: Status) {
         if let Some(covers) = covers {
@@ -405,7 +405,7 @@ impl DeviceQueue {
         let covers = self.opening.shared.begins_flush(None);
         let slot = &mut self.slots[usize::from(id)];
         (slot.flushing, slot.sent, slot.covers) = (true, true, Some(covers));
-        self.opening.shared.own_flushes.fetch_add(1, Ordering::Relaxed);
+        self.opening.shared.seen.own_flushes.add(1);
         let command =
             Command { id, opcode: Opcode::Flush as u8, flags: 0, sector: 0, count: 0, buffer: 0, argument: 0 };
         self.pair.submissions.push(command.pack());
@@ -510,7 +510,7 @@ impl DeviceQueue {
         if met == Met::Lost {
             return self.fail_all(FlashError::Poisoned);
         }
-        self.opening.shared.relinked.fetch_add(1, Ordering::Relaxed);
+        self.opening.shared.seen.relinked.add(1);
         // All that was handed over goes back into the batch, with what had not been.
         self.batch.clear();
         self.flushing = false;
@@ -531,7 +531,7 @@ impl DeviceQueue {
                 }
             }
         }
-        self.opening.shared.replayed.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+        self.opening.shared.seen.replayed.add(self.batch.len() as u64);
         let _ = self.flush();
         self.opening.shared.replay_late(&self.opening.link, &self.opening.config);
     }
@@ -577,7 +577,7 @@ impl DeviceQueue {
                 self.late += 1;
             }
             self.breaks_promise(id);
-            self.opening.shared.timed_out.fetch_add(1, Ordering::Relaxed);
+            self.opening.shared.seen.timed_out.add(1);
             self.has_flushed(covers, Status::TIMED_OUT);
             self.ended.push(Completion { tag, result: Err(FlashError::TimedOut), checksum: 0 });
         }

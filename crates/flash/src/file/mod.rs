@@ -203,7 +203,7 @@ impl Flash for FileFlash {
         None
     }
     fn counters(&self) -> DeviceCounters {
-        self.medium.counters()
+        self.medium.counters.read()
     }
 }
 
