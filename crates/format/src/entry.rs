@@ -158,7 +158,7 @@ impl PageEntry {
     pub const fn valid(self) -> u32 {
         self.0[1] as u32
     }
-    /// The low 24 bits of the epoch in which it was written.
+    /// The low 24 bits of the token that was next when it was written.
     #[must_use]
     pub const fn time(self) -> u32 {
         ((self.0[1] >> 32) & TIME_MASK) as u32
@@ -260,7 +260,7 @@ pub fn place_positional(
     })
 }
 
-/// The full epoch of a time of 24 bits: the one within 2^23 of `near`.
+/// The token that a time of 24 bits stands for: the one within 2^23 of `near`.
 #[must_use]
 pub const fn full_time(time: u32, near: u64) -> u64 {
     let difference = (time as u64).wrapping_sub(near) & TIME_MASK;
@@ -385,10 +385,10 @@ mod tests {
             prop_assert_eq!(&places, &(100..100 + u64::from(valid.count_ones())).collect::<Vec<_>>());
         }
         #[test]
-        fn full_times_are_found(epoch in 0..u64::MAX >> 1, off in -(1i64 << 23)..1 << 23) {
-            let near = epoch.saturating_add_signed(off);
-            prop_assume!(near.abs_diff(epoch) < 1 << 23);
-            prop_assert_eq!(full_time(epoch as u32 & 0xFF_FFFF, near), epoch);
+        fn full_times_are_found(token in 0..u64::MAX >> 1, off in -(1i64 << 23)..1 << 23) {
+            let near = token.saturating_add_signed(off);
+            prop_assume!(near.abs_diff(token) < 1 << 23);
+            prop_assert_eq!(full_time(token as u32 & 0xFF_FFFF, near), token);
         }
     }
 }

@@ -6,14 +6,14 @@
 //! 1 write      status 1, valid bits 4, page 4, start 5, CRC32C 4 of each subpage in ascending order
 //! 2 status     status 1, page 4
 //! 3 move       valid bits 4 (of the subpages that moved), page 4, from 5 (the first of them), to 5
-//! 4 token      epoch 8: the state up to here has this name; the next epoch begins
-//! 5 drop       epoch 8: this token is kept no more
-//! 6 pin        epoch 8, pinned 1
-//! 7 roll back  epoch 8: what was written after that token is gone
+//! 4 token      token 8: the state up to here has this name
+//! 5 drop       token 8: this token is kept no more
+//! 6 pin        token 8, pinned 1
+//! 7 roll back  token 8: what was written after that token is gone
 //! 8 bad        flash page 5: not to be used again
-//! 9 restamp    epoch 8: versions written before it get the time of the first kept token that sees them, or the current epoch
+//! 9 restamp    token 8: versions written before it get the time of the first kept token that sees them, or the next token
 //! 10 wear      extent 4, n 1, fills 4 n: how often this extent and those that follow were filled
-//! 11 time      epoch 8, age 8, clock 8: when this token was made
+//! 11 time      token 8, age 8, clock 8: when this token was made
 //! 12 objects   see [`crate::ObjectsWritten`]
 //! 13 moved     see [`crate::ObjectsMoved`]
 //! ```
@@ -85,39 +85,39 @@ pub enum Record {
         /// Where they are, packed.
         to: FlashPage,
     },
-    /// The end of an epoch, which a sync named.
+    /// A sync named the state up to here.
     Token {
-        /// The epoch.
-        epoch: u64,
+        /// The token.
+        token: u64,
     },
     /// A token is kept no more.
     Drop {
         /// The token.
-        epoch: u64,
+        token: u64,
     },
     /// A user wants a token kept, or no more.
     Pin {
         /// The token.
-        epoch: u64,
+        token: u64,
         /// Whether it is pinned now.
         pinned: bool,
     },
     /// The state is again that of a token.
     RollBack {
         /// The token.
-        epoch: u64,
+        token: u64,
     },
     /// A flash page failed and is not used again.
     Bad {
         /// Which.
         place: FlashPage,
     },
-    /// Versions written before an epoch get the time of the first kept token that sees them, or the
-    /// current epoch: no token can tell the difference, and times of 24 bits stay near the epoch
-    /// that they are read against.
+    /// Versions with older times get that of the first kept token that sees them, or of the next
+    /// token. No token can tell the difference, and times of 24 bits stay near the token that they
+    /// are read against.
     Restamp {
-        /// The epoch.
-        epoch: u64,
+        /// The token.
+        token: u64,
     },
     /// How often extents that lie side by side were filled.
     Wear {
@@ -129,7 +129,7 @@ pub enum Record {
     /// When a token was made.
     Time {
         /// The token.
-        epoch: u64,
+        token: u64,
         /// The pool's own time, which never goes back.
         age: u64,
         /// What the clock said then.
@@ -158,9 +158,9 @@ impl Record {
 
     /// Appends it.
     pub fn encode(&self, into: &mut Vec<u8>) {
-        let epoch_record = |into: &mut Vec<u8>, kind: u8, epoch: u64| {
+        let token_record = |into: &mut Vec<u8>, kind: u8, token: u64| {
             into.push(kind);
-            into.extend_from_slice(&epoch.to_le_bytes());
+            into.extend_from_slice(&token.to_le_bytes());
         };
         match self {
             Record::Write { page, start, valid, status, checksums } => {
@@ -186,14 +186,14 @@ impl Record {
                 all[14..].copy_from_slice(&to.0.to_le_bytes()[..5]);
                 into.extend_from_slice(&all);
             }
-            Record::Token { epoch } => epoch_record(into, 4, *epoch),
-            Record::Drop { epoch } => epoch_record(into, 5, *epoch),
-            Record::Pin { epoch, pinned } => {
-                epoch_record(into, 6, *epoch);
+            Record::Token { token } => token_record(into, 4, *token),
+            Record::Drop { token } => token_record(into, 5, *token),
+            Record::Pin { token, pinned } => {
+                token_record(into, 6, *token);
                 into.push((*pinned).into());
             }
-            Record::RollBack { epoch } => epoch_record(into, 7, *epoch),
-            Record::Restamp { epoch } => epoch_record(into, 9, *epoch),
+            Record::RollBack { token } => token_record(into, 7, *token),
+            Record::Restamp { token } => token_record(into, 9, *token),
             Record::Bad { place } => {
                 into.push(8);
                 put_place(into, *place);
@@ -204,8 +204,8 @@ impl Record {
                 into.push(fills.as_slice().len() as u8);
                 fills.as_slice().iter().for_each(|n| into.extend_from_slice(&n.to_le_bytes()));
             }
-            Record::Time { epoch, age, clock } => {
-                epoch_record(into, 11, *epoch);
+            Record::Time { token, age, clock } => {
+                token_record(into, 11, *token);
                 into.extend_from_slice(&age.to_le_bytes());
                 into.extend_from_slice(&clock.to_le_bytes());
             }
@@ -239,12 +239,12 @@ impl Record {
                 let subpages = r.u32()?;
                 Record::Move { page: r.u32()?, subpages, from: place(r)?, to: place(r)? }
             }
-            4 => Record::Token { epoch: r.u64()? },
-            5 => Record::Drop { epoch: r.u64()? },
-            6 => Record::Pin { epoch: r.u64()?, pinned: r.u8()? != 0 },
-            7 => Record::RollBack { epoch: r.u64()? },
+            4 => Record::Token { token: r.u64()? },
+            5 => Record::Drop { token: r.u64()? },
+            6 => Record::Pin { token: r.u64()?, pinned: r.u8()? != 0 },
+            7 => Record::RollBack { token: r.u64()? },
             8 => Record::Bad { place: place(r)? },
-            9 => Record::Restamp { epoch: r.u64()? },
+            9 => Record::Restamp { token: r.u64()? },
             10 => {
                 let (extent, count) = (r.u32()?, r.u8()?);
                 if usize::from(count) > SUBPAGES_MAX {
@@ -256,7 +256,7 @@ impl Record {
                 }
                 Record::Wear { extent, fills }
             }
-            11 => Record::Time { epoch: r.u64()?, age: r.u64()?, clock: r.u64()? },
+            11 => Record::Time { token: r.u64()?, age: r.u64()?, clock: r.u64()? },
             12 => Record::Objects(ObjectsWritten::decode(r)?),
             13 => Record::MoveObjects(ObjectsMoved::decode(r)?),
             _ => return Err(Malformed),
@@ -354,18 +354,18 @@ mod tests {
             (any::<u32>(), status).prop_map(|(page, status)| Record::Status { page, status }),
             (any::<u32>(), any::<u32>(), place.clone(), place.clone())
                 .prop_map(|(page, subpages, from, to)| Record::Move { page, subpages, from, to }),
-            any::<u64>().prop_map(|epoch| Record::Token { epoch }),
-            any::<u64>().prop_map(|epoch| Record::Drop { epoch }),
-            (any::<u64>(), any::<bool>()).prop_map(|(epoch, pinned)| Record::Pin { epoch, pinned }),
-            any::<u64>().prop_map(|epoch| Record::RollBack { epoch }),
+            any::<u64>().prop_map(|token| Record::Token { token }),
+            any::<u64>().prop_map(|token| Record::Drop { token }),
+            (any::<u64>(), any::<bool>()).prop_map(|(token, pinned)| Record::Pin { token, pinned }),
+            any::<u64>().prop_map(|token| Record::RollBack { token }),
             place.prop_map(|place| Record::Bad { place }),
-            any::<u64>().prop_map(|epoch| Record::Restamp { epoch }),
+            any::<u64>().prop_map(|token| Record::Restamp { token }),
             (any::<u32>(), proptest::collection::vec(any::<u32>(), 0..=SUBPAGES_MAX)).prop_map(|(extent, counts)| {
                 let mut fills = Checksums::EMPTY;
                 counts.into_iter().for_each(|n| fills.push(n));
                 Record::Wear { extent, fills }
             }),
-            any::<[u64; 3]>().prop_map(|[epoch, age, clock]| Record::Time { epoch, age, clock }),
+            any::<[u64; 3]>().prop_map(|[token, age, clock]| Record::Time { token, age, clock }),
             crate::objects::tests::written().prop_map(Record::Objects),
             crate::objects::tests::moved().prop_map(Record::MoveObjects),
         ]

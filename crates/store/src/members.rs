@@ -576,7 +576,7 @@ impl Members {
             place,
             next_extent: NO_EXTENT,
             sequence: self.generation,
-            epoch: 0,
+            next_token: 0,
             before: 0,
         };
         Ok((place, header.page(&payload).0))

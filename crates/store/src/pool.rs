@@ -51,8 +51,8 @@ pub struct LivePage {
     pub checksum: u32,
     /// Whether this is what programs read.
     pub current: bool,
-    /// The epoch in which it was written: the token that ended it, or would.
-    pub epoch: u64,
+    /// The token that was next when it was written.
+    pub time: u64,
     /// Of an object: where it lies in the flash page.
     pub object: Option<ObjectPlace>,
 }
@@ -181,7 +181,7 @@ pub struct Pool {
     checks: bool,
     /// There were no places, and nothing has happened since that could have made any. Changed by who holds the lock.
     starved: AtomicBool,
-    /// Tokens before this epoch are of processes that have ended.
+    /// Tokens before this one are of processes that have ended.
     opened_at: AtomicU64,
     /// Temporary pages of processes that have ended may be in the state.
     temporary_stays: bool,
@@ -248,7 +248,7 @@ impl Inner {
     /// was to take the place of is there when the pool is opened again.
     fn tokens(&self) -> Vec<u64> {
         match self.goes_on() {
-            Ok(()) => self.store.state().tokens().epochs(),
+            Ok(()) => self.store.state().tokens().to_vec(),
             Err(_) => self.store.durable_tokens().to_vec(),
         }
     }
@@ -342,7 +342,7 @@ impl Pool {
         let Survey { restricted, temporary: dropped } = store.survey_at_opening(config.temporary_stays)?;
         let pool = Pool {
             medium,
-            opened_at: AtomicU64::new(store.state().epoch()),
+            opened_at: AtomicU64::new(store.state().next_token()),
             temporary_stays: config.temporary_stays,
             map: store.map(),
             slots: store.state().objects().slots().clone(),
@@ -531,7 +531,7 @@ impl Pool {
     }
     fn may_roll_back(tokens: &Tokens, token: u64) -> Result<(), PoolError> {
         if !tokens.contains(token) {
-            return Err(PoolError::NoToken { token, kept: tokens.epochs() });
+            return Err(PoolError::NoToken { token, kept: tokens.to_vec() });
         }
         if let Some(read) = tokens.read_behind(token) {
             return Err(PoolError::TokenInUse { token, read });
@@ -658,7 +658,7 @@ impl Pool {
                 }
                 let place = object.map_or(h.place, |at| at.flash_page);
                 if let Some(checksum) = state.checksum(page, h) {
-                    into.push(LivePage { subpage, place, checksum, current, epoch: version.time, object });
+                    into.push(LivePage { subpage, place, checksum, current, time: version.time, object });
                 }
             }
         }

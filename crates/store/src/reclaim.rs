@@ -286,7 +286,7 @@ mod tests {
             place: 47,
             next_extent: NO_EXTENT,
             sequence: 0,
-            epoch: 1,
+            next_token: 1,
             before: 0,
         };
         for (page, found) in [

@@ -227,7 +227,7 @@ fn all_that_is_needed_of_a_page_is_named() {
     pool.live_pages(1, &mut live);
     let (one, two, three) = (crc32c(&page(1)[..]), crc32c(&page(2)[..]), crc32c(&page(3)[..]));
     let of =
-        |subpage, place, checksum, current, epoch| LivePage { subpage, place, checksum, current, epoch, object: None };
+        |subpage, place, checksum, current, time| LivePage { subpage, place, checksum, current, time, object: None };
     let mut expected = vec![
         of(16, old[0], one, true, first),
         of(17, old[1], one, false, first),

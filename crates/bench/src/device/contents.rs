@@ -115,7 +115,7 @@ fn fill(file: &DirectFile, at: u64, arena: &Arena) -> std::io::Result<usize> {
 /// Whether a page is what a store writes before its superblock, without which it is none: its first anchor.
 fn begun(page: &[u8], place: u64) -> bool {
     let Ok(page) = <&[u8; SUBPAGE_BYTES]>::try_from(page) else { return false };
-    let of_first = |header: &Header| (header.kind, header.sequence, header.epoch) == (Kind::Anchor, 1, 1);
+    let of_first = |header: &Header| (header.kind, header.sequence, header.next_token) == (Kind::Anchor, 1, 1);
     Header::open(page).is_ok_and(|(header, ..)| of_first(&header) && u64::from(header.place) == place)
 }
 

@@ -237,7 +237,7 @@ mod tests {
             place,
             next_extent: NO_EXTENT,
             sequence,
-            epoch: 1,
+            next_token: 1,
             before: 0,
         };
         header.page(says).0

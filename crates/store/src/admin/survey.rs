@@ -74,12 +74,12 @@ impl OpenedPool {
         let tokens = self.pool().tokens();
         let (newest, times) = (tokens.newest(), tokens.times());
         // A clock that said 0 was not set.
-        let made = |epoch: u64| times.iter().find(|t| t.epoch == epoch).map(|t| t.clock).filter(|clock| *clock > 0);
+        let made = |token: u64| times.iter().find(|t| t.token == token).map(|t| t.clock).filter(|clock| *clock > 0);
         let token = |t: &fulgurite_format::KeptToken| TokenKept {
-            token: t.epoch,
+            token: t.token,
             is_pinned: t.pinned,
-            is_newest: Some(t.epoch) == newest,
-            made_ms: made(t.epoch),
+            is_newest: Some(t.token) == newest,
+            made_ms: made(t.token),
         };
         tokens.as_slice().iter().map(token).collect()
     }
@@ -117,16 +117,16 @@ impl OpenedPool {
         for page in 0..g.pages() {
             live.clear();
             pool.live_pages(page, &mut live);
-            let epochs: BTreeSet<u64> = live.iter().map(|l| l.epoch).collect();
-            if !epochs.is_empty() {
-                versions.resize(versions.len().max(epochs.len()), 0);
-                versions[epochs.len() - 1] += 1;
+            let times: BTreeSet<u64> = live.iter().map(|l| l.time).collect();
+            if !times.is_empty() {
+                versions.resize(versions.len().max(times.len()), 0);
+                versions[times.len() - 1] += 1;
             }
             for l in &live {
                 let extent = &mut extents[g.extent_of(l.place) as usize];
                 extent.live += u64::from(l.object.is_none());
                 extent.older += u64::from(!l.current);
-                extent.age += now.saturating_sub(l.epoch);
+                extent.age += now.saturating_sub(l.time);
                 if let Some(at) = l.object {
                     units[g.extent_of(l.place) as usize] += u64::from(at.units());
                 }

@@ -199,7 +199,7 @@ pub fn superblock_pages(pool: PoolId, superblock: &Superblock) -> [(u32, PageBuf
             place,
             next_extent: NO_EXTENT,
             sequence: 0,
-            epoch: 1,
+            next_token: 1,
             before: 0,
         };
         (place, header.page(&payload).0)
