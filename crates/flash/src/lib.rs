@@ -64,7 +64,7 @@ pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
-pub use mover::{Ended, Mover, Read, Slot};
+pub use mover::{Moved, Mover, Read, Slot};
 pub use nand::{NandFlash, NandReport};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};

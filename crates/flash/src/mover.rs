@@ -44,7 +44,7 @@ impl Slot<'_> {
 
 /// The end of a request of a [`Mover`].
 #[derive(Clone, Copy, Debug)]
-pub struct Ended<'m> {
+pub struct Moved<'m> {
     /// What it was to do.
     pub op: Op,
     /// Its place on flash.
@@ -103,7 +103,7 @@ impl Mover {
         &mut self,
         batch: usize,
         mut next: impl FnMut(Slot<'_>) -> Result<Option<(Op, u32)>, E>,
-        mut each: impl FnMut(Ended<'_>) -> Result<(), E>,
+        mut each: impl FnMut(Moved<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let (mut more, mut outcome) = (true, Ok(()));
         let fails = |error: E, more: &mut bool, outcome: &mut Result<(), E>| {
@@ -141,7 +141,7 @@ impl Mover {
             for Completion { tag, result, checksum } in self.completions.drain(..) {
                 let (index, (op, subpage)) = (tag as usize, self.asked[tag as usize]);
                 let slot = Slot { frames: &self.frames, index };
-                if let Err(error) = each(Ended { op, subpage, slot, result, checksum }) {
+                if let Err(error) = each(Moved { op, subpage, slot, result, checksum }) {
                     fails(error, &mut more, &mut outcome);
                 }
                 self.free.push(index as u32);
@@ -167,7 +167,7 @@ impl Mover {
         self.run(
             1,
             |_| Ok(subpages.next().map(|subpage| (Op::Read, subpage))),
-            |Ended { subpage, slot, result, .. }| {
+            |Moved { subpage, slot, result, .. }| {
                 slot.read(&mut page);
                 each((subpage, result.map(|()| &page[..])))
             },
@@ -236,7 +236,7 @@ mod tests {
             events.borrow_mut().push(Op::Write);
             Ok((left >= 0).then_some((Op::Read, 1)))
         };
-        let each = |ended: Ended<'_>| {
+        let each = |ended: Moved<'_>| {
             events.borrow_mut().push(ended.op);
             ended.result
         };
@@ -262,7 +262,7 @@ mod tests {
             begun += 1;
             Ok(Some((Op::Write, begun)))
         };
-        let each = |end: Ended<'_>| {
+        let each = |end: Moved<'_>| {
             ended += 1;
             end.result
         };
