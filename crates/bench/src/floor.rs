@@ -81,7 +81,7 @@ impl Service {
             let alone = requests.iter().map(|r| self.work_us + (r.pieces.len() - 1) as f64 * r.read_us).collect();
             p99(run(&mut requests)) / p99(alone)
         };
-        Spread::of(&(0..STREAMS).map(ratio).collect::<Vec<_>>()).median
+        Spread::of((0..STREAMS).map(ratio)).median
     }
 
     fn requests(&self, load: f64, stream: u64) -> Vec<Request> {

@@ -10,7 +10,7 @@ use super::disturbance::{self, Patience};
 use super::image::Image;
 use super::session::{Running, Session, Way};
 use crate::child::nand_counts::NandShape;
-use crate::child::protocol::{Load, Outcome};
+use crate::child::protocol::{Batches, Load, Outcome};
 use crate::interrupt::Interrupted;
 use crate::report::rows::Spread;
 
@@ -230,7 +230,7 @@ fn fail(session: &mut Session, one: &mut Contestant, failed: &mut Vec<String>) {
 
 /// Ends the ways that are clearly slower than another way of their configuration. Returns how many.
 fn drop_slow(session: &mut Session, contestants: &mut [Contestant], failed: &mut Vec<String>) -> u64 {
-    let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, |o| o.requests as f64 / o.elapsed_ns.max(1) as f64);
+    let rate = |c: &Contestant| c.outcomes.first().map_or(0.0, Outcome::rate);
     let best = |way: Way, all: &[Contestant]| all.iter().filter(|c| c.way.rivals(&way)).map(rate).fold(0.0, f64::max);
     let mut dropped = 0;
     for i in 0..contestants.len() {
@@ -306,8 +306,10 @@ impl Contestant {
     }
     /// Requests a second, median of the rounds.
     pub fn rate(&self) -> f64 {
-        let rate = |o: &Outcome| o.requests as f64 * 1e9 / o.elapsed_ns.max(1) as f64;
-        Spread::of(&self.outcomes.iter().map(rate).collect::<Vec<_>>()).median
+        Spread::of(self.outcomes.iter().map(Outcome::rate)).median
+    }
+    pub fn batches(&self) -> Batches<'_> {
+        Batches(self.outcomes.iter().collect())
     }
     /// Hash of the requests executed and of the final invariant, once it was checked.
     pub fn work_hash(&self) -> Option<u64> {

@@ -10,7 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fulgurite_flash::{Backing, Flash, FlashError, Layer, Layered, Place, Shortage, VersionError, Versions, Written};
+use fulgurite_flash::{
+    Backing, Flash, FlashError, Layer, Layered, Place, ReadOnly, Shortage, VersionError, Versions, Written,
+};
 use fulgurite_format::{ObjectPlace, PoolId, Status, format_bytes};
 use fulgurite_sys::{Clock, Notifier};
 
@@ -37,8 +39,6 @@ fn depth_of(config: &StoreConfig) -> usize {
 }
 /// Turns that may follow one another in which nothing is asked for, because nothing has happened that could have made work.
 const IDLE_TURNS: u32 = 32;
-/// The kernel's word for what may only be read.
-pub(crate) const EROFS: i32 = 30;
 
 /// A flash page that is needed: the current content of a subpage, or an older one that a token keeps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,7 +212,7 @@ impl Inner {
         if self.half_changed { Err(FlashError::Poisoned) } else { Ok(()) }
     }
     fn failed(&self) -> Result<(), FlashError> {
-        if self.read_only { self.is_whole().and(Err(FlashError::Io(EROFS))) } else { self.goes_on() }
+        if self.read_only { self.is_whole().and(Err(ReadOnly::ERROR)) } else { self.goes_on() }
     }
     /// Whether nothing has ended its changes, where it was opened for any.
     fn goes_on(&self) -> Result<(), FlashError> {
@@ -626,7 +626,7 @@ impl From<PoolError> for VersionError {
             PoolError::Write(error) => FlashError::from(error).into(),
             PoolError::TokenInUse { token, read } => VersionError::InUse { token, read },
             PoolError::TokenPinned { token, pinned } => VersionError::Pinned { token, pinned },
-            PoolError::ReadOnly => FlashError::Io(EROFS).into(),
+            PoolError::ReadOnly => ReadOnly::ERROR.into(),
             PoolError::Recover(_)
             | PoolError::MustCheck
             | PoolError::Driver(_)

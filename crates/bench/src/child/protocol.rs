@@ -230,7 +230,28 @@ impl Outcome {
     pub fn write_requests(&self) -> u64 {
         if self.device_write_requests > 0 { self.device_write_requests } else { self.device_writes }
     }
+    /// Requests a second.
+    pub fn rate(&self) -> f64 {
+        self.requests as f64 * 1e9 / self.elapsed_ns.max(1) as f64
+    }
     pub fn read_requests(&self) -> u64 {
         if self.device_read_requests > 0 { self.device_read_requests } else { self.device_reads }
+    }
+}
+/// Several batches together.
+pub struct Batches<'o>(pub Vec<&'o Outcome>);
+
+impl Batches<'_> {
+    pub fn sum(&self, of: impl Fn(&Outcome) -> u64) -> f64 {
+        self.0.iter().map(|outcome| of(outcome)).sum::<u64>() as f64
+    }
+    /// A sum of times for each request, in µs.
+    pub fn us_per_request(&self, of: impl Fn(&Outcome) -> u64) -> f64 {
+        self.sum(of) / 1000.0 / self.sum(|o| o.requests).max(1.0)
+    }
+    /// CPU time of the kernel's own threads for each request, where it could be seen.
+    pub fn kernel_us_per_request(&self) -> Option<f64> {
+        let seen = self.0.iter().any(|o| o.kernel_threads_ns.is_some());
+        seen.then(|| self.us_per_request(|o| o.kernel_threads_ns.unwrap_or(0)))
     }
 }

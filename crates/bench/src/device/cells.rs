@@ -258,8 +258,8 @@ pub fn rows(cells: &[Cell], ran: &[Vec<Ran>]) -> Vec<Row> {
 }
 
 fn row(cell: &Cell, ran: &[Ran]) -> Row {
-    let by_round = |of: &dyn Fn(&Ran) -> f64| Spread::of(&ran.iter().map(of).collect::<Vec<_>>());
-    let known = |of: &dyn Fn(&Ran) -> Option<f64>| Spread::of_any(&ran.iter().filter_map(of).collect::<Vec<_>>());
+    let by_round = |of: &dyn Fn(&Ran) -> f64| Spread::of(ran.iter().map(of));
+    let known = |of: &dyn Fn(&Ran) -> Option<f64>| Spread::of_any(ran.iter().filter_map(of));
     let bytes = f64::from(cell.work.chunk) * SECTOR_BYTES as f64;
     Row {
         figure: cell.figure.name(),

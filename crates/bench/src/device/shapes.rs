@@ -51,7 +51,7 @@ pub fn shapes(rows: &[Row]) -> Vec<Shape> {
 
 /// Round by round: the one as a multiple of the other.
 fn ratio(of: &Row, to: &Row) -> Spread {
-    Spread::of(&of.by_round.iter().zip(&to.by_round).map(|(a, b)| a / b).collect::<Vec<_>>())
+    Spread::of(of.by_round.iter().zip(&to.by_round).map(|(a, b)| a / b))
 }
 
 /// Whether the one is less than the other: by more than noise in the middle, and in three of four rounds.

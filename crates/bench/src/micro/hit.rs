@@ -101,7 +101,7 @@ impl Hits {
             }
             Ok(turns)
         })?;
-        let [raw, guarded, chained_raw, chained_guarded] = turns.map(|t| Spread::of(&t).median);
+        let [raw, guarded, chained_raw, chained_guarded] = turns.map(|t| Spread::of(t).median);
         Ok(HitCosts { raw, guarded, chained_raw, chained_guarded })
     }
 }

@@ -16,17 +16,25 @@ pub struct Spread {
 
 impl Spread {
     /// Of these values; none when there are none.
-    pub fn of_any(values: &[f64]) -> Option<Spread> {
-        (!values.is_empty()).then(|| Spread::of(values))
-    }
-    /// Of these values; zeros when there are none.
-    pub fn of(values: &[f64]) -> Spread {
-        let mut sorted = values.to_vec();
+    pub fn of_any(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut sorted: Vec<f64> = values.into_iter().collect();
         sorted.sort_by(f64::total_cmp);
-        let (Some(min), Some(max)) = (sorted.first(), sorted.last()) else { return Spread::default() };
+        let (min, max) = (*sorted.first()?, *sorted.last()?);
         let half = sorted.len() / 2;
         let median = if sorted.len() % 2 == 1 { sorted[half] } else { f64::midpoint(sorted[half - 1], sorted[half]) };
-        Spread { median, min: *min, max: *max }
+        Some(Spread { median, min, max })
+    }
+    /// Of these values; zeros when there are none.
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Spread {
+        Spread::of_any(values).unwrap_or_default()
+    }
+    /// The same in percent, for a spread of shares.
+    pub fn percent(self) -> Spread {
+        Spread { median: self.median * 100.0, min: self.min * 100.0, max: self.max * 100.0 }
+    }
+    /// Lowest and highest, as they are shown.
+    pub fn range(self, show: impl Fn(f64) -> String) -> String {
+        format!("({}-{})", show(self.min), show(self.max))
     }
 }
 
@@ -233,13 +241,13 @@ mod tests {
     #[test]
     fn spreads() {
         let spread = |v: &[f64]| {
-            let s = Spread::of(v);
+            let s = Spread::of(v.iter().copied());
             (s.min, s.median, s.max)
         };
         assert_eq!(spread(&[3.0, 1.0, 2.0]), (1.0, 2.0, 3.0));
         assert_eq!(spread(&[4.0, 1.0, 2.0, 3.0]), (1.0, 2.5, 4.0));
         assert_eq!(spread(&[]), (0.0, 0.0, 0.0));
-        assert!(Spread::of_any(&[]).is_none() && Spread::of_any(&[1.0]).is_some());
+        assert!(Spread::of_any([]).is_none() && Spread::of_any([1.0]).is_some());
     }
     #[test]
     fn percentiles_of_rounds() {

@@ -1,5 +1,7 @@
 //! Tables for people.
 
+use std::fmt::Display;
+
 use comfy_table::{CellAlignment, ContentArrangement, Table, TableStyle};
 use comfy_table::{ContentLineStyle, LineStyle};
 
@@ -23,6 +25,43 @@ pub fn table(heading: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<S
         column.set_cell_alignment(CellAlignment::Right);
     }
     table.to_string()
+}
+
+/// A table of rows, made column by column. Columns to the left align left.
+pub struct Columns<'r, R> {
+    rows: Vec<&'r R>,
+    left: usize,
+    headings: Vec<&'static str>,
+    lines: Vec<Vec<String>>,
+}
+
+impl<'r, R> Columns<'r, R> {
+    /// Begins a table of these rows.
+    pub fn of(rows: impl IntoIterator<Item = &'r R>) -> Columns<'r, R> {
+        let rows: Vec<&R> = rows.into_iter().collect();
+        let lines = vec![Vec::new(); rows.len()];
+        Columns { rows, left: 0, headings: Vec::new(), lines }
+    }
+    /// Adds a column of words.
+    pub fn left<D: Display>(mut self, heading: &'static str, cell: impl FnMut(&'r R) -> D) -> Columns<'r, R> {
+        self.left += 1;
+        self.right(heading, cell)
+    }
+    /// Adds a column of figures.
+    pub fn right<D: Display>(mut self, heading: &'static str, mut cell: impl FnMut(&'r R) -> D) -> Columns<'r, R> {
+        self.headings.push(heading);
+        self.rows.iter().zip(&mut self.lines).for_each(|(row, line)| line.push(cell(row).to_string()));
+        self
+    }
+    /// Lays the table out.
+    pub fn table(self) -> String {
+        table(&self.headings, self.left, self.lines)
+    }
+}
+
+/// Shows a value, or a dash where there is none.
+pub fn or_dash<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> String {
+    value.map_or_else(|| "-".to_owned(), show)
 }
 
 /// A number with as many digits as mean something.

@@ -18,7 +18,7 @@ use crate::interrupt::Interrupt;
 use crate::progress;
 use crate::report::charts::{Bar, Bars};
 use crate::report::rows::Spread;
-use crate::report::table;
+use crate::report::table::{self, Columns, or_dash};
 use fulgurite_flash::Mover;
 
 /// How full the pool is, in percent of what is not reserve: writes at random have to reclaim.
@@ -140,7 +140,7 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
     ensure!(wrong.is_empty(), "the store's tables disagree: {}", wrong.join("; "));
     let row = |(number, kind): (usize, Kind)| {
         let rates = &rates[number];
-        let spread = |of: fn(&Rates) -> f64| Spread::of(&rates.iter().map(of).collect::<Vec<_>>());
+        let spread = |of: fn(&Rates) -> f64| Spread::of(rates.iter().map(of));
         let (writes, (reached, written)) = (!kind.reads(), counted[number]);
         Row {
             kind: kind.name(),
@@ -163,29 +163,16 @@ pub fn measure(judged: Judged, setting: &Setting, interrupt: &Interrupt) -> Resu
 }
 
 pub fn lines(rows: &[Row]) -> String {
-    let heading = [
-        "beside the medium",
-        "medium/s",
-        "summed/s",
-        "pool/s",
-        "ratio",
-        "(lowest-highest)",
-        "of summed",
-        "device writes/write",
-    ];
-    let body = rows.iter().map(|row| {
-        vec![
-            row.kind.to_owned(),
-            table::number(row.raw_per_s.median),
-            row.summed_per_s.map_or_else(|| "-".to_owned(), |summed| table::number(summed.median)),
-            table::number(row.pool_per_s.median),
-            table::percent(row.ratio.median),
-            format!("{}-{}", table::percent(row.ratio.min), table::percent(row.ratio.max)),
-            row.of_summed.map_or_else(|| "-".to_owned(), |share| table::percent(share.median)),
-            row.device_writes_per_write.map_or_else(|| "-".to_owned(), |writes| format!("{writes:.3}")),
-        ]
-    });
-    table::table(&heading, 1, body)
+    Columns::of(rows)
+        .left("beside the medium", |row| row.kind)
+        .right("medium/s", |row| table::number(row.raw_per_s.median))
+        .right("summed/s", |row| or_dash(row.summed_per_s, |summed| table::number(summed.median)))
+        .right("pool/s", |row| table::number(row.pool_per_s.median))
+        .right("ratio", |row| table::percent(row.ratio.median))
+        .right("(lowest-highest)", |row| format!("{}-{}", table::percent(row.ratio.min), table::percent(row.ratio.max)))
+        .right("of summed", |row| or_dash(row.of_summed, |share| table::percent(share.median)))
+        .right("device writes/write", |row| or_dash(row.device_writes_per_write, |writes| format!("{writes:.3}")))
+        .table()
 }
 
 pub fn bars(rows: &[Row]) -> Bars {
