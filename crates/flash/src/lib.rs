@@ -55,7 +55,7 @@ use std::time::Duration;
 use fulgurite_format::{FrameIndex, SubpageIndex};
 use fulgurite_sys::{Arena, Notifier};
 
-pub use backing::Backing;
+pub use backing::{Backing, ReadOnly};
 pub use contract::FrameContract;
 pub use counters::{DeviceCounters, LATE_NS};
 pub use emulated::{EmulatedConfig, EmulatedFlash, TimedFlash};
@@ -64,7 +64,7 @@ pub use fault::{Fault, FaultPlan, FaultyFlash, Rule, When};
 pub use file::{FileBackend, FileConfig, FileFlash, FileMode, claim};
 pub use layered::{Layer, Layered, Part, Place, Written};
 pub use memory::MemoryFlash;
-pub use mover::{Mover, Read};
+pub use mover::{Moved, Mover, Read, Slot};
 pub use nand::{NandFlash, NandReport};
 pub use part::PartOfFlash;
 pub use striped::{Column, StripeLayout, StripedFlash};
@@ -110,6 +110,9 @@ pub struct Completion {
 }
 const _: () = assert!(size_of::<Completion>() == 24);
 
+/// A queue that was opened.
+pub type OpenedQueue = Result<Box<dyn Queue>, OpenError>;
+
 /// A medium: subpages that can be read, written and flushed through queues.
 pub trait Flash: FrameContract + Send + Sync {
     /// Capacity, in subpages of 4 KiB.
@@ -127,13 +130,7 @@ pub trait Flash: FrameContract + Send + Sync {
     ///
     /// # Errors
     /// [`OpenError`] when the depth is 0 or too large, or the medium has no room for another queue.
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError>;
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue;
     /// Says that the content of subpages is not needed any more: what is read there is undefined until it is written again,
     /// though never what another owner had written. Advice, of which a medium heeds as much as it can ([`Traits::trims`]), and
     /// waits until it has. What it does to requests under way for the same subpages is undefined.
@@ -150,7 +147,7 @@ pub trait Flash: FrameContract + Send + Sync {
     ///
     /// # Errors
     /// As [`Flash::open_queue_for`].
-    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue(&self, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         self.open_queue_for(QueueUser::OneThread, frames, depth, wake)
     }
 }

@@ -10,8 +10,8 @@ use fulgurite_sys::{Arena, Backed, Notifier};
 use crate::cells::Cells;
 use crate::counters::Counters;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
-    Switches, Traits, check_range, frame_count,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_range, frame_count,
 };
 
 /// Flash that is plain memory. For tests: nothing is late, nothing fails, nothing is reordered.
@@ -65,13 +65,7 @@ impl Flash for MemoryFlash {
     fn staging_bytes(&self, _: u32) -> usize {
         0
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         self.shared.cells.check_queue(&frames, depth)?;
         let [batch, given] = [depth; 2].map(Vec::with_capacity);
         Ok(Box::new(MemoryQueue { shared: self.shared.clone(), frames, wake, depth, batch, given, checked: false }))

@@ -30,8 +30,8 @@ use fulgurite_sys::{Arena, Clock, Counter, Notifier};
 use crate::counters::Counters;
 use crate::slots::Slots;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
-    Switches, Traits, check_depth, check_range, frame_count, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_depth, check_range, frame_count, lock,
 };
 
 /// EIO: what a drive says of a page that it cannot read or program.
@@ -267,13 +267,7 @@ impl Flash for NandFlash {
     fn staging_bytes(&self, frames: u32) -> usize {
         self.inner.staging_bytes(frames)
     }
-    fn open_queue_for(
-        &self,
-        user: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, user: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         check_depth(depth)?;
         let count = frame_count(&frames);
         Ok(self.over(self.inner.open_queue_for(user, frames, depth, wake.clone())?, count, depth, wake))

@@ -322,7 +322,8 @@ fn a_view_of_a_token_takes_nothing() {
     let located = [2, 3, 4].map(|subpage| Layer::locate(&view, subpage));
     assert_eq!(located, [None, Some(Place::whole(places[0], checksum)), Some(Place::whole(places[1], checksum))]);
     assert_eq!(Layer::locate(&*pool, 3).map(|place| place.flash_page), Some(now[0]));
-    assert!(Backing::may(&view, 3, false) && !Backing::may(&view, 3, true) && !Layer::work(&view));
+    let backing = view.backing().unwrap();
+    assert!(backing.may(3, false) && !backing.may(3, true) && !view.work());
     let denied = Err(FlashError::Io(30));
     let written = Written { subpage: 3, place: Place::whole(places[0], checksum) };
     assert_eq!(

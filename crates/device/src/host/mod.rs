@@ -31,8 +31,8 @@ mod transfer;
 use std::sync::Arc;
 
 use fulgurite_flash::{
-    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, Queue, QueueUser, Traits, VersionError,
-    Versions, check_range,
+    Backing, DEPTH_MAX, DeviceCounters, Flash, FlashError, Layered, OpenError, OpenedQueue, QueueUser, Traits,
+    VersionError, Versions, check_range,
 };
 use fulgurite_format::{SUBPAGE_BYTES, SubpageIndex};
 use fulgurite_store::{Permissions, Pool};
@@ -227,13 +227,7 @@ impl Flash for DeviceFlash {
         };
         buffer + kept
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(OpenError::Depth { depth });
         }

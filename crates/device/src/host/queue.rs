@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, Request, Switches};
+use fulgurite_flash::{Completion, FlashError, Op, OpenError, Queue, QueueFull, ReadOnly, Request, Switches};
 use fulgurite_format::SUBPAGE_BYTES;
 use fulgurite_sys::{Arena, Clock, Notifier};
 
@@ -40,9 +40,6 @@ const FRUITLESS_MAX: u32 = 8;
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// The longest spin before a sleep: about what being woken costs.
 const SPIN_MAX_NS: u64 = 20_000;
-
-/// The kernel's word for what may only be read.
-pub(super) const EROFS: i32 = 30;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Use {
@@ -74,6 +71,21 @@ struct Slot {
     /// The data of this read were damaged on their way, and it was sent once more.
     again: bool,
 }
+
+const FREE: Slot = Slot {
+    tag: 0,
+    since_ns: 0,
+    subpage: 0,
+    frame: 0,
+    op: Op::Flush,
+    used: Use::Free,
+    sent: false,
+    covers: None,
+    promised: false,
+    unkept: false,
+    flushing: false,
+    again: false,
+};
 
 /// On lines of its own: the memory beside it may be the device's.
 #[repr(align(128))]
@@ -142,22 +154,8 @@ impl DeviceQueue {
             }
         })?;
         let capability = *pair.linked.region.capability();
-        let idle = Slot {
-            tag: 0,
-            since_ns: 0,
-            subpage: 0,
-            frame: 0,
-            op: Op::Flush,
-            used: Use::Free,
-            sent: false,
-            covers: None,
-            promised: false,
-            unkept: false,
-            flushing: false,
-            again: false,
-        };
         let queue = DeviceQueue {
-            slots: vec![idle; depth].into(),
+            slots: vec![FREE; depth].into(),
             free: (0..depth as u16).rev().collect(),
             batch: Vec::with_capacity(depth),
             ended: Vec::new(),
@@ -617,7 +615,7 @@ impl Queue for DeviceQueue {
         let refused = refused.or_else(|| self.free.is_empty().then_some(FlashError::TimedOut));
         if self.opening.at.is_some() && request.op != Op::Read {
             // Nothing was written that a flush could be for.
-            let result = if request.op == Op::Write { Err(FlashError::Io(EROFS)) } else { refused.map_or(Ok(()), Err) };
+            let result = if request.op == Op::Write { Err(ReadOnly::ERROR) } else { refused.map_or(Ok(()), Err) };
             self.ended.push(Completion { tag: request.tag, result, checksum: 0 });
             return Ok(());
         }
@@ -628,17 +626,11 @@ impl Queue for DeviceQueue {
         let id = self.free.pop().expect("seen above");
         self.slots[usize::from(id)] = Slot {
             tag: request.tag,
-            since_ns: 0,
             subpage: if request.op == Op::Flush { 0 } else { request.subpage.0 },
             frame: if request.op == Op::Flush { 0 } else { request.frame.0 },
             op: request.op,
             used: Use::Request,
-            sent: false,
-            covers: None,
-            promised: false,
-            unkept: false,
-            flushing: false,
-            again: false,
+            ..FREE
         };
         self.batch.push(id);
         Ok(())

@@ -34,7 +34,7 @@ pub use timed::TimedFlash;
 
 use crate::cells::Cells;
 use crate::counters::Counters;
-use crate::{Backing, DeviceCounters, Flash, FlashError, OpenError, Queue, QueueUser, Traits, check_range};
+use crate::{Backing, DeviceCounters, Flash, FlashError, OpenError, OpenedQueue, QueueUser, Traits, check_range};
 use latency::{Planes, describe};
 
 /// How an emulated device behaves.
@@ -197,13 +197,7 @@ impl Flash for EmulatedFlash {
     fn staging_bytes(&self, _: u32) -> usize {
         0
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         self.shared.cells.check_queue(&frames, depth)?;
         let (queue, port) = queue::EmulatedQueue::new(self.shared.clone(), frames, depth, wake);
         self.shared.arrivals.lock().expect("the device thread does not panic").push(port);

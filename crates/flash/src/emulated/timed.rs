@@ -19,8 +19,8 @@ use super::latency::{Planes, Schedule, describe};
 use crate::cells::Cells;
 use crate::counters::Counters;
 use crate::{
-    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, Queue, QueueFull, QueueUser, Request,
-    Switches, Traits, check_range, frame_count, lock,
+    Backing, Completion, DeviceCounters, Flash, FlashError, Op, OpenError, OpenedQueue, Queue, QueueFull, QueueUser,
+    Request, Switches, Traits, check_range, frame_count, lock,
 };
 
 /// An emulated flash device that is driven by the threads that poll its queues.
@@ -67,13 +67,7 @@ impl Flash for TimedFlash {
     fn staging_bytes(&self, _: u32) -> usize {
         0
     }
-    fn open_queue_for(
-        &self,
-        _: QueueUser,
-        frames: Arc<Arena>,
-        depth: usize,
-        wake: Arc<Notifier>,
-    ) -> Result<Box<dyn Queue>, OpenError> {
+    fn open_queue_for(&self, _: QueueUser, frames: Arc<Arena>, depth: usize, wake: Arc<Notifier>) -> OpenedQueue {
         self.shared.cells.check_queue(&frames, depth)?;
         Ok(Box::new(TimedQueue {
             shared: self.shared.clone(),

@@ -1,6 +1,4 @@
-//! What every medium must do: one suite, for the tests of this crate and of crates that make media
-//! of their own.
-#![allow(dead_code, reason = "not every test file uses all of it")]
+//! What every medium must do: one suite, for all crates that make media.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,7 +8,8 @@ use fulgurite_flash::*;
 use fulgurite_format::SubpageIndex;
 use fulgurite_sys::Notifier;
 
-use super::common::*;
+use crate::Random;
+use crate::media::{Driver, arena, fill, request, stamp_of};
 
 /// The size of a medium that the suite takes.
 pub const SUBPAGES: u32 = 200;
